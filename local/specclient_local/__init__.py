@@ -1,0 +1,1 @@
+"""The engine: exact speculative decoding of local models, in process."""

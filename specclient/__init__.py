@@ -1,0 +1,1 @@
+"""The SDK: an OpenAI-compatible client with routing, speculation telemetry and exact cost accounting."""

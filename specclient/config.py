@@ -1,0 +1,198 @@
+"""Turn arguments, environment, ``specclient.toml`` and defaults, in that order of precedence, into one Settings.
+
+The file is looked for at ``$SPECCLIENT_CONFIG``, else ``./specclient.toml``, else in the user's
+configuration folder. Nothing is read at import; :func:`load` reads once, when a client is made.
+"""
+
+from __future__ import annotations
+
+import os
+import tomllib
+from collections.abc import Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Annotated, Any
+
+import pydantic
+from pydantic import Field, SecretStr
+
+from specclient.errors import ConfigurationError
+from specclient.types.route import Policy
+
+FILE_NAME = "specclient.toml"
+
+#: Dollars an hour for the machine the local engine runs on, until the user says otherwise: the order of
+#: a two-core cloud instance on demand. Costs computed from it are marked as estimates.
+DEFAULT_DEVICE_COST_PER_HOUR = Decimal("0.10")
+
+Price = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
+
+
+class _Strict(pydantic.BaseModel):
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+
+
+class ProviderSettings(_Strict):
+    """A ``[providers.NAME]`` table: a provider of the user's own, or changes to a known one."""
+
+    base_url: str | None = None
+    api_key: SecretStr | None = None
+    api_key_env: str | None = None
+    headers: dict[str, str] = Field(default_factory=dict)
+    models: tuple[str, ...] = ()
+    stream_usage: bool | None = None
+    price_provider: str | None = None
+
+
+class PriceSettings(_Strict):
+    """A ``[prices."provider/model"]`` table, in US dollars per million tokens."""
+
+    input: Price
+    output: Price
+    cached_input: Price | None = None
+
+
+class LocalModelSettings(_Strict):
+    """A ``[local.models.NAME]`` table: a checkpoint folder or hub id, and what drafts for it."""
+
+    path: str
+    draft: str | None = None
+    method: str = "auto"
+    dtype: str = "float32"
+
+
+class LocalSettings(_Strict):
+    """The ``[local]`` table: the engine in this process."""
+
+    device_cost_per_hour: Price | None = None
+    threads: Annotated[int, Field(ge=1)] | None = None
+    slots: Annotated[int, Field(ge=1)] = 4
+    models: dict[str, LocalModelSettings] = Field(default_factory=dict)
+
+
+class PolicySettings(_Strict):
+    """A ``[policies.NAME]`` table; the fields of :class:`specclient.types.route.Policy`."""
+
+    minimize: str = "cost"
+    max_cost_usd: float | None = None
+    max_latency_s: float | None = None
+    allow: tuple[str, ...] = ()
+    deny: tuple[str, ...] = ()
+
+    def policy(self) -> Policy:
+        """Return the checked policy."""
+        return Policy(**self.model_dump())
+
+
+class Settings(_Strict):
+    """Everything that can be set.
+
+    Attributes:
+        default_provider: whose a bare model name is.
+        default_model: used by the command line where no model is named.
+        candidates: routes that ``auto`` chooses among.
+        ledger: database URL or file path, ``off``, or None for the user's data folder.
+        source: the file that was read, None if none was.
+    """
+
+    default_provider: str = "openai"
+    default_model: str = "local/demo"
+    candidates: tuple[str, ...] = ("local/demo", "local/demo-target", "openai/gpt-4.1-nano", "openai/gpt-4.1-mini")
+    ledger: str | None = None
+    transport: str = "aiohttp"
+    providers: dict[str, ProviderSettings] = Field(default_factory=dict)
+    prices: dict[str, PriceSettings] = Field(default_factory=dict)
+    policies: dict[str, PolicySettings] = Field(default_factory=dict)
+    local: LocalSettings = Field(default_factory=LocalSettings)
+    source: Path | None = Field(default=None, exclude=True)
+
+    def policy_named(self, name: str) -> Policy:
+        """Return a policy from the file.
+
+        Raises:
+            ConfigurationError: no such table, with those there are.
+        """
+        if name not in self.policies:
+            known = ", ".join(sorted(self.policies)) or "none"
+            raise ConfigurationError(f"no policy named {name!r}; defined in {self.source or FILE_NAME}: {known}")
+        return self.policies[name].policy()
+
+
+#: Environment variables that stand over the file: variable, setting.
+ENVIRONMENT = {
+    "SPECCLIENT_LEDGER": "ledger",
+    "SPECCLIENT_TRANSPORT": "transport",
+    "SPECCLIENT_MODEL": "default_model",
+}
+
+
+def search_path(env: Mapping[str, str] | None = None, cwd: Path | None = None) -> list[Path]:
+    """Return where a file is looked for, first match first."""
+    env = os.environ if env is None else env
+    if named := env.get("SPECCLIENT_CONFIG"):
+        return [Path(named).expanduser()]
+    import platformdirs  # noqa: PLC0415 - only needed here; keeps `import specclient` light
+
+    return [(cwd or Path.cwd()) / FILE_NAME, Path(platformdirs.user_config_dir("specclient")) / FILE_NAME]
+
+
+def load(
+    path: str | Path | None = None, *, env: Mapping[str, str] | None = None, cwd: Path | None = None, **arguments: Any
+) -> Settings:
+    """Read the settings.
+
+    Args:
+        path: a file to read instead of searching; it must exist.
+        env: the environment, ``os.environ`` by default.
+        cwd: where a relative search starts.
+        arguments: settings given by the caller; those that are None count as not given.
+
+    Raises:
+        ConfigurationError: a file that cannot be read or parsed, or a value that is not allowed; names
+            file, key, value and what is allowed.
+    """
+    env = os.environ if env is None else env
+    named = path is not None or "SPECCLIENT_CONFIG" in env
+    places = [Path(path).expanduser()] if path is not None else search_path(env, cwd)
+    source = next((p for p in places if p.is_file()), None)
+    if source is None and named:
+        raise ConfigurationError(
+            f"no configuration file at {places[0]}; create one with `specclient config init` "
+            "or unset SPECCLIENT_CONFIG"
+        )
+    values = _read(source) if source else {}
+    values |= {key: env[name] for name, key in ENVIRONMENT.items() if env.get(name)}
+    values |= {key: value for key, value in arguments.items() if value is not None}
+    try:
+        settings = Settings.model_validate({**values, "source": source})
+        for policy in settings.policies.values():
+            policy.policy()
+    except pydantic.ValidationError as error:
+        raise ConfigurationError(_explain(error, source)) from None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{source}: {error}") from None
+    if settings.transport not in ("aiohttp", "httpx"):
+        raise ConfigurationError(f"transport is {settings.transport!r}; it must be 'aiohttp' or 'httpx'")
+    return settings
+
+
+def _read(source: Path) -> dict[str, Any]:
+    try:
+        text = source.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigurationError(f"cannot read {source}: {error}") from None
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigurationError(f"{source} is not valid TOML: {error}") from None
+
+
+def _explain(error: pydantic.ValidationError, source: Path | None) -> str:
+    """Name the first wrong setting, its value and what is allowed; never show a key."""
+    first = error.errors(include_url=False)[0]
+    where = ".".join(str(part) for part in first["loc"])
+    value = "" if "api_key" in where else f" is {first['input']!r}"
+    if first["type"] == "extra_forbidden":
+        return f"{source or 'settings'}: unknown setting {where!r}; `specclient config show` lists those there are"
+    more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
+    return f"{source or 'settings'}: {where}{value}: {first['msg']}{more}"

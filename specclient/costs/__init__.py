@@ -1,0 +1,1 @@
+"""Money: prices, the ledger and reports over it."""

@@ -1,0 +1,1 @@
+"""OpenAI dialect and provider table: pure translation between OpenAI-shaped calls and wire bodies."""

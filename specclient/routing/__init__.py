@@ -1,0 +1,1 @@
+"""Which endpoint serves a call: estimates and the policy over them."""

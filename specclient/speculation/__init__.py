@@ -1,0 +1,1 @@
+"""What speculation did, told in one vocabulary."""

@@ -1,0 +1,1 @@
+"""Everything between a ready request and its bytes: HTTP, retries, pacing, server-sent events."""

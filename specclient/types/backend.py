@@ -1,0 +1,84 @@
+"""What an in-process engine must offer to be routed to like a provider; found by entry point.
+
+A distribution names a factory under the entry-point group ``specclient.backends``. The key is the
+provider's name (``local``), the factory takes the table of that name from the configuration and
+returns a :class:`Backend`; neither may load weights until a call needs them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from specclient.types.chat import ChatCompletion, ChatCompletionChunk
+from specclient.types.completion import Completion
+from specclient.types.request import Request
+from specclient.types.usage import Speculation
+
+GROUP = "specclient.backends"
+
+
+@dataclass(frozen=True, slots=True)
+class BackendModel:
+    """One model a backend can serve.
+
+    Attributes:
+        id: the name after ``provider/``.
+        target: what runs; ``draft``: what proposes, None for plain decoding.
+        method: how drafts are made (``plain``, ``draft``, …).
+        context: tokens of prompt and answer together.
+    """
+
+    id: str
+    target: str
+    draft: str | None = None
+    method: str = "plain"
+    context: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Telemetry:
+    """What an engine measured of one answer.
+
+    Attributes:
+        speculation: see :class:`specclient.types.usage.Speculation`.
+        engine_s: seconds of engine time spent on it (prefill included, queueing not).
+    """
+
+    speculation: Speculation | None = None
+    engine_s: float | None = None
+
+
+Answer = ChatCompletion | Completion
+Chunk = ChatCompletionChunk | Completion
+
+
+class Backend(Protocol):
+    """An engine behind the request pipeline."""
+
+    def models(self) -> Sequence[BackendModel]:
+        """List what can be served; cheap, imports no weights and no torch."""
+        ...
+
+    async def complete(self, request: Request, model: str) -> tuple[Answer, Telemetry]:
+        """Serve a request whole; ``model`` is a :attr:`BackendModel.id`.
+
+        Raises:
+            NotFoundError, BadRequestError, EngineError: naming the value and what is allowed.
+        """
+        ...
+
+    def stream(self, request: Request, model: str) -> AsyncIterator[Chunk | Telemetry]:
+        """Serve a request in chunks, the last one with ``usage``, then one :class:`Telemetry`.
+
+        Closing the iterator early stops the work at once.
+        """
+        ...
+
+    async def aclose(self) -> None:
+        """Free what is held; safe to call twice."""
+        ...
+
+
+Factory = Callable[[Mapping[str, Any]], Backend]

@@ -1,0 +1,76 @@
+"""The record of one call, from the moment its route is known: what was asked, served, used, paid and waited for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal
+
+from pydantic import PrivateAttr
+
+from specclient.types.base import WireModel
+from specclient.types.request import Operation
+from specclient.types.route import Decision
+from specclient.types.usage import Cost, Speculation, Usage
+
+Status = Literal["open", "ok", "error", "cancelled"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One call, as observers (ledger, estimates, tracing) and ``meta`` read it. Holds no prompt, reply or key.
+
+    Attributes:
+        id: ours, unique.
+        started_at: UTC.
+        model: as asked for; ``served_model``: as the answer names it.
+        status: ``open`` while a stream runs; ``cancelled`` when the caller left early.
+        error: class name of the failure; ``http_status``: its status, where it had one.
+        attempts: tries it took, the first included.
+        ttft_s: seconds to the first text, None if none came; ``latency_s``: seconds in all.
+        engine_s: seconds the local engine worked on it, None for hosted calls.
+        request_id: the provider's.
+    """
+
+    id: str
+    started_at: datetime
+    operation: Operation
+    model: str
+    route: Decision
+    streamed: bool = False
+    served_model: str | None = None
+    status: Status = "open"
+    error: str | None = None
+    http_status: int | None = None
+    usage: Usage = field(default_factory=Usage)
+    speculation: Speculation | None = None
+    cost: Cost = field(default_factory=Cost)
+    attempts: int = 1
+    ttft_s: float | None = None
+    latency_s: float = 0.0
+    engine_s: float | None = None
+    request_id: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def provider(self) -> str:
+        """The endpoint that served it."""
+        return self.route.provider
+
+
+class Metered(WireModel):
+    """A wire object that carries the record of its call as ``meta``: not on the wire, not in a dump."""
+
+    _meta: Call | None = PrivateAttr(default=None)
+
+    @property
+    def meta(self) -> Call:
+        """The record of the call that brought this object: ``cost``, ``speculation``, ``route``, timings.
+
+        Raises:
+            AttributeError: on an object that no call of this client brought.
+        """
+        if self._meta is None:
+            raise AttributeError("this object was not returned by a specclient call, so it has no meta")
+        return self._meta

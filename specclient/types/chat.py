@@ -1,0 +1,106 @@
+"""Chat completions as they come over the wire, whole and in chunks."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from specclient.types.base import WireModel
+from specclient.types.call import Metered
+from specclient.types.usage import CompletionUsage
+
+
+class Function(WireModel):
+    """The function a tool call names, its arguments as JSON text."""
+
+    arguments: str = ""
+    name: str = ""
+
+
+class ChatCompletionMessageToolCall(WireModel):
+    """One tool call of a message."""
+
+    id: str = ""
+    function: Function | None = None
+    type: str = "function"
+
+
+class ChatCompletionMessage(WireModel):
+    """The answer of one choice."""
+
+    content: str | None = None
+    refusal: str | None = None
+    role: str = "assistant"
+    annotations: list[Any] | None = None
+    audio: Any | None = None
+    function_call: Any | None = None
+    tool_calls: list[ChatCompletionMessageToolCall] | None = None
+
+
+class Choice(WireModel):
+    """One of the ``n`` answers."""
+
+    finish_reason: str | None = None
+    index: int = 0
+    logprobs: Any | None = None
+    message: ChatCompletionMessage
+
+
+class ChatCompletion(Metered):
+    """The answer of ``chat.completions.create``."""
+
+    id: str = ""
+    choices: list[Choice]
+    created: int = 0
+    model: str = ""
+    object: Literal["chat.completion"] = "chat.completion"
+    service_tier: str | None = None
+    system_fingerprint: str | None = None
+    usage: CompletionUsage | None = None
+
+
+class ChoiceDeltaToolCallFunction(WireModel):
+    """A piece of a streamed tool call's function."""
+
+    arguments: str | None = None
+    name: str | None = None
+
+
+class ChoiceDeltaToolCall(WireModel):
+    """A piece of a streamed tool call."""
+
+    index: int = 0
+    id: str | None = None
+    function: ChoiceDeltaToolCallFunction | None = None
+    type: str | None = None
+
+
+class ChoiceDelta(WireModel):
+    """What a chunk adds to a message."""
+
+    content: str | None = None
+    function_call: Any | None = None
+    refusal: str | None = None
+    role: str | None = None
+    tool_calls: list[ChoiceDeltaToolCall] | None = None
+
+
+class ChunkChoice(WireModel):
+    """What a chunk adds to one of the ``n`` answers."""
+
+    delta: ChoiceDelta
+    finish_reason: str | None = None
+    index: int = 0
+    logprobs: Any | None = None
+
+
+class ChatCompletionChunk(WireModel):
+    """One event of a streamed chat completion."""
+
+    id: str = ""
+    choices: list[ChunkChoice]
+    created: int = 0
+    model: str = ""
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    service_tier: str | None = None
+    system_fingerprint: str | None = None
+    usage: CompletionUsage | None = None

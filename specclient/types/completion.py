@@ -1,0 +1,30 @@
+"""Legacy text completions as they come over the wire; a streamed chunk has the same shape as the whole."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from specclient.types.base import WireModel
+from specclient.types.call import Metered
+from specclient.types.usage import CompletionUsage
+
+
+class CompletionChoice(WireModel):
+    """One of the ``n`` texts."""
+
+    finish_reason: str | None = None
+    index: int = 0
+    logprobs: Any | None = None
+    text: str = ""
+
+
+class Completion(Metered):
+    """The answer of ``completions.create``, or one event of its stream."""
+
+    id: str = ""
+    choices: list[CompletionChoice]
+    created: int = 0
+    model: str = ""
+    object: Literal["text_completion"] = "text_completion"
+    system_fingerprint: str | None = None
+    usage: CompletionUsage | None = None

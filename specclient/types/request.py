@@ -1,0 +1,52 @@
+"""One call on its way in: frozen, before and after a route has been chosen."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from specclient.types.route import Policy
+
+Operation = Literal["chat", "completion"]
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What a caller may set for one call beside the API's own parameters.
+
+    Attributes:
+        headers, query, body: additions to what is sent; they win over ours.
+        timeout: seconds, or the transport's own timeout object; None takes the client's.
+        max_retries: None takes the client's.
+        tags: labels the ledger keeps with the call.
+    """
+
+    headers: Mapping[str, str | None] = field(default_factory=dict)
+    query: Mapping[str, Any] = field(default_factory=dict)
+    body: Mapping[str, Any] = field(default_factory=dict)
+    timeout: Any = None
+    max_retries: int | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """A chat or text completion as the caller asked for it.
+
+    Attributes:
+        operation: which endpoint.
+        model: as given: ``provider/model``, a bare name, or ``auto``.
+        params: the API's parameters as given (``messages`` or ``prompt``, ``temperature``, …), without
+            ``model`` and ``stream``; never holds a parameter that was not given.
+        stream: whether chunks are wanted.
+        policy: for routed calls.
+        options: see :class:`Options`.
+    """
+
+    operation: Operation
+    model: str
+    params: Mapping[str, Any]
+    stream: bool = False
+    policy: Policy | None = None
+    options: Options = field(default_factory=Options)
