@@ -1,0 +1,1 @@
+"""How the bundled pair is made, from the standard library to two checkpoints."""

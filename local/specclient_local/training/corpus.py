@@ -1,0 +1,144 @@
+"""Turn the running Python's standard library into training and held-out text, and text into token windows.
+
+The standard library is the one body of code every Python has, under a licence (PSF-2.0) that
+lets us train on it. Modules, not lines, are split, by a hash of the module's name: the same
+module falls on the same side in every Python version and on every machine.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import sysconfig
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
+from tokenizers.processors import TemplateProcessing
+
+Split = Literal["train", "heldout"]
+
+BOS, EOS, PAD = "<|bos|>", "<|eos|>", "<|pad|>"
+
+#: Left out: tests (absent from many distributions), generated tables, and files written per machine.
+EXCLUDED_PARTS = frozenset(
+    {"test", "tests", "idle_test", "site-packages", "dist-packages", "encodings", "pydoc_data", "__pycache__"}
+)
+EXCLUDED_PREFIXES = ("_sysconfigdata", "config-", "lib-dynload", "__phello__")
+
+#: Words, numbers and punctuation much as cl100k splits them, but each newline and each indentation is a
+#: piece of its own: however a prompt ends (after a colon, a newline, an indent), its last piece is one
+#: that training text has at that place too.
+PIECES = (
+    r"\r?\n|(?<=\n)[ \t]+|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+"
+    r"|[^\S\r\n]+(?!\S)|\s+"
+)
+
+
+@dataclass(frozen=True)
+class Module:
+    """One source file of the standard library: its dotted name and its text."""
+
+    name: str
+    text: str
+
+    @property
+    def split(self) -> Split:
+        """One module in ten is held out, chosen by its name alone."""
+        return "heldout" if hashlib.sha256(self.name.encode()).digest()[0] % 10 == 0 else "train"
+
+
+def standard_library(root: Path | None = None) -> Iterator[Module]:
+    """Yield the standard library's modules in name order.
+
+    Args:
+        root: a ``Lib`` folder; the running interpreter's own by default.
+    """
+    root = root or Path(sysconfig.get_path("stdlib"))
+    for path in sorted(root.rglob("*.py")):
+        parts = path.relative_to(root).with_suffix("").parts
+        if EXCLUDED_PARTS.intersection(parts) or any(p.startswith(EXCLUDED_PREFIXES) for p in parts):
+            continue
+        try:
+            text = path.read_text(encoding="utf-8")
+        except (OSError, UnicodeDecodeError):
+            continue  # lib2to3 ships files that are not valid source on purpose
+        if text.strip():
+            yield Module(".".join(parts), text.replace("\r\n", "\n"))
+
+
+def modules(split: Split, root: Path | None = None) -> list[Module]:
+    """Return one side of the split, in name order."""
+    return [m for m in standard_library(root) if m.split == split]
+
+
+def train_tokenizer(texts: Iterable[str], vocab_size: int = 4096) -> Tokenizer:
+    """Learn a byte-level BPE (no unknown token: every byte is in the vocabulary).
+
+    Args:
+        texts: the training side only.
+        vocab_size: pieces in all, the three special ones included.
+    """
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split(Regex(PIECES), behavior="isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab_size,
+        special_tokens=[BOS, EOS, PAD],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    tokenizer.post_processor = TemplateProcessing(
+        single=f"{BOS} $A", special_tokens=[(BOS, tokenizer.token_to_id(BOS))]
+    )
+    return tokenizer
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A split as one array of ids, with the places where a line begins.
+
+    ``ids`` is ``[N]`` uint16 (modules joined, each closed by the end token); ``starts`` is ``[M]``,
+    the offsets in ``ids`` of the first token of a line.
+    """
+
+    ids: np.ndarray
+    starts: np.ndarray
+    bos: int
+
+    def windows(self, rng: np.random.Generator, batch: int, length: int) -> np.ndarray:
+        """Draw ``[batch, length + 1]`` ids, each row the start token and then text from a random line on.
+
+        A row begins at a line and not only at a module, so that the model has seen a bare
+        ``def f(x):`` follow the start token: that is what people will type.
+        """
+        usable = self.starts[self.starts < len(self.ids) - length]
+        begin = rng.choice(usable, size=batch)
+        rows = self.ids[begin[:, None] + np.arange(length)[None, :]].astype(np.int64)
+        return np.concatenate([np.full((batch, 1), self.bos, dtype=np.int64), rows], axis=1)
+
+
+def encode_split(tokenizer: Tokenizer, split: list[Module]) -> Tokens:
+    """Encode modules into one array; see :class:`Tokens`."""
+    vocabulary = tokenizer.get_vocab()
+    eos, bos = vocabulary[EOS], vocabulary[BOS]
+    ids: list[int] = []
+    starts: list[int] = []
+    for module in split:
+        encoded = tokenizer.encode(module.text, add_special_tokens=False)
+        offset, at_line = len(ids), True
+        for i, (begin, end) in enumerate(encoded.offsets):
+            if at_line:
+                starts.append(offset + i)
+            at_line = module.text[begin:end].endswith("\n")
+        ids.extend(encoded.ids)
+        ids.append(eos)
+    return Tokens(np.asarray(ids, dtype=np.uint16), np.asarray(starts, dtype=np.int64), bos)

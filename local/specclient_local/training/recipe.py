@@ -1,0 +1,149 @@
+"""Turn the standard library into the bundled pair: tokenizer, target, draft and model card, in one command.
+
+``python -m specclient_local.training.recipe`` (``make bundled-pair``). Resumes after a kill from
+``build/bundled-pair``; about an hour on two CPU cores.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer
+from transformers import LlamaForCausalLM
+
+from specclient_local.training.card import CHAT_TEMPLATE, write_card
+from specclient_local.training.corpus import BOS, EOS, PAD, Tokens, encode_split, modules, train_tokenizer
+from specclient_local.training.distill import continuations, distill, greedy_agreement
+from specclient_local.training.loop import Schedule
+from specclient_local.training.pretrain import CONTEXT, heldout_loss, llama, pretrain
+
+BUNDLED = Path(__file__).parent.parent / "bundled"
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """Every number the bundled pair depends on."""
+
+    vocab: int = 4096
+    target: tuple[int, int, int, int] = (7, 320, 5, 896)  # layers, width, heads, feed-forward
+    draft: tuple[int, int, int, int] = (2, 160, 5, 576)
+    target_schedule: Schedule = Schedule(steps=800, lr=4e-3)
+    draft_schedule: Schedule = Schedule(steps=700, lr=5e-3)
+    continuations: int = 3072
+    seed: int = 0
+
+
+def main() -> None:
+    """Run the recipe."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--out", type=Path, default=BUNDLED)
+    parser.add_argument("--work", type=Path, default=Path("build/bundled-pair"))
+    parser.add_argument(
+        "--stdlib", type=Path, default=None, help="a Lib folder; the running Python's by default"
+    )
+    args = parser.parse_args()
+    make(Recipe(), args.out, args.work, args.stdlib)
+
+
+def make(recipe: Recipe, out: Path, work: Path, stdlib: Path | None = None) -> dict[str, Any]:
+    """Train the pair and write it to ``out``; return the figures of the model card."""
+    work.mkdir(parents=True, exist_ok=True)
+    torch.manual_seed(recipe.seed)
+    train, heldout = modules("train", stdlib), modules("heldout", stdlib)
+    tokenizer = train_tokenizer((m.text for m in train), recipe.vocab)
+    data, unseen = encode_split(tokenizer, train), encode_split(tokenizer, heldout)
+
+    target = _new(recipe.target, recipe, tokenizer)
+    target_loss = pretrain(target, data, recipe.target_schedule, checkpoint=work / "target.pt", report=_say)
+    _round_to_bf16(target)
+
+    own = _continuations(target, data, recipe, work / "continuations.pt")
+    torch.manual_seed(recipe.seed + 1)
+    draft = _new(recipe.draft, recipe, tokenizer)
+    draft_loss = distill(
+        draft, target, data, own, recipe.draft_schedule, checkpoint=work / "draft.pt", report=_say
+    )
+    _round_to_bf16(draft)
+
+    figures = {
+        "python": platform.python_version(),
+        "torch": torch.__version__,
+        "modules": {"train": len(train), "heldout": len(heldout)},
+        "tokens": {"train": len(data.ids), "heldout": len(unseen.ids)},
+        "target": _figures(target, target_loss, heldout_loss(target, unseen), recipe.target_schedule),
+        "draft": _figures(draft, draft_loss, heldout_loss(draft, unseen), recipe.draft_schedule),
+        "greedy": _agreement(draft, target, unseen),
+    }
+    _write(target, tokenizer, out / "target")
+    _write(draft, tokenizer, out / "draft")
+    write_card(out, figures)
+    _say(json.dumps(figures))
+    return figures
+
+
+def _new(shape: tuple[int, int, int, int], recipe: Recipe, tokenizer: Tokenizer) -> LlamaForCausalLM:
+    ids = tokenizer.get_vocab()
+    return llama(*shape, vocab=recipe.vocab, bos=ids[BOS], eos=ids[EOS])
+
+
+def _round_to_bf16(model: torch.nn.Module) -> None:
+    """Round weights to what will be shipped, so that the draft learns the target that users run."""
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.copy_(weight.bfloat16())
+
+
+def _continuations(target: LlamaForCausalLM, data: Tokens, recipe: Recipe, saved: Path) -> torch.Tensor:
+    if saved.exists():
+        return torch.load(saved, weights_only=True)  # type: ignore[no-any-return]
+    ids = continuations(target, data, recipe.continuations, report=_say)
+    torch.save(ids, saved)
+    return ids
+
+
+def _agreement(draft: LlamaForCausalLM, target: LlamaForCausalLM, unseen: Tokens) -> dict[str, float]:
+    ids = continuations(target, unseen, 192, prompt=64, new=128, batch=192, seed=5, report=_say)
+    first, tokens = greedy_agreement(draft, ids, prompt=64)
+    return {"first_accepted": round(first, 4), "tokens_per_round": round(tokens, 3)}
+
+
+def _figures(model: LlamaForCausalLM, loss: float, unseen: float, schedule: Schedule) -> dict[str, Any]:
+    return {
+        "parameters": sum(p.numel() for p in model.parameters()),
+        "steps": schedule.steps,
+        "lr": schedule.lr,
+        "train_loss": round(loss, 3),
+        "heldout_loss": round(unseen, 3),
+    }
+
+
+def _write(model: LlamaForCausalLM, tokenizer: Tokenizer, folder: Path) -> None:
+    if folder.exists():
+        shutil.rmtree(folder)
+    model.bfloat16().save_pretrained(folder)
+    tokenizer.save(str(folder / "tokenizer.json"), pretty=False)
+    config = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": BOS,
+        "eos_token": EOS,
+        "pad_token": PAD,
+        "model_max_length": CONTEXT,
+        "clean_up_tokenization_spaces": False,
+        "chat_template": CHAT_TEMPLATE,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(config, indent=2) + "\n")
+
+
+def _say(line: str) -> None:
+    print(line, flush=True)  # noqa: T201 - this is a command
+
+
+if __name__ == "__main__":
+    main()
