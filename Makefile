@@ -1,0 +1,55 @@
+# Two commands for a newcomer: `make demo` and `make test`. Both make .venv first, once.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test check format soak wheel-check bundled-pair help
+
+help:
+	@echo "make demo          plain and speculative decoding side by side, routing, and what it cost"
+	@echo "make test          linters, type checks and the whole test suite"
+	@echo "make check         linters and type checks alone"
+	@echo "make format        let ruff rewrite what it can"
+	@echo "make soak          the long runs"
+	@echo "make wheel-check   build the wheel and import it in an empty environment"
+	@echo "make bundled-pair  train the bundled draft/target pair again (about an hour)"
+
+$(READY): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python 3.11 or newer is needed; {sys.executable} is {v.major}.{v.minor}. Try: make PYTHON=python3.11 $(MAKECMDGOALS)")'
+	$(PYTHON) -m venv $(VENV)
+	# torch first and by its exact pin: whatever else asks for it then takes the one that is there.
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+demo: $(READY)
+	@$(BIN)/specclient demo
+
+check: $(READY)
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+format: $(READY)
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+# One thread a worker: two workers with two threads each would fight over two cores.
+test: check
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not soak" --cov --cov-report=term
+
+soak: $(READY)
+	$(BIN)/pytest -m soak --timeout=3600
+
+wheel-check: $(READY)
+	rm -rf build/wheel
+	$(BIN)/python -m build --quiet --wheel --outdir build/wheel
+	$(PYTHON) -m venv build/wheel/venv
+	build/wheel/venv/bin/python -m pip install --quiet --disable-pip-version-check build/wheel/*.whl
+	cd build/wheel && venv/bin/python -c "import specclient, sys; print('specclient', specclient.__version__); sys.exit(bool({'torch', 'transformers'} & set(sys.modules)))"
+	cd build/wheel && venv/bin/specclient --version
+
+bundled-pair: $(READY)
+	$(BIN)/python -m specclient_local.training.recipe
