@@ -1,0 +1,188 @@
+"""Turn a finished Call into the flat row that the ledger keeps and the reports read.
+
+A row is made of the call's record, which holds no prompt, reply or key. ``None`` means unknown.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
+from decimal import ROUND_FLOOR, Decimal
+from typing import Any
+
+from specclient.types.call import Call
+from specclient.types.route import Decision
+from specclient.types.usage import NANO, Cost, Speculation
+
+__all__ = ["Row"]
+
+_BIGINT = 2**63 - 1
+_JSON = ("cost_by_kind", "tags", "decision")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One finished call as the ledger keeps it; the field names are the column names.
+
+    Attributes:
+        started_at: UTC.
+        model: as asked for; ``served_model``: as the answer names it; ``route``: as chosen.
+        method, drafted, accepted, steps, predicted_accepted, predicted_rejected: as in ``Speculation``.
+        cost_nano: nano-dollars, None where the call is unpriced; ``cost_by_kind`` sums to it.
+        ttft_s, latency_s, engine_s: as in ``Call``, seconds.
+        decision: ``chosen``, ``reason`` and each candidate with its verdict.
+    """
+
+    id: str
+    started_at: datetime
+    operation: str
+    provider: str
+    model: str
+    served_model: str | None = None
+    route: str
+    streamed: bool = False
+    status: str
+    error: str | None = None
+    http_status: int | None = None
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+    cache_write_tokens: int | None = None
+    reasoning_tokens: int | None = None
+    usage_estimated: bool = False
+    method: str | None = None
+    drafted: int | None = None
+    accepted: int | None = None
+    steps: int | None = None
+    predicted_accepted: int | None = None
+    predicted_rejected: int | None = None
+    cost_nano: int | None = None
+    cost_by_kind: Mapping[str, int] = field(default_factory=dict)
+    price_source: str = "unpriced"
+    cost_estimated: bool = False
+    attempts: int = 1
+    ttft_s: float | None = None
+    latency_s: float = 0.0
+    engine_s: float | None = None
+    request_id: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+    decision: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, call: Call) -> Row:
+        """Return the row of a call; a value of a server's that no database can hold becomes None."""
+        usage, speculation = call.usage, call.speculation or Speculation()
+        return cls(
+            id=_text(call.id) or "",
+            started_at=call.started_at.astimezone(UTC),
+            operation=call.operation,
+            provider=_text(call.provider) or "",
+            model=_text(call.model) or "",
+            served_model=_text(call.served_model),
+            route=_text(call.route.chosen) or "",
+            streamed=call.streamed,
+            status=call.status,
+            error=_text(call.error),
+            http_status=_count(call.http_status),
+            prompt_tokens=_count(usage.prompt),
+            completion_tokens=_count(usage.completion),
+            cached_tokens=_count(usage.cached),
+            cache_write_tokens=_count(usage.cache_write),
+            reasoning_tokens=_count(usage.reasoning),
+            usage_estimated=usage.estimated,
+            method=_text(speculation.method),
+            drafted=_count(speculation.drafted),
+            accepted=_count(speculation.accepted),
+            steps=_count(speculation.steps),
+            predicted_accepted=_count(_first(speculation.predicted_accepted, usage.accepted_prediction)),
+            predicted_rejected=_count(_first(speculation.predicted_rejected, usage.rejected_prediction)),
+            cost_nano=_count(call.cost.nano),
+            cost_by_kind=nano_by_kind(call.cost),
+            price_source=_text(call.cost.source) or "",
+            cost_estimated=call.cost.estimated,
+            attempts=call.attempts,
+            ttft_s=_measure(call.ttft_s),
+            latency_s=_measure(call.latency_s) or 0.0,
+            engine_s=_measure(call.engine_s),
+            request_id=_text(call.request_id),
+            tags={_text(str(k)) or "": _text(str(v)) or "" for k, v in call.tags.items()},
+            decision=_decision(call.route),
+        )
+
+    @classmethod
+    def from_columns(cls, columns: Mapping[Any, Any]) -> Row:
+        """Return the row that :meth:`columns` was made of."""
+        values = {f.name: columns[f.name] for f in fields(cls)}
+        values |= {name: json.loads(values[name]) for name in _JSON}
+        values["started_at"] = datetime.fromisoformat(values["started_at"])
+        return cls(**values)
+
+    def columns(self) -> dict[str, Any]:
+        """Return the values as a database keeps them: UTC text that sorts by time, mappings as JSON text."""
+        values = {f.name: getattr(self, f.name) for f in fields(self)}
+        values |= {name: json.dumps(values[name], separators=(",", ":")) for name in _JSON}
+        values["started_at"] = timestamp(self.started_at)
+        return values
+
+    @property
+    def cost(self) -> Decimal | None:
+        """Dollars, None where the call is unpriced."""
+        return None if self.cost_nano is None else Decimal(self.cost_nano).scaleb(-9)
+
+
+def timestamp(at: datetime) -> str:
+    """Return a time as fixed-width UTC text, so that text order is time order. A naive time is local."""
+    return at.astimezone(UTC).isoformat(timespec="microseconds")
+
+
+def nano_by_kind(cost: Cost) -> dict[str, int]:
+    """Round each kind to whole nano-dollars so that they still sum to ``cost.nano`` (largest remainder)."""
+    if cost.nano is None or cost.nano > _BIGINT:
+        return {}
+    exact = {kind: dollars * NANO for kind, dollars in cost.by_kind.items()}
+    floors = {kind: int(nano.to_integral_value(ROUND_FLOOR)) for kind, nano in exact.items()}
+    missing = cost.nano - sum(floors.values())
+    by_remainder = sorted(exact, key=lambda kind: exact[kind] - floors[kind], reverse=True)
+    for kind in by_remainder[: max(missing, 0)]:
+        floors[kind] += 1
+    return floors
+
+
+def _decision(route: Decision) -> dict[str, Any]:
+    return {
+        "chosen": route.chosen,
+        "reason": route.reason,
+        "minimize": route.policy.minimize if route.policy else None,
+        "candidates": [
+            {
+                "route": c.route,
+                "cost": None if c.cost is None else str(c.cost),
+                "latency_s": _measure(c.latency_s),
+                "acceptance_rate": _measure(c.acceptance_rate),
+                "evidence": c.evidence,
+                "verdict": c.verdict,
+                "reason": c.reason,
+            }
+            for c in route.candidates
+        ],
+    }
+
+
+def _first(one: int | None, other: int | None) -> int | None:
+    return other if one is None else one
+
+
+def _text(value: str | None) -> str | None:
+    """Return text that every database can hold: no lone surrogates, no NUL."""
+    return None if value is None else value.encode("utf-8", "replace").decode("utf-8").replace("\0", "")
+
+
+def _count(value: int | None) -> int | None:
+    return value if value is not None and -_BIGINT <= value <= _BIGINT else None
+
+
+def _measure(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
