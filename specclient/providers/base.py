@@ -1,0 +1,131 @@
+"""Turn where a provider is and what it takes into an endpoint, and say what a dialect must do with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from pydantic import SecretStr
+
+from specclient.errors import ConfigurationError
+from specclient.types.chat import ChatCompletion, ChatCompletionChunk
+from specclient.types.completion import Completion
+from specclient.types.model import Model
+from specclient.types.request import Operation, Request
+from specclient.types.usage import Usage
+from specclient.types.wire import WireReply, WireRequest
+
+Answer = ChatCompletion | Completion
+Chunk = ChatCompletionChunk | Completion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """Where requests go, and what may be asked there: a :class:`specclient.providers.Preset` with its key.
+
+    Attributes:
+        name: the provider's, the part of a model's name before ``/``.
+        base_url: with scheme; a path and a query are kept in every URL.
+        dialect: the language spoken there.
+        key: sent as a bearer token; None sends none.
+        headers, query: sent with every request; a header that is None is left out.
+        organization, project: OpenAI's headers of these names, where not None.
+        key_env: environment variables that hold the key, named when it is missing.
+        key_required: whether a request without a key is refused before sending.
+        stream_usage: whether ``stream_options.include_usage`` may be sent.
+        prediction: whether ``prediction`` is honoured; None where unknown.
+        price_provider: its id in genai-prices, None where it has no prices there.
+
+    Raises:
+        ConfigurationError: for a base URL or key that cannot be used.
+    """
+
+    name: str
+    base_url: str
+    dialect: Dialect
+    key: SecretStr | None = None
+    headers: Mapping[str, str | None] = field(default_factory=dict, repr=False)  # may hold keys
+    query: Mapping[str, Any] = field(default_factory=dict, repr=False)
+    organization: str | None = None
+    project: str | None = None
+    key_env: tuple[str, ...] = ()
+    key_required: bool = False
+    stream_usage: bool = True
+    prediction: bool | None = None
+    price_provider: str | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "base_url", checked_base_url(self.base_url))
+        if self.key is not None:
+            object.__setattr__(self, "key", _checked_key(self.key, self.name))
+
+
+class Dialect(Protocol):
+    """A provider's language; every method is a pure function of its arguments."""
+
+    def encode(self, request: Request, endpoint: Endpoint, model: str) -> WireRequest:
+        """Return ``request`` as it is sent to ``endpoint`` for ``model``.
+
+        Raises:
+            BadRequestError: for a parameter that cannot be sent, named.
+            ConfigurationError: for a key that is missing, or a header that cannot be sent.
+        """
+        ...
+
+    def decode(self, operation: Operation, reply: WireReply) -> Answer:
+        """Return a whole answer.
+
+        Raises:
+            APIResponseValidationError: for what is no such answer.
+            APIError: for an error under a status of success.
+        """
+        ...
+
+    def decode_event(self, operation: Operation, data: bytes, event: str | None = None) -> Chunk | None:
+        """Return one event of a stream as a chunk, None for the mark of its end.
+
+        Raises:
+            APIResponseValidationError: for what is no such chunk.
+            APIError: for an error that came as an event; of the class its status or type stands for.
+        """
+        ...
+
+    def usage(self, answer: Answer | Chunk) -> Usage | None:
+        """Return the tokens an answer or chunk reports, None where it reports none."""
+        ...
+
+    def encode_models(self, endpoint: Endpoint) -> WireRequest:
+        """Return the request that lists the models of ``endpoint``."""
+        ...
+
+    def decode_models(self, reply: WireReply) -> list[Model]:
+        """Return the models of the answer to :meth:`encode_models`; raises as :meth:`decode`."""
+        ...
+
+
+def checked_base_url(url: str) -> str:
+    """Return ``url`` stripped of blanks.
+
+    Raises:
+        ConfigurationError: without scheme or host, with the corrected form where one can be told.
+    """
+    url = url.strip()
+    parts = urlsplit(url)
+    if parts.scheme in ("http", "https") and parts.hostname:
+        return url
+    if "://" not in url and url and not url.startswith("/"):
+        host = urlsplit(f"//{url}").hostname or ""
+        scheme = "http" if host in ("localhost", "0.0.0.0") or host.startswith("127.") else "https"  # noqa: S104
+        raise ConfigurationError(f"base_url {url!r} has no scheme; write {f'{scheme}://{url}'!r}")
+    raise ConfigurationError(f"base_url is {url!r}; it must be a URL such as 'https://api.openai.com/v1'")
+
+
+def _checked_key(key: SecretStr, name: str) -> SecretStr | None:
+    text = key.get_secret_value().strip()  # a key read from a file often ends in a line break
+    if not text.isascii() or not text.isprintable():
+        raise ConfigurationError(
+            f"the key of provider {name!r} holds a line break or a character outside ASCII"
+        )
+    return SecretStr(text) if text else None

@@ -1,0 +1,120 @@
+"""Turn the bytes of a ``text/event-stream`` body, in chunks cut anywhere, into its events.
+
+By the WHATWG standard (HTML, section 9.2.6 "Interpreting an event stream"): a line ends at CR, LF or CRLF
+and nowhere else. ``data`` stays bytes, as JSON parsers take them, so no character is ever cut in two.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class Event(NamedTuple):
+    """One event.
+
+    Attributes:
+        data: its ``data`` lines joined by LF; bytes as received.
+        event: its type, None for the default (``message``).
+        id: the last id the stream has set, None before there was one.
+    """
+
+    data: bytes
+    event: str | None = None
+    id: str | None = None
+
+
+class Decoder:
+    """The state between two chunks of one stream. Work is linear in the bytes fed, however they are cut.
+
+    Attributes:
+        retry_ms: the reconnection time the stream last asked for, in milliseconds, or None.
+    """
+
+    __slots__ = ("_after_cr", "_data", "_event", "_id", "_started", "_tail", "retry_ms")
+
+    def __init__(self) -> None:
+        self.retry_ms: int | None = None
+        self._tail: list[bytes] = []  # pieces of a line whose end has not come; joined once, when it has
+        self._data: list[bytes] = []
+        self._event: str | None = None
+        self._id: str | None = None
+        self._after_cr = False
+        self._started = False
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        """Return the events that ``chunk`` completes, in order."""
+        if not self._started:
+            chunk = self._strip_bom(chunk)
+        if self._after_cr:
+            if not chunk:
+                return []
+            self._after_cr = False
+            if chunk[0] == 0x0A:  # the LF of a CRLF whose CR ended the last chunk
+                chunk = chunk[1:]
+        end = max(chunk.rfind(b"\n"), chunk.rfind(b"\r")) + 1
+        if not end:
+            if chunk:
+                self._tail.append(chunk)
+            return []
+        self._after_cr = chunk[-1] == 0x0D
+        whole, rest = (chunk, b"") if end == len(chunk) else (chunk[:end], chunk[end:])
+        if self._tail:
+            self._tail.append(whole)
+            whole = b"".join(self._tail)
+        self._tail = [rest] if rest else []
+        return self._lines(whole)
+
+    def flush(self) -> list[Event]:
+        """Return the event that the end of the body leaves open, if any.
+
+        The standard drops it. We keep it: many servers end on ``data: [DONE]`` without the blank line, a body
+        that was cut is reported by the HTTP layer, and an event that was cut is no JSON, hence an error and
+        not silence.
+        """
+        tail = b"".join(self._tail)
+        if not self._started and tail == _BOM:
+            tail = b""
+        self._tail = []
+        self._after_cr = False
+        return self._lines(tail + b"\n\n")
+
+    def _strip_bom(self, chunk: bytes) -> bytes:
+        head = b"".join(self._tail) + chunk
+        self._tail = []
+        if len(head) < len(_BOM) and _BOM.startswith(head):
+            if head:
+                self._tail = [head]
+            return b""
+        self._started = True
+        return head[len(_BOM) :] if head.startswith(_BOM) else head
+
+    def _lines(self, text: bytes) -> list[Event]:
+        events: list[Event] = []
+        data = self._data
+        for line in text.splitlines():  # of bytes: at CR, LF and CRLF only
+            if not line:
+                if data:
+                    joined = data[0] if len(data) == 1 else b"\n".join(data)
+                    events.append(Event(joined, self._event, self._id))
+                    data.clear()
+                self._event = None
+            elif line.startswith(b"data: "):
+                data.append(line[6:])
+            else:
+                self._field(line)
+        return events
+
+    def _field(self, line: bytes) -> None:
+        name, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if name == b"data":
+            self._data.append(value)
+        elif name == b"event":
+            self._event = value.decode("utf-8", "replace") or None
+        elif name == b"id":
+            if b"\0" not in value:
+                self._id = value.decode("utf-8", "replace")
+        elif name == b"retry" and value.isdigit():
+            self.retry_ms = int(value)
