@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from decimal import ROUND_HALF_EVEN, Context, Decimal
 from functools import lru_cache
 from typing import TYPE_CHECKING
@@ -54,9 +54,13 @@ class Prices:
 
     Args:
         settings: ``prices`` and ``local.device_cost_per_hour`` are read.
+        now: the clock, for predictions.
     """
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(
+        self, settings: Settings, *, now: Callable[[], datetime] = lambda: datetime.now(UTC)
+    ) -> None:
+        self._now = now
         self._overrides = settings.prices
         self._device_rate = settings.local.device_cost_per_hour
         self._match: Callable[[str, str, bool], ModelInfo | None] = lru_cache(maxsize=1024)(_find)
@@ -100,16 +104,17 @@ class Prices:
         model: str,
         *,
         price_provider: str | None = None,
-        at: datetime,
         engine_s: float | None = None,
     ) -> Decimal | None:
-        """Return the dollars a call of this size would cost, None where no price is known. Warns of nothing.
+        """Return the dollars a call of this size would cost now, None where unknown; warns of nothing.
 
         Args:
             engine_s: predicted seconds of engine time, for local calls; the rest as in :meth:`price`.
         """
         usage = Usage(prompt=prompt_tokens, completion=completion_tokens)
-        cost = self._price(usage, provider, model, price_provider=price_provider, at=at, engine_s=engine_s)
+        cost = self._price(
+            usage, provider, model, price_provider=price_provider, at=self._now(), engine_s=engine_s
+        )
         return None if cost is None else cost.total
 
     def _price(

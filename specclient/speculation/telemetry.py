@@ -16,12 +16,12 @@ from specclient.types.usage import Speculation
 __all__ = ["recognise"]
 
 
-def recognise(answer: Any, *, prediction_sent: bool = False) -> Speculation | None:
+def recognise(answer: Any, *, predicted: bool = False) -> Speculation | None:
     """Return what an answer tells of speculation, or None where it tells nothing.
 
     Args:
         answer: a decoded answer or chunk, as a mapping or as an object with attributes.
-        prediction_sent: whether the request carried a ``prediction``. Without one, OpenAI reports 0
+        predicted: whether the request carried a ``prediction``. Without one, OpenAI reports 0
             accepted and 0 rejected, which then means nothing.
 
     Draft tokens and the tokens of a user's ``prediction`` are different quantities and stay apart:
@@ -31,7 +31,7 @@ def recognise(answer: Any, *, prediction_sent: bool = False) -> Speculation | No
     drafts = _vllm(_get(_get(answer, "metrics"), "speculative_decoding")) or _llama_cpp(
         _get(answer, "timings")
     )
-    accepted, rejected = _prediction(answer, prediction_sent)
+    accepted, rejected = _prediction(answer, predicted)
     if accepted is None and rejected is None:
         return drafts
     if drafts is None:

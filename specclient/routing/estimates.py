@@ -1,0 +1,186 @@
+"""Turn the calls that have finished on a route into a forecast of the next: its tokens and its seconds.
+
+Medians over the newest calls of a route, so that one slow call or a model's first load does not
+decide. They come from the ledger at the first question, then from each call as it finishes.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from statistics import median
+from typing import Protocol
+
+from specclient.costs.rows import Row
+from specclient.errors import LedgerError
+from specclient.types.call import Call
+
+__all__ = ["PRIORS", "Estimates", "Forecast", "Prior", "forecast"]
+
+logger = logging.getLogger("specclient")
+
+#: Newest calls of a route that count.
+WINDOW = 50
+#: How far back, and how many calls in all, are read from the ledger.
+MEMORY = timedelta(days=7)
+WARM_ROWS = 500
+#: Routes remembered; beyond it the one first seen is forgotten.
+ROUTES = 512
+#: Tokens of an answer where nothing is known of a route.
+COMPLETION_TOKENS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Prior:
+    """What is assumed of a route before its first call: seconds to the first token and for each token."""
+
+    ttft_s: float
+    token_s: float
+
+
+#: Orders of magnitude for the bundled pair on two CPU cores. Other routes have no prior: a hosted model
+#: or a checkpoint of the user's own can be of any speed.
+PRIORS: Mapping[str, Prior] = {
+    "local/demo": Prior(ttft_s=0.05, token_s=0.004),
+    "local/demo-target": Prior(ttft_s=0.05, token_s=0.006),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """What the next call on a route is expected to take.
+
+    Attributes:
+        completion_tokens: length of the answer.
+        ttft_s: seconds to its first token; ``latency_s``: to its end; None where nothing is known.
+        engine_s: seconds of the local engine, None for hosted routes or where nothing is known.
+        acceptance_rate: of draft tokens over these calls, None where none was reported.
+        evidence: finished calls behind it; 0 means priors only.
+    """
+
+    completion_tokens: int
+    ttft_s: float | None = None
+    latency_s: float | None = None
+    engine_s: float | None = None
+    acceptance_rate: float | None = None
+    evidence: int = 0
+
+
+class History(Protocol):
+    """Where finished calls can be read: the ledger."""
+
+    def rows(
+        self, since: datetime | None = None, until: datetime | None = None, *, limit: int | None = None
+    ) -> list[Row]: ...
+
+
+class Estimates:
+    """The newest finished calls of every route, as an observer of calls sees them.
+
+    Args:
+        history: where earlier calls are read from, once, at the first forecast; None starts empty.
+        priors: by route.
+        now: the clock.
+    """
+
+    def __init__(
+        self,
+        history: History | None = None,
+        *,
+        priors: Mapping[str, Prior] = PRIORS,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._history = history
+        self._priors = priors
+        self._now = now
+        self._lock = threading.Lock()
+        self._routes: dict[str, dict[str, Row]] = {}
+
+    def observe(self, call: Call) -> None:
+        """Learn from a finished call."""
+        self._learn(Row.of(call))
+
+    def warm(self) -> None:
+        """Read earlier calls from the ledger, if that has not been done; reads a file."""
+        with self._lock:
+            history, self._history = self._history, None
+            seen, self._routes = self._routes, ({} if history else self._routes)
+        if history is None:
+            return
+        try:
+            earlier = history.rows(since=self._now() - MEMORY, limit=WARM_ROWS)
+        except LedgerError as error:
+            logger.warning("routing starts without earlier calls: %s", error)
+            earlier = []
+        for row in (*earlier, *(row for rows in seen.values() for row in rows.values())):
+            self._learn(row)
+
+    def predict(self, route: str, *, max_tokens: int | None = None) -> Forecast:
+        """Forecast the next call on a route.
+
+        Args:
+            route: ``provider/model``.
+            max_tokens: the longest answer that was asked for.
+        """
+        self.warm()
+        with self._lock:
+            rows = tuple(self._routes.get(route, {}).values())
+        return forecast(rows, max_tokens=max_tokens, prior=self._priors.get(route))
+
+    def _learn(self, row: Row) -> None:
+        if row.status != "ok" or not row.completion_tokens:
+            return
+        with self._lock:
+            newest = self._routes.setdefault(row.route, {})
+            newest[row.id] = row  # a call that is also in the ledger counts once
+            if len(newest) > WINDOW:
+                del newest[next(iter(newest))]
+            if len(self._routes) > ROUTES:
+                del self._routes[next(iter(self._routes))]
+
+
+def forecast(rows: Sequence[Row], *, max_tokens: int | None = None, prior: Prior | None = None) -> Forecast:
+    """Forecast a call from finished ones of the same route.
+
+    Seconds grow in a line with the answer: ``ttft + tokens × seconds per token``, each a median. A call
+    that was not streamed has no time of its first token; that of the streamed ones is taken off it.
+
+    Args:
+        rows: finished calls with a known, positive number of completion tokens.
+        max_tokens: cuts the expected answer.
+        prior: used where there are no rows.
+    """
+    tokens = [row.completion_tokens for row in rows if row.completion_tokens]
+    length = round(median(tokens)) if tokens else COMPLETION_TOKENS
+    if max_tokens is not None:
+        length = max(min(length, max_tokens), 0)
+    if not tokens:
+        if prior is None:
+            return Forecast(completion_tokens=length)
+        total = prior.ttft_s + prior.token_s * length
+        return Forecast(completion_tokens=length, ttft_s=prior.ttft_s, latency_s=total, engine_s=total)
+    firsts = [row.ttft_s for row in rows if row.ttft_s is not None]
+    first = median(firsts) if firsts else None
+    per_token = median(_seconds_per_token(row, first or 0.0) for row in rows if row.completion_tokens)
+    working = [
+        row.engine_s / row.completion_tokens
+        for row in rows
+        if row.engine_s is not None and row.completion_tokens
+    ]
+    known = [(row.accepted, row.drafted) for row in rows if row.accepted is not None and row.drafted]
+    return Forecast(
+        completion_tokens=length,
+        ttft_s=first,
+        latency_s=(first or 0.0) + per_token * length,
+        engine_s=median(working) * length if working else None,
+        acceptance_rate=sum(a for a, _ in known) / sum(d for _, d in known) if known else None,
+        evidence=len(tokens),
+    )
+
+
+def _seconds_per_token(row: Row, typical_ttft_s: float) -> float:
+    ttft = typical_ttft_s if row.ttft_s is None else row.ttft_s
+    return max(row.latency_s - ttft, 0.0) / (row.completion_tokens or 1)
