@@ -13,12 +13,14 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sized
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-__all__ = ["Count", "count_messages", "count_text", "estimate"]
+from specclient.types.request import Request
+
+__all__ = ["Count", "count_messages", "count_prompt", "count_text", "estimate"]
 
 _BASE = "https://openaipublic.blob.core.windows.net/encodings/"
 
@@ -40,6 +42,7 @@ _VOCABULARIES = {
 
 #: Chat models whose framing is documented (OpenAI cookbook, "How to count tokens with tiktoken").
 _FRAMED = ("gpt-3.5-turbo", "gpt-4")
+_FRAMED_FIELDS = ("role", "content", "name")
 _PER_MESSAGE = 3
 _PER_NAME = 1
 _PER_REPLY = 3
@@ -88,7 +91,7 @@ def count_messages(messages: Iterable[Any], model: str, *, encode: Encode | None
         total += _PER_MESSAGE
         for key, value in _fields(message).items():
             texts, complete = _texts(value)
-            estimated = estimated or not complete
+            estimated = estimated or not complete or key not in _FRAMED_FIELDS
             total += _PER_NAME if key == "name" else 0
             for text in texts:
                 count = count_text(text, model, encode=encode)
@@ -105,6 +108,19 @@ def _fields(message: Any) -> Mapping[str, Any]:
         fields: dict[str, Any] = message.model_dump(exclude_none=True)
         return fields
     return {"content": str(message)}
+
+
+def count_prompt(request: Request, model: str) -> Count:
+    """Count what a request sends: its messages, or its prompt as text or token ids."""
+    if request.operation == "chat":
+        return count_messages(request.params.get("messages") or (), model)
+    prompt = request.params.get("prompt")
+    if isinstance(prompt, list | tuple):
+        if all(isinstance(token, int) for token in prompt):
+            return Count(len(prompt), estimated=False)
+        parts = [count_prompt(replace(request, params={"prompt": part}), model) for part in prompt]
+        return Count(sum(part.tokens for part in parts), any(part.estimated for part in parts))
+    return count_text(prompt if isinstance(prompt, str) else "", model)
 
 
 def _texts(value: Any) -> tuple[list[str], bool]:
