@@ -1,0 +1,183 @@
+"""Turn won tokens into an answer: text increments, where each came from, and when it ends."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+
+from specclient.types.usage import Speculation
+from specclient_local.model.tokenizer import StopFilter, TextStream, Tokenizer
+from specclient_local.sequence import FinishReason, Sequence
+
+Segment = tuple[str, bool]
+"""Text, and whether the draft proposed it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Timings:
+    """Seconds of a request.
+
+    Attributes:
+        queue_s: until a slot was free.
+        prefill_s: of the models on its prompt; decode_s: of the models on its rounds.
+        ttft_s: from its arrival to its first token, queueing included.
+    """
+
+    queue_s: float
+    prefill_s: float
+    decode_s: float
+    ttft_s: float
+
+    @property
+    def engine_s(self) -> float:
+        """Seconds the models worked on it."""
+        return self.prefill_s + self.decode_s
+
+
+@dataclass(frozen=True, slots=True)
+class Generation:
+    """A whole answer.
+
+    Attributes:
+        text: without the stop string and without special tokens.
+        token_ids: the new tokens, an end token included.
+        finish_reason: ``stop`` (end token or stop string) or ``length``.
+        prompt_tokens: tokens of the prompt, start token included.
+        speculation: see :meth:`specclient_local.sequence.Tally.speculation`.
+    """
+
+    text: str
+    token_ids: list[int]
+    finish_reason: FinishReason
+    prompt_tokens: int
+    speculation: Speculation
+    timings: Timings
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What one round adds to an answer.
+
+    Attributes:
+        text: may be empty while a character or a stop string is unfinished.
+        token_ids: the round's tokens.
+        drafted: for each of them, whether the draft proposed it.
+        segments: ``text`` cut where its origin changes; a character counts to the token that completes it.
+        finish_reason, generation: on the last piece only.
+    """
+
+    text: str
+    token_ids: tuple[int, ...]
+    drafted: tuple[bool, ...]
+    segments: tuple[Segment, ...]
+    finish_reason: FinishReason | None = None
+    generation: Generation | None = None
+
+
+@dataclass(slots=True)
+class Clocked:
+    """Moments and seconds of a request, as they come."""
+
+    arrived: float
+    granted: float = 0.0
+    first: float | None = None
+    prefill_s: float = 0.0
+    decode_s: float = 0.0
+
+    def timings(self) -> Timings:
+        """Return the finished request's timings."""
+        first = self.arrived if self.first is None else self.first
+        return Timings(self.granted - self.arrived, self.prefill_s, self.decode_s, first - self.arrived)
+
+
+@dataclass(slots=True)
+class Answer:
+    """The text side of a sequence.
+
+    Args:
+        sequence: grows by what is pushed.
+        clocked: its timings.
+    """
+
+    sequence: Sequence
+    clocked: Clocked
+    _stream: TextStream
+    _filter: StopFilter
+    _held: list[Segment] = field(default_factory=list)
+    _text: list[str] = field(default_factory=list)
+
+    @classmethod
+    def begin(cls, sequence: Sequence, tokenizer: Tokenizer, clocked: Clocked) -> Answer:
+        """Begin an empty answer."""
+        stream = TextStream(tokenizer, sequence.tokens)
+        return cls(sequence, clocked, stream, StopFilter(sequence.params.stop or ()))
+
+    def push(self, tokens: Seq[int], drafted: Seq[bool]) -> Piece:
+        """Grow by a round's tokens, one by one, up to the one that ends the answer."""
+        sequence, before = self.sequence, len(self.sequence.tokens)
+        segments: list[Segment] = []
+        for token, flag in zip(tokens, drafted, strict=True):
+            sequence.take(token, drafted=flag)
+            segments += self._emit(token, drafted=flag)
+            if sequence.finish_reason is not None:
+                break
+        text = "".join(text for text, _ in segments)
+        self._text.append(text)
+        taken = sequence.tokens[before:]
+        return Piece(
+            text=text,
+            token_ids=tuple(taken),
+            drafted=tuple(drafted[: len(taken)]),
+            segments=tuple(_joined(segments)),
+            finish_reason=sequence.finish_reason,
+            generation=self._generation(),
+        )
+
+    def _emit(self, token: int, *, drafted: bool) -> list[Segment]:
+        """Return the text that a token lets out, and finish the sequence at a stop string."""
+        sequence = self.sequence
+        new = "" if token in sequence.eos else self._stream.push(token)
+        if sequence.finish_reason is not None:
+            new += self._stream.flush()
+        out, stopped = self._filter.push(new)
+        if stopped:
+            sequence.finish_reason = "stop"
+        elif sequence.finish_reason is not None:
+            out += self._filter.flush()
+        self._held.append((new, drafted))
+        return self._release(len(out))
+
+    def _release(self, count: int) -> list[Segment]:
+        """Take the first ``count`` characters out of what is held."""
+        out: list[Segment] = []
+        while count > 0:
+            text, flag = self._held.pop(0)
+            out.append((text[:count], flag))
+            if count < len(text):
+                self._held.insert(0, (text[count:], flag))
+            count -= len(text)
+        return out
+
+    def _generation(self) -> Generation | None:
+        sequence = self.sequence
+        if sequence.finish_reason is None:
+            return None
+        return Generation(
+            text="".join(self._text),
+            token_ids=sequence.new_tokens,
+            finish_reason=sequence.finish_reason,
+            prompt_tokens=sequence.prompt_tokens,
+            speculation=sequence.tally.speculation(sequence.method),
+            timings=self.clocked.timings(),
+        )
+
+
+def _joined(segments: Seq[Segment]) -> list[Segment]:
+    """Merge neighbours of one origin, and leave out empty text."""
+    out: list[Segment] = []
+    for text, flag in segments:
+        if text and out and out[-1][1] == flag:
+            out[-1] = (out[-1][0] + text, flag)
+        elif text:
+            out.append((text, flag))
+    return out

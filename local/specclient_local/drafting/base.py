@@ -1,0 +1,32 @@
+"""Turn a running sequence into guesses at what follows: the protocol every drafter speaks."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from specclient_local.sequence import Sequence
+from specclient_local.tree import TokenTree
+
+
+class Drafter(Protocol):
+    """Proposes trees, and says of each node which distribution it was truly drawn from.
+
+    A drafter keeps its own state by :attr:`Sequence.slot`. The calls of one sequence come in the order
+    ``begin``, (``propose``, ``commit``)*, ``end``; those of several sequences interleave.
+    """
+
+    def begin(self, sequence: Sequence) -> None:
+        """Prepare for a sequence that was just prefilled; its prompt is ``sequence.tokens``."""
+        ...
+
+    def propose(self, sequence: Sequence, length: int) -> TokenTree:
+        """Guess up to ``length`` levels below the sequence's last token; an empty tree is allowed."""
+        ...
+
+    def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:
+        """Learn which nodes of the last proposal the target accepted."""
+        ...
+
+    def end(self, sequence: Sequence) -> None:
+        """Forget a sequence; its slot may be granted to another."""
+        ...

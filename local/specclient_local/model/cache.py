@@ -1,0 +1,54 @@
+"""Turn slots into preallocated rows of keys and values, where forgetting is setting a length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specclient_local.config import DecoderConfig
+
+BLOCK = 64
+"""Attention reads whole blocks of this many positions, the ones not in use masked; see ``decoder``."""
+
+
+class KVCache:
+    """Keys and values of every layer and slot: ``[layers, slots, 2 KV, capacity, D]``, allocated once.
+
+    The first KV heads of a row are keys, the others values.
+
+    Attributes:
+        lengths: positions in use, a slot each.
+        capacity: positions a slot can hold.
+    """
+
+    def __init__(self, config: DecoderConfig, slots: int, capacity: int, dtype: torch.dtype) -> None:
+        self.capacity = capacity
+        padded = -(-capacity // BLOCK) * BLOCK
+        # Zeros, not empty memory: a masked position is multiplied by zero, and zero times NaN is NaN.
+        self.rows = torch.zeros(
+            config.layers, slots, 2 * config.kv_heads, padded, config.head_dim, dtype=dtype
+        )
+        self.lengths = [0] * slots
+        self._views = [[self.rows[layer, slot] for layer in range(config.layers)] for slot in range(slots)]
+
+    def views(self, slot: int) -> list[Tensor]:
+        """Return a slot's rows, ``[2 KV, capacity, D]`` for each layer."""
+        return self._views[slot]
+
+    def truncate(self, slot: int, length: int) -> None:
+        """Forget all positions from ``length`` on."""
+        self.lengths[slot] = min(length, self.lengths[slot])
+
+    @torch.inference_mode()
+    def keep(self, slot: int, start: int, kept: Sequence[int]) -> None:
+        """Keep of the positions from ``start`` on only those at the offsets ``kept``, moved together.
+
+        A chain keeps a prefix, and then nothing moves.
+        """
+        if list(kept) != list(range(len(kept))):
+            source = torch.tensor([start + offset for offset in kept])
+            rows = self.rows[:, slot]
+            rows[:, :, start : start + len(kept)] = rows.index_select(2, source)
+        self.lengths[slot] = start + len(kept)

@@ -1,0 +1,116 @@
+"""Turn a weight matrix into the fastest kernel whose rows do not depend on how many come with them.
+
+Greedy speculation equals plain decoding token by token only if scoring K + 1 rows gives each row the
+logits it would have had alone. Library matrix products choose another summation order for one row
+than for several, so near ties could fall differently. Each kernel is therefore tried at load, on the
+machine it will run on: those whose rows come out bit for bit the same go first, then the faster.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from specclient_local.config import MAX_DRAFT_LENGTH
+
+Kernel = Callable[[Tensor], Tensor]
+"""``[N, in]`` to ``[N, out]``, the bias added."""
+
+_TYPICAL_ROWS = (1, 5)
+_COLUMN_BLOCK = 256
+
+
+def plain_kernel(weight: Tensor, bias: Tensor | None) -> Kernel:
+    """``F.linear``: the library's own choice."""
+    return lambda x: F.linear(x, weight, bias)
+
+
+def packed_kernel(weight: Tensor, bias: Tensor | None) -> Kernel:
+    """oneDNN with the weight laid out for it once: few rows cost little more than one (CPU only)."""
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight, _TYPICAL_ROWS[-1])
+    run = torch.ops.mkldnn._linear_pointwise.default
+    return lambda x: run(x, packed, bias, "none", [], None)
+
+
+def column_kernel(weight: Tensor, bias: Tensor | None) -> Kernel:
+    """Blocks of output columns as one batched product; wins where the library's own kernel is poor."""
+    out, width = weight.shape
+    count = max(1, out // _COLUMN_BLOCK)
+    while out % count:
+        count -= 1
+    blocks = weight.view(count, out // count, width).transpose(1, 2).contiguous()
+
+    def run(x: Tensor) -> Tensor:
+        y = torch.bmm(x.unsqueeze(0).expand(count, -1, -1), blocks).transpose(0, 1).reshape(x.shape[0], out)
+        return y if bias is None else y + bias
+
+    return run
+
+
+KERNELS: dict[str, Callable[[Tensor, Tensor | None], Kernel]] = {
+    "plain": plain_kernel,
+    "packed": packed_kernel,
+    "columns": column_kernel,
+}
+
+
+class KernelChooser:
+    """Chooses a kernel for each shape once, and builds it for each weight of that shape.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
+        self.chosen: dict[tuple[int, int], str] = {}
+
+    def __call__(self, weight: Tensor, bias: Tensor | None = None) -> Kernel:
+        """Build the kernel for a weight ``[out, in]`` and a bias ``[out]``."""
+        shape = (weight.shape[0], weight.shape[1])
+        if shape not in self.chosen:
+            self.chosen[shape] = self._choose(weight)
+        return KERNELS[self.chosen[shape]](weight, bias)
+
+    def _choose(self, weight: Tensor) -> str:
+        if weight.device.type != "cpu":
+            return "plain"
+        usable: dict[str, Kernel] = {}
+        for name, build in KERNELS.items():
+            try:
+                usable[name] = build(weight, None)
+                usable[name](weight[:1])
+            except (RuntimeError, AttributeError, NotImplementedError):
+                usable.pop(name, None)  # this torch build has no such kernel for this type
+        cost = {name: (row_difference(kernel, weight) > 0.0, 0.0) for name, kernel in usable.items()}
+        for rows in _TYPICAL_ROWS:
+            x = _probe(weight, rows)
+            for name, seconds in self._time(usable, x).items():
+                cost[name] = (cost[name][0], cost[name][1] + seconds)
+        return min(cost, key=lambda name: cost[name])
+
+    def _time(self, kernels: dict[str, Kernel], x: Tensor, repeats: int = 7) -> dict[str, float]:
+        """Return each kernel's best time; taken in turn, so a busy machine slows all alike."""
+        best = dict.fromkeys(kernels, float("inf"))
+        for _ in range(repeats):
+            for name, kernel in kernels.items():
+                begun = self._clock()
+                kernel(x)
+                best[name] = min(best[name], self._clock() - begun)
+        return best
+
+
+def row_difference(kernel: Kernel, weight: Tensor) -> float:
+    """Return max |Δ| between rows computed alone and among up to 9 others."""
+    x = _probe(weight, MAX_DRAFT_LENGTH + 1)
+    alone = torch.cat([kernel(x[i : i + 1]) for i in range(len(x))])
+    return max((kernel(x[:n]) - alone[:n]).abs().max().item() for n in range(2, len(x) + 1))
+
+
+def _probe(weight: Tensor, rows: int) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    return torch.randn(rows, weight.shape[1], generator=generator).to(weight.dtype)

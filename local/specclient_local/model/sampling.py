@@ -1,0 +1,55 @@
+"""Turn logits into the probabilities a request samples from: temperature, top-k and top-p.
+
+One transform makes the target's p and the draft's q: then the acceptance test compares like with
+like, and the answer is distributed as the target's transformed logits say. Probabilities are
+float64: the residual (p − q)+ of two close distributions is a difference of nearly equal numbers,
+which in float32 keeps too few digits for its normalisation.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from specclient_local.config import SamplingParams
+from specclient_local.tree import Distribution
+
+
+def distributions(logits: Tensor, params: SamplingParams) -> list[Distribution]:
+    """Turn logits ``[N, V]`` into N distributions on the host, in one copy.
+
+    At temperature 0 each is the one-hot of the largest logit (the first of equal ones): the limit of
+    the softmax as the temperature falls.
+    """
+    if params.temperature == 0.0:
+        greedy: list[Distribution] = logits.argmax(dim=-1).tolist()
+        return greedy
+    return list(probabilities(logits, params).cpu().numpy())
+
+
+def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:
+    """Apply temperature, then top-k, then top-p, and normalise.
+
+    Args:
+        logits: ``[..., V]``; temperature must be above 0.
+
+    Returns:
+        ``[..., V]`` float64. Tokens that tie with the k-th stay, so top-k may keep more than k.
+    """
+    # The largest is subtracted first: a tiny temperature then gives -inf, never inf - inf.
+    scaled = logits.double()
+    scaled = (scaled - scaled.amax(dim=-1, keepdim=True)) / params.temperature
+    if 0 < params.top_k < scaled.shape[-1]:
+        kth = scaled.topk(params.top_k, dim=-1).values[..., -1:]
+        scaled = scaled.masked_fill(scaled < kth, -torch.inf)
+    p = torch.softmax(scaled, dim=-1)
+    return _nucleus(p, params.top_p) if params.top_p < 1.0 else p
+
+
+def _nucleus(p: Tensor, top_p: float) -> Tensor:
+    """Keep the fewest most likely tokens that reach ``top_p`` together (arXiv 1904.09751)."""
+    ordered, index = p.sort(dim=-1, descending=True, stable=True)
+    before = ordered.cumsum(dim=-1) - ordered
+    ordered = ordered.masked_fill(before >= top_p, 0.0)
+    kept = torch.zeros_like(p).scatter_(-1, index, ordered)
+    return kept / kept.sum(dim=-1, keepdim=True)

@@ -1,0 +1,188 @@
+"""Turn text and chats into ids, and ids back into text, whole or token by token."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tokenizers import Tokenizer as Library
+
+from specclient.errors import BadRequestError, CheckpointError
+
+_UNFINISHED = "\ufffd"
+_CONTEXT = 6
+
+
+class Tokenizer:
+    """A checkpoint's ``tokenizer.json``.
+
+    Raises:
+        CheckpointError: the file is missing or cannot be read.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        path = folder / "tokenizer.json"
+        if not path.is_file():
+            raise CheckpointError(
+                f"{path} is missing; save the tokenizer beside the weights "
+                "(AutoTokenizer.from_pretrained(...).save_pretrained(folder))."
+            )
+        try:
+            self._library = Library.from_file(str(path))
+        except Exception as error:  # the library raises bare Exception
+            raise CheckpointError(f"{path} is no tokenizer.json ({error}); download it again.") from error
+        self._chat: Any = None
+
+    def encode(self, text: str) -> list[int]:
+        """Encode text, with the special tokens the tokenizer adds (its start token, where it has one)."""
+        return list(self._library.encode(text).ids)
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """Decode ids; special tokens give no text."""
+        return self._library.decode(list(ids), skip_special_tokens=True)
+
+    def chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
+        """Lay out a chat by the checkpoint's own template, up to where the assistant answers.
+
+        Raises:
+            BadRequestError: the checkpoint has no template, or its template refuses the messages.
+        """
+        from jinja2 import TemplateError  # noqa: PLC0415 - needed by chats alone, and slow
+        from transformers import PreTrainedTokenizerFast  # noqa: PLC0415
+
+        if self._chat is None:
+            self._chat = PreTrainedTokenizerFast.from_pretrained(self.folder)
+        if not self._chat.chat_template:
+            raise BadRequestError(
+                f"{self.folder} has no chat template, so it cannot chat; use the completions endpoint."
+            )
+        try:
+            text = self._chat.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+        except (TemplateError, TypeError) as error:
+            raise BadRequestError(f"messages do not fit the model's chat template: {error}") from error
+        # The template writes the special tokens itself.
+        return list(self._library.encode(text, add_special_tokens=False).ids)
+
+    def difference(self, other: Tokenizer) -> str | None:
+        """Say in words how another tokenizer differs in what a draft must share, or None.
+
+        Draft and target must mean the same by every id; how text is split concerns the target alone.
+        """
+        mine, theirs = self._library.get_vocab(), other._library.get_vocab()
+        if mine == theirs:
+            return None
+        if len(mine) != len(theirs):
+            return f"{len(mine)} tokens against {len(theirs)}"
+        token = min(set(mine.items()) ^ set(theirs.items()), key=lambda item: (item[1], item[0]))[0]
+        return f"token {token!r} has id {mine.get(token)} against {theirs.get(token)}"
+
+
+class TextStream:
+    """Turns ids, one by one, into text increments that join to the decoded whole.
+
+    Text is held back while its last character is unfinished. A few tokens of the prompt give context:
+    a leading space that a tokenizer drops at the start of a text is kept where text came before.
+
+    Args:
+        tokenizer: whose ids.
+        prompt: ids before the first one pushed.
+    """
+
+    def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int] = ()) -> None:
+        self._tokenizer = tokenizer
+        self._ids = list(prompt[-_CONTEXT:])
+        self._before = tokenizer.decode(self._ids)
+
+    def push(self, token: int) -> str:
+        """Return the text that a token completes, often empty."""
+        self._ids.append(token)
+        text = self._tokenizer.decode(self._ids)
+        if text.endswith(_UNFINISHED) or len(text) < len(self._before):
+            return ""
+        new = text[len(self._before) :]
+        self._ids = self._ids[-_CONTEXT:]
+        self._before = self._tokenizer.decode(self._ids)
+        return new
+
+    def flush(self) -> str:
+        """Return what was held back, unfinished characters as U+FFFD."""
+        return self._tokenizer.decode(self._ids)[len(self._before) :]
+
+
+class StopFilter:
+    """Turns text increments into ones free of stop strings, held back while one may be beginning.
+
+    Args:
+        stops: non-empty strings. The one that is complete first ends the text; of several complete at
+            once, the longest, so the outcome does not depend on how the text was cut into pieces.
+    """
+
+    def __init__(self, stops: Iterable[str]) -> None:
+        self._stops = tuple(stops)
+        self._held = ""
+
+    def push(self, text: str) -> tuple[str, bool]:
+        """Return the text that may go out, and whether a stop string ended it."""
+        if not self._stops:
+            return text, False
+        self._held += text
+        found = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
+        if found:
+            out, self._held = self._held[: min(found)[1]], ""
+            return out, True
+        keep = max(_overlap(self._held, stop) for stop in self._stops)
+        cut = len(self._held) - keep
+        out, self._held = self._held[:cut], self._held[cut:]
+        return out, False
+
+    def flush(self) -> str:
+        """Return what was held back."""
+        out, self._held = self._held, ""
+        return out
+
+
+def _overlap(text: str, stop: str) -> int:
+    """Return the length of the longest end of ``text`` that begins ``stop``, the whole excluded."""
+    return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)
+
+
+def chat_messages(messages: object) -> list[dict[str, Any]]:
+    """Turn OpenAI messages into ones a template understands: text parts joined, fields unknown to it kept.
+
+    Raises:
+        BadRequestError: naming the message and what is allowed.
+    """
+    if not isinstance(messages, list | tuple) or not messages:
+        raise _bad_messages(f"messages is {messages!r}; allowed is a non-empty list of objects.")
+    plain: list[dict[str, Any]] = []
+    for i, message in enumerate(messages):
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+            raise _bad_messages(f"messages[{i}] is {message!r}; allowed is an object with role and content.")
+        content = message.get("content")
+        if isinstance(content, list | tuple):
+            content = "".join(_part(part, i) for part in content)
+        if not isinstance(content, str):
+            raise _bad_messages(
+                f"messages[{i}].content is {json.dumps(content, default=repr)}; "
+                "allowed is a string or a list of text parts."
+            )
+        plain.append({**message, "content": content})
+    return plain
+
+
+def _part(part: object, message: int) -> str:
+    if isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str):
+        return str(part["text"])
+    kind = part.get("type") if isinstance(part, Mapping) else part
+    raise _bad_messages(
+        f"messages[{message}] has a part {kind!r}; local models read parts of type 'text' only."
+    )
+
+
+def _bad_messages(message: str) -> BadRequestError:
+    error = BadRequestError(message)
+    error.param = "messages"
+    return error

@@ -1,0 +1,198 @@
+"""Turn a checkpoint folder or hub id into fused tensors, or into an error that says what is wrong with it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from specclient.errors import CheckpointError
+from specclient_local.config import DecoderConfig
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")
+
+
+@dataclass(frozen=True, slots=True)
+class LayerWeights:
+    """One layer, fused: ``qkv`` ``[(H + 2 KV) D, hidden]``, ``gate_up`` ``[2 ff, hidden]``.
+
+    Query and key rows are reordered so that the two numbers a rotation turns lie side by side: the
+    scores do not change (both sides of the product are reordered), and the rotation becomes one
+    complex multiplication.
+    """
+
+    input_norm: Tensor
+    qkv: Tensor
+    qkv_bias: Tensor | None
+    qk_norm: Tensor | None
+    o: Tensor
+    o_bias: Tensor | None
+    post_norm: Tensor
+    gate_up: Tensor
+    gate_up_bias: Tensor | None
+    down: Tensor
+    down_bias: Tensor | None
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """A decoder's parameters: ``embedding`` and ``head`` are ``[V, hidden]`` (one tensor where tied)."""
+
+    embedding: Tensor
+    layers: list[LayerWeights]
+    norm: Tensor
+    head: Tensor
+
+
+def resolve(path_or_id: str | Path) -> Path:
+    """Return the folder of a checkpoint, fetched from the hub if it is not a local one.
+
+    Raises:
+        CheckpointError: no such folder, and no such hub id that could be fetched.
+    """
+    folder = Path(path_or_id).expanduser()
+    if folder.is_dir():
+        return folder
+    name = str(path_or_id)
+    if folder.exists():
+        raise CheckpointError(f"{name} is a file; name the folder that holds config.json and *.safetensors.")
+    if name.startswith((".", "/", "~")) or name.count("/") != 1:
+        raise CheckpointError(
+            f"{name} is no folder; name one with config.json and *.safetensors, or a hub id as owner/name."
+        )
+    from huggingface_hub import snapshot_download  # noqa: PLC0415 - needed by hub ids alone
+    from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415
+
+    try:
+        return Path(snapshot_download(name, allow_patterns=list(_PATTERNS)))
+    except (OSError, ValueError, RuntimeError, HfHubHTTPError) as error:
+        raise CheckpointError(
+            f"{name} is no local folder and could not be fetched from the hub "
+            f"({type(error).__name__}); check name and connection, or download it and name its folder."
+        ) from error
+
+
+def load_weights(folder: Path, config: DecoderConfig, dtype: str = "float32") -> Weights:
+    """Read and fuse a checkpoint's tensors.
+
+    Args:
+        folder: with ``model.safetensors`` or shards and their index.
+        dtype: to compute in: ``float32``, ``bfloat16`` or ``float16``; the file may hold another.
+
+    Raises:
+        CheckpointError: naming the file, the tensor, its shape and the expected one.
+    """
+    if dtype not in DTYPES:
+        raise CheckpointError(f"dtype is {dtype!r}; allowed are {', '.join(DTYPES)}.")
+    with ExitStack() as stack:
+        take = _reader(folder, stack, DTYPES[dtype])
+        hidden, vocab = config.hidden_size, config.vocab_size
+        embedding = take("model.embed_tokens.weight", (vocab, hidden))
+        return Weights(
+            embedding=embedding,
+            layers=[_layer(take, f"model.layers.{i}.", config) for i in range(config.layers)],
+            norm=take("model.norm.weight", (hidden,)),
+            head=embedding if config.tied else take("lm_head.weight", (vocab, hidden)),
+        )
+
+
+Take = Callable[[str, tuple[int, ...]], Tensor]
+
+
+def _layer(take: Take, prefix: str, c: DecoderConfig) -> LayerWeights:
+    d, ff, hidden = c.head_dim, c.intermediate_size, c.hidden_size
+    heads = {"q": c.heads, "k": c.kv_heads, "v": c.kv_heads}
+
+    def projection(name: str, shape: tuple[int, ...]) -> Tensor:
+        tensor = take(f"{prefix}self_attn.{name}", shape)
+        return tensor if name.startswith("v") else _interleave(tensor, d)
+
+    def mlp_bias(name: str, size: int) -> Tensor:
+        return take(f"{prefix}mlp.{name}_proj.bias", (size,))
+
+    qk_norm = None
+    if c.qk_norm:
+        norms = [projection(f"{n}_norm.weight", (d,)).expand(heads[n], d) for n in ("q", "k")]
+        qk_norm = torch.cat(norms)
+    return LayerWeights(
+        input_norm=take(prefix + "input_layernorm.weight", (hidden,)),
+        qkv=torch.cat([projection(f"{n}_proj.weight", (h * d, hidden)) for n, h in heads.items()]),
+        qkv_bias=torch.cat([projection(f"{n}_proj.bias", (h * d,)) for n, h in heads.items()])
+        if c.qkv_bias
+        else None,
+        qk_norm=qk_norm,
+        o=take(prefix + "self_attn.o_proj.weight", (hidden, c.heads * d)),
+        o_bias=take(prefix + "self_attn.o_proj.bias", (hidden,)) if c.o_bias else None,
+        post_norm=take(prefix + "post_attention_layernorm.weight", (hidden,)),
+        gate_up=torch.cat([take(f"{prefix}mlp.{n}_proj.weight", (ff, hidden)) for n in ("gate", "up")]),
+        gate_up_bias=torch.cat([mlp_bias(n, ff) for n in ("gate", "up")]) if c.mlp_bias else None,
+        down=take(prefix + "mlp.down_proj.weight", (hidden, ff)),
+        down_bias=mlp_bias("down", hidden) if c.mlp_bias else None,
+    )
+
+
+def _interleave(rows: Tensor, head_dim: int) -> Tensor:
+    """Reorder each head's rows from (first halves, second halves) to pairs; ``[H D, ...]``."""
+    rest = rows.shape[1:]
+    return rows.view(-1, 2, head_dim // 2, *rest).transpose(1, 2).reshape(rows.shape)
+
+
+def _reader(folder: Path, stack: ExitStack, dtype: torch.dtype) -> Take:
+    """Open the files lazily and return the function that reads one checked tensor."""
+    where = _tensor_files(folder)
+    opened: dict[Path, Any] = {}
+
+    def take(name: str, shape: tuple[int, ...]) -> Tensor:
+        path = where.get(name) or where.get("")
+        if path is None:
+            raise CheckpointError(f"{folder}: tensor {name} is in none of the shards; download it again.")
+        try:
+            if path not in opened:
+                opened[path] = stack.enter_context(safe_open(path, framework="pt"))
+            tensor: Tensor = opened[path].get_tensor(name)
+        except FileNotFoundError:
+            raise CheckpointError(
+                f"{path} is missing, though the index names it; download it again."
+            ) from None
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(
+                f"{path}: tensor {name} cannot be read ({error}); download it again."
+            ) from error
+        if tuple(tensor.shape) != shape:
+            raise CheckpointError(
+                f"{path}: tensor {name} has shape {list(tensor.shape)}, but config.json asks "
+                f"for {list(shape)}; the two belong to different models."
+            )
+        if not tensor.is_floating_point():
+            raise CheckpointError(
+                f"{path}: tensor {name} holds {tensor.dtype}; choose an unquantised checkpoint."
+            )
+        return tensor.to(dtype)
+
+    return take
+
+
+def _tensor_files(folder: Path) -> Mapping[str, Path]:
+    """Map tensor names to files; a single file stands under the empty name."""
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        try:
+            names = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+            return {name: folder / file for name, file in names.items()}
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise CheckpointError(f"{index} is no index of shards ({error!r}); download it again.") from error
+    single = folder / "model.safetensors"
+    if single.is_file():
+        return {"": single}
+    raise CheckpointError(
+        f"{folder} holds no model.safetensors; only safetensors are loaded (pickled weights can run code). "
+        "Save the model with save_pretrained(..., safe_serialization=True)."
+    )

@@ -1,0 +1,153 @@
+"""Turn a prompt and its parameters into one growing request: its tokens, its random stream, its figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+
+from specclient.types.usage import Speculation
+from specclient_local.config import Method, SamplingParams
+from specclient_local.tree import Distribution
+
+FinishReason = Literal["stop", "length"]
+
+_BUFFER = 64
+
+
+class Dice:
+    """A request's own stream of uniform numbers in [0, 1), drawn from its own ``torch.Generator``.
+
+    The numbers depend on the seed alone, so a seeded request draws the same whatever else runs.
+    """
+
+    __slots__ = ("_buffer", "_generator")
+
+    def __init__(self, seed: int | None) -> None:
+        self._generator = torch.Generator()
+        if seed is None:
+            self._generator.seed()
+        else:
+            self._generator.manual_seed(seed)
+        self._buffer: list[float] = []
+
+    def uniform(self) -> float:
+        """Return the next number."""
+        if not self._buffer:
+            drawn: list[float] = torch.rand(_BUFFER, generator=self._generator, dtype=torch.float64).tolist()
+            self._buffer = drawn[::-1]
+        return self._buffer.pop()
+
+    def accept(self, probability: float) -> bool:
+        """Return True with this probability; certain outcomes consume nothing."""
+        return probability >= 1.0 or (probability > 0.0 and self.uniform() < probability)
+
+    def draw(self, distribution: Distribution) -> int:
+        """Return a token by inversion of the cumulative distribution; a one-hot one consumes nothing."""
+        if isinstance(distribution, int):
+            return distribution
+        cumulative = np.cumsum(distribution)
+        at = self.uniform() * cumulative[-1]
+        # side="right" steps over tokens of probability zero, also where the number is exactly 0
+        return int(np.searchsorted(cumulative, at, side="right"))
+
+
+@dataclass(slots=True)
+class Tally:
+    """Counts of a request's verification passes; see :meth:`speculation` for what they mean."""
+
+    drafted: int = 0
+    accepted: int = 0
+    steps: int = 0
+    reached: list[int] = field(default_factory=list)
+    kept: list[int] = field(default_factory=list)
+
+    def count(self, depth: int, drafted: int, accepted: int) -> None:
+        """Add one pass whose tree had ``drafted`` nodes down to ``depth``, ``accepted`` of them kept."""
+        self.steps += 1
+        self.drafted += drafted
+        self.accepted += accepted
+        while len(self.reached) < depth:
+            self.reached.append(0)
+            self.kept.append(0)
+        for i in range(depth):
+            self.reached[i] += 1
+            self.kept[i] += i < accepted
+
+    def speculation(self, method: Method) -> Speculation:
+        """Return the figures of a request.
+
+        ``steps`` counts every pass of the target after the prefill, those with an empty draft too, so
+        before the cut below tokens = steps + accepted, and ``mean_accepted_length`` is tokens per pass.
+        A draft never reaches past ``max_tokens``. Where an end token or stop string falls inside an
+        accepted draft, the tokens behind it count as accepted (the target kept them) though the answer
+        ends before them.
+        """
+        if method == "plain":
+            return Speculation(method="plain", drafted=0, accepted=0, steps=self.steps, source="engine")
+        return Speculation(
+            method=method,
+            drafted=self.drafted,
+            accepted=self.accepted,
+            steps=self.steps,
+            acceptance_rate=self.accepted / self.drafted if self.drafted else None,
+            mean_accepted_length=1 + self.accepted / self.steps if self.steps else None,
+            per_position=tuple(k / r for k, r in zip(self.kept, self.reached, strict=True)),
+            source="engine",
+        )
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """One request on its way through the engine.
+
+    Attributes:
+        id: the engine's number for it.
+        tokens: prompt and new tokens; the last one is the root of the next round's tree, not yet in any
+            cache.
+        prompt_tokens: how many of ``tokens`` were given.
+        limit: most new tokens, the context considered.
+        slot: row of the caches while it runs, else None.
+        drafted: for each new token, whether a draft proposed it.
+    """
+
+    id: int
+    tokens: list[int]
+    prompt_tokens: int
+    params: SamplingParams
+    method: Method
+    limit: int
+    eos: frozenset[int]
+    dice: Dice
+    slot: int | None = None
+    drafted: list[bool] = field(default_factory=list)
+    tally: Tally = field(default_factory=Tally)
+    finish_reason: FinishReason | None = None
+
+    @property
+    def new_tokens(self) -> list[int]:
+        """Tokens generated so far."""
+        return self.tokens[self.prompt_tokens :]
+
+    @property
+    def remaining(self) -> int:
+        """How many tokens may still follow."""
+        return self.limit - (len(self.tokens) - self.prompt_tokens)
+
+    @property
+    def granted(self) -> int:
+        """The cache slot, for code that only runs while one is held."""
+        if self.slot is None:
+            raise RuntimeError(f"sequence {self.id} holds no slot")
+        return self.slot
+
+    def take(self, token: int, *, drafted: bool) -> None:
+        """Grow by one token, and finish where it is an end token or the last one allowed."""
+        self.tokens.append(token)
+        self.drafted.append(drafted)
+        if token in self.eos:
+            self.finish_reason = "stop"
+        elif self.remaining <= 0:
+            self.finish_reason = "length"

@@ -1,0 +1,142 @@
+"""The decoder's logits against transformers', over the options a Llama-family config can have."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from specclient_local.model.runner import CHUNK, Runner
+from specclient_local.tree import TokenTree
+
+LLAMA3 = {
+    "rope_type": "llama3",
+    "rope_theta": 500.0,
+    "factor": 4.0,
+    "low_freq_factor": 1.0,
+    "high_freq_factor": 4.0,
+    "original_max_position_embeddings": 32,
+}
+VARIANTS = {
+    "llama": {},
+    "llama-multi-head": {"num_key_value_heads": 4},
+    "llama-one-kv-head": {"num_key_value_heads": 1},
+    "llama-tied": {"tie_word_embeddings": True},
+    "llama-wide-heads": {"head_dim": 24},
+    "llama-biases": {"attention_bias": True, "mlp_bias": True},
+    "llama-linear-rope": {"rope_parameters": {"rope_type": "linear", "factor": 3.0, "rope_theta": 1000.0}},
+    "llama-llama3-rope": {"rope_parameters": LLAMA3},
+    "mistral": {"kind": "mistral", "sliding_window": None},
+    "mistral-window": {"kind": "mistral", "sliding_window": 64},
+    "qwen2": {"kind": "qwen2"},
+    "qwen3": {"kind": "qwen3", "head_dim": 16},
+    "qwen3-biases": {"kind": "qwen3", "head_dim": 16, "attention_bias": True, "tie_word_embeddings": True},
+}
+
+
+def reference(folder):
+    from transformers import AutoModelForCausalLM
+
+    return AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+
+def load(folder, **overrides):
+    return Runner.load(folder, **({"dtype": "float32", "slots": 2, "context": 96} | overrides))
+
+
+def random_ids(count, vocab=300, seed=1):
+    return torch.randint(0, vocab, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+@pytest.fixture(params=VARIANTS, scope="module")
+def pair(request, checkpoint):
+    """A runner (64 positions used at most, the window of ``mistral-window``) and the reference."""
+    folder = checkpoint(**VARIANTS[request.param])
+    return load(folder, context=64), reference(folder)
+
+
+@torch.inference_mode()
+def test_prefill_then_tokens_one_by_one_equal_transformers(pair):
+    runner, model = pair
+    ids = random_ids(40)
+    expected = model(input_ids=torch.tensor([ids])).logits[0]
+    runner.truncate(1, 0)
+    runner.prefill(1, ids[:30])
+    rows = [runner.score(1, [token])[0] for token in ids[30:]]
+    torch.testing.assert_close(torch.stack(rows), expected[30:], atol=1e-4, rtol=0)
+    assert runner.length(1) == 40
+
+
+@torch.inference_mode()
+def test_one_pass_over_many_rows_equals_transformers(pair):
+    runner, model = pair
+    ids = random_ids(44)
+    expected = model(input_ids=torch.tensor([ids])).logits[0]
+    runner.truncate(0, 0)
+    logits = runner.score(0, ids[:4], TokenTree.chain(ids[4:]))
+    torch.testing.assert_close(logits, expected[3:], atol=1e-4, rtol=0)
+
+
+@torch.inference_mode()
+def test_a_tree_under_the_mask_equals_each_path_alone(pair):
+    runner, model = pair
+    prompt, tree = random_ids(20), TokenTree()
+    for parent, token in [(-1, 7), (-1, 8), (0, 9), (0, 10), (1, 9), (2, 11), (5, 12), (4, 13)]:
+        tree.add(parent, token)
+    runner.truncate(0, 0)
+    runner.prefill(0, prompt[:-2])
+    logits = runner.score(0, prompt[-2:], tree)
+    for node in range(len(tree)):
+        path, at = [], node
+        while at != -1:
+            path.insert(0, tree.tokens[at])
+            at = tree.parents[at]
+        expected = model(input_ids=torch.tensor([prompt + path])).logits[0, -1]
+        torch.testing.assert_close(logits[node + 1], expected, atol=1e-4, rtol=0)
+
+
+@torch.inference_mode()
+def test_a_prefill_longer_than_a_chunk_equals_one_pass(checkpoint):
+    folder = checkpoint(max_position_embeddings=1024)
+    runner, model = load(folder, context=CHUNK * 2 + 40), reference(folder)
+    ids = random_ids(CHUNK * 2 + 30)
+    expected = model(input_ids=torch.tensor([ids])).logits[0, -1]
+    torch.testing.assert_close(runner.score(0, ids)[0], expected, atol=1e-4, rtol=0)
+
+
+@torch.inference_mode()
+def test_rows_are_bit_for_bit_those_scored_alone(checkpoint):
+    """The shape of the bundled target; every draft length, across a block boundary of the cache."""
+    folder = checkpoint(
+        hidden_size=320, intermediate_size=896, num_attention_heads=5, num_key_value_heads=5, vocab_size=512,
+        spread=0.05,
+    )  # fmt: skip
+    runner = load(folder, context=128)
+    if set(runner.decoder.kernels.values()) != {"packed"}:
+        pytest.skip(f"this machine has no row-independent kernel: {runner.decoder.kernels}")
+    ids = random_ids(90)
+    for start in (5, 58, 61):
+        for length in range(1, 9):
+            runner.truncate(0, 0)
+            runner.prefill(0, ids[:start])
+            together = runner.score(
+                0, ids[start : start + 1], TokenTree.chain(ids[start + 1 : start + 1 + length])
+            )
+            runner.truncate(0, start)
+            alone = torch.cat([runner.score(0, [token]) for token in ids[start : start + 1 + length]])
+            assert torch.equal(together, alone)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
+@torch.inference_mode()
+def test_half_precision_stays_close_to_float32(checkpoint, dtype):
+    folder = checkpoint(spread=0.1)
+    ids = random_ids(30)
+    expected = reference(folder)(input_ids=torch.tensor([ids])).logits[0]
+    got = load(folder, dtype=dtype).score(0, ids[:1], TokenTree.chain(ids[1:]))
+    assert got.dtype == getattr(torch, dtype)
+    assert (got.float() - expected).abs().max() < 0.05 * expected.abs().max()
+
+
+def test_a_slot_refuses_more_than_it_holds(checkpoint):
+    runner = load(checkpoint(), context=8)
+    with pytest.raises(ValueError, match="9 positions exceed the 8"):
+        runner.prefill(0, list(range(9)))
