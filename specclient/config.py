@@ -1,4 +1,4 @@
-"""Turn arguments, environment, ``specclient.toml`` and defaults, in that order of precedence, into one Settings.
+"""Turn arguments, environment, ``specclient.toml`` and defaults, in that order, into one Settings.
 
 The file is looked for at ``$SPECCLIENT_CONFIG``, else ``./specclient.toml``, else in the user's
 configuration folder. Nothing is read at import; :func:`load` reads once, when a client is made.
@@ -11,7 +11,7 @@ import tomllib
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import pydantic
 from pydantic import Field, SecretStr
@@ -97,9 +97,14 @@ class Settings(_Strict):
 
     default_provider: str = "openai"
     default_model: str = "local/demo"
-    candidates: tuple[str, ...] = ("local/demo", "local/demo-target", "openai/gpt-4.1-nano", "openai/gpt-4.1-mini")
+    candidates: tuple[str, ...] = (
+        "local/demo",
+        "local/demo-target",
+        "openai/gpt-4.1-nano",
+        "openai/gpt-4.1-mini",
+    )
     ledger: str | None = None
-    transport: str = "aiohttp"
+    transport: Literal["aiohttp", "httpx"] = "aiohttp"
     providers: dict[str, ProviderSettings] = Field(default_factory=dict)
     prices: dict[str, PriceSettings] = Field(default_factory=dict)
     policies: dict[str, PolicySettings] = Field(default_factory=dict)
@@ -114,7 +119,9 @@ class Settings(_Strict):
         """
         if name not in self.policies:
             known = ", ".join(sorted(self.policies)) or "none"
-            raise ConfigurationError(f"no policy named {name!r}; defined in {self.source or FILE_NAME}: {known}")
+            raise ConfigurationError(
+                f"no policy named {name!r}; defined in {self.source or FILE_NAME}: {known}"
+            )
         return self.policies[name].policy()
 
 
@@ -137,7 +144,11 @@ def search_path(env: Mapping[str, str] | None = None, cwd: Path | None = None) -
 
 
 def load(
-    path: str | Path | None = None, *, env: Mapping[str, str] | None = None, cwd: Path | None = None, **arguments: Any
+    path: str | Path | None = None,
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: Path | None = None,
+    **arguments: Any,
 ) -> Settings:
     """Read the settings.
 
@@ -171,8 +182,6 @@ def load(
         raise ConfigurationError(_explain(error, source)) from None
     except ConfigurationError as error:
         raise ConfigurationError(f"{source}: {error}") from None
-    if settings.transport not in ("aiohttp", "httpx"):
-        raise ConfigurationError(f"transport is {settings.transport!r}; it must be 'aiohttp' or 'httpx'")
     return settings
 
 
@@ -193,6 +202,6 @@ def _explain(error: pydantic.ValidationError, source: Path | None) -> str:
     where = ".".join(str(part) for part in first["loc"])
     value = "" if "api_key" in where else f" is {first['input']!r}"
     if first["type"] == "extra_forbidden":
-        return f"{source or 'settings'}: unknown setting {where!r}; `specclient config show` lists those there are"
+        return f"{source or 'settings'}: unknown setting {where!r}; `specclient config show` lists all"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
     return f"{source or 'settings'}: {where}{value}: {first['msg']}{more}"

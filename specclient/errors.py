@@ -113,7 +113,9 @@ class APITimeoutError(APIConnectionError):
 class APIResponseValidationError(APIError):
     """An answer arrived that is not what the endpoint promises (no JSON, wrong shape)."""
 
-    def __init__(self, response: Any = None, body: object | None = None, *, message: str | None = None) -> None:
+    def __init__(
+        self, response: Any = None, body: object | None = None, *, message: str | None = None
+    ) -> None:
         super().__init__(
             message or "Data returned by API invalid for expected schema.",
             getattr(response, "request", None),

@@ -7,7 +7,7 @@ returns a :class:`Backend`; neither may load weights until a call needs them.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -69,7 +69,7 @@ class Backend(Protocol):
         """
         ...
 
-    def stream(self, request: Request, model: str) -> AsyncIterator[Chunk | Telemetry]:
+    def stream(self, request: Request, model: str) -> AsyncGenerator[Chunk | Telemetry, None]:
         """Serve a request in chunks, the last one with ``usage``, then one :class:`Telemetry`.
 
         Closing the iterator early stops the work at once.

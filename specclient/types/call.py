@@ -1,4 +1,4 @@
-"""The record of one call, from the moment its route is known: what was asked, served, used, paid and waited for."""
+"""The record of one call: what was asked, chosen, served, used, paid and waited for."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Status = Literal["open", "ok", "error", "cancelled"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One call, as observers (ledger, estimates, tracing) and ``meta`` read it. Holds no prompt, reply or key.
+    """One call, as observers (ledger, estimates) and ``meta`` read it. Holds no prompt, reply or key.
 
     Attributes:
         id: ours, unique.

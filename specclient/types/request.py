@@ -40,7 +40,7 @@ class Request:
         params: the API's parameters as given (``messages`` or ``prompt``, ``temperature``, …), without
             ``model`` and ``stream``; never holds a parameter that was not given.
         stream: whether chunks are wanted.
-        policy: for routed calls.
+        policy: for routed calls; a name stands for a policy of the configuration.
         options: see :class:`Options`.
     """
 
@@ -48,5 +48,5 @@ class Request:
     model: str
     params: Mapping[str, Any]
     stream: bool = False
-    policy: Policy | None = None
+    policy: Policy | str | None = None
     options: Options = field(default_factory=Options)

@@ -48,7 +48,9 @@ class Policy:
         for name in ("allow", "deny"):
             value = getattr(self, name)
             if isinstance(value, str) or not all(isinstance(v, str) for v in value):
-                raise ConfigurationError(f"policy.{name} is {value!r}; it must be a list of route names or prefixes")
+                raise ConfigurationError(
+                    f"policy.{name} is {value!r}; it must be a list of route names or prefixes"
+                )
             object.__setattr__(self, name, tuple(value))
 
 

@@ -1,0 +1,170 @@
+"""Turn what passes by while a call runs (chunks, usage, telemetry, the end) into its Call."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from specclient import tokens
+from specclient.costs.prices import Prices
+from specclient.errors import APIStatusError
+from specclient.speculation import telemetry
+from specclient.types.backend import Answer, Chunk, Telemetry
+from specclient.types.call import Call, Status
+from specclient.types.chat import Choice, ChunkChoice
+from specclient.types.completion import CompletionChoice
+from specclient.types.request import Request
+from specclient.types.route import Decision
+from specclient.types.usage import Cost, Speculation, Usage
+
+
+class Recorder:
+    """Gathers one call's facts; :meth:`close` gives the finished record.
+
+    Args:
+        clock: monotonic seconds.
+        hosted: whether an endpoint serves it, and not an engine in this process.
+        price_provider: the price catalogue's name for the endpoint, None where it has none.
+    """
+
+    def __init__(
+        self,
+        request: Request,
+        route: Decision,
+        prices: Prices,
+        *,
+        clock: Callable[[], float],
+        hosted: bool,
+        price_provider: str | None = None,
+    ) -> None:
+        self._request = request
+        self._prices = prices
+        self._hosted = hosted
+        self._price_provider = price_provider
+        self._clock = clock
+        self._begun = clock()
+        self._texts: list[str] = []
+        self._usage: Usage | None = None
+        self._speculation: Speculation | None = None
+        self._call = Call(
+            id=uuid.uuid4().hex,
+            started_at=datetime.now(UTC),
+            operation=request.operation,
+            model=request.model,
+            route=route,
+            streamed=request.stream,
+            tags=dict(request.options.tags),
+        )
+        self._closed = False
+        self._ttft_s: float | None = None
+        self._attempts = 1
+        self._request_id: str | None = None
+        self._engine_s: float | None = None
+        self._served_model: str | None = None
+
+    @property
+    def text(self) -> str:
+        """The text of a stream so far."""
+        return "".join(self._texts)
+
+    def connected(self, attempts: int, request_id: str | None) -> None:
+        """Note that an endpoint answered."""
+        self._attempts, self._request_id = attempts, request_id
+
+    def answer(self, answer: Answer, usage: Usage | None) -> None:
+        """Note a whole answer."""
+        self._served_model = answer.model or None
+        self._usage = usage
+        self._note_speculation(answer)
+        if usage is None:
+            self._texts = [_text_of(choice) or "" for choice in answer.choices]
+
+    def chunk(self, chunk: Chunk, usage: Usage | None) -> None:
+        """Note a chunk of a stream, and the usage it carries; on the hot path."""
+        if chunk.choices:
+            text = _text_of(chunk.choices[0])
+            if text:
+                if self._ttft_s is None:
+                    self._ttft_s = self._clock() - self._begun
+                self._texts.append(text)
+        if self._served_model is None:
+            self._served_model = chunk.model or None
+        if usage is not None:
+            self._usage = usage
+        if usage is not None or chunk.model_extra:
+            self._note_speculation(chunk)
+
+    def telemetry(self, measured: Telemetry) -> None:
+        """Note what an engine measured of its own work."""
+        self._speculation = measured.speculation or self._speculation
+        self._engine_s = measured.engine_s
+
+    def _note_speculation(self, seen: Answer | Chunk) -> None:
+        found = telemetry.recognise(seen, predicted="prediction" in self._request.params)
+        self._speculation = found or self._speculation
+
+    def snapshot(self) -> Call:
+        """Return the finished record, or as it stands while the call runs, with status ``open``."""
+        if self._closed:
+            return self._call
+        return replace(
+            self._call,
+            ttft_s=self._ttft_s,
+            latency_s=self._clock() - self._begun,
+            attempts=self._attempts,
+            request_id=self._request_id,
+            served_model=self._served_model,
+            usage=self._usage or Usage(),
+            speculation=self._speculation,
+            engine_s=self._engine_s,
+        )
+
+    def close(self, error: BaseException | None = None) -> Call:
+        """Return the finished record, priced.
+
+        A call that failed before anything was generated cost nothing; one that was left midway cost
+        what had been generated, counted here and marked as an estimate.
+        """
+        status: Status = "ok" if error is None else "error" if isinstance(error, Exception) else "cancelled"
+        call = replace(
+            self.snapshot(),
+            status=status,
+            error=type(error).__name__ if status == "error" else None,
+            http_status=error.status_code if isinstance(error, APIStatusError) else None,
+        )
+        if status != "ok" and not self._texts and self._usage is None:
+            call = replace(call, cost=Cost(Decimal(0), {}, "nothing was generated"))
+        else:
+            call = self._priced(call)
+        self._call, self._closed = call, True
+        return call
+
+    def _priced(self, call: Call) -> Call:
+        engine_s = call.engine_s
+        if engine_s is None and not self._hosted:
+            engine_s = call.latency_s  # left midway: the engine tells its time only at the end
+        usage = self._usage or self._estimate()
+        cost = self._prices.price(
+            usage,
+            call.provider,
+            call.route.model,
+            price_provider=self._price_provider,
+            at=call.started_at,
+            engine_s=engine_s,
+        )
+        return replace(call, usage=usage, engine_s=engine_s, cost=cost)
+
+    def _estimate(self) -> Usage:
+        model = self._call.route.model
+        prompt = tokens.count_prompt(self._request, model)
+        completion = tokens.count_text(self.text, model)
+        return Usage(prompt=prompt.tokens, completion=completion.tokens, estimated=True)
+
+
+def _text_of(choice: Choice | ChunkChoice | CompletionChoice) -> str | None:
+    if isinstance(choice, ChunkChoice):
+        return choice.delta.content
+    return choice.text if isinstance(choice, CompletionChoice) else choice.message.content

@@ -1,0 +1,123 @@
+"""Turn a request into the Decision of where it goes: the model that was named, or the best candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from specclient import tokens
+from specclient.config import Settings
+from specclient.costs.prices import Prices
+from specclient.errors import ConfigurationError, NotFoundError
+from specclient.providers.base import Endpoint
+from specclient.routing.estimates import Estimates
+from specclient.routing.places import Place, Places
+from specclient.routing.policy import Option, choose, named
+from specclient.types.request import Request
+from specclient.types.route import Decision, Policy
+
+AUTO = "auto"
+
+
+class Router:
+    """Decides for one client.
+
+    Args:
+        candidates: the routes that ``auto`` chooses among, in order of preference.
+        policy: of a routed call that brings none.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        places: Places,
+        estimates: Estimates,
+        prices: Prices,
+        *,
+        candidates: Sequence[str],
+        policy: Policy,
+    ) -> None:
+        self._settings = settings
+        self.places = places
+        self._estimates = estimates
+        self._prices = prices
+        self._candidates = candidates
+        self._policy = policy
+
+    def decide(self, request: Request) -> Decision:
+        """Choose the route of a request.
+
+        A model that is named is taken; ``auto``, or any call that brings a policy, is routed. With a base
+        URL of the client's own, ``auto`` without a policy is a model name like any other.
+
+        Raises:
+            NotFoundError: an unknown provider.
+            NoRouteError: no candidate satisfies the policy.
+            ConfigurationError: a policy name that is not configured, or a candidate that is no route.
+        """
+        routed = request.policy is not None or (request.model == AUTO and not self.places.owns_names)
+        if not routed:
+            provider, model = self.places.split(request.model)
+            route = request.model if self.places.owns_names else f"{provider}/{model}"
+            return named(route, provider, model)
+        if request.model != AUTO:
+            raise ConfigurationError(
+                f"a policy was given together with model {request.model!r}; "
+                "policies choose the model, so use model='auto'"
+            )
+        return choose(self._policy_of(request), [self._option(route, request) for route in self._candidates])
+
+    def _policy_of(self, request: Request) -> Policy:
+        policy = request.policy
+        if policy is None:
+            return self._policy
+        return self._settings.policy_named(policy) if isinstance(policy, str) else policy
+
+    def _option(self, route: str, request: Request) -> Option:
+        """Predict one candidate: its tokens, then its seconds, then its dollars."""
+        head, _, model = route.partition("/")
+        if not model:
+            raise ConfigurationError(
+                f"candidate {route!r} is no route; write 'provider/model', such as 'local/demo'"
+            )
+        unavailable = self._unavailable(head, model)
+        prompt = tokens.count_prompt(request, model).tokens
+        limit = request.params.get("max_completion_tokens") or request.params.get("max_tokens")
+        forecast = self._estimates.predict(route, max_tokens=limit if isinstance(limit, int) else None)
+        place = None if unavailable else self.places.get(head)
+        cost = self._prices.predict(
+            prompt,
+            forecast.completion_tokens,
+            head,
+            model,
+            price_provider=place.price_provider if isinstance(place, Endpoint) else None,
+            engine_s=forecast.engine_s,
+        )
+        return Option(
+            route=route,
+            provider=head,
+            model=model,
+            unavailable=unavailable,
+            cost=cost,
+            latency_s=forecast.latency_s,
+            acceptance_rate=forecast.acceptance_rate,
+            evidence=forecast.evidence,
+        )
+
+    def _unavailable(self, head: str, model: str) -> str | None:
+        """Return why a candidate cannot be taken now, and the way out."""
+        try:
+            place: Place = self.places.get(head)
+        except (NotFoundError, ConfigurationError) as error:
+            return str(error)
+        if isinstance(place, Endpoint):
+            return _missing_key(place)
+        known = [m.id for m in place.models()]
+        if model not in known:
+            return f"no model {model!r} in {head}; there are {', '.join(known)}"
+        return None
+
+
+def _missing_key(place: Endpoint) -> str | None:
+    if place.key is not None or not place.key_required:
+        return None
+    return f"no key: set {' or '.join(place.key_env)}"

@@ -1,0 +1,92 @@
+"""Turn a running answer into what the caller iterates over: chunks, then the record of the call."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator
+from types import TracebackType
+from typing import Generic, Protocol, Self, TypeVar
+
+from specclient.types.call import Call
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class AsyncStream(Generic[T]):
+    """A streamed answer: ``async for chunk in stream``.
+
+    Leaving early (``break`` and ``close``, or the ``async with`` block) frees the connection at once.
+    """
+
+    def __init__(self, chunks: AsyncGenerator[T, None], meta: Callable[[], Call]) -> None:
+        self._chunks = chunks
+        self._meta = meta
+
+    @property
+    def meta(self) -> Call:
+        """The record of the call; complete once the stream has ended, ``status`` says whether it has."""
+        return self._meta()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        return await self._chunks.__anext__()
+
+    async def close(self) -> None:
+        """End the stream; safe to call twice."""
+        await self._chunks.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+class Source(Protocol[T_co]):
+    """Where a synchronous stream takes its chunks from: something that runs in the event loop's thread."""
+
+    def next(self) -> T_co:
+        """Wait for the next chunk; raises ``StopIteration`` at the end, or what ended the stream."""
+        ...
+
+    def meta(self) -> Call:
+        """Return the record of the call."""
+        ...
+
+    def close(self) -> None:
+        """Cancel what still runs and wait for it to end."""
+        ...
+
+
+class Stream(Generic[T]):
+    """A streamed answer: ``for chunk in stream``. Leaving early works as for :class:`AsyncStream`."""
+
+    def __init__(self, source: Source[T]) -> None:
+        self._source = source
+
+    @property
+    def meta(self) -> Call:
+        """The record of the call; complete once the stream has ended, ``status`` says whether it has."""
+        return self._source.meta()
+
+    def __iter__(self) -> Iterator[T]:
+        return self
+
+    def __next__(self) -> T:
+        return self._source.next()
+
+    def close(self) -> None:
+        """End the stream; safe to call twice."""
+        self._source.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

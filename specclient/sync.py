@@ -1,0 +1,189 @@
+"""Turn the asynchronous client into a synchronous one: the same core, on one event loop in the background.
+
+All synchronous clients of a process share one loop thread. It is a daemon, so it never keeps the
+interpreter from exiting, and it is made anew in a child after ``fork``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import os
+import threading
+from collections.abc import Awaitable, Callable
+from concurrent.futures import Future
+from contextlib import AbstractContextManager
+from queue import SimpleQueue
+from types import TracebackType
+from typing import Generic, ParamSpec, Self, TypeVar, Unpack
+
+from anyio import CancelScope
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from specclient.client import AsyncOpenAI, ClientOptions
+from specclient.resources.chat import Chat
+from specclient.resources.completions import Completions
+from specclient.resources.models import Models
+from specclient.stream import AsyncStream, Stream
+from specclient.types.call import Call
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+#: Chunks that may wait for a slow reader before the stream stops reading from the network.
+HIGH_WATER = 512
+
+
+class _Loop:
+    """The process's loop thread: started by the first call, stopped at exit, forgotten after a fork."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._portal: BlockingPortal | None = None
+        self._manager: AbstractContextManager[BlockingPortal] | None = None
+        os.register_at_fork(after_in_child=self._forget)
+        atexit.register(self.stop)
+
+    def portal(self) -> BlockingPortal:
+        if self._portal is not None:
+            return self._portal
+        with self._lock:
+            if self._portal is None:
+                self._manager = start_blocking_portal("asyncio", name="specclient")
+                self._portal = self._manager.__enter__()
+            return self._portal
+
+    def stop(self) -> None:
+        with self._lock:
+            manager, self._manager, self._portal = self._manager, None, None
+        if manager is not None:
+            manager.__exit__(None, None, None)
+
+    def _forget(self) -> None:
+        self._lock = threading.Lock()
+        self._portal = self._manager = None
+
+
+_loop = _Loop()
+
+
+class Bridge:
+    """Runs coroutine functions on the background loop; see :class:`specclient.resources.base.Runner`."""
+
+    def run(self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call, wait, and return the result; an interrupt cancels the call."""
+        future = _loop.portal().start_task_soon(lambda: function(*args, **kwargs))
+        try:
+            return future.result()
+        except BaseException:
+            future.cancel()
+            raise
+
+    def stream(
+        self, function: Callable[P, Awaitable[AsyncStream[T]]], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Stream[T]:
+        """Open a stream on the background loop and return once it is open."""
+        return Stream(_Pump(lambda: function(*args, **kwargs)))
+
+
+class _End:
+    """Closes a pump's queue; carries what ended the stream, if it was an error."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+
+
+class _Pump(Generic[T]):
+    """Runs one stream from opening to end inside one task, and hands its chunks to another thread.
+
+    One task, because the cancel scopes and context variables of whoever produces the chunks are
+    bound to the task that steps them.
+    """
+
+    def __init__(self, open_stream: Callable[[], Awaitable[AsyncStream[T]]]) -> None:
+        self._open_stream = open_stream
+        self._queue: SimpleQueue[T | _End] = SimpleQueue()
+        self._opened: Future[AsyncStream[T]] = Future()
+        self._finished = False
+        self._portal = _loop.portal()
+        self._room: asyncio.Event | None = None
+        self._task = self._portal.start_task_soon(self._pump)
+        try:
+            self._stream = self._opened.result()
+        except BaseException:
+            self._task.cancel()
+            raise
+
+    async def _pump(self) -> None:
+        try:
+            stream = await self._open_stream()
+        except BaseException as error:
+            self._opened.set_exception(error)
+            if isinstance(error, Exception):
+                return
+            raise
+        self._opened.set_result(stream)
+        end = _End()
+        try:
+            async for chunk in stream:
+                self._queue.put(chunk)
+                if self._queue.qsize() >= HIGH_WATER:
+                    self._room = asyncio.Event()
+                    await self._room.wait()
+        except Exception as error:  # noqa: BLE001 - carried across and raised in the reader
+            end = _End(error)
+        finally:
+            with CancelScope(shield=True):
+                await stream.close()
+            self._queue.put(end)  # last: whoever reads it may read `meta`
+
+    def next(self) -> T:
+        if self._finished:
+            raise StopIteration
+        item = self._queue.get()
+        if isinstance(item, _End):
+            self._finished = True
+            raise item.error or StopIteration
+        room = self._room
+        if room is not None and self._queue.qsize() < HIGH_WATER // 2:
+            self._room = None
+            self._portal.start_task_soon(self._resume, room)
+        return item
+
+    async def _resume(self, room: asyncio.Event) -> None:
+        room.set()
+
+    def meta(self) -> Call:
+        return self._stream.meta
+
+    def close(self) -> None:
+        self._finished = True
+        if not self._task.done():
+            self._task.cancel()
+            # The record of the call is written as the task ends: wait, so that `meta` is complete.
+            while not isinstance(self._queue.get(), _End):
+                pass
+
+
+class OpenAI:
+    """The synchronous client; options as :class:`specclient.client.AsyncOpenAI`'s."""
+
+    def __init__(self, **options: Unpack[ClientOptions]) -> None:
+        self._core = AsyncOpenAI(**options)
+        self._bridge = Bridge()
+        pipeline = self._core.pipeline
+        self.chat = Chat(pipeline, self._bridge)
+        self.completions = Completions(pipeline, self._bridge)
+        self.models = Models(pipeline, self._bridge)
+
+    def close(self) -> None:
+        """Close connections, free the local engine and write what the ledger still holds."""
+        self._bridge.run(self._core.close)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

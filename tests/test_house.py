@@ -1,0 +1,83 @@
+"""The promises the code makes about itself: layers, light imports, public names, a reason for every file."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import specclient
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("specclient", "local/specclient_local", "cli/specclient_cli")
+SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
+
+
+def _python(code: str) -> str:
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd="/")
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_layers_are_kept() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+    )
+    assert done.returncode == 0, done.stdout
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import specclient",
+        "import specclient; specclient.OpenAI(); specclient.AsyncOpenAI",
+        "import specclient_local",
+        "import specclient_local.backend; specclient_local.backend.create({}).models()",
+        "import specclient_cli.main",
+    ],
+)
+def test_light_to_import(code: str) -> None:
+    heavy = "torch transformers tokenizers tiktoken sqlalchemy genai_prices"
+    if "cli" not in code:
+        heavy += " click rich"
+    loaded = _python(f"{code}\nimport sys\nprint(*sorted(set({heavy.split()!r}) & set(sys.modules)))")
+    assert loaded.split() == []
+
+
+def test_every_public_name_is_there() -> None:
+    for name in specclient.__all__:
+        assert getattr(specclient, name) is not None
+    assert set(specclient.__all__) <= set(dir(specclient))
+    with pytest.raises(AttributeError, match="nothing_like_it"):
+        specclient.nothing_like_it  # noqa: B018
+
+
+@pytest.mark.parametrize("path", SOURCES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_every_file_says_what_it_is(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    assert ast.get_docstring(tree), "a file opens with one sentence"
+
+
+def test_httpx_is_named_in_transport_only() -> None:
+    users = [
+        path.relative_to(ROOT)
+        for path in SOURCES
+        if re.search(r"^\s*(import|from) httpx", path.read_text(encoding="utf-8"), re.MULTILINE)
+    ]
+    assert users
+    assert all(path.parts[:2] == ("specclient", "transport") for path in users)
+
+
+def test_readme_names_every_folder_of_the_house() -> None:
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    folders = {path.parent.name for path in SOURCES}
+    missing = {name for name in folders if f"{name}/" not in readme}
+    assert not missing
