@@ -132,15 +132,12 @@ class Prices:
             return _of_tokens(usage, _of_settings(override), f'[prices."{route}"] in the configuration')
         if provider == LOCAL:
             return self._of_engine_time(engine_s)
-        matched = self._match(price_provider or provider, model, price_provider is not None)
-        if matched is None:
+        vendor = price_provider or provider
+        matched = self._match(vendor, model, price_provider is not None)
+        rates = None if matched is None else _of_catalogue(matched.get_prices(at), usage.prompt)
+        if matched is None or rates is None:
             return None
-        rates = _of_catalogue(matched.get_prices(at), usage.prompt)
-        return (
-            None
-            if rates is None
-            else _of_tokens(usage, rates, f"genai-prices: {matched.id} on {at:%Y-%m-%d}")
-        )
+        return _of_tokens(usage, rates, f"genai-prices: {vendor}/{matched.id} on {at:%Y-%m-%d}")
 
     def _of_engine_time(self, engine_s: float | None) -> Cost:
         assumed = self._device_rate is None
