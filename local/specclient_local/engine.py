@@ -10,7 +10,7 @@ import queue
 import threading
 import time
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Unpack
@@ -138,7 +138,7 @@ class Engine:
         finally:
             self.cancel(number)
 
-    async def astream(self, prompt: Prompt, **params: Unpack[Parameters]) -> AsyncIterator[Piece]:
+    async def astream(self, prompt: Prompt, **params: Unpack[Parameters]) -> AsyncGenerator[Piece, None]:
         """Do as :meth:`stream` in an asyncio event loop; cancelling the task stops the work."""
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[Event] = asyncio.Queue()

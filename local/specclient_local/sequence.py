@@ -94,7 +94,7 @@ class Tally:
             steps=self.steps,
             acceptance_rate=self.accepted / self.drafted if self.drafted else None,
             mean_accepted_length=1 + self.accepted / self.steps if self.steps else None,
-            per_position=tuple(k / r for k, r in zip(self.kept, self.reached, strict=True)),
+            per_position=tuple(k / r for k, r in zip(self.kept, self.reached, strict=True)) or None,
             source="engine",
         )
 

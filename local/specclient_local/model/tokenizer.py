@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -147,42 +146,3 @@ class StopFilter:
 def _overlap(text: str, stop: str) -> int:
     """Return the length of the longest end of ``text`` that begins ``stop``, the whole excluded."""
     return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)
-
-
-def chat_messages(messages: object) -> list[dict[str, Any]]:
-    """Turn OpenAI messages into ones a template understands: text parts joined, fields unknown to it kept.
-
-    Raises:
-        BadRequestError: naming the message and what is allowed.
-    """
-    if not isinstance(messages, list | tuple) or not messages:
-        raise _bad_messages(f"messages is {messages!r}; allowed is a non-empty list of objects.")
-    plain: list[dict[str, Any]] = []
-    for i, message in enumerate(messages):
-        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-            raise _bad_messages(f"messages[{i}] is {message!r}; allowed is an object with role and content.")
-        content = message.get("content")
-        if isinstance(content, list | tuple):
-            content = "".join(_part(part, i) for part in content)
-        if not isinstance(content, str):
-            raise _bad_messages(
-                f"messages[{i}].content is {json.dumps(content, default=repr)}; "
-                "allowed is a string or a list of text parts."
-            )
-        plain.append({**message, "content": content})
-    return plain
-
-
-def _part(part: object, message: int) -> str:
-    if isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str):
-        return str(part["text"])
-    kind = part.get("type") if isinstance(part, Mapping) else part
-    raise _bad_messages(
-        f"messages[{message}] has a part {kind!r}; local models read parts of type 'text' only."
-    )
-
-
-def _bad_messages(message: str) -> BadRequestError:
-    error = BadRequestError(message)
-    error.param = "messages"
-    return error

@@ -1,0 +1,191 @@
+"""Turn requests of the client's pipeline into engine requests, and pieces into OpenAI answers and chunks."""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import anyio.to_thread
+
+from specclient.errors import CheckpointError, NotFoundError
+from specclient.types.backend import Answer, BackendModel, Chunk, Telemetry
+from specclient.types.request import Request
+from specclient_local.config import Method, read_config
+from specclient_local.dialect import Asked, Shape, read
+
+if TYPE_CHECKING:
+    from specclient_local.answer import Generation
+    from specclient_local.engine import Engine
+
+BUNDLED = Path(__file__).parent / "bundled"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A model that can be asked for: which checkpoints it runs, and how.
+
+    Rows that share checkpoints and type share one engine.
+    """
+
+    path: str
+    draft: str | None = None
+    method: str = "auto"
+    dtype: str = "float32"
+
+    @property
+    def runs(self) -> Method:
+        """The method a request gets."""
+        return "plain" if self.draft is None or self.method == "plain" else "draft"
+
+
+_PAIR = (str(BUNDLED / "target"), str(BUNDLED / "draft"))
+DEMO = {"demo": Row(*_PAIR), "demo-target": Row(*_PAIR, method="plain")}
+
+
+def create(settings: Mapping[str, Any]) -> LocalBackend:
+    """Make the backend; the entry point ``specclient.backends: local``.
+
+    Args:
+        settings: ``models`` (name to path, draft, method, dtype), ``slots``, ``threads``; all optional.
+    """
+    return LocalBackend(settings)
+
+
+class LocalBackend:
+    """The models of this machine, each loaded at the first request for it.
+
+    Args:
+        settings: see :func:`create`.
+        now: seconds since 1970, for the answers' ``created``.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], now: Callable[[], float] = time.time) -> None:
+        configured = {name: Row(**row) for name, row in (settings.get("models") or {}).items()}
+        self._rows: dict[str, Row] = DEMO | configured
+        self._slots: int = settings.get("slots") or 4
+        self._threads: int | None = settings.get("threads")
+        self._now = now
+        self._engines: dict[tuple[str, str | None, str], Engine] = {}
+        self._loading = threading.Lock()
+
+    def models(self) -> Sequence[BackendModel]:
+        """List the bundled pair and the configured models; reads at most their ``config.json``."""
+        return [
+            BackendModel(
+                id=name,
+                target=row.path,
+                draft=row.draft if row.runs == "draft" else None,
+                method=row.runs,
+                context=_context(row.path),
+            )
+            for name, row in self._rows.items()
+        ]
+
+    async def complete(self, request: Request, model: str) -> tuple[Answer, Telemetry]:
+        """Serve a request whole; see :class:`specclient.types.backend.Backend`."""
+        asked, shape = read(request, model), self._shape(request, model)
+        engine, prompt = await self._prepare(asked, model)
+        generation: Generation | None = None
+        async with aclosing(engine.astream(prompt, **self._params(asked, model))) as pieces:
+            async for piece in pieces:
+                generation = piece.generation
+        assert generation is not None
+        return shape.whole(generation), _telemetry(generation)
+
+    async def stream(self, request: Request, model: str) -> AsyncGenerator[Chunk | Telemetry, None]:
+        """Serve a request in chunks: role, text, finish, usage if asked for, then the telemetry.
+
+        What is wrong with a request is raised before the first chunk.
+        """
+        asked, shape = read(request, model), self._shape(request, model)
+        engine, prompt = await self._prepare(asked, model)
+        first = True
+        async with aclosing(engine.astream(prompt, **self._params(asked, model))) as pieces:
+            async for piece in pieces:
+                if first and request.operation == "chat":
+                    yield shape.role()
+                first = False
+                if piece.text:
+                    yield shape.text(piece, origins=asked.origins)
+                if piece.generation is not None:
+                    yield shape.finish(piece.generation.finish_reason)
+                    if asked.stream_usage:
+                        yield shape.usage(piece.generation)
+                    yield _telemetry(piece.generation)
+
+    async def aclose(self) -> None:
+        """Close the engines; unfinished requests fail."""
+        with self._loading:
+            engines, self._engines = self._engines, {}
+        for engine in engines.values():
+            await anyio.to_thread.run_sync(engine.close)
+
+    def _row(self, model: str) -> Row:
+        row = self._rows.get(model)
+        if row is not None:
+            return row
+        if Path(model).expanduser().is_dir():
+            return Row(model)
+        raise NotFoundError(
+            f"local/{model} is unknown; known are {', '.join(f'local/{name}' for name in self._rows)}, "
+            "and local/PATH with the path of a checkpoint folder."
+        )
+
+    def _shape(self, request: Request, model: str) -> Shape:
+        prefix = "chatcmpl" if request.operation == "chat" else "cmpl"
+        return Shape(request.operation, f"{prefix}-{uuid.uuid4().hex}", int(self._now()), model)
+
+    def _params(self, asked: Asked, model: str) -> dict[str, Any]:
+        params = asked.params
+        return {
+            "max_tokens": params.max_tokens,
+            "temperature": params.temperature,
+            "top_p": params.top_p,
+            "top_k": params.top_k,
+            "seed": params.seed,
+            "stop": params.stop,
+            "draft_length": params.draft_length,
+            "method": params.method or self._row(model).runs,
+        }
+
+    async def _prepare(self, asked: Asked, model: str) -> tuple[Engine, list[int] | str]:
+        """Load the engine if need be and turn the request into a prompt, both off the event loop."""
+        row = self._row(model)
+
+        def prepare() -> tuple[Engine, list[int] | str]:
+            engine = self._engine(row)
+            if asked.messages is not None:
+                return engine, engine.tokenizer.chat(asked.messages)
+            return engine, asked.prompt or ""
+
+        return await anyio.to_thread.run_sync(prepare)
+
+    def _engine(self, row: Row) -> Engine:
+        """Return a row's engine, loaded once however many ask at the same time."""
+        from specclient_local.engine import Engine  # noqa: PLC0415 - imports torch
+
+        key = (row.path, row.draft, row.dtype)
+        with self._loading:
+            if key not in self._engines:
+                self._engines[key] = Engine.load(
+                    row.path, row.draft, dtype=row.dtype, slots=self._slots, threads=self._threads
+                )
+            return self._engines[key]
+
+
+def _telemetry(generation: Generation) -> Telemetry:
+    return Telemetry(speculation=generation.speculation, engine_s=generation.timings.engine_s)
+
+
+def _context(path: str) -> int | None:
+    """Return a checkpoint's context without loading it, or None where it is not on this machine."""
+    try:
+        return read_config(Path(path).expanduser()).context
+    except CheckpointError:
+        return None

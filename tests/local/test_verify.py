@@ -1,0 +1,260 @@
+"""The verification walk against exact enumeration: every outcome, with its probability."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import pytest
+
+from specclient_local import verify as module
+from specclient_local.tree import ROOT, TokenTree, without
+from specclient_local.verify import acceptance, residual, verify
+
+VOCAB = 4
+
+
+class Branches:
+    """A chooser that replays a list of outcomes and then takes the first one possible, with its probability."""
+
+    def __init__(self, replay):
+        self.replay, self.taken, self.weight = list(replay), [], 1.0
+
+    def _choose(self, options):
+        options = [(outcome, p) for outcome, p in options if p > 0.0]
+        at = self.replay[len(self.taken)] if len(self.taken) < len(self.replay) else 0
+        self.taken.append((at, len(options)))
+        self.weight *= options[at][1]
+        return options[at][0]
+
+    def accept(self, probability):
+        return self._choose([(True, probability), (False, 1.0 - probability)])
+
+    def draw(self, distribution):
+        if isinstance(distribution, int):
+            return distribution
+        return self._choose(list(enumerate(distribution)))
+
+
+def enumerate_outcomes(run):
+    """Yield (weight, result) for every sequence of outcomes of ``run(chooser)``."""
+    replay: list[int] = []
+    while True:
+        chooser = Branches(replay)
+        result = run(chooser)
+        yield chooser.weight, result
+        taken = chooser.taken
+        while taken and taken[-1][0] == taken[-1][1] - 1:
+            taken.pop()
+        if not taken:
+            return
+        replay = [at for at, _ in taken[:-1]] + [taken[-1][0] + 1]
+
+
+def random_distribution(rng, zeros=0):
+    p = rng.dirichlet(np.full(VOCAB, 0.7))
+    p[rng.choice(VOCAB, zeros, replace=False)] = 0.0
+    return p / p.sum()
+
+
+class Target:
+    """A random distribution for every context, made when first asked for."""
+
+    def __init__(self, rng, *, greedy=False):
+        self.rng, self.greedy, self.known = rng, greedy, {}
+
+    def __call__(self, context):
+        if context not in self.known:
+            p = random_distribution(self.rng, zeros=int(self.rng.integers(0, 2)))
+            self.known[context] = int(p.argmax()) if self.greedy else p
+        return self.known[context]
+
+    def of(self, context, token):
+        p = self(context)
+        return float(p == token) if isinstance(p, int) else float(p[token])
+
+
+def path_to(tree, node):
+    return () if node == ROOT else (*path_to(tree, tree.parents[node]), tree.tokens[node])
+
+
+def won(tree, target, chooser, walk):
+    rows = [target(())] + [target(path_to(tree, node)) for node in range(len(tree))]
+    verdict = walk(tree, rows, chooser)
+    return (*(tree.tokens[node] for node in verdict.path), verdict.token)
+
+
+def worst_error(propose, target, horizon, walk=verify):
+    """Return max |difference| between the walk's law of the first ``horizon`` tokens and the target's.
+
+    A round that wins fewer tokens is followed by plain draws, which are the target's by definition.
+    """
+    law = defaultdict(float)
+    for weight, tokens in enumerate_outcomes(lambda c: won(propose(c), target, c, walk)):
+        contexts = [(tokens[:horizon], weight)]
+        for _ in range(horizon - len(tokens[:horizon])):
+            contexts = [((*c, t), w * target.of(c, t)) for c, w in contexts for t in range(VOCAB)]
+        for context, w in contexts:
+            law[context] += w
+    worst = abs(sum(law.values()) - 1.0)
+    for context in np.ndindex(*[VOCAB] * horizon):
+        exact = float(np.prod([target.of(context[:i], context[i]) for i in range(horizon)]))
+        worst = max(worst, abs(law[context] - exact))
+    return worst
+
+
+def chain(rng, length):
+    drafts = Target(rng)
+
+    def propose(choose):
+        tree, context = TokenTree(), ()
+        for _ in range(length):
+            q = drafts(context)
+            token = choose.draw(q)
+            tree.add(len(tree) - 1, token, q)
+            context = (*context, token)
+        return tree
+
+    return propose
+
+
+def picked_chain(rng, length):
+    """Tokens not drawn but picked, as an n-gram drafter or a greedy head does: one-hot q."""
+    tokens = rng.integers(0, VOCAB, length).tolist()
+    return lambda choose: TokenTree.chain(tokens)
+
+
+def independent_siblings(rng, length):
+    """Two drafters that do not know of each other; equal draws happen, and stay apart."""
+    one, other = random_distribution(rng), random_distribution(rng)
+
+    def propose(choose):
+        tree = TokenTree()
+        for q in (one, other)[:length]:
+            tree.add(ROOT, choose.draw(q), q)
+        return tree
+
+    return propose
+
+
+def siblings_without_replacement(rng, width):
+    q = random_distribution(rng)
+
+    def propose(choose):
+        tree, left, tokens = TokenTree(), q, []
+        for _ in range(width):
+            tokens.append(choose.draw(left))
+            left = without(left, tokens[-1])
+        tree.branch(ROOT, tokens, q)
+        return tree
+
+    return propose
+
+
+def bushy(rng, _):
+    """Siblings without replacement, one of them with a child, beside a picked sibling."""
+    drafts = Target(rng)
+
+    def propose(choose):
+        tree, q = TokenTree(), drafts(())
+        first = choose.draw(q)
+        second = choose.draw(without(q, first))
+        nodes = tree.branch(ROOT, [first, second], q)
+        tree.add(ROOT, 3)
+        below = drafts((second,))
+        tree.add(nodes[1], choose.draw(below), below)
+        tree.add(nodes[0], 0)
+        return tree
+
+    return propose
+
+
+FAMILIES = [
+    (chain, 0),
+    (chain, 1),
+    (chain, 2),
+    (picked_chain, 2),
+    (independent_siblings, 2),
+    (siblings_without_replacement, 2),
+    (siblings_without_replacement, 3),
+    (bushy, 0),
+]
+
+
+@pytest.mark.parametrize(("family", "size"), FAMILIES, ids=lambda v: getattr(v, "__name__", str(v)))
+@pytest.mark.parametrize("greedy", [False, True])
+def test_the_walk_has_the_targets_law(family, size, greedy):
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        propose, target = family(rng, size), Target(rng, greedy=greedy)
+        assert worst_error(propose, target, horizon=3) < 1e-12
+
+
+def claim_nothing_renormalised(rng, width):
+    honest = siblings_without_replacement(rng, width)
+
+    def propose(choose):
+        tree = honest(choose)
+        tree.q = [tree.q[0]] * len(tree)
+        return tree
+
+    return propose
+
+
+def merged_equal_draws(rng, length):
+    honest = independent_siblings(rng, length)
+
+    def propose(choose):
+        tree = honest(choose)
+        if tree.tokens[0] != tree.tokens[1]:
+            return tree
+        return TokenTree.chain(tree.tokens[:1], tree.q[:1])
+
+    return propose
+
+
+def pick_that_claims_a_draw(rng, _):
+    q = random_distribution(rng)
+    return lambda choose: TokenTree.chain([int(q.argmax())], [q])
+
+
+@pytest.mark.parametrize(
+    ("family", "size"),
+    [(claim_nothing_renormalised, 2), (merged_equal_draws, 2), (pick_that_claims_a_draw, 1)],
+    ids=lambda v: getattr(v, "__name__", str(v)),
+)
+def test_a_drafter_that_tells_a_wrong_q_is_found_out(family, size):
+    wrong = 0
+    for seed in range(25):
+        rng = np.random.default_rng(seed)
+        propose, target = family(rng, size), Target(rng)
+        wrong += worst_error(propose, target, horizon=2) > 1e-6
+    assert wrong > 12
+
+
+@pytest.mark.parametrize(
+    ("name", "mutant"),
+    [("acceptance", lambda p, q, token: 1.0), ("residual", lambda p, q: p)],
+)
+def test_a_wrong_walk_is_found_out(monkeypatch, name, mutant):
+    rng = np.random.default_rng(0)
+    propose, target = chain(rng, 2), Target(rng)
+    monkeypatch.setattr(module, name, mutant)
+    assert worst_error(propose, target, horizon=2) > 1e-3
+
+
+def test_acceptance_is_the_ratio_capped_at_one():
+    p, q = np.array([0.5, 0.5, 0.0]), np.array([0.25, 0.0, 0.75])
+    assert acceptance(p, q, 0) == 1.0
+    assert acceptance(p, q, 2) == 0.0
+    assert acceptance(p, np.array([1.0, 0.0, 0.0]), 0) == 0.5
+    assert acceptance(p, 0, 0) == 0.5
+    assert acceptance(1, q, 2) == 0.0
+
+
+def test_what_is_left_is_normalised_also_where_rounding_leaves_nothing():
+    p, q = np.array([0.5, 0.3, 0.2]), np.array([0.2, 0.6, 0.2])
+    np.testing.assert_allclose(residual(p, q), [1.0, 0.0, 0.0])
+    np.testing.assert_allclose(residual(p, 0), [0.0, 0.6, 0.4])
+    np.testing.assert_allclose(residual(p, p.copy()), p)
+    assert residual(2, q) == 2
