@@ -107,7 +107,7 @@ def _fields(message: Any) -> Mapping[str, Any]:
     if hasattr(message, "model_dump"):
         fields: dict[str, Any] = message.model_dump(exclude_none=True)
         return fields
-    return {"content": str(message)}
+    return {"": str(message)}  # no field of a message, so it makes the count an estimate
 
 
 def count_prompt(request: Request, model: str) -> Count:

@@ -25,8 +25,3 @@ def build_call(id: str = "c1", route: str = "openai/gpt-4.1", **values: Any) -> 
 @pytest.fixture
 def make_call():
     return build_call
-
-
-@pytest.fixture
-def anyio_backend():
-    return "asyncio"
