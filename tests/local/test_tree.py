@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-
 from specclient_local.tree import ROOT, TokenTree, prob, without
 
 
@@ -22,7 +21,15 @@ def test_children_depths_and_ancestors():
     assert list(tree.children(5)) == []
     assert tree.depths() == [1, 1, 2, 2, 2, 3]
     seen = tree.ancestors()
-    assert [list(np.flatnonzero(row)) for row in seen] == [[0], [0, 1], [0, 2], [0, 1, 3], [0, 1, 4], [0, 2, 5], [0, 2, 5, 6]]
+    assert [list(np.flatnonzero(row)) for row in seen] == [
+        [0],
+        [0, 1],
+        [0, 2],
+        [0, 1, 3],
+        [0, 1, 4],
+        [0, 2, 5],
+        [0, 2, 5, 6],
+    ]
     assert len(tree) == 6
     assert not tree.is_chain
 

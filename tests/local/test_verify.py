@@ -6,7 +6,6 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
-
 from specclient_local import verify as module
 from specclient_local.tree import ROOT, TokenTree, without
 from specclient_local.verify import acceptance, residual, verify
@@ -15,7 +14,7 @@ VOCAB = 4
 
 
 class Branches:
-    """A chooser that replays a list of outcomes and then takes the first one possible, with its probability."""
+    """A chooser that replays a list of outcomes, then takes the first possible ones; knows their weight."""
 
     def __init__(self, replay):
         self.replay, self.taken, self.weight = list(replay), [], 1.0

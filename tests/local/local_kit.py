@@ -1,0 +1,114 @@
+"""Turn a few numbers into real checkpoints on disk, and checkpoints into engines a test steps by hand."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from specclient_local.config import SamplingParams
+from specclient_local.engine import Engine
+from specclient_local.sequence import Dice, Sequence
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+
+CHAT = (
+    "{% for m in messages %}<|bos|>{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}"
+    "{% if add_generation_prompt %}assistant:{% endif %}"
+)
+
+
+def byte_tokenizer(vocab: int = 300) -> Tokenizer:
+    """A byte-level BPE: 256 bytes, two special tokens, a few merges."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab,
+        special_tokens=["<|bos|>", "<|eos|>"],
+        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(
+        ["def fibonacci(n):\n    return n if n < 2 else fibonacci(n - 1)\n"] * 4, trainer
+    )
+    return tokenizer
+
+
+def letter_tokenizer(vocab: int) -> Tokenizer:
+    """One letter a token: for vocabularies small enough to enumerate."""
+    return Tokenizer(models.WordLevel({chr(97 + i): i for i in range(vocab)}, unk_token="a"))
+
+
+def write_checkpoint(
+    folder: Path, *, kind: str = "llama", seed: int = 0, spread: float = 0.4, **overrides: Any
+) -> Path:
+    """Write a random checkpoint; ``spread`` is the standard deviation of its weights."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+
+    shape: dict[str, Any] = {
+        "vocab_size": 300,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": 128,
+        "bos_token_id": 0,
+        "eos_token_id": 1,
+        "pad_token_id": None,
+    }
+    tokenizer = overrides.pop("tokenizer", None)
+    config = AutoConfig.for_model(kind, **(shape | overrides))
+    torch.manual_seed(seed)
+    model = AutoModelForCausalLM.from_config(config).float().eval()
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            weight.normal_(1.0 if "norm" in name and "bias" not in name else 0.0, spread)
+    model.save_pretrained(folder)
+    (tokenizer or byte_tokenizer(config.vocab_size)).save(str(folder / "tokenizer.json"))
+    settings = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "bos_token": "<|bos|>",
+        "eos_token": "<|eos|>",
+        "chat_template": CHAT,
+    }
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    return folder
+
+
+_ids = itertools.count()
+
+
+def load(target, draft=None, **options):
+    return Engine.load(target, draft, **({"threads": 1, "slots": 2} | options))
+
+
+def sequence(tokens, *, slot=0, method="draft", limit=None, eos=(), **params):
+    """A sequence that holds a slot, for a speculator without an engine around it."""
+    checked = SamplingParams(**params)
+    return Sequence(
+        id=next(_ids),
+        tokens=list(tokens),
+        prompt_tokens=len(tokens),
+        params=checked,
+        method=method,
+        limit=limit or checked.max_tokens,
+        eos=frozenset(eos),
+        dice=Dice(checked.seed),
+        slot=slot,
+    )
+
+
+def run(speculator, request):
+    """Prefill and run a sequence to its end; the slot's cache is left as it is."""
+    while not speculator.prefill(request):
+        pass
+    while request.finish_reason is None:
+        won = speculator.round(request)
+        for token, drafted in zip(won.tokens, won.drafted, strict=True):
+            request.take(token, drafted=drafted)
+            if request.finish_reason:
+                break
+    return request.new_tokens
