@@ -112,7 +112,16 @@ def checked_base_url(url: str) -> str:
         ConfigurationError: without scheme or host, with the corrected form where one can be told.
     """
     url = url.strip()
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+        parts.port  # noqa: B018  raises for a port that is none
+    except ValueError as error:
+        raise ConfigurationError(f"base_url {url!r} is no URL: {error}") from None
+    if "@" in parts.netloc:  # not shown: it holds a password
+        raise ConfigurationError(
+            f"base_url of {parts.hostname!r} holds a user name or password; take them out of it and pass "
+            "default_headers={'Authorization': 'Basic …'}"
+        )
     if parts.scheme in ("http", "https") and parts.hostname:
         return url
     if "://" not in url and url and not url.startswith("/"):

@@ -7,10 +7,11 @@ import contextlib
 import inspect
 import math
 import sys
+import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
 from types import ModuleType
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, NamedTuple, Protocol
 
 import anyio
 import anyio.to_thread
@@ -180,7 +181,7 @@ def default_timeout(http_client: Any) -> Any:
 
 
 class LoopClients:
-    """Our own clients, one for each running event loop, each closed with its loop.
+    """Our own clients, one for each running event loop, each closed with its loop or with this object.
 
     Args:
         kind: ``aiohttp`` for httpx over aiohttp's sockets, ``httpx`` for httpx's own.
@@ -193,33 +194,59 @@ class LoopClients:
         if kind not in ("aiohttp", "httpx"):
             raise ConfigurationError(f"the transport kind is {kind!r}; it must be 'aiohttp' or 'httpx'")
         self.kind = kind
-        self._held: dict[asyncio.AbstractEventLoop, tuple[AsyncLink, AsyncGenerator[AsyncLink]]] = {}
+        self._held: dict[asyncio.AbstractEventLoop, _Held] = {}
 
     async def link(self) -> AsyncLink:
         """Return the client of the running loop, built on first use."""
         loop = asyncio.get_running_loop()
         held = self._held.get(loop)
         if held is None:
-            for other in [other for other in self._held if other.is_closed()]:
-                self._held.pop(other, None)
-            # An async generator, because its loop finalises it (``loop.shutdown_asyncgens``) on its way out:
-            # the client is closed inside the loop that owns its sockets, and nothing is left to warn about.
-            keeper = self._keep(loop, AsyncLink(new_client(self.kind)))
-            held = self._held[loop] = (await anext(keeper), keeper)
-        return held[0]
+            for ended in [other for other in list(self._held) if other.is_closed()]:
+                if (stale := self._held.pop(ended, None)) is not None:
+                    stale.let_go()
+            keeper = _keep(AsyncLink(new_client(self.kind)))
+            link = await anext(keeper)
+            # The finalizer's own reference keeps the client out of reference cycles this object may be in:
+            # the garbage collector would find its sockets unclosed before anyone could close them.
+            held = self._held[loop] = _Held(link, keeper, weakref.finalize(self, _let_go, loop, keeper, link))
+        return held.link
 
     async def aclose(self) -> None:
         """Close the running loop's client; those of other loops close with their loops."""
-        held = self._held.get(asyncio.get_running_loop())
+        held = self._held.pop(asyncio.get_running_loop(), None)
         if held is not None:
-            await held[1].aclose()
+            held.let_go.detach()
+            await held.keeper.aclose()
 
-    async def _keep(self, loop: asyncio.AbstractEventLoop, link: AsyncLink) -> AsyncGenerator[AsyncLink]:
-        try:
-            yield link
-        finally:
-            self._held.pop(loop, None)
-            await link.client.aclose()
+
+class _Held(NamedTuple):
+    link: AsyncLink
+    keeper: AsyncGenerator[AsyncLink]
+    let_go: weakref.finalize[[asyncio.AbstractEventLoop, AsyncGenerator[AsyncLink], AsyncLink], LoopClients]
+
+
+async def _keep(link: AsyncLink) -> AsyncGenerator[AsyncLink]:
+    """Close a client inside the loop that owns its sockets, when that loop ends.
+
+    An async generator, because ``loop.shutdown_asyncgens`` (which ``asyncio.run`` calls) finalises those.
+    """
+    try:
+        yield link
+    finally:
+        await link.client.aclose()
+
+
+def _let_go(loop: asyncio.AbstractEventLoop, keeper: AsyncGenerator[AsyncLink], link: AsyncLink) -> None:
+    """Close a client nobody can reach any more, from any thread; of a loop that is gone, without a sound."""
+    with contextlib.suppress(RuntimeError, StopIteration):  # RuntimeError: the loop has ended meanwhile
+        if loop.is_closed():
+            link.client.aclose().send(None)  # nothing is left to wait for, so one step runs it to its end
+        else:
+            loop.call_soon_threadsafe(lambda: loop.create_task(_finish(keeper)))
+
+
+async def _finish(keeper: AsyncGenerator[AsyncLink]) -> None:
+    await keeper.aclose()
 
 
 def new_client(kind: Kind) -> httpx.AsyncClient:

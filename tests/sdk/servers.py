@@ -1,0 +1,306 @@
+"""Turn a list of behaviours into a real HTTP server on loopback; without one it is OpenAI-compatible.
+
+    with OpenAIServer() as server:
+        server.script(reply(429, {"error": {...}}))  # the first request; after that it behaves
+        ...  # talk to server.base_url
+        assert server.requests[0].json["model"] == "m"
+
+It runs in a thread of its own, so sync clients, async clients and commands can all talk to it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+import struct
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Self
+
+MODELS = ("m-large", "m-small")
+TEXT = "The quick brown fox jumps over the lazy dog."
+_REASONS = {
+    200: "OK",
+    301: "Moved Permanently",
+    400: "Bad Request",
+    404: "Not Found",
+    429: "Too Many Requests",
+}
+
+
+@dataclass(frozen=True)
+class Received:
+    """One request as it came. ``connection`` counts connections from 1; header names are in lower case."""
+
+    method: str
+    path: str
+    query: str
+    headers: Mapping[str, str]
+    body: bytes
+    connection: int
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+class Wire:
+    """The server's end of one connection, for behaviours to write to."""
+
+    def __init__(self, writer: asyncio.StreamWriter, reader: asyncio.StreamReader) -> None:
+        self._writer = writer
+        self._reader = reader
+        self.keep = True
+
+    async def send(self, data: bytes) -> None:
+        self._writer.write(data)
+        await self._writer.drain()
+
+    async def chunk(self, data: bytes) -> None:
+        """Send one chunk of a chunked body; the empty one ends it."""
+        await self.send(b"%x\r\n%b\r\n" % (len(data), data))
+
+    async def head(self, status: int, headers: Mapping[str, str]) -> None:
+        lines = [
+            f"HTTP/1.1 {status} {_REASONS.get(status, 'Status')}",
+            *(f"{k}: {v}" for k, v in headers.items()),
+        ]
+        await self.send("\r\n".join([*lines, "", ""]).encode())
+
+    def reset(self) -> None:
+        """Break the connection with a TCP reset."""
+        self.keep = False
+        sock = self._writer.get_extra_info("socket")
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self._writer.transport.abort()
+
+    async def client_left(self) -> None:
+        """Wait until the client closes its end."""
+        self.keep = False
+        while True:
+            try:
+                if not await self._reader.read(65536):
+                    return
+            except ConnectionError:
+                return
+
+
+Behaviour = Callable[[Received, Wire], Awaitable[None]]
+
+
+def reply(status: int = 200, body: Any = b"", headers: Mapping[str, str] | None = None) -> Behaviour:
+    """Answer whole; ``body`` is sent as it is if bytes, else as JSON."""
+    raw = isinstance(body, bytes)
+    content = body if raw else json.dumps(body).encode()
+    kind = {} if raw else {"content-type": "application/json"}
+
+    async def run(_: Received, wire: Wire) -> None:
+        await wire.head(status, {**kind, "content-length": str(len(content)), **(headers or {})})
+        await wire.send(content)
+
+    return run
+
+
+def events(*pieces: bytes, headers: Mapping[str, str] | None = None, gap: float = 0.0) -> Behaviour:
+    """Answer with the bytes of an event stream, cut as given, ``gap`` seconds apart, and end it properly."""
+
+    async def run(_: Received, wire: Wire) -> None:
+        await wire.head(
+            200, {"content-type": "text/event-stream", "transfer-encoding": "chunked", **(headers or {})}
+        )
+        for piece in pieces:
+            await wire.chunk(piece)
+            await asyncio.sleep(gap)
+        await wire.chunk(b"")
+
+    return run
+
+
+def broken_stream(*pieces: bytes, how: str = "reset") -> Behaviour:
+    """Begin an event stream and then ``reset`` the connection, ``close`` it, or fall silent (``hang``)."""
+
+    async def run(_: Received, wire: Wire) -> None:
+        await wire.head(200, {"content-type": "text/event-stream", "transfer-encoding": "chunked"})
+        for piece in pieces:
+            await wire.chunk(piece)
+        await asyncio.sleep(0.05)  # a reset may overtake bytes that are still in the client's socket buffer
+        if how == "reset":
+            wire.reset()
+        elif how == "hang":
+            await wire.client_left()
+        wire.keep = False
+
+    return run
+
+
+def raw(*pieces: bytes) -> Behaviour:
+    """Send these bytes, whatever they are, and close."""
+
+    async def run(_: Received, wire: Wire) -> None:
+        wire.keep = False
+        for piece in pieces:
+            await wire.send(piece)
+            await asyncio.sleep(0)
+
+    return run
+
+
+async def reset(_: Received, wire: Wire) -> None:
+    """Break the connection before any answer."""
+    wire.reset()
+
+
+async def hang(_: Received, wire: Wire) -> None:
+    """Never answer."""
+    await wire.client_left()
+
+
+async def behave(received: Received, wire: Wire) -> None:
+    """Answer as an OpenAI-compatible server does: chat, completions, models; streamed or whole; usage."""
+    if received.method == "GET" and received.path.endswith("/models"):
+        rows = [{"id": name, "object": "model", "created": 1, "owned_by": "tests"} for name in MODELS]
+        return await reply(200, {"object": "list", "data": rows})(received, wire)
+    chat = received.path.endswith("/chat/completions")
+    if received.method != "POST" or not received.path.endswith("/completions"):
+        error = {
+            "message": f"no route {received.path}",
+            "type": "invalid_request_error",
+            "param": None,
+            "code": None,
+        }
+        return await reply(404, {"error": error})(received, wire)
+    asked = received.json
+    if asked.get("stream"):
+        return await events(*_stream(asked, chat), headers={"x-request-id": "req-stream"})(received, wire)
+    body = _frame(asked, chat, chunk=False)
+    body["choices"] = [_whole(index, chat) for index in range(asked.get("n") or 1)]
+    body["usage"] = _usage(asked)
+    return await reply(200, body, {"x-request-id": "req-whole"})(received, wire)
+
+
+def _frame(asked: Any, chat: bool, *, chunk: bool) -> dict[str, Any]:
+    kind = ("chat.completion.chunk" if chunk else "chat.completion") if chat else "text_completion"
+    return {"id": "cmpl-1", "object": kind, "created": 1, "model": asked["model"]}
+
+
+def _whole(index: int, chat: bool) -> dict[str, Any]:
+    said = {"message": {"role": "assistant", "content": TEXT}} if chat else {"text": TEXT}
+    return {"index": index, "finish_reason": "stop", "logprobs": None, **said}
+
+
+def _stream(asked: Any, chat: bool) -> list[bytes]:
+    frame = _frame(asked, chat, chunk=True)
+    words = TEXT.split(" ")
+    texts = [words[0], *(f" {word}" for word in words[1:])]
+    choices = [{"delta": {"content": text}} if chat else {"text": text} for text in texts]
+    choices.append({"delta": {}, "finish_reason": "stop"} if chat else {"text": "", "finish_reason": "stop"})
+    frames = [{**frame, "choices": [{"index": 0, "finish_reason": None, **choice}]} for choice in choices]
+    if (asked.get("stream_options") or {}).get("include_usage"):
+        frames.append({**frame, "choices": [], "usage": _usage(asked)})
+    return [b"data: " + json.dumps(f).encode() + b"\n\n" for f in frames] + [b"data: [DONE]\n\n"]
+
+
+def _usage(asked: Any) -> dict[str, int]:
+    prompt = len(json.dumps(asked.get("messages") or asked.get("prompt")).split())
+    completion = len(TEXT.split(" "))
+    return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+
+
+class OpenAIServer:
+    """The server; a context manager.
+
+    Attributes:
+        requests: all that came, in order.
+        connections: how many were made; ``left``: how many the client has closed or broken.
+    """
+
+    def __init__(self) -> None:
+        self.requests: list[Received] = []
+        self.connections = 0
+        self.left = 0
+        self.port = 0
+        self._script: deque[Behaviour] = deque()
+        self._ready = threading.Event()
+        self._changed = threading.Condition()
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()), daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def base_url(self) -> str:
+        return f"{self.url}/v1"
+
+    def script(self, *behaviours: Behaviour) -> None:
+        """Answer the next requests so, one each; those after them are answered by :func:`behave`."""
+        self._script.extend(behaviours)
+
+    def wait_left(self, count: int, timeout: float = 10.0) -> bool:
+        """Tell whether ``count`` connections were given up by the client within ``timeout`` seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self.left >= count, timeout)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert self._ready.wait(10)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Stop listening and drop every connection; safe to call twice."""
+        if self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._stop.set)
+            self._thread.join(10)
+
+    async def _serve(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stop = asyncio.Event()
+        tasks: set[asyncio.Task[None]] = set()
+
+        def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = self._loop.create_task(self._connection(reader, writer))
+            tasks.add(task)
+            task.add_done_callback(tasks.discard)
+
+        server = await asyncio.start_server(connected, "127.0.0.1", 0)
+        self.port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        await self._stop.wait()
+        server.close()
+        for task in list(tasks):
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.connections += 1
+        number = self.connections
+        wire = Wire(writer, reader)
+        try:
+            while wire.keep:
+                received = await _receive(reader, number)
+                self.requests.append(received)
+                behaviour = self._script.popleft() if self._script else behave
+                await behaviour(received, wire)
+        except (ConnectionError, asyncio.IncompleteReadError):
+            pass
+        finally:
+            writer.close()
+            with self._changed:
+                self.left += 1
+                self._changed.notify_all()
+
+
+async def _receive(reader: asyncio.StreamReader, connection: int) -> Received:
+    head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
+    first, *lines = head.rstrip("\r\n").split("\r\n")
+    method, target, _ = first.split(" ")
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    body = await reader.readexactly(int(headers.get("content-length", "0")))
+    path, _, query = target.partition("?")
+    return Received(method, path, query, headers, body, connection)

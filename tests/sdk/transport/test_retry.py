@@ -1,0 +1,150 @@
+"""What is tried again, how often, and after how long: the OpenAI client's rules, on a clock of our own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specclient.errors import (
+    APIConnectionError,
+    APIError,
+    APIResponseValidationError,
+    APITimeoutError,
+    status_error,
+)
+from specclient.transport.retry import backoff, parse_delay, requested_delay, retrying, should_retry
+
+pytestmark = pytest.mark.anyio
+
+NOW = 1_755_780_000.0  # 2025-08-21T12:40:00Z
+
+
+def failure(status: int, headers: Mapping[str, str] | None = None, body: Any = None) -> APIError:
+    response = SimpleNamespace(status_code=status, headers=headers or {})
+    return status_error(status, f"status {status}", response=response, body=body)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("7", 7.0),
+        ("0", 0.0),
+        (" 1.5 ", 1.5),
+        ("11726.28", 11726.28),
+        ("1s", 1.0),
+        ("6m0s", 360.0),
+        ("2m59.56s", 179.56),
+        ("825ms", 0.825),
+        ("1h2m3s", 3723.0),
+        ("22s", 22.0),
+        ("2025-08-21T12:41:00Z", 60.0),
+        ("2025-08-21T14:41:00+02:00", 60.0),
+        ("2025-08-21T12:39:00Z", 0.0),
+        ("Thu, 21 Aug 2025 12:40:30 GMT", 30.0),
+        ("Thu, 21 Aug 2025 12:39:30 GMT", 0.0),
+    ],
+)
+def test_delays_in_every_form(text: str, seconds: float) -> None:
+    assert parse_delay(text, NOW) == pytest.approx(seconds)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "soon", "-1", "nan", "inf", "1e400", "1x", "s", "5 apples", "9" * 5, "2025-99-99"]
+)
+def test_what_is_no_delay(text: str) -> None:
+    expected = 99999.0 if text == "9" * 5 else None
+    assert parse_delay(text, NOW) == expected
+
+
+def test_milliseconds_come_first_then_seconds_then_geminis_body() -> None:
+    body = {"details": [{"@type": "QuotaFailure"}, {"@type": "google.rpc.RetryInfo", "retryDelay": "22.5s"}]}
+    assert requested_delay({"retry-after-ms": "250", "retry-after": "9"}, body, NOW) == 0.25
+    assert requested_delay({"retry-after-ms": "x", "retry-after": "9"}, body, NOW) == 9.0
+    assert requested_delay({"retry-after": "whenever"}, body, NOW) == 22.5
+    assert requested_delay({}, {"details": "none"}, NOW) is None
+    assert requested_delay({}, "text", NOW) is None
+
+
+def test_backoff_doubles_up_to_eight_seconds_less_a_quarter_at_most() -> None:
+    assert [backoff(k, 0.0) for k in range(6)] == [0.5, 1.0, 2.0, 4.0, 8.0, 8.0]
+    assert backoff(10_000, 0.0) == 8.0
+    assert backoff(1, 1.0) == 0.75
+
+
+@pytest.mark.parametrize("status", [408, 409, 429, 500, 502, 503, 504, 529])
+def test_retried_statuses(status: int) -> None:
+    assert should_retry(failure(status), NOW)
+
+
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 422, 418])
+def test_statuses_that_are_final(status: int) -> None:
+    assert not should_retry(failure(status), NOW)
+
+
+def test_the_server_overrides_the_rules_both_ways() -> None:
+    assert should_retry(failure(400, {"x-should-retry": "true"}), NOW)
+    assert not should_retry(failure(500, {"x-should-retry": "false"}), NOW)
+    assert should_retry(failure(500, {"x-should-retry": "perhaps"}), NOW)
+
+
+def test_connection_errors_and_timeouts_are_retried_and_bad_answers_are_not() -> None:
+    assert should_retry(APIConnectionError(), NOW)
+    assert should_retry(APITimeoutError(), NOW)
+    assert not should_retry(APIResponseValidationError(), NOW)
+    assert not should_retry(status_error(500, "refused before it was sent"), NOW)
+    assert not should_retry(RuntimeError("a bug"), NOW)
+
+
+def test_a_spent_quota_and_a_long_pause_end_the_retries() -> None:
+    assert not should_retry(failure(429, body={"code": "insufficient_quota"}), NOW)
+    assert not should_retry(failure(429, body={"type": "insufficient_quota"}), NOW)
+    assert should_retry(failure(429, {"retry-after": "120"}), NOW)
+    assert not should_retry(failure(429, {"retry-after": "121"}), NOW)
+    assert not should_retry(failure(429, {"retry-after": "3600", "x-should-retry": "true"}), NOW)
+
+
+async def run(max_retries: int, *failures: BaseException) -> tuple[Any, list[float]]:
+    """Fail so often, then succeed; return the result or error, and the pauses."""
+    left, pauses = list(failures), []
+
+    async def attempt() -> str:
+        if left:
+            raise left.pop(0)
+        return "done"
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+
+    try:
+        return await retrying(max_retries, sleep=sleep, random=lambda: 0.5, now=lambda: NOW)(attempt), pauses
+    except APIError as error:
+        return error, pauses
+
+
+async def test_pauses_are_backoff_or_what_the_server_asked_for() -> None:
+    result, pauses = await run(3, failure(500), failure(429, {"retry-after": "7"}), APIConnectionError())
+    assert result == "done"
+    assert pauses == [0.5 * 0.875, 7.0, 2.0 * 0.875]
+
+
+async def test_the_last_error_is_raised_when_the_retries_are_spent() -> None:
+    last = failure(503)
+    result, pauses = await run(2, failure(500), failure(500), last)
+    assert result is last
+    assert len(pauses) == 2
+
+
+async def test_no_retries_is_one_try() -> None:
+    first = failure(500)
+    assert await run(0, first) == (first, [])
+
+
+@given(st.text(max_size=30))
+def test_any_text_is_a_delay_or_none(text: str) -> None:
+    delay = parse_delay(text, NOW)
+    assert delay is None or delay >= 0

@@ -1,0 +1,117 @@
+"""The decoder gives the events the standard says, however the bytes are cut."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specclient.transport.sse import Decoder, Event
+
+
+def decode(*chunks: bytes) -> list[Event]:
+    decoder = Decoder()
+    return [event for chunk in chunks for event in decoder.feed(chunk)] + decoder.flush()
+
+
+def reference(body: bytes) -> list[Event]:
+    """The standard's algorithm, read off the text line by line, plus our tolerance at the end of input."""
+    events: list[Event] = []
+    data: list[bytes] = []
+    event = last_id = None
+    for line in [*re.split(rb"\r\n|\n|\r", body.removeprefix(b"\xef\xbb\xbf")), b""]:
+        if not line:
+            if data:
+                events.append(Event(b"\n".join(data), event, last_id))
+            data, event = [], None
+            continue
+        name, _, value = line.partition(b":")
+        value = value[1:] if value[:1] == b" " else value
+        match name:
+            case b"data":
+                data.append(value)
+            case b"event":
+                event = value.decode("utf-8", "replace") or None
+            case b"id" if b"\0" not in value:
+                last_id = value.decode("utf-8", "replace")
+    return events
+
+
+ASCII = b"data: {}|data:x|data|data:  two| data: no|event: a|event|id: 7|id|retry: 10|retry: x|: note|:||||"
+OTHER = ["data: \u20ac", "id: \0", "\u2028", "data: a\u2028b\x85c\x0b\x0cd\x1ce"]
+LINES = st.sampled_from([*ASCII.split(b"|"), *map(str.encode, OTHER)])
+ENDS = st.sampled_from([b"\n", b"\r\n", b"\r"])
+BODIES = st.lists(st.tuples(LINES, ENDS), max_size=24).map(lambda rows: b"".join(a + b for a, b in rows))
+
+
+def cut(body: bytes, places: list[int]) -> list[bytes]:
+    marks = [0, *sorted(place % (len(body) + 1) for place in places), len(body)]
+    return [body[a:b] for a, b in pairwise(marks)]
+
+
+@given(st.booleans(), BODIES, st.lists(st.integers(0, 10_000), max_size=30))
+def test_cut_anywhere_gives_the_events_of_the_whole(bom: bool, body: bytes, places: list[int]) -> None:
+    body = b"\xef\xbb\xbf" * bom + body
+    assert decode(*cut(body, places)) == decode(body) == reference(body)
+
+
+@given(BODIES)
+def test_byte_by_byte_gives_the_events_of_the_whole(body: bytes) -> None:
+    assert decode(*(body[i : i + 1] for i in range(len(body)))) == reference(body)
+
+
+@given(st.lists(st.binary(max_size=40), max_size=20))
+def test_any_bytes_are_decoded_to_something(chunks: list[bytes]) -> None:
+    assert decode(*chunks) == decode(b"".join(chunks)) == reference(b"".join(chunks))
+
+
+def test_fields() -> None:
+    body = (
+        b": hello\nevent: add\nid: 1\ndata: YHOO\ndata:+2\ndata\n\ndata:  10\n\nevent: lost\n\nid\ndata:x\n\n"
+    )
+    assert decode(body) == [Event(b"YHOO\n+2\n", "add", "1"), Event(b" 10", None, "1"), Event(b"x", None, "")]
+
+
+def test_only_cr_lf_and_crlf_end_a_line() -> None:
+    data = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg".encode()
+    assert decode(b"data: " + data + b"\r\rdata: y\r\n\r\ndata: z\n\n") == [
+        Event(data),
+        Event(b"y"),
+        Event(b"z"),
+    ]
+
+
+def test_an_event_without_data_is_skipped_and_an_empty_one_is_not() -> None:
+    assert decode(b"event: ping\n\n: note\n\ndata:\n\n") == [Event(b"")]
+
+
+def test_an_open_event_at_the_end_is_kept() -> None:
+    assert decode(b"data: a\n\ndata: [DONE]") == [Event(b"a"), Event(b"[DONE]")]
+    assert decode(b"data: [DONE]\n") == [Event(b"[DONE]")]
+
+
+def test_an_event_is_given_as_soon_as_its_cr_has_come() -> None:
+    decoder = Decoder()
+    assert decoder.feed(b"data: a\r\r") == [Event(b"a")]
+    assert decoder.feed(b"\ndata: b\r\n\r") == [Event(b"b")]
+    assert decoder.feed(b"\n") == []
+
+
+def test_retry_takes_digits_only() -> None:
+    decoder = Decoder()
+    decoder.feed(b"retry: 25\nretry: 3s\nretry: -1\n")
+    assert decoder.retry_ms == 25
+
+
+def test_a_long_event_in_many_pieces_is_joined_once() -> None:
+    """20 MB in 80,000 pieces: quadratic copying would move 800 GB and run into the suite's timeout."""
+    piece = b"x" * 256
+    events = decode(b"data: ", *[piece] * 80_000, b"\n\n")
+    assert [len(event.data) for event in events] == [256 * 80_000]
+
+
+def test_many_lines_of_one_event_stay_linear() -> None:
+    events = decode(*[b"data: x\n"] * 100_000, b"\n")
+    assert [len(event.data) for event in events] == [199_999]
