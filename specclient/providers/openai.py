@@ -272,11 +272,12 @@ def _fault_of(content: bytes) -> APIError | None:
         body = json.loads(content)
     except ValueError:
         return None
-    fault = read_fault(body)
-    is_error = isinstance(body, dict) and (
-        body.get("error") or body.get("object") == "error" or fault.message
-    )
-    return _error_from(body) if is_error or isinstance(body, list) else None
+    if isinstance(body, list) and len(body) == 1:
+        body = body[0]  # Gemini
+    if not isinstance(body, Mapping):
+        return None
+    is_error = body.get("error") or body.get("object") == "error" or body.get("message")
+    return _error_from(body) if is_error else None
 
 
 def _error_from(body: object) -> APIError:
