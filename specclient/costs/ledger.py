@@ -89,6 +89,7 @@ class Ledger:
         self._closing = False
         self._warned = False
         self._dropped = 0
+        self._told = 0
 
     @property
     def location(self) -> str:
@@ -152,7 +153,7 @@ class Ledger:
         self._write(timeout_s)
         return not self._waiting
 
-    def close(self, timeout_s: float | None = None) -> None:
+    def close(self, timeout_s: float | None = 5.0) -> None:
         """Write what is waiting and close the database; a later record opens it again.
 
         Rows that cannot be written are counted in a warning.
@@ -162,8 +163,8 @@ class Ledger:
             self._closing = True
             self._changed.notify_all()
             lost = len(self._waiting) + self._dropped
-            self._dropped = 0
-        if lost:
+            told, self._told = self._told, lost
+        if lost != told and lost:
             logger.warning("%d calls are not in the ledger %s; %s", lost, self.location, WAY_OUT)
         self._disconnect(timeout_s)
 
@@ -239,6 +240,8 @@ class Ledger:
             return str(error)
         except SQLAlchemyError as error:
             return f"cannot write the ledger {self.location}: {explain(error)}; {WAY_OUT}"
+        except Exception as error:  # noqa: BLE001 - whatever a driver does, no call breaks and the thread lives
+            return f"cannot write the ledger {self.location}: {error!r}; {WAY_OUT}"
         return None
 
     def _warn(self, trouble: str) -> None:

@@ -72,6 +72,12 @@ def test_the_whole_catalogue_agrees_with_its_own_arithmetic(which, prompt, compl
     assert sum(cost.by_kind.values()) == cost.total
 
 
+@pytest.mark.parametrize(("prompt", "rate"), [(200_000, "1.25"), (200_001, "2.5")])
+def test_above_a_tier_every_token_pays_its_price(prompt, rate):
+    cost = prices().price(Usage(prompt=prompt, completion=0), "google", "gemini-2.5-pro", at=AT)
+    assert cost.total == Decimal(rate) * prompt / 1_000_000
+
+
 def test_a_price_that_changed_is_taken_as_it_was():
     usage = Usage(prompt=1_000_000, completion=0)
     before = prices().price(usage, "openai", "o3", at=datetime(2025, 5, 1, tzinfo=UTC))

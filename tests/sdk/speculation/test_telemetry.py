@@ -109,6 +109,23 @@ def test_a_drafter_that_drafted_nothing_has_no_rate():
     assert (found.drafted, found.acceptance_rate) == (0, None)
 
 
+@pytest.mark.parametrize(
+    "timings",
+    [
+        {"draft_n": 5, "draft_n_accepted": 6},
+        {"draft_n": -1, "draft_n_accepted": -2},
+        {"draft_n": "5", "draft_n_accepted": True},
+        {"draft_n": float("nan")},
+    ],
+)
+def test_figures_that_cannot_be_right_count_as_not_given(timings):
+    assert recognise({"timings": timings}) is None
+
+
+def test_whole_numbers_written_as_fractions_are_counts():
+    assert recognise({"timings": {"draft_n": 4.0, "draft_n_accepted": 1.0}}).acceptance_rate == 0.25
+
+
 anything = st.none() | st.booleans() | st.integers(-5, 50) | st.floats() | st.text(max_size=3) | st.just([1])
 
 
