@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +17,13 @@ from specclient_local.drafting.length import Costs, costs
 from specclient_local.model.runner import Runner
 from specclient_local.model.tokenizer import Tokenizer
 from specclient_local.model.weights import resolve
-from specclient_local.speculate import Speculator
+from specclient_local.speculate import DEFAULT_DRAFT_LENGTH, Speculator
 
 DEFAULT_CONTEXT = 4096
 """Cap on the context where none is asked for: the cache of a model made for 128k would fill the memory."""
+
+_SMALL = 64_000_000
+"""Parameters below which one thread computes."""
 
 _CALIBRATED_ROWS = (1, 2, 3, 5, MAX_DRAFT_LENGTH + 1)
 
@@ -109,21 +113,39 @@ def _load_draft(
             f"({difference}, target first). Choose a draft of the same family."
         )
     context = min(target.context, read_config(folder).context)
-    return DraftModel(
-        Runner.load(folder, dtype=dtype, slots=slots, context=context), target.config.vocab_size
-    )
+    runner = Runner.load(folder, dtype=dtype, slots=slots, context=context, exact=False)
+    return DraftModel(runner, target.config.vocab_size)
 
 
-def _measure(target: Runner, draft: Runner) -> Costs:
-    """Time passes of both models; the row counts are capped by very small contexts."""
+def _measure(target: Runner, draft: Runner, clock: Callable[[], float] = time.perf_counter) -> Costs:
+    """Time passes of both models; the row counts are capped by very small contexts.
+
+    The draft is timed as it will run: after a pass of the target, which has displaced it from the
+    processor's caches.
+    """
     rows = [r for r in _CALIBRATED_ROWS if r <= target.context]
-    return costs(draft.time_passes([1])[0], rows, target.time_passes(rows))
+    seconds = target.time_passes(rows, clock=clock)
+    steps = min(DEFAULT_DRAFT_LENGTH, draft.context)
+    draft_seconds: list[float] = []
+    for _ in range(5):
+        target.score(0, [0])
+        begun = clock()
+        for _ in range(steps):
+            draft.score(0, [0])
+        draft_seconds.append((clock() - begun) / steps)
+        target.truncate(0, 0)
+        draft.truncate(0, 0)
+    return costs(sorted(draft_seconds)[2], rows, seconds)
 
 
 def _best_threads(target: Runner) -> int:
-    """Return 1 or all of torch's threads, whichever serves one row and five rows faster."""
+    """Return 1 or all of torch's threads.
+
+    A small model's pass is too short to share: wherever another process or thread holds a core, the
+    others wait for it at every product, and a pass takes many times as long. Large ones are timed.
+    """
     available = torch.get_num_threads()
-    if available == 1:
+    if available == 1 or target.decoder.parameters < _SMALL:
         return 1
     seconds: dict[int, float] = {}
     rows = [r for r in (1, 5) if r <= target.context]

@@ -20,7 +20,8 @@ from specclient_local.config import MAX_DRAFT_LENGTH
 Kernel = Callable[[Tensor], Tensor]
 """``[N, in]`` to ``[N, out]``, the bias added."""
 
-_TYPICAL_ROWS = (1, 5)
+_TARGET_ROWS = (1, 5)
+_DRAFT_ROWS = (1,)
 _COLUMN_BLOCK = 256
 
 
@@ -31,7 +32,7 @@ def plain_kernel(weight: Tensor, bias: Tensor | None) -> Kernel:
 
 def packed_kernel(weight: Tensor, bias: Tensor | None) -> Kernel:
     """oneDNN with the weight laid out for it once: few rows cost little more than one (CPU only)."""
-    packed = torch.ops.mkldnn._reorder_linear_weight(weight, _TYPICAL_ROWS[-1])
+    packed = torch.ops.mkldnn._reorder_linear_weight(weight, _TARGET_ROWS[-1])
     run = torch.ops.mkldnn._linear_pointwise.default
     return lambda x: run(x, packed, bias, "none", [], None)
 
@@ -62,10 +63,14 @@ class KernelChooser:
     """Chooses a kernel for each shape once, and builds it for each weight of that shape.
 
     Args:
+        exact: whether rows must not depend on their company. A target's must; a draft may say anything,
+            as long as it says what it drew from, so there the fastest wins.
         clock: monotonic seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, *, exact: bool = True, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._exact = exact
+        self._rows = _TARGET_ROWS if exact else _DRAFT_ROWS
         self._clock = clock
         self.chosen: dict[tuple[int, int], str] = {}
 
@@ -86,8 +91,11 @@ class KernelChooser:
                 usable[name](weight[:1])
             except (RuntimeError, AttributeError, NotImplementedError):
                 usable.pop(name, None)  # this torch build has no such kernel for this type
-        cost = {name: (row_difference(kernel, weight) > 0.0, 0.0) for name, kernel in usable.items()}
-        for rows in _TYPICAL_ROWS:
+        cost = {
+            name: (self._exact and row_difference(kernel, weight) > 0.0, 0.0)
+            for name, kernel in usable.items()
+        }
+        for rows in self._rows:
             x = _probe(weight, rows)
             for name, seconds in self._time(usable, x).items():
                 cost[name] = (cost[name][0], cost[name][1] + seconds)

@@ -42,15 +42,16 @@ class Runner:
         self._causal = torch.zeros(CHUNK, width, dtype=decoder.dtype).masked_fill_(closed, -torch.inf)
 
     @classmethod
-    def load(cls, folder: Path, *, dtype: str, slots: int, context: int) -> Runner:
-        """Load a checkpoint folder.
+    def load(cls, folder: Path, *, dtype: str, slots: int, context: int, exact: bool = True) -> Runner:
+        """Load a checkpoint folder; ``exact`` as for :class:`Decoder`.
 
         Raises:
             CheckpointError: see :mod:`specclient_local.model.weights`.
         """
         config = read_config(folder)
         with torch.inference_mode():
-            return cls(Decoder(config, load_weights(folder, config, dtype), context), slots, context)
+            decoder = Decoder(config, load_weights(folder, config, dtype), context, exact=exact)
+            return cls(decoder, slots, context)
 
     @property
     def config(self) -> DecoderConfig:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +50,13 @@ class Weights:
     layers: list[LayerWeights]
     norm: Tensor
     head: Tensor
+
+    def count(self) -> int:
+        """Return the number of parameters, a tied one counted once."""
+        tensors = [self.embedding, self.norm, *([] if self.head is self.embedding else [self.head])]
+        for layer in self.layers:
+            tensors += [t for f in fields(layer) if (t := getattr(layer, f.name)) is not None]
+        return sum(t.numel() for t in tensors)
 
 
 def resolve(path_or_id: str | Path) -> Path:
