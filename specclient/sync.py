@@ -41,6 +41,7 @@ class _Loop:
         self._lock = threading.Lock()
         self._portal: BlockingPortal | None = None
         self._manager: AbstractContextManager[BlockingPortal] | None = None
+        self._abandoned: list[object] = []
         os.register_at_fork(after_in_child=self._forget)
         atexit.register(self.stop)
 
@@ -60,6 +61,12 @@ class _Loop:
             manager.__exit__(None, None, None)
 
     def _forget(self) -> None:
+        """In a forked child: the thread stayed with the parent, so there is nothing to stop.
+
+        The parent's manager is kept and not dropped: collecting it would try to stop that thread,
+        and wait for it without end.
+        """
+        self._abandoned.append(self._manager)
         self._lock = threading.Lock()
         self._portal = self._manager = None
 

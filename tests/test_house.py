@@ -25,7 +25,7 @@ def _python(code: str) -> str:
 
 def test_layers_are_kept() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", "from importlinter.cli import lint_imports_command; lint_imports_command()"],
+        [str(Path(sys.executable).with_name("lint-imports")), "--no-logo"],
         capture_output=True,
         text=True,
         check=False,
