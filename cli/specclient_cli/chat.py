@@ -1,0 +1,175 @@
+"""Turn lines of a person into a conversation with a model: the command ``specclient chat``."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+import click
+
+from specclient.config import Settings
+from specclient.errors import OpenAIError
+from specclient.sync import OpenAI
+from specclient.types.call import Call
+from specclient_cli import calls, options
+from specclient_cli.failures import PROG, describe
+from specclient_cli.record import line, money
+from specclient_cli.state import State, pass_state
+
+HELP = "/exit ends, /reset forgets what was said, /model NAME changes the model, /cost sums up"
+BUNDLED = ("local/demo", "local/demo-target")
+
+
+@dataclass
+class Conversation:
+    """What was said to whom, and what it took.
+
+    Attributes:
+        done: the records of its calls, those that failed included.
+    """
+
+    model: str
+    params: dict[str, Any]
+    extension: dict[str, Any]
+    tags: dict[str, str]
+    system: str | None = None
+    messages: list[dict[str, str]] = field(default_factory=list)
+    done: list[Call] = field(default_factory=list)
+
+    def ask(self, text: str) -> calls.Ask:
+        """Return the call that says ``text`` after all that was said."""
+        first = [{"role": "system", "content": self.system}] if self.system else []
+        messages = [*first, *self.messages, {"role": "user", "content": text}]
+        params = {"messages": messages, **calls.sampling("chat", self.model, self.params)}
+        return calls.Ask(self.model, "chat", params, extension=self.extension, tags=self.tags)
+
+    def heard(self, text: str, reply: str) -> None:
+        """Remember a question and its answer."""
+        self.messages += [{"role": "user", "content": text}, {"role": "assistant", "content": reply}]
+
+
+@click.command(name="chat")
+@options.model_option
+@click.option("--system", help="A system message before the conversation.")
+@options.sampling_options
+@options.tag_option("Label the calls in the ledger; may be repeated.")
+@pass_state
+def command(state: State, /, model: str | None, system: str | None, **given: Any) -> None:
+    """Talk with any model.
+
+    In a terminal it goes on until /exit (or Ctrl-D); Ctrl-C stops an answer. What is piped in is one
+    question, and is answered once. The bundled local/demo continues Python, it does not converse.
+
+    \b
+    Commands within: /exit, /reset, /model NAME, /cost, /help
+
+    \b
+    Examples:
+      specclient chat -m openai/gpt-4.1-mini --system "Be brief."
+      echo "def fibonacci(n):" | specclient chat -m local/demo
+
+    \b
+    Environment: SPECCLIENT_MODEL, SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, and the providers' keys.
+    """
+    settings = state.settings()
+    name = options.model_of(settings, model, None)
+    extension = calls.extension(name, given.pop("draft_length"))
+    tags = dict(given.pop("tags"))
+    conversation = Conversation(name, given, extension, tags, system)
+    with state.client(settings) as client:
+        if sys.stdin.isatty():
+            _converse(client, conversation, settings)
+        else:
+            _answer(client, conversation, sys.stdin.read())
+
+
+def _converse(client: OpenAI, conversation: Conversation, settings: Settings) -> None:
+    """Read, answer, and go on, until the person leaves."""
+    _enable_history()
+    click.echo(f"{conversation.model}: {HELP}", err=True)
+    _warn_of_bundled(conversation.model)
+    while True:
+        try:
+            text = input("> ").strip()
+        except EOFError:
+            click.echo()
+            return
+        if text == "/exit":
+            return
+        if text.startswith("/"):
+            _obey(conversation, text, settings)
+        elif text:
+            _try_answer(client, conversation, text)
+
+
+def _try_answer(client: OpenAI, conversation: Conversation, text: str) -> None:
+    """Answer; a failure or an interrupt ends the answer, not the conversation."""
+    try:
+        _answer(client, conversation, text)
+        click.echo(line(conversation.done[-1]), err=True)
+    except OpenAIError as error:
+        click.echo(f"{PROG}: {describe(error)}", err=True)
+    except KeyboardInterrupt:
+        click.echo("\nstopped", err=True)
+
+
+def _answer(client: OpenAI, conversation: Conversation, text: str) -> None:
+    """Stream an answer to stdout and remember it; what fails is as if it had not been said."""
+    reply = []
+    stream = calls.stream(client, conversation.ask(text))
+    try:
+        with stream:
+            for segments in calls.segments(stream):
+                piece = "".join(part for part, _ in segments)
+                reply.append(piece)
+                click.echo(piece, nl=False)
+        click.echo()
+    finally:
+        conversation.done.append(stream.meta)
+    conversation.heard(text, "".join(reply))
+
+
+def _obey(conversation: Conversation, text: str, settings: Settings) -> None:
+    """Carry out a line that begins with a slash."""
+    word, _, rest = text.partition(" ")
+    if word == "/reset":
+        conversation.messages.clear()
+        click.echo("forgotten", err=True)
+    elif word == "/model" and rest.strip():
+        conversation.model, conversation.extension = rest.strip(), {}
+        click.echo(f"now {conversation.model}", err=True)
+        _warn_of_bundled(conversation.model)
+    elif word == "/model":
+        click.echo(f"{conversation.model}; others: {', '.join(options.model_names(settings))}", err=True)
+    elif word == "/cost":
+        click.echo(_sum(conversation.done), err=True)
+    else:
+        click.echo(HELP if word == "/help" else f"{word} is unknown; {HELP}", err=True)
+
+
+def _sum(done: list[Call]) -> str:
+    known = [call.cost.total for call in done if call.cost.total is not None]
+    tokens = sum(call.usage.completion or 0 for call in done)
+    estimated = any(call.cost.estimated for call in done)
+    total = money(sum(known, Decimal(0)), estimated=estimated)
+    unpriced = len(done) - len(known)
+    more = f", and {unpriced} unpriced" if unpriced else ""
+    return f"{len(done)} calls, {tokens} tokens, {total}{more}"
+
+
+def _warn_of_bundled(model: str) -> None:
+    if model in BUNDLED:
+        click.echo(
+            "This is the bundled demonstration model: it continues Python code, it does not converse.",
+            err=True,
+        )
+
+
+def _enable_history() -> None:
+    """Give ``input`` arrow keys and a history, where the platform can."""
+    try:
+        import readline  # noqa: F401, PLC0415 - importing it is what does it
+    except ImportError:
+        return

@@ -1,0 +1,147 @@
+"""Turn the words of a command line into one command's work and an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+from click.shell_completion import CompletionItem
+
+import specclient
+from specclient_cli.failures import INTERRUPTED, OK, PIPE_CLOSED, PROG, describe, exit_code
+from specclient_cli.state import State
+
+#: Every command with its line in ``specclient --help``; its module is imported only when it is used.
+COMMANDS = {
+    "demo": "Show plain and speculative decoding side by side, routing, and what it cost.",
+    "complete": "Continue a text, or answer it, with any model.",
+    "chat": "Talk with any model.",
+    "models": "List providers and local models, and which keys are set.",
+    "route": "See where a prompt would go, and why.",
+    "cost": "Sum up what calls used and cost.",
+    "config": "Write, show and check the configuration.",
+    "completion": "Print the script that completes commands in a shell.",
+}
+
+
+class Lazy(click.Group):
+    """A group whose commands are imported when they are used, so that help and completion stay quick."""
+
+    def invoke(self, ctx: click.Context) -> object:
+        try:
+            return super().invoke(ctx)
+        except BrokenPipeError:
+            _drop_output()
+            ctx.exit(PIPE_CLOSED)
+
+    def list_commands(self, _ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
+        if name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"specclient_cli.{name}").command
+        return command
+
+    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        names = [name for name in COMMANDS if name.startswith(incomplete)]
+        found = [CompletionItem(name, help=COMMANDS[name]) for name in names]
+        return found + click.Command.shell_complete(self, ctx, incomplete)
+
+
+@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--config",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Configuration file to read instead of searching for one.",
+)
+@click.option("--debug", is_flag=True, help="Show the traceback of a failure.")
+@click.version_option(specclient.__version__, prog_name=PROG, message="%(prog)s %(version)s")
+@click.pass_context
+def cli(ctx: click.Context, config: Path | None, debug: bool) -> None:
+    """An OpenAI-compatible client that routes prompts to speculative decoding, hosted or local, and accounts
+    for every token. Needs no key and no network for the bundled model, local/demo.
+
+    \b
+    Examples:
+      specclient demo
+      specclient complete "def fibonacci(n):" -m local/demo --stream
+      specclient route explain "def fibonacci(n):" --minimize latency
+      specclient cost report --by model --since 7d
+
+    \b
+    Exit codes:
+      0  done                         3  configuration, key or ledger
+      1  a call failed                4  no route satisfies the policy
+      2  wrong usage                130  interrupted
+                                    141  the reader of the output went away
+
+    \b
+    Environment:
+      SPECCLIENT_CONFIG   the configuration file
+      SPECCLIENT_LEDGER   the ledger's path or database URL, or 'off'
+      SPECCLIENT_MODEL    the model where none is named
+      NO_COLOR            no colours
+      OPENAI_API_KEY, …   keys; `specclient models` lists the names
+    """
+    state = ctx.ensure_object(State)
+    state.config, state.debug = config, debug
+
+
+def main() -> None:
+    """Run the command line of this process; the script ``specclient``."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(AttributeError):  # a stream that is no text file keeps its own ways
+            stream.reconfigure(errors="replace")  # type: ignore[union-attr]
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run a command line and return its exit code; whatever goes wrong is told on stderr."""
+    state = State()
+    _log_to_stderr()
+    try:
+        outcome = cli.main(list(arguments), prog_name=PROG, standalone_mode=False, obj=state)
+        sys.stdout.flush()
+    except BrokenPipeError:  # what was still in the buffer
+        _drop_output()
+        return PIPE_CLOSED
+    except (KeyboardInterrupt, click.Abort):
+        click.echo("interrupted", err=True)
+        return INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except Exception as error:  # noqa: BLE001 - the rim: everything becomes one line and a code
+        if state.debug:
+            traceback.print_exc()
+        click.echo(f"{PROG}: {describe(error)}", err=True)
+        return exit_code(error)
+    return outcome if isinstance(outcome, int) else OK
+
+
+def _log_to_stderr() -> None:
+    """Let the library's warnings read as the command's own."""
+    logger = logging.getLogger("specclient")
+    if not logger.handlers:
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter(f"{PROG}: %(message)s"))
+        logger.addHandler(handler)
+        logger.propagate = False
+
+
+def _drop_output() -> None:
+    """Keep Python from complaining at exit that nobody reads any more."""
+    with contextlib.suppress(OSError, ValueError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,0 +1,222 @@
+"""Turn command-line words into what a call takes: model, sampling, policy and tags, each checked."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from click.shell_completion import CompletionItem
+
+from specclient.config import Settings
+from specclient.providers import PRESETS
+from specclient.types.route import Minimize, Policy
+from specclient_cli.state import known_settings
+
+if TYPE_CHECKING:
+    Type = click.ParamType[Any]
+else:
+    Type = click.ParamType  # generic in recent versions only
+
+AUTO = "auto"
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class Finite(click.FloatRange):
+    """A number of 0 or more; ``nan`` and ``inf`` are none."""
+
+    name = "number"
+
+    def __init__(self, maximum: float | None = None, *, above_zero: bool = False) -> None:
+        super().__init__(min=0, max=maximum, min_open=above_zero)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number.", param, ctx)
+        return number
+
+    def _describe_range(self) -> str:
+        low = "above 0" if self.min_open else "0 or more"
+        return low if self.max is None else f"{low}, at most {self.max:g}"
+
+
+class Dollars(Finite):
+    """An amount of money, kept exactly as it was written."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        super().convert(value, param, ctx)
+        return Decimal(str(value))
+
+
+class Tag(Type):
+    """``name=value``."""
+
+    name = "name=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        name, equals, text = str(value).partition("=")
+        if not equals or not name:
+            self.fail(f"{value!r} is no tag; write NAME=VALUE, such as team=search.", param, ctx)
+        return name, text
+
+
+class ModelName(Type):
+    """A model's name; completed from the configuration and the presets, never from the network."""
+
+    name = "model"
+
+    def shell_complete(
+        self, ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        settings = known_settings(ctx)
+        return [CompletionItem(name) for name in model_names(settings) if name.startswith(incomplete)]
+
+
+class PolicyName(Type):
+    """The name of a ``[policies.NAME]`` table."""
+
+    name = "name"
+
+    def shell_complete(
+        self, ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        settings = known_settings(ctx)
+        names = settings.policies if settings else {}
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+class ProviderName(Type):
+    """The part of a model's name before the slash."""
+
+    name = "provider"
+
+    def shell_complete(
+        self, ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        settings = known_settings(ctx)
+        names = dict.fromkeys(["local", *PRESETS, *(settings.providers if settings else ())])
+        return [CompletionItem(name) for name in names if name.startswith(incomplete)]
+
+
+def model_names(settings: Settings | None) -> list[str]:
+    """Return the model names that can be told without asking anyone, and every provider's prefix."""
+    own = [*settings.candidates, *(f"local/{name}" for name in settings.local.models)] if settings else []
+    listed = [f"{p}/{m}" for p, table in settings.providers.items() for m in table.models] if settings else []
+    prefixes = [f"{name}/" for name in (*PRESETS, *(settings.providers if settings else ()))]
+    return list(dict.fromkeys([AUTO, "local/demo", "local/demo-target", *own, *listed, *prefixes]))
+
+
+def model_option(function: F) -> F:
+    """Add ``-m/--model``."""
+    return click.option(
+        "-m",
+        "--model",
+        type=ModelName(),
+        help="PROVIDER/MODEL, a bare name of the default provider, or 'auto' to let a policy choose. "
+        "Default: SPECCLIENT_MODEL, else default_model of the configuration, else local/demo.",
+    )(function)
+
+
+def sampling_options(function: F) -> F:
+    """Add what decides how an answer is drawn and when it ends."""
+    for option in reversed(
+        [
+            click.option(
+                "--max-tokens",
+                type=click.IntRange(min=1),
+                help="Most tokens to generate. Default: 128 for text; the server's own for chats.",
+            ),
+            click.option(
+                "--temperature",
+                type=Finite(),
+                help="0 always takes the likeliest token. Default: 0 for local models, else the server's.",
+            ),
+            click.option(
+                "--top-p", type=Finite(1, above_zero=True), help="Draw from this share of the probability."
+            ),
+            click.option("--seed", type=int, help="Make a sampled answer repeatable."),
+            click.option("--stop", multiple=True, help="End the answer before this text; may be repeated."),
+            click.option(
+                "--draft-length",
+                type=click.IntRange(min=0),
+                help="Tokens drafted for each verification, local models only; 0 decodes plainly. "
+                "Default: adapted to the measured acceptance.",
+            ),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+def policy_options(function: F) -> F:
+    """Add what a policy is made of."""
+    for option in reversed(
+        [
+            click.option(
+                "--policy",
+                "policy_name",
+                type=PolicyName(),
+                help="Route by this [policies.NAME] of the configuration.",
+            ),
+            click.option(
+                "--minimize",
+                type=click.Choice(["cost", "latency"]),
+                help="Route to what is predicted to be cheapest, or fastest.",
+            ),
+            click.option(
+                "--max-latency", type=Finite(), help="Rule out what is predicted to take more seconds."
+            ),
+            click.option(
+                "--max-cost", type=Dollars(), help="Rule out what is predicted to cost more dollars."
+            ),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+def tag_option(text: str) -> Callable[[F], F]:
+    """Add ``--tag NAME=VALUE``, any number of them."""
+    return click.option("--tag", "tags", type=Tag(), multiple=True, metavar="NAME=VALUE", help=text)
+
+
+json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def policy_of(
+    settings: Settings,
+    *,
+    policy_name: str | None,
+    minimize: Minimize | None,
+    max_latency: float | None,
+    max_cost: Decimal | None,
+) -> Policy | None:
+    """Return the policy that the options stand for, None where there are none of them.
+
+    Raises:
+        ConfigurationError: a name that is not configured.
+    """
+    given: Mapping[str, Any] = {"minimize": minimize, "max_latency_s": max_latency, "max_cost_usd": max_cost}
+    changes = {name: value for name, value in given.items() if value is not None}
+    if policy_name is None and not changes:
+        return None
+    base = Policy() if policy_name is None else settings.policy_named(policy_name)
+    return dataclasses.replace(base, **changes)
+
+
+def model_of(settings: Settings, model: str | None, policy: Policy | None) -> str:
+    """Return the model to ask for: the one named, ``auto`` where a policy is to choose, or the default.
+
+    Raises:
+        click.UsageError: a policy together with the name of a model.
+    """
+    if policy is None:
+        return model or settings.default_model
+    if model not in (None, AUTO):
+        raise click.UsageError(f"a policy chooses the model, so -m {model} cannot be given with it.")
+    return AUTO

@@ -1,0 +1,57 @@
+"""The specclient.toml that ``specclient config init`` writes: every setting, explained, commented out."""
+
+TEMPLATE = """\
+# specclient's configuration. Arguments and environment variables stand over it; `specclient config show`
+# tells what holds and where it comes from, `specclient config check` what is wrong.
+# A line that begins with "# " is explanation; take the "#" off a line that begins with "#name" to set it.
+
+# Whose a bare model name is: "gpt-4.1" means "openai/gpt-4.1".
+#default_provider = "openai"
+
+# What the command line asks where no model is named (SPECCLIENT_MODEL stands over it).
+#default_model = "local/demo"
+
+# What model = "auto" chooses among, in order of preference.
+#candidates = ["local/demo", "local/demo-target", "openai/gpt-4.1-nano", "openai/gpt-4.1-mini"]
+
+# Where calls are recorded: a path, a database URL, or "off" (SPECCLIENT_LEDGER stands over it).
+#ledger = "~/specclient-ledger.sqlite3"
+
+# "aiohttp", or "httpx" for tests that mock httpx (SPECCLIENT_TRANSPORT stands over it).
+#transport = "aiohttp"
+
+# A provider of your own, used as "mine/MODEL": anything that speaks OpenAI's API. The same table with the
+# name of a known provider (`specclient models`) changes that one. Keys are best left in the environment.
+#[providers.mine]
+#base_url = "http://127.0.0.1:8000/v1"
+#api_key_env = "MINE_API_KEY"
+#models = ["llama"]
+#stream_usage = true
+
+# Your own prices, in US dollars per million tokens; they stand over the catalogue.
+#[prices."mine/llama"]
+#input = 0.10
+#output = 0.40
+#cached_input = 0.05
+
+# Policies by name: --policy fast, or policy="fast". minimize is "cost" or "latency".
+#[policies.fast]
+#minimize = "latency"
+#max_cost_usd = 0.01
+#max_latency_s = 10
+#allow = ["local/", "openai/gpt-4.1"]
+#deny = ["openai/gpt-4.1-mini"]
+
+# The engine in this process. Its time is priced at device_cost_per_hour (an assumed 0.10 until you set it).
+#[local]
+#device_cost_per_hour = 0.10
+#threads = 2
+#slots = 4
+
+# A local model, used as "local/big": checkpoint folders or hub ids. method is "auto", "draft" or "plain".
+#[local.models.big]
+#path = "path-or-hub-id"
+#draft = "path-or-hub-id"
+#method = "auto"
+#dtype = "float32"
+"""
