@@ -35,9 +35,10 @@ def endpoints(
             provider that does not exist.
     """
     known = {name: preset.endpoint(key=preset.key_in(env)) for name, preset in PRESETS.items()}
+    if env.get("OPENAI_BASE_URL"):
+        known["openai"] = _moved(known["openai"], env["OPENAI_BASE_URL"])
     known["openai"] = replace(
         known["openai"],
-        base_url=env.get("OPENAI_BASE_URL") or known["openai"].base_url,
         organization=env.get("OPENAI_ORG_ID") or None,
         project=env.get("OPENAI_PROJECT_ID") or None,
     )

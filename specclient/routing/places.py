@@ -52,7 +52,7 @@ class Places:
             return head, rest
         raise NotFoundError(
             f"unknown provider {head!r} in model {model!r}; known: {', '.join(self.names())}. "
-            f"Define it under [providers.{head}] in specclient.toml, or give base_url= to send names as they are"
+            f"Define it under [providers.{head}] in specclient.toml, or give base_url= to send it as it is"
         )
 
     def known(self, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Calls from the client's surface to a real loopback server and back, whole and streamed, with their record."""
+"""Calls from the client's surface to a loopback server and back, whole and streamed, with their record."""
 
 from __future__ import annotations
 

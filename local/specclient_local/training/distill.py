@@ -47,10 +47,11 @@ def continuations(
             attention_mask=torch.ones_like(ids),
             do_sample=i % 2 == 1,
             temperature=1.0,
-            top_k=0,
             max_new_tokens=new,
             min_new_tokens=new,
             pad_token_id=0,
+            cache_implementation="static",
+            disable_compile=True,
         )
         done.append(out)
         report(f"continuations {begin + size}/{rows}")

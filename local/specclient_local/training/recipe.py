@@ -36,7 +36,7 @@ class Recipe:
     draft: tuple[int, int, int, int] = (2, 160, 5, 576)
     target_schedule: Schedule = Schedule(steps=800, lr=4e-3)
     draft_schedule: Schedule = Schedule(steps=700, lr=5e-3)
-    continuations: int = 3072
+    continuations: int = 2048
     seed: int = 0
 
 

@@ -1,0 +1,133 @@
+"""Settings: which source wins, and what every wrong file, key and value is told."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from specclient import ConfigurationError, Policy
+from specclient.config import DEFAULT_DEVICE_COST_PER_HOUR, FILE_NAME, Settings, load, search_path
+
+GOOD = """
+default_model = "mine/llama"
+candidates = ["mine/llama"]
+[providers.mine]
+base_url = "http://127.0.0.1:9/v1"
+api_key = "sk-secret"
+[prices."mine/llama"]
+input = 0.1
+output = "0.4"
+[policies.fast]
+minimize = "latency"
+max_latency_s = 2
+[local]
+device_cost_per_hour = 0.5
+[local.models.big]
+path = "somewhere"
+"""
+
+
+def _write(folder: Path, text: str) -> Path:
+    path = folder / FILE_NAME
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def test_defaults_need_no_file(tmp_path: Path) -> None:
+    settings = load(cwd=tmp_path, env={})
+    assert settings == Settings()
+    assert settings.source is None
+    assert settings.local.device_cost_per_hour is None
+    assert DEFAULT_DEVICE_COST_PER_HOUR > 0
+
+
+def test_argument_over_environment_over_file_over_default(tmp_path: Path) -> None:
+    _write(tmp_path, GOOD + "")
+    env = {"SPECCLIENT_MODEL": "from/env", "SPECCLIENT_LEDGER": "off"}
+    assert load(cwd=tmp_path, env={}).default_model == "mine/llama"
+    assert load(cwd=tmp_path, env=env).default_model == "from/env"
+    settings = load(cwd=tmp_path, env=env, default_model="from/argument", ledger=None)
+    assert (settings.default_model, settings.ledger) == ("from/argument", "off")
+    assert settings.default_provider == "openai"
+
+
+def test_the_file_is_read_exactly(tmp_path: Path) -> None:
+    path = _write(tmp_path, GOOD)
+    settings = load(path, env={})
+    assert settings.source == path
+    assert settings.prices["mine/llama"].output == Decimal("0.4")
+    assert settings.policy_named("fast") == Policy(minimize="latency", max_latency_s=2)
+    assert settings.local.models["big"].path == "somewhere"
+    assert "sk-secret" not in repr(settings)
+    assert "sk-secret" not in settings.model_dump_json()
+
+
+def test_where_it_is_looked_for(tmp_path: Path) -> None:
+    assert search_path({"SPECCLIENT_CONFIG": "/a/b.toml"}, tmp_path) == [Path("/a/b.toml")]
+    here, user = search_path({}, tmp_path)
+    assert here == tmp_path / FILE_NAME
+    assert user.name == FILE_NAME
+    user.parent.mkdir(parents=True)
+    user.write_text('default_model = "user/m"')
+    assert load(cwd=tmp_path, env={}).default_model == "user/m"
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("default_model = ", "not valid TOML"),
+        ("defalt_model = 'x'", "unknown setting 'defalt_model'"),
+        ("candidates = 'x'", "candidates is 'x'"),
+        ("transport = 'curl'", "transport is 'curl'.*'aiohttp' or 'httpx'"),
+        ("[prices.'a/b']\ninput = -1\noutput = 1", "prices.a/b.input is -1.*greater than or equal to 0"),
+        ("[prices.'a/b']\ninput = nan\noutput = 1", "prices.a/b.input"),
+        ("[prices.'a/b']\ninput = 'cheap'\noutput = 1", "prices.a/b.input is 'cheap'"),
+        ("[prices.'a/b']\ninput = 1", "prices.a/b.output.*[Rr]equired"),
+        ("[local]\nslots = 0", "local.slots is 0"),
+        ("[local]\ndevice_cost_per_hour = -0.1", "device_cost_per_hour is -0.1"),
+        ("[policies.p]\nminimize = 'risk'", "policy.minimize is 'risk'.*'cost' or 'latency'"),
+        ("[policies.p]\nmax_latency_s = -2", "policy.max_latency_s is -2"),
+        ("[policies.p]\nmax_cost_usd = nan", "policy.max_cost_usd is nan"),
+        ("[providers.x]\napi_key = 5\nbase_url='http://h'", "providers.x.api_key"),
+    ],
+)
+def test_what_is_wrong_is_named(tmp_path: Path, text: str, told: str) -> None:
+    path = _write(tmp_path, text)
+    with pytest.raises(ConfigurationError, match=told) as caught:
+        load(path, env={})
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value).strip() or "TOML" in str(caught.value)
+
+
+def test_a_key_is_never_quoted_back(tmp_path: Path) -> None:
+    path = _write(tmp_path, "[providers.x]\nbase_url = 'http://h'\napi_key = ['sk-secret']")
+    with pytest.raises(ConfigurationError) as caught:
+        load(path, env={})
+    assert "sk-secret" not in str(caught.value)
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match=r"no configuration file at .*gone\.toml.*config init"):
+        load(tmp_path / "gone.toml", env={})
+    with pytest.raises(ConfigurationError, match="no configuration file at"):
+        load(env={"SPECCLIENT_CONFIG": str(tmp_path / "gone.toml")}, cwd=tmp_path)
+    (tmp_path / "latin.toml").write_bytes(b"default_model = '\xe9'")
+    with pytest.raises(ConfigurationError, match="cannot read .*latin"):
+        load(tmp_path / "latin.toml", env={})
+
+
+@pytest.mark.parametrize(
+    ("fields", "told"),
+    [
+        ({"minimize": "risk"}, "minimize is 'risk'"),
+        ({"max_latency_s": float("nan")}, "max_latency_s is nan"),
+        ({"max_cost_usd": -1}, "max_cost_usd is -1"),
+        ({"max_cost_usd": "1"}, "max_cost_usd is '1'"),
+        ({"allow": "local/"}, "allow is 'local/'.*list"),
+    ],
+)
+def test_policies_check_themselves(fields: dict[str, object], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        Policy(**fields)  # type: ignore[arg-type]
