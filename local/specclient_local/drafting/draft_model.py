@@ -32,7 +32,8 @@ class DraftModel:
     def begin(self, sequence: Sequence) -> None:
         """Prefill all of the prompt but its last token."""
         self.runner.truncate(sequence.granted, 0)
-        self.runner.prefill(sequence.granted, sequence.tokens[: self.runner.context][:-1])
+        prompt = sequence.tokens[: self.runner.context][:-1]
+        self.runner.prefill(sequence.granted, self._known(prompt))
 
     def propose(self, sequence: Sequence, length: int) -> TokenTree:
         """Draw a chain of ``length`` tokens, fewer where the draft's own context ends."""
@@ -40,7 +41,7 @@ class DraftModel:
         length = min(length, self.runner.context - len(sequence.tokens) + 1)
         if length <= 0:
             return tree
-        unseen = sequence.tokens[self.runner.length(slot) :]
+        unseen = self._known(sequence.tokens[self.runner.length(slot) :])
         for _ in range(length):
             logits = self.runner.score(slot, unseen)[:, : self._vocab]
             q = self._widen(distributions(logits, sequence.params)[0])
@@ -58,6 +59,11 @@ class DraftModel:
     def end(self, sequence: Sequence) -> None:
         """Empty the slot."""
         self.runner.truncate(sequence.granted, 0)
+
+    def _known(self, tokens: list[int]) -> list[int]:
+        """Read ids that the draft has not as its first one: any context gives a valid draft."""
+        own = self.runner.config.vocab_size
+        return tokens if own >= self._vocab else [token if token < own else 0 for token in tokens]
 
     def _widen(self, q: Distribution) -> Distribution:
         """Give ids that only the target has probability 0."""

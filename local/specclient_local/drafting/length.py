@@ -35,11 +35,11 @@ def costs(draft: float, rows: Sequence[int], seconds: Sequence[float]) -> Costs:
 
     Args:
         draft: seconds of a draft step.
-        rows: ascending row counts, the first being 1, the last ``MAX_DRAFT_LENGTH + 1``.
+        rows: ascending row counts, the first being 1; the last bounds the draft length.
         seconds: of the target's pass over each.
     """
     verify: list[float] = []
-    for count in range(1, MAX_DRAFT_LENGTH + 2):
+    for count in range(1, rows[-1] + 1):
         right = next(i for i, r in enumerate(rows) if r >= count)
         left = max(0, right - 1)
         span = rows[right] - rows[left]

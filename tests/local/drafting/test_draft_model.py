@@ -1,0 +1,80 @@
+"""The draft model: the q it claims, its catch-up, its vocabulary, the end of its context."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from local_kit import load, run, sequence
+from specclient_local.drafting.draft_model import DraftModel
+from specclient_local.model.runner import Runner
+from specclient_local.model.sampling import distributions
+from specclient_local.speculate import Speculator
+
+
+def runner(folder, context=64, **options):
+    return Runner.load(folder, dtype="float32", slots=1, context=context, **options)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.8])
+def test_q_is_what_the_draft_was_drawn_from(checkpoint, temperature):
+    drafter, judge = DraftModel(runner(checkpoint(), exact=False), 300), runner(checkpoint())
+    request = sequence([5, 6, 7], temperature=temperature, seed=1)
+    drafter.begin(request)
+    tree = drafter.propose(request, 4)
+    assert tree.is_chain
+    expected = distributions(judge.score(0, [5, 6, 7], tree), request.params)
+    for q, p in zip(tree.q, expected[:-1], strict=True):
+        np.testing.assert_allclose(q, p, atol=1e-6)
+
+
+def test_all_accepted_leaves_one_token_to_catch_up_and_it_goes_with_the_next_step(checkpoint):
+    drafter = DraftModel(runner(checkpoint()), 300)
+    request = sequence([5, 6, 7])
+    drafter.begin(request)
+    tree = drafter.propose(request, 3)
+    assert drafter.runner.length(0) == 3 + 2
+    drafter.commit(request, tree, [0, 1, 2])
+    request.tokens += [*tree.tokens, 9]
+    assert drafter.runner.length(0) == len(request.tokens) - 2
+    drafter.propose(request, 1)
+    assert drafter.runner.length(0) == len(request.tokens)
+
+
+def test_what_was_refused_is_forgotten(checkpoint):
+    drafter = DraftModel(runner(checkpoint()), 300)
+    request = sequence([5, 6, 7])
+    drafter.begin(request)
+    tree = drafter.propose(request, 4)
+    drafter.commit(request, tree, [0])
+    assert drafter.runner.length(0) == 4
+    drafter.end(request)
+    assert drafter.runner.length(0) == 0
+
+
+@pytest.mark.parametrize("draft_vocab", [320, 290])
+def test_vocabularies_padded_differently_still_fit(checkpoint, draft_vocab):
+    """No id that the target has not is proposed; ids that the draft has not get probability 0."""
+    target, draft = runner(checkpoint()), runner(checkpoint(vocab_size=draft_vocab, seed=3))
+    drafter = DraftModel(draft, 300)
+    for temperature in (0.0, 1.5):
+        request = sequence([5, 6, 7], temperature=temperature, seed=2, max_tokens=40, draft_length=4)
+        drafter.begin(request)
+        tree = drafter.propose(request, 8)
+        assert max(tree.tokens) < 300
+        assert all(isinstance(q, int) or (q.shape == (300,) and abs(q.sum() - 1) < 1e-12) for q in tree.q)
+        speculator = Speculator(target, drafter)
+        assert len(run(speculator, request)) == 40
+        speculator.end(request)
+
+
+def test_a_draft_with_a_shorter_context_falls_silent_at_its_end(checkpoint):
+    short = checkpoint(max_position_embeddings=24)
+    with load(checkpoint(), short) as engine:
+        plain = engine.generate([7] * 12, max_tokens=60, method="plain")
+        drafted = engine.generate([7] * 12, max_tokens=60, draft_length=3)
+        beyond = engine.generate([7] * 40, max_tokens=20, draft_length=3)
+    assert drafted.token_ids == plain.token_ids
+    assert 0 < drafted.speculation.drafted <= 3 * 12
+    assert beyond.speculation.drafted == 0
+    assert beyond.speculation.acceptance_rate is None
+    assert beyond.speculation.per_position is None

@@ -1,0 +1,78 @@
+"""The draft length against a brute-force optimum, at the edges, and as it learns."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from specclient_local.drafting.length import Costs, DraftLength, best_length, costs, expected_tokens
+
+FLAT = (1.0,) * 9
+
+
+@pytest.mark.parametrize("alpha", [0.0, 0.3, 0.77, 1.0])
+@pytest.mark.parametrize("length", [0, 1, 4])
+def test_expected_tokens_is_the_mean_over_simulated_rounds(alpha, length):
+    dice, rounds, won = random.Random(0), 20_000, 0
+    for _ in range(rounds):
+        won += 1
+        for _ in range(length):
+            if dice.random() >= alpha:
+                break
+            won += 1
+    assert won / rounds == pytest.approx(expected_tokens(alpha, length), abs=0.05)
+
+
+def test_a_free_draft_is_drafted_as_far_as_allowed_and_a_useless_one_not_at_all():
+    assert best_length(0.9, Costs(0.0, FLAT)) == 8
+    assert best_length(0.9, Costs(0.0, FLAT[:4])) == 3
+    assert best_length(0.0, Costs(0.1, FLAT)) == 0
+    assert best_length(0.9, Costs(2.0, FLAT)) == 0
+    assert best_length(1.0, Costs(0.5, FLAT)) == 8
+
+
+def test_known_optima():
+    """The argmax of (1 - a^(K+1)) / ((1 - a)(0.1 K + 1)), worked out by hand for five a."""
+    found = [best_length(alpha, Costs(0.1, FLAT)) for alpha in (0.3, 0.5, 0.7, 0.8, 0.9)]
+    assert found == [1, 2, 4, 6, 8]
+
+
+def test_rows_that_cost_shorten_the_draft():
+    dear = tuple(1.0 + 0.3 * k for k in range(9))
+    assert best_length(0.8, Costs(0.1, dear)) < best_length(0.8, Costs(0.1, FLAT))
+
+
+def test_costs_are_in_plain_steps_and_interpolated():
+    cost = costs(0.5, [1, 2, 5, 9], [2.0, 2.2, 2.8, 4.0])
+    assert cost.draft == 0.25
+    assert cost.verify == pytest.approx((1.0, 1.1, 1.2, 1.3, 1.4, 1.55, 1.7, 1.85, 2.0))
+
+
+def test_a_context_shorter_than_the_longest_draft_bounds_the_costs():
+    assert len(costs(0.5, [1, 2, 3], [1.0, 1.0, 1.0]).verify) == 3
+
+
+def test_it_learns_from_rounds():
+    good, bad = (DraftLength(Costs(0.15, FLAT)) for _ in range(2))
+    for _ in range(60):
+        good.update(4, 4)
+        bad.update(4, 0)
+    assert good.next() == 8
+    assert bad.alpha < 0.1
+    assert bad.next() == 0
+    recovering = bad.alpha
+    bad.update(2, 2)
+    assert bad.alpha > recovering
+
+
+def test_a_refusal_counts_once_and_an_empty_round_not():
+    one = DraftLength(Costs(0.1, FLAT), prior=0.5, weight=2.0)
+    one.update(0, 0)
+    assert one.alpha == 0.5
+    one.update(4, 1)
+    assert one.alpha == pytest.approx((1 * 0.98 + 1) / (2 * 0.98 + 2))
+
+
+def test_who_stopped_drafting_tries_again_now_and_then():
+    hopeless = DraftLength(Costs(5.0, FLAT))
+    assert [hopeless.next() for _ in range(32)].count(2) == 2

@@ -1,0 +1,143 @@
+"""Text in increments: never half a character, never part of a stop string, and in sum the decoded whole."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+from local_kit import byte_tokenizer, write_checkpoint
+from specclient_local.model.tokenizer import StopFilter, TextStream, Tokenizer
+from tokenizers import Tokenizer as Library
+from tokenizers import decoders, models, pre_tokenizers
+
+from specclient.errors import BadRequestError, CheckpointError
+
+EMOJI = "\U0001f600\U0001f469\u200d\U0001f4bb"
+TEXTS = ["def fibonacci(n):\n    return n", f"\u00e9\u00fc\u4e2d\u6587{EMOJI} end", "", " lead", "a\ufffdb"]
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bytes")
+    byte_tokenizer().save(str(folder / "tokenizer.json"))
+    return Tokenizer(folder)
+
+
+@pytest.fixture(scope="module")
+def spaced(tmp_path_factory):
+    """A tokenizer of the SentencePiece kind: words begin with a mark, the first space is dropped."""
+    words = ["<unk>", "\u2581a", "\u2581b", "c", "\u2581", "<0xE4>", "<0xB8>", "<0xAD>"]
+    library = Library(
+        models.BPE({w: i for i, w in enumerate(words)}, [], unk_token="<unk>", byte_fallback=True)
+    )
+    library.pre_tokenizer = pre_tokenizers.Metaspace()
+    library.decoder = decoders.Sequence(
+        [decoders.Replace("\u2581", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)]
+    )
+    folder = tmp_path_factory.mktemp("spaced")
+    library.save(str(folder / "tokenizer.json"))
+    return Tokenizer(folder)
+
+
+def increments(tokenizer, ids, prompt=()):
+    stream = TextStream(tokenizer, prompt)
+    return [*(stream.push(i) for i in ids), stream.flush()]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_increments_join_to_the_whole(tokenizer, text):
+    ids = tokenizer.encode(text)
+    parts = increments(tokenizer, ids)
+    assert "".join(parts) == tokenizer.decode(ids) == text
+
+
+def test_no_increment_ends_inside_a_character(tokenizer):
+    ids = tokenizer.encode("\U0001f600\u4e2d")
+    assert len(ids) == 7
+    assert increments(tokenizer, ids) == ["", "", "", "\U0001f600", "", "", "\u4e2d", ""]
+
+
+def test_random_bytes_join_to_the_whole_and_what_is_unfinished_comes_last(tokenizer):
+    dice = random.Random(0)
+    for _ in range(200):
+        ids = [dice.randrange(2, 300) for _ in range(dice.randrange(1, 30))]
+        assert "".join(increments(tokenizer, ids)) == tokenizer.decode(ids)
+    cut = tokenizer.encode("a\U0001f600")[:3]
+    assert increments(tokenizer, cut) == ["a", "", "", "\ufffd"]
+
+
+def test_a_space_after_the_prompt_is_kept(spaced):
+    assert "".join(increments(spaced, [1, 2, 3])) == "a bc"
+    assert "".join(increments(spaced, [2, 3, 1], prompt=[1])) == " bc a"
+    assert increments(spaced, [5, 6, 7, 2], prompt=[1]) == ["", "", "\u4e2d", " b", ""]
+
+
+def test_special_tokens_give_no_text(tokenizer):
+    ids = [0, *tokenizer.encode("x"), 1]
+    assert "".join(increments(tokenizer, ids)) == "x"
+
+
+def filtered(stops, parts):
+    stop_filter, out = StopFilter(stops), []
+    for part in parts:
+        text, stopped = stop_filter.push(part)
+        out.append(text)
+        if stopped:
+            return out, True
+    return [*out, stop_filter.flush()], False
+
+
+def test_a_stop_string_across_pieces_never_shows():
+    assert filtered(["\n\n"], ["a\n", "b\n", "\nc"]) == (["a", "\nb", ""], True)
+    assert filtered(["END"], ["xE", "N", "x", "EN", "D"]) == (["x", "", "ENx", "", ""], True)
+    assert filtered(["END"], ["xE", "N"]) == (["x", "", "EN"], False)
+    assert filtered([], ["END"]) == (["END", ""], False)
+
+
+def test_where_a_text_stops_does_not_depend_on_how_it_was_cut():
+    dice = random.Random(1)
+    for _ in range(500):
+        text = "".join(dice.choice("ab") for _ in range(12))
+        stops = ["".join(dice.choice("ab") for _ in range(dice.randrange(1, 5))) for _ in range(3)]
+        whole, letters = filtered(stops, [text]), filtered(stops, list(text))
+        assert "".join(whole[0]) == "".join(letters[0])
+        assert whole[1] == letters[1] == any(stop in text for stop in stops)
+
+
+def test_a_tokenizer_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json is missing; save the tokenizer"):
+        Tokenizer(tmp_path)
+    (tmp_path / "tokenizer.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=r"tokenizer\.json is no tokenizer\.json"):
+        Tokenizer(tmp_path)
+
+
+def test_differences_are_put_in_words(tmp_path, tokenizer):
+    raw = json.loads((tokenizer.folder / "tokenizer.json").read_text())
+    assert tokenizer.difference(Tokenizer(tokenizer.folder)) is None
+    swapped = dict(raw["model"]["vocab"])
+    a, b = (next(t for t, i in swapped.items() if i == n) for n in (40, 41))
+    swapped[a], swapped[b] = 41, 40
+    raw["model"]["vocab"] = swapped
+    (tmp_path / "tokenizer.json").write_text(json.dumps(raw))
+    assert "has id" in tokenizer.difference(Tokenizer(tmp_path))
+    byte_tokenizer(280).save(str(tmp_path / "tokenizer.json"))
+    assert tokenizer.difference(Tokenizer(tmp_path)) == "290 tokens against 280"
+
+
+def test_a_chat_is_laid_out_by_the_template(tmp_path):
+    folder = write_checkpoint(tmp_path)
+    tokenizer = Tokenizer(folder)
+    ids = tokenizer.chat([{"role": "user", "content": "hi"}])
+    assert ids[0] == 0
+    assert tokenizer.decode(ids) == "user: hi\nassistant:"
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    settings["chat_template"] = "{{ raise_exception('roles must alternate') }}"
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(BadRequestError, match="roles must alternate"):
+        Tokenizer(folder).chat([{"role": "user", "content": "hi"}])
+    del settings["chat_template"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+    with pytest.raises(BadRequestError, match="no chat template"):
+        Tokenizer(folder).chat([{"role": "user", "content": "hi"}])

@@ -1,0 +1,132 @@
+"""Checkpoint folders: every layout on disk that is read, and one clear error for each that is not."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+from local_kit import load, write_checkpoint
+from safetensors.torch import load_file, save_file
+from specclient_local.config import read_config
+from specclient_local.model.runner import Runner
+from specclient_local.model.weights import load_weights, resolve
+
+from specclient.errors import CheckpointError
+
+
+@pytest.fixture
+def folder(checkpoint, tmp_path):
+    return shutil.copytree(checkpoint(), tmp_path / "model")
+
+
+def logits(folder, dtype="float32"):
+    return Runner.load(folder, dtype=dtype, slots=1, context=32).score(0, [5, 6, 7])
+
+
+def rewrite(folder, change):
+    path = folder / "model.safetensors"
+    tensors = load_file(path)
+    change(tensors)
+    save_file(tensors, path, metadata={"format": "pt"})
+
+
+def test_shards_read_like_one_file(folder):
+    whole = logits(folder)
+    tensors = load_file(folder / "model.safetensors")
+    (folder / "model.safetensors").unlink()
+    names = sorted(tensors)
+    weight_map = {}
+    for i, part in enumerate((names[::2], names[1::2])):
+        file = f"model-{i + 1:05}-of-00002.safetensors"
+        save_file({n: tensors[n] for n in part}, folder / file)
+        weight_map |= dict.fromkeys(part, file)
+    index = folder / "model.safetensors.index.json"
+    index.write_text(json.dumps({"weight_map": weight_map}))
+    assert torch.equal(logits(folder), whole)
+    (folder / "model-00002-of-00002.safetensors").unlink()
+    with pytest.raises(CheckpointError, match="is missing, though the index names it"):
+        logits(folder)
+    index.write_text(json.dumps({"weight_map": {}}))
+    with pytest.raises(CheckpointError, match=r"embed_tokens\.weight is in none of the shards"):
+        logits(folder)
+    index.write_text("[]")
+    with pytest.raises(CheckpointError, match="is no index of shards"):
+        logits(folder)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_half_precision_on_disk_is_computed_in_float32(folder, dtype):
+    rewrite(folder, lambda tensors: tensors.update({n: t.to(dtype) for n, t in tensors.items()}))
+    weights = load_weights(folder, read_config(folder))
+    assert weights.embedding.dtype == torch.float32
+    assert torch.equal(weights.embedding, weights.embedding.to(dtype).float())
+
+
+def test_tied_embeddings_are_one_tensor_counted_once(checkpoint):
+    tied, apart = checkpoint(tie_word_embeddings=True), checkpoint(tie_word_embeddings=False)
+    counts = []
+    for path in (tied, apart):
+        weights = load_weights(path, read_config(path))
+        counts.append(weights.count())
+    assert counts[1] - counts[0] == 300 * 32
+    assert counts[1] == sum(t.numel() for t in load_file(apart / "model.safetensors").values())
+
+
+def test_a_missing_tensor_is_named(folder):
+    rewrite(folder, lambda tensors: tensors.pop("model.layers.1.mlp.up_proj.weight"))
+    with pytest.raises(
+        CheckpointError, match=r"tensor model\.layers\.1\.mlp\.up_proj\.weight cannot be read"
+    ):
+        logits(folder)
+
+
+def test_a_wrong_shape_is_named_with_both_shapes(folder):
+    rewrite(folder, lambda tensors: tensors.update({"model.norm.weight": torch.zeros(31)}))
+    with pytest.raises(CheckpointError, match=r"model\.norm\.weight has shape \[31\].*asks for \[32\]"):
+        logits(folder)
+
+
+def test_integers_are_refused(folder):
+    rewrite(folder, lambda tensors: tensors.update({"model.norm.weight": torch.zeros(32, dtype=torch.int8)}))
+    with pytest.raises(CheckpointError, match=r"holds torch\.int8; choose an unquantised checkpoint"):
+        logits(folder)
+
+
+def test_a_truncated_file_is_named(folder):
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(CheckpointError, match=r"model\.safetensors: tensor .* cannot be read"):
+        logits(folder)
+
+
+def test_pickled_weights_are_not_read(folder):
+    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
+    with pytest.raises(CheckpointError, match="only safetensors are loaded"):
+        logits(folder)
+
+
+def test_an_unknown_dtype_is_named(folder):
+    with pytest.raises(CheckpointError, match="dtype is 'int3'; allowed are float32, bfloat16, float16"):
+        logits(folder, dtype="int3")
+
+
+def test_names_that_are_no_folder(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CheckpointError, match="is a file; name the folder"):
+        resolve(tmp_path / "file")
+    for name in ("./nowhere", str(tmp_path / "nowhere"), "nowhere", "a/b/c"):
+        with pytest.raises(CheckpointError, match="is no folder; name one with"):
+            resolve(name)
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(CheckpointError, match="owner/name is no local folder and could not be fetched"):
+        resolve("owner/name")
+
+
+def test_a_draft_with_other_tokens_does_not_fit(checkpoint, tmp_path):
+    from local_kit import byte_tokenizer
+
+    draft = write_checkpoint(tmp_path, tokenizer=byte_tokenizer(270))
+    with pytest.raises(CheckpointError, match=r"does not fit the target.*290 tokens against 270"):
+        load(checkpoint(), draft)

@@ -1,0 +1,154 @@
+"""Reading config.json, and checking sampling parameters: each refusal names value and way out."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+from specclient_local.config import SamplingParams, read_config
+
+from specclient.errors import BadRequestError, CheckpointError
+
+LLAMA = {
+    "model_type": "llama",
+    "vocab_size": 64,
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "max_position_embeddings": 128,
+}
+
+
+def read(tmp_path, generation=None, **changes):
+    (tmp_path / "config.json").write_text(json.dumps(LLAMA | changes))
+    if generation is not None:
+        (tmp_path / "generation_config.json").write_text(json.dumps(generation))
+    return read_config(tmp_path)
+
+
+def test_defaults_are_the_familys(tmp_path):
+    config = read(tmp_path)
+    assert (config.kv_heads, config.head_dim, config.tied, config.norm_eps) == (4, 8, False, 1e-6)
+    assert (config.qkv_bias, config.o_bias, config.mlp_bias, config.qk_norm) == (False, False, False, False)
+    assert config.rope.theta == 10_000.0
+    assert config.eos == ()
+    assert read(tmp_path, model_type="qwen2").qkv_bias
+    assert not read(tmp_path, model_type="qwen2").o_bias
+    assert read(tmp_path, model_type="qwen3").qk_norm
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        {"rope_theta": 5e5, "rope_scaling": {"type": "linear", "factor": 2.0}},
+        {"rope_theta": 5e5, "rope_scaling": {"rope_type": "linear", "factor": 2.0}},
+        {"rope_parameters": {"rope_theta": 5e5, "rope_type": "linear", "factor": 2.0}},
+    ],
+)
+def test_both_generations_of_rope_settings_read_alike(tmp_path, written):
+    rope = read(tmp_path, **written).rope
+    assert (rope.theta, rope.kind, rope.factor) == (5e5, "linear", 2.0)
+
+
+def test_end_tokens_come_from_both_files(tmp_path):
+    assert read(tmp_path, generation={"eos_token_id": [2, 7]}, eos_token_id=2).eos == (2, 7)
+    assert read(tmp_path, generation={}, eos_token_id=[3]).eos == (3,)
+
+
+def test_a_sliding_window_in_use_caps_the_context(tmp_path):
+    assert read(tmp_path, model_type="mistral", sliding_window=32).context == 32
+    assert read(tmp_path, model_type="mistral", sliding_window=None).context == 128
+    assert read(tmp_path, model_type="qwen2", sliding_window=32, use_sliding_window=False).context == 128
+    assert read(tmp_path, model_type="qwen3", sliding_window=32, use_sliding_window=True).context == 32
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (
+            {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]},
+            "'gpt2'.*GPT2LM.*llama, mistral",
+        ),
+        ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}, "RoPE type 'yarn'.*default, linear, llama3"),
+        ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; supported is 'silu'"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config is .*unquantised"),
+        ({"num_key_value_heads": 3}, "num_attention_heads 4 must be a multiple of num_key_value_heads 3"),
+        ({"vocab_size": "many"}, "wrong type"),
+        ({"rope_scaling": 3}, "wrong type"),
+    ],
+)
+def test_what_is_not_supported_is_named(tmp_path, changes, message):
+    with pytest.raises(CheckpointError, match=message):
+        read(tmp_path, **changes)
+
+
+def test_broken_files_are_named(tmp_path):
+    with pytest.raises(CheckpointError, match=r"config\.json is missing"):
+        read_config(tmp_path)
+    (tmp_path / "config.json").write_text("{")
+    with pytest.raises(CheckpointError, match=r"config\.json is not readable JSON"):
+        read_config(tmp_path)
+    (tmp_path / "config.json").write_text("[]")
+    with pytest.raises(CheckpointError, match="holds a list"):
+        read_config(tmp_path)
+    (tmp_path / "config.json").write_text('{"model_type": "llama"}')
+    with pytest.raises(CheckpointError, match="'num_attention_heads' is missing"):
+        read_config(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("max_tokens", 0),
+        ("max_tokens", -1),
+        ("max_tokens", 1.5),
+        ("max_tokens", True),
+        ("temperature", -0.1),
+        ("temperature", math.nan),
+        ("temperature", math.inf),
+        ("temperature", "hot"),
+        ("temperature", None),
+        ("top_p", 0.0),
+        ("top_p", 1.01),
+        ("top_p", math.nan),
+        ("top_p", False),
+        ("top_k", -1),
+        ("top_k", 2.0),
+        ("seed", 2**64),
+        ("seed", -(2**63) - 1),
+        ("seed", "x"),
+        ("stop", ""),
+        ("stop", ["a", ""]),
+        ("stop", ["a"] * 17),
+        ("stop", [1]),
+        ("stop", 3),
+        ("draft_length", 9),
+        ("draft_length", -1),
+        ("method", "magic"),
+    ],
+)
+def test_a_bad_parameter_is_named_with_its_value(name, value):
+    with pytest.raises(BadRequestError) as caught:
+        SamplingParams(**{name: value})
+    assert caught.value.param == name
+    assert caught.value.status_code == 400
+    shown = (value,) if name == "stop" and isinstance(value, str) else value
+    assert str(caught.value).startswith(f"{name} is {shown!r}; allowed is ")
+
+
+def test_good_parameters_pass():
+    params = SamplingParams(
+        max_tokens=None,
+        temperature=0,
+        top_p=1,
+        top_k=0,
+        seed=-(2**63),
+        stop="\n",
+        draft_length=0,
+        method="plain",
+    )
+    assert params.stop == ("\n",)
+    assert SamplingParams(stop=None).stop == ()
+    assert SamplingParams(stop=["a", "b"], seed=2**64 - 1).stop == ("a", "b")
