@@ -112,7 +112,7 @@ def report_command(
     elif rows:
         show(summed)
     else:
-        _say_empty(ledger.location, narrowed=bool(since or until or tags))
+        say_empty(ledger.location, narrowed=bool(since or until or tags))
 
 
 def tagged(rows: Sequence[Row], tags: Mapping[str, str]) -> list[Row]:
@@ -186,7 +186,7 @@ _FIGURES: tuple[tuple[str, int, Callable[[Line], str]], ...] = (
 )
 
 
-def _say_empty(location: str, *, narrowed: bool) -> None:
+def say_empty(location: str, *, narrowed: bool) -> None:
     if location == "off":
         render.say(
             "The ledger is off: unset SPECCLIENT_LEDGER, or `ledger` in specclient.toml, to keep calls."

@@ -5,50 +5,65 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import click
 
 from specclient.config import Settings
-from specclient.costs.reports import Report, report
+from specclient.costs.reports import report
+from specclient.costs.rows import Row
 from specclient.errors import EngineError
+from specclient.providers import Endpoint
+from specclient.routing.policy import seconds
 from specclient.sync import OpenAI
 from specclient.types.call import Call
 from specclient.types.route import Policy
 from specclient_cli import calls, cost, options, render, route
-from specclient_cli.record import decision, line, record, speculation, tokens_per_s
+from specclient_cli.record import record, speculation, tokens_per_s
 from specclient_cli.state import State, pass_state
 
 PLAIN, SPECULATIVE = "local/demo-target", "local/demo"
+CANDIDATES = (SPECULATIVE, PLAIN, "openai/gpt-4.1-nano", "openai/gpt-4.1-mini")
 PROMPT = "def fibonacci(n):\n"
-#: Prompts that are routed, one policy each.
+#: Prompts to route, one policy each.
 ROUTED = ("class Stack:\n", "def read_json(path):\n", "def test_sorted():\n")
-#: Tokens of a warm-up call: enough that the next call finds every kernel used before.
-WARM_TOKENS = 8
+#: Tokens of a warm-up call: enough that the measured ones meet no kernel for the first time.
+WARM_TOKENS = 16
 ROUTED_TOKENS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """One of the two continuations.
+class Run:
+    """One demonstration.
 
     Attributes:
-        text: what was generated; ``call``: its record.
+        tag: all its calls carry ``demo=tag``, so that they can be told from others in the ledger.
+        deny: routes it does not take, though they could be: it spends nobody's money.
     """
 
-    text: str
-    call: Call
+    client: OpenAI
+    tag: str
+    deny: tuple[str, ...]
 
-    def footer(self) -> str:
-        """Return its figures in a line."""
-        return f"{line(self.call)} · {self.call.latency_s:.3g} s"
+    def ask(
+        self, step: str, prompt: str, tokens: int, model: str = options.AUTO, policy: Policy | None = None
+    ) -> calls.Ask:
+        """Return a call; greedy, so that both ways of decoding must give the same text."""
+        return calls.Ask(
+            model=model,
+            form="text",
+            params={"prompt": prompt, "max_tokens": tokens, "temperature": 0},
+            policy=policy,
+            extension={"origins": True} if policy is None else {},
+            tags={"demo": self.tag, "step": step},
+        )
 
 
 @dataclass(frozen=True, slots=True)
-class Routed:
-    """One prompt that went where a policy sent it."""
+class Answered:
+    """A call that has ended, its text, and what it is called in the output."""
 
     title: str
     prompt: str
@@ -56,27 +71,193 @@ class Routed:
     call: Call
 
 
-class Demo:
-    """One run: every call of it is recorded under the tag ``demo``.
+@click.command(name="demo")
+@click.option("--prompt", default=PROMPT, help="Python to continue. Default: the head of fibonacci.")
+@click.option(
+    "--max-tokens", type=click.IntRange(min=1), default=192, show_default=True, help="Tokens to generate."
+)
+@options.json_option
+@pass_state
+def command(state: State, prompt: str, max_tokens: int, as_json: bool) -> None:
+    """Show plain and speculative decoding side by side, routing, and what it cost.
 
-    Args:
-        run: the tag's value.
-        quiet: print nothing but what :meth:`as_values` is for.
+    The bundled target continues a prompt twice, greedily: token by token, then with a small draft model
+    whose proposals it verifies. Both texts must be identical, or the command fails. Then 'auto' routes three
+    prompts by three policies, and the ledger is asked what all that cost. No key and no network are needed,
+    and nothing is sent anywhere: hosted routes are shown, not taken.
+
+    \b
+    Examples:
+      specclient demo
+      specclient demo --prompt "class Stack:" --max-tokens 96
+      specclient demo --json | jq .speedup
+
+    \b
+    Environment: SPECCLIENT_LEDGER, SPECCLIENT_CONFIG, NO_COLOR.
     """
+    settings = state.settings().model_copy(update={"candidates": CANDIDATES})
+    with state.client(settings) as client:
+        run = Run(client, uuid.uuid4().hex[:8], _with_key(state, settings))
+        if as_json:
+            _print_json(run, prompt, max_tokens, state)
+            return
+        _introduce(run)
+        pair = _side_by_side(run, prompt, max_tokens)
+        _compare(*pair)
+        _show_routes(run)
+    _show_costs(run, state)
 
-    def __init__(self, client: OpenAI, run: str, max_tokens: int, *, quiet: bool) -> None:
-        self._client = client
-        self._run = run
-        self._max_tokens = max_tokens
-        self._quiet = quiet
 
-    def ask(self, model: str, prompt: str, step: str, max_tokens: int, policy: Policy | None = None) -> calls.Ask:
-        """Return a call of this run; greedy, so that both ways of decoding must give the same text."""
-        return calls.Ask(
-            model=model,
-            form="text",
-            params={"prompt": prompt, "max_tokens": max_tokens, "temperature": 0},
-            policy=policy,
-            extension={"origins": True} if model != options.AUTO else {},
-            tags={"demo": self._run, "step": step},
-        )
+def _with_key(state: State, settings: Settings) -> tuple[str, ...]:
+    """Return the hosted candidates that a key makes reachable."""
+    places = state.parts(settings).pipeline.router.places
+    found = ((name, places.get(name.partition("/")[0])) for name in settings.candidates)
+    return tuple(name for name, place in found if isinstance(place, Endpoint) and place.key is not None)
+
+
+def _warm_up(run: Run, prompt: str) -> float:
+    """Load the pair, and use both ways of decoding once; return the seconds it took."""
+    begun = time.perf_counter()
+    calls.whole(run.client, run.ask("load", prompt, 1, PLAIN))
+    for model in (PLAIN, SPECULATIVE):
+        calls.whole(run.client, run.ask("warm-up", prompt, WARM_TOKENS, model))
+    return time.perf_counter() - begun
+
+
+def _introduce(run: Run) -> None:
+    render.say("Speculative decoding, exactly", render.HEADING)
+    render.say(
+        "One model continues one prompt twice, always taking its likeliest token: first token by token, then "
+        "with a small draft model that proposes tokens and the target keeping those it would have taken."
+    )
+    with render.working("loading the bundled pair …"):
+        taken = _warm_up(run, PROMPT)
+    render.say(
+        f"loaded and warmed up in {taken:.1f} s: three short calls, recorded, not part of the timing below",
+        render.DIM,
+    )
+    click.echo()
+
+
+def _side_by_side(run: Run, prompt: str, max_tokens: int) -> tuple[Answered, Answered]:
+    """Stream both continuations, one after the other so that each has the machine to itself."""
+    titles = (f"plain · {PLAIN}", f"speculative · {SPECULATIVE}")
+    answered = []
+    with render.Panes(titles, time.perf_counter) as panes:
+        for i, (model, title) in enumerate(zip((PLAIN, SPECULATIVE), titles, strict=True)):
+            panes.begin(i, prompt)
+            ask = run.ask(title.partition(" ")[0], prompt, max_tokens, model)
+            text = ""
+            with calls.stream(run.client, ask) as stream:
+                for segments in calls.segments(stream):
+                    text += "".join(part for part, _ in segments)
+                    panes.add(i, segments)
+            answered.append(Answered(title, prompt, text, stream.meta))
+            panes.end(i, _figures(stream.meta))
+    render.legend()
+    return answered[0], answered[1]
+
+
+def _figures(call: Call) -> str:
+    speed = tokens_per_s(call)
+    parts = [f"{call.usage.completion} tokens in {seconds(call.latency_s)}"]
+    if speed is not None:
+        parts.append(f"{speed:.0f} tokens/s")
+    return " · ".join(parts)
+
+
+def _compare(plain: Answered, speculative: Answered) -> None:
+    """Say that both texts are the same, and what speculation gained.
+
+    Raises:
+        EngineError: they are not.
+    """
+    _must_agree(plain.text, speculative.text)
+    render.say(f"✓ the texts are identical, all {len(plain.text)} characters", render.GOOD)
+    told = speculative.call.speculation
+    gained = [f"{_speedup(plain.call, speculative.call):.2f}× as fast", *(speculation(told) if told else [])]
+    if told and told.drafted:
+        gained.append(f"{told.drafted} drafted, {told.accepted} kept, {told.steps} passes of the target")
+    render.say(" · ".join(gained))
+
+
+def _must_agree(plain: str, speculative: str) -> None:
+    if plain == speculative:
+        return
+    pairs = zip(plain, speculative, strict=False)
+    at = next((i for i, (a, b) in enumerate(pairs) if a != b), min(len(plain), len(speculative)))
+    raise EngineError(
+        f"the texts differ from character {at} on: plain {plain[at : at + 20]!r}, speculative "
+        f"{speculative[at : at + 20]!r}; decoding is not exact here, please report it with your torch version"
+    )
+
+
+def _speedup(plain: Call, speculative: Call) -> float:
+    return (tokens_per_s(speculative) or 0.0) / (tokens_per_s(plain) or 1.0)
+
+
+def _routes(run: Run) -> Iterator[Answered]:
+    """Send each prompt where its policy says; the last limit lies between what is predicted of both ways."""
+    fastest = Policy(minimize="latency", deny=run.deny)
+    cheapest = Policy(minimize="cost", deny=run.deny)
+    first = _route(run, "the fastest", ROUTED[0], fastest)
+    yield first
+    yield _route(run, "the cheapest", ROUTED[1], cheapest)
+    predicted = [c.latency_s for c in first.call.route.candidates if c.latency_s is not None]
+    limit = float(f"{sum(predicted) / len(predicted):.2g}") if predicted else 1.0
+    limited = Policy(minimize="cost", max_latency_s=limit, deny=run.deny)
+    yield _route(run, f"the cheapest within {limit:g} s", ROUTED[2], limited)
+
+
+def _route(run: Run, title: str, prompt: str, policy: Policy) -> Answered:
+    text, call = calls.whole(run.client, run.ask("routed", prompt, ROUTED_TOKENS, policy=policy))
+    return Answered(title, prompt, text, call)
+
+
+def _show_routes(run: Run) -> None:
+    click.echo()
+    render.say('Routing: model="auto"', render.HEADING)
+    for answered in _routes(run):
+        click.echo()
+        render.say(f"{answered.prompt.strip()}  →  {answered.title}: {answered.call.route.chosen}", "bold")
+        route.show(answered.call.route)
+
+
+def _rows(run: Run, state: State) -> list[Row]:
+    return cost.tagged(state.ledger().rows(), {"demo": run.tag})
+
+
+def _show_costs(run: Run, state: State) -> None:
+    click.echo()
+    render.say(f"specclient cost report --tag demo={run.tag} --by model,tag:step", render.HEADING)
+    rows = _rows(run, state)
+    if rows:
+        cost.show(report(rows, by=("model", "tag:step")))
+    else:
+        cost.say_empty(state.ledger().location, narrowed=True)
+
+
+def _print_json(run: Run, prompt: str, max_tokens: int, state: State) -> None:
+    load_s = _warm_up(run, prompt)
+    measured = {}
+    for step, model in (("plain", PLAIN), ("speculative", SPECULATIVE)):
+        ask = run.ask(step, prompt, max_tokens, model)
+        with calls.stream(run.client, ask) as stream:
+            text = "".join(part for segments in calls.segments(stream) for part, _ in segments)
+        measured[step] = Answered(step, prompt, text, stream.meta)
+    plain, speculative = measured["plain"], measured["speculative"]
+    _must_agree(plain.text, speculative.text)
+    values: dict[str, Any] = {
+        "run": run.tag,
+        "load_s": load_s,
+        "identical": True,
+        "speedup": _speedup(plain.call, speculative.call),
+        **{name: _values(answered) for name, answered in measured.items()},
+        "routed": [_values(answered) for answered in _routes(run)],
+        "report": cost.as_values(report(_rows(run, state), by=("model", "tag:step"))),
+    }
+    click.echo(json.dumps(values))
+
+
+def _values(answered: Answered) -> dict[str, Any]:
+    return {"prompt": answered.prompt, "text": answered.text, **record(answered.call)}

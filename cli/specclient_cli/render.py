@@ -218,7 +218,8 @@ def legend() -> None:
     screen = console()
     if _animates(screen):
         mark = Text("drafted and accepted", DRAFTED)
-        screen.print(Text("  ").join([mark, Text("the target's own token"), Text("prompt", DIM)]))
+        screen.print(Text(" · ").join([mark, Text("the target's own"), Text("prompt", DIM)]))
+        screen.print()
 
 
 def _animates(screen: Console) -> bool:
