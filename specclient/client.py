@@ -119,6 +119,8 @@ class AsyncOpenAI:
 
     async def _account(self, call: Call) -> None:
         self._estimates.observe(call)
+        if "ledger" not in self.__dict__:
+            await to_thread.run_sync(lambda: self.ledger)  # a slow import: not on the event loop
         await self.ledger.record(call)
 
     async def close(self) -> None:

@@ -88,7 +88,7 @@ class Pipeline:
         return [Model(id=f"{name}/{model.id}", owned_by=name) for model in place.models()]
 
     async def _whole(self, request: Request) -> Answer:
-        decision, place, record = self._begin(request)
+        decision, place, record = await self._begin(request)
         try:
             if isinstance(place, Endpoint):
                 answer = await self._fetch(request, decision, place, record)
@@ -103,7 +103,7 @@ class Pipeline:
         return answer
 
     async def _streamed(self, request: Request) -> AsyncStream[Chunk]:
-        decision, place, record = self._begin(request)
+        decision, place, record = await self._begin(request)
         if isinstance(place, Endpoint):
             source = self._hosted(request, decision, place, record)
         else:
@@ -112,7 +112,8 @@ class Pipeline:
         await anext(chunks)  # until the answer has begun: what refuses a request is raised here
         return AsyncStream(cast("AsyncGenerator[Chunk, None]", chunks), record.snapshot)
 
-    def _begin(self, request: Request) -> tuple[Decision, Place, Recorder]:
+    async def _begin(self, request: Request) -> tuple[Decision, Place, Recorder]:
+        await self.router.prepare(request)
         decision = self.router.decide(request)
         place = self.router.places.get(decision.provider)
         hosted = isinstance(place, Endpoint)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from anyio import to_thread
+
 from specclient import tokens
 from specclient.config import Settings
 from specclient.costs.prices import Prices
@@ -42,6 +44,13 @@ class Router:
         self._prices = prices
         self._candidates = candidates
         self._policy = policy
+        self._prepared = False
+
+    async def prepare(self, request: Request) -> None:
+        """Read what a decision rests on, where it has not been read, without holding up the event loop."""
+        if self._routed(request) and not self._prepared:
+            self._prepared = True
+            await to_thread.run_sync(self._estimates.warm)
 
     def decide(self, request: Request) -> Decision:
         """Choose the route of a request.
@@ -54,8 +63,7 @@ class Router:
             NoRouteError: no candidate satisfies the policy.
             ConfigurationError: a policy name that is not configured, or a candidate that is no route.
         """
-        routed = request.policy is not None or (request.model == AUTO and not self.places.owns_names)
-        if not routed:
+        if not self._routed(request):
             provider, model = self.places.split(request.model)
             route = request.model if self.places.owns_names else f"{provider}/{model}"
             return named(route, provider, model)
@@ -65,6 +73,9 @@ class Router:
                 "policies choose the model, so use model='auto'"
             )
         return choose(self._policy_of(request), [self._option(route, request) for route in self._candidates])
+
+    def _routed(self, request: Request) -> bool:
+        return request.policy is not None or (request.model == AUTO and not self.places.owns_names)
 
     def _policy_of(self, request: Request) -> Policy:
         policy = request.policy

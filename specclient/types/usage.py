@@ -99,8 +99,8 @@ class Cost:
 
     Attributes:
         total: exact; ``None`` where no price is known (an unpriced call is not a free one).
-        by_kind: ``input``, ``cached_input``, ``cache_write``, ``output``, ``engine``: they sum to
-            ``total``.
+        by_kind: ``input``, ``cached_input``, ``cache_write``, ``output``, ``request``, ``engine``:
+            they sum to ``total``.
         source: where the price comes from, in words.
         estimated: the price or the token counts behind it are our estimate.
     """

@@ -114,7 +114,7 @@ def test_files_that_cannot_be_read(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="no configuration file at"):
         load(env={"SPECCLIENT_CONFIG": str(tmp_path / "gone.toml")}, cwd=tmp_path)
     (tmp_path / "latin.toml").write_bytes(b"default_model = '\xe9'")
-    with pytest.raises(ConfigurationError, match="cannot read .*latin"):
+    with pytest.raises(ConfigurationError, match=r"cannot read .*latin"):
         load(tmp_path / "latin.toml", env={})
 
 
