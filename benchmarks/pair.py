@@ -1,0 +1,137 @@
+"""Turn the bundled pair and held-out modules into figures: acceptance, tokens a round, speed, what parses.
+
+    python benchmarks/pair.py [--prompts 40] [--new 128] [--repeat 3]
+
+Timed against: the same engine decoding plainly, in the same run, prompt by prompt in turn; the figure is
+the median over prompts of the ratio. Acceptance is greedy, 4 drafted tokens, prompts cut from standard
+library modules that neither model was trained on. "Parses" asks whether a completion of a simple prefix
+is Python, cut to the statement that the prefix began. Prints a table, then one JSON line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import json
+import random
+import re
+import statistics
+import time
+
+from specclient_local import Engine
+from specclient_local.backend import BUNDLED
+from specclient_local.training.corpus import modules
+
+PREFIXES = (
+    "def fibonacci(n):",
+    "def add(a, b):",
+    "def is_even(n):",
+    "def read_file(path):",
+    "def main():",
+    "def reverse(items):",
+    "def __init__(self, name):",
+    "class Stack:",
+    "class Node(object):",
+    "class Error(Exception):",
+    "import os\n\ndef walk(path):",
+    "import sys\n\ndef main(args):",
+    "try:\n    import json\nexcept ImportError:",
+    "for name in names:",
+    "if __name__ == '__main__':",
+    "def count(words):\n    counts = {}\n",
+    "def find(items, key):\n    for item in items:",
+    "class Queue:\n    def __init__(self):",
+    'def parse(text):\n    """Parse the text."""\n',
+    "with open(path) as f:",
+)
+
+
+def prompts(engine: Engine, count: int, tokens: int = 64) -> list[list[int]]:
+    """Cut ``count`` prompts of ``tokens`` ids from held-out modules, each from the start of a line on."""
+    rng = random.Random(0)
+    cut: list[list[int]] = []
+    unseen = [module.text for module in modules("heldout") if len(module.text) > 4000]
+    while len(cut) < count:
+        lines = rng.choice(unseen).splitlines(keepends=True)
+        begin = rng.randrange(max(1, len(lines) - 40))
+        ids = engine.tokenizer.encode("".join(lines[begin : begin + 40]))[:tokens]
+        if len(ids) == tokens:
+            cut.append(ids)
+    return cut
+
+
+def acceptance(engine: Engine, cut: list[list[int]], new: int, drafted: int = 4) -> dict[str, float]:
+    """Greedy acceptance over all prompts: the first drafted token's, all drafted tokens', tokens a round."""
+    rounds = first = kept = proposed = 0.0
+    for ids in cut:
+        s = engine.generate(ids, max_tokens=new, temperature=0, draft_length=drafted).speculation
+        assert s.steps
+        assert s.drafted
+        assert s.accepted is not None
+        assert s.per_position
+        rounds += s.steps
+        kept += s.accepted
+        proposed += s.drafted
+        first += s.per_position[0] * s.steps
+    return {"first": first / rounds, "rate": kept / proposed, "tokens_per_round": 1 + kept / rounds}
+
+
+def speed(engine: Engine, cut: list[list[int]], new: int, repeat: int) -> dict[str, float]:
+    """Tokens per second of decoding, plain and speculative in turn on each prompt, and the median ratio."""
+    plain: list[float] = []
+    drafted: list[float] = []
+    for _ in range(repeat):
+        for ids in cut:
+            for method, figures in (("plain", plain), ("draft", drafted)):
+                begun = time.perf_counter()
+                r = engine.generate(ids, max_tokens=new, temperature=0, method=method)
+                figures.append(len(r.token_ids) / (time.perf_counter() - begun))
+    ratios = [b / a for a, b in zip(plain, drafted, strict=True)]
+    return {
+        "plain_tokens_per_s": statistics.median(plain),
+        "speculative_tokens_per_s": statistics.median(drafted),
+        "speed_up": statistics.median(ratios),
+    }
+
+
+#: A line at the margin that begins another statement: no closing bracket, comment or further branch.
+_NEXT = re.compile(r"(?!else\b|elif\b|except\b|finally\b)[^\s)\]}#]")
+
+
+def parses(prefix: str, text: str) -> bool:
+    """Tell whether ``prefix + text`` is Python, cut to the statement that the prefix began.
+
+    The statement ends where the next one begins at the margin; one that the token limit cut short is
+    judged without its unfinished last line.
+    """
+    lines = (prefix + text).split("\n")
+    begun = prefix.rstrip("\n").count("\n") + 1
+    end = next((i for i, line in enumerate(lines) if i >= begun and _NEXT.match(line)), None)
+    statement = "\n".join(lines[: len(lines) - 1 if end is None else end])
+    try:
+        return bool(ast.parse(statement).body)
+    except (SyntaxError, ValueError):
+        return False
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--prompts", type=int, default=40)
+    parser.add_argument("--new", type=int, default=128)
+    parser.add_argument("--repeat", type=int, default=3)
+    args = parser.parse_args()
+    with Engine.load(BUNDLED / "target", BUNDLED / "draft") as engine:
+        cut = prompts(engine, args.prompts)
+        figures: dict[str, float] = {**acceptance(engine, cut, args.new)}
+        figures |= speed(engine, cut[: max(5, args.prompts // 4)], args.new, args.repeat)
+        parsed = [parses(p, engine.generate(p, max_tokens=200, temperature=0).text) for p in PREFIXES]
+        figures["parse_share"] = sum(parsed) / len(PREFIXES)
+    for name, value in figures.items():
+        print(f"{name:<26}{value:8.3f}")
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()
