@@ -15,7 +15,7 @@ from anyio import CancelScope
 
 from specclient.costs.prices import Prices
 from specclient.errors import APIConnectionError
-from specclient.providers import DIALECTS, Endpoint, usage_requested
+from specclient.providers import DIALECTS, Dialect, Endpoint, usage_requested
 from specclient.record import Recorder
 from specclient.routing.places import Place
 from specclient.routing.router import Router
@@ -30,9 +30,6 @@ from specclient.types.request import Request
 from specclient.types.route import Decision
 
 Observer = Callable[[Call], Awaitable[None]]
-
-#: What an engine in this process answers with is shaped as OpenAI's, so its usage is read as theirs.
-_OPENAI = DIALECTS["openai"]
 
 
 class Pipeline:
@@ -94,8 +91,8 @@ class Pipeline:
                 answer = await self._fetch(request, decision, place, record)
             else:
                 answer, measured = await place.complete(_in_process(request), decision.model)
-                record.answer(answer, _OPENAI.usage(answer))
                 record.telemetry(measured)
+            record.answer(answer, _dialect(place).usage(answer))
         except BaseException as error:
             await self._end(record, error)
             raise
@@ -108,7 +105,7 @@ class Pipeline:
             source = self._hosted(request, decision, place, record)
         else:
             source = self._local(request, decision, place, record)
-        chunks = self._watched(source, record)
+        chunks = self._watched(source, request, place, record)
         await anext(chunks)  # until the answer has begun: what refuses a request is raised here
         return AsyncStream(cast("AsyncGenerator[Chunk, None]", chunks), record.snapshot)
 
@@ -128,37 +125,27 @@ class Pipeline:
         return decision, place, record
 
     async def _fetch(self, request: Request, decision: Decision, place: Endpoint, record: Recorder) -> Answer:
-        dialect = place.dialect
-        reply = await self._transport.fetch(dialect.encode(request, place, decision.model))
+        reply = await self._transport.fetch(place.dialect.encode(request, place, decision.model))
         record.connected(reply.attempts, reply.request_id)
-        answer = dialect.decode(request.operation, reply)
-        record.answer(answer, dialect.usage(answer))
-        return answer
+        return place.dialect.decode(request.operation, reply)
 
     async def _hosted(
         self, request: Request, decision: Decision, place: Endpoint, record: Recorder
     ) -> AsyncGenerator[Chunk | None, None]:
         """Yield None once the endpoint has answered, then its chunks."""
-        dialect = place.dialect
-        wire = dialect.encode(request, place, decision.model)
-        withhold = not usage_requested(request)
+        wire = place.dialect.encode(request, place, decision.model)
         async with self._transport.stream(wire) as events:
             record.connected(events.attempts, events.request_id)
             yield None
             async for event in events:
-                chunk = dialect.decode_event(request.operation, event.data, event.event)
-                if chunk is None:
-                    continue
-                record.chunk(chunk, dialect.usage(chunk))
-                if withhold and not chunk.choices and chunk.usage is not None:
-                    continue
-                yield chunk
+                chunk = place.dialect.decode_event(request.operation, event.data, event.event)
+                if chunk is not None:
+                    yield chunk
 
     async def _local(
         self, request: Request, decision: Decision, place: Backend, record: Recorder
     ) -> AsyncGenerator[Chunk | None, None]:
         """Yield None once the engine has taken the request, then its chunks."""
-        withhold = not usage_requested(request)
         begun = False
         async with aclosing(place.stream(_in_process(request), decision.model)) as items:
             async for item in items:
@@ -167,19 +154,22 @@ class Pipeline:
                     yield None
                 if isinstance(item, Telemetry):
                     record.telemetry(item)
-                    continue
-                record.chunk(item, _OPENAI.usage(item))
-                if withhold and not item.choices and item.usage is not None:
-                    continue
-                yield item
+                else:
+                    yield item
 
     async def _watched(
-        self, source: AsyncGenerator[Chunk | None, None], record: Recorder
+        self, source: AsyncGenerator[Chunk | None, None], request: Request, place: Place, record: Recorder
     ) -> AsyncGenerator[Chunk | None, None]:
-        """Pass everything on, and end the record however the source ends."""
+        """Note every chunk, pass on those the caller asked for, and end the record however the source ends."""
+        usage_of = _dialect(place).usage
+        withhold = not usage_requested(request)
         try:
             async with aclosing(source):
                 async for chunk in source:
+                    if chunk is not None:
+                        record.chunk(chunk, usage_of(chunk))
+                        if withhold and not chunk.choices and chunk.usage is not None:
+                            continue
                     yield chunk
         except BaseException as error:
             if isinstance(error, APIConnectionError) and error.partial is None:
@@ -195,6 +185,11 @@ class Pipeline:
             for observe in self._observers:
                 await observe(call)
         return call
+
+
+def _dialect(place: Place) -> Dialect:
+    """Return how a place's usage is read: what engines answer with is shaped as OpenAI's."""
+    return place.dialect if isinstance(place, Endpoint) else DIALECTS["openai"]
 
 
 def _in_process(request: Request) -> Request:

@@ -99,7 +99,7 @@ class Recorder:
 
     def telemetry(self, measured: Telemetry) -> None:
         """Note what an engine measured of its own work."""
-        self._speculation = measured.speculation or self._speculation
+        self._speculation = measured.speculation
         self._engine_s = measured.engine_s
 
     def _note_speculation(self, seen: Answer | Chunk) -> None:
