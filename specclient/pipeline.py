@@ -160,7 +160,7 @@ class Pipeline:
     async def _watched(
         self, source: AsyncGenerator[Chunk | None, None], request: Request, place: Place, record: Recorder
     ) -> AsyncGenerator[Chunk | None, None]:
-        """Note every chunk, pass on those the caller asked for, and end the record however the source ends."""
+        """Note every chunk, pass on what the caller asked for, and end the record however the source ends."""
         usage_of = _dialect(place).usage
         withhold = not usage_requested(request)
         try:

@@ -84,8 +84,8 @@ class Recorder:
 
     def chunk(self, chunk: Chunk, usage: Usage | None) -> None:
         """Note a chunk of a stream, and the usage it carries; on the hot path."""
-        if chunk.choices:
-            text = _text_of(chunk.choices[0])
+        for choice in chunk.choices:
+            text = _text_of(choice)
             if text:
                 if self._ttft_s is None:
                     self._ttft_s = self._clock() - self._begun
