@@ -70,7 +70,6 @@ def command(state: State, /, model: str | None, system: str | None, **given: Any
       specclient chat -m openai/gpt-4.1-mini --system "Be brief."
       echo "def fibonacci(n):" | specclient chat -m local/demo
 
-    \b
     Environment: SPECCLIENT_MODEL, SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, and the providers' keys.
     """
     settings = state.settings()

@@ -48,10 +48,9 @@ def command(state: State, /, prompt: str, **given: Any) -> None:
     Examples:
       specclient complete "def fibonacci(n):" -m local/demo --stream
       specclient complete - -m openai/gpt-4.1-mini < question.txt
-      specclient complete "def quicksort(items):" --minimize latency --max-cost 0.001
+      specclient complete "def f(x):" --minimize latency --max-cost 0.001
       specclient complete "import json" -m local/demo --json | jq .speculation
 
-    \b
     Environment: SPECCLIENT_MODEL, SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, and the providers' keys.
     """
     settings = state.settings()

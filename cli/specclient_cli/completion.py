@@ -26,7 +26,6 @@ def command(ctx: click.Context, shell: str | None) -> None:
       specclient completion zsh > "${fpath[1]}/_specclient"
       specclient completion fish > ~/.config/fish/completions/specclient.fish
 
-    \b
     Environment: SHELL.
     """
     name = shell or Path(os.environ.get("SHELL", "")).name

@@ -67,7 +67,6 @@ def init(state: State, path: Path | None, force: bool) -> None:
       specclient config init
       specclient config init --path ~/.config/specclient/specclient.toml
 
-    \b
     Environment: SPECCLIENT_CONFIG.
     """
     named = path or state.config or Path(os.environ.get("SPECCLIENT_CONFIG") or FILE_NAME)
@@ -114,7 +113,6 @@ def show(state: State, keys: tuple[str, ...], as_json: bool) -> None:
       specclient config show candidates local
       specclient config show --json
 
-    \b
     Environment: SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, SPECCLIENT_TRANSPORT, SPECCLIENT_MODEL.
     """
     settings = state.settings()
@@ -148,7 +146,6 @@ def check(ctx: click.Context, as_json: bool) -> None:
       specclient config check
       specclient --config other.toml config check
 
-    \b
     Environment: SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, and the providers' keys.
     """
     findings = checks.run(ctx.ensure_object(State))

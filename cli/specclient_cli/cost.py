@@ -97,7 +97,6 @@ def report_command(
       specclient cost report --by day,provider --json
       specclient cost report --by tag:team --tag env=prod --csv > costs.csv
 
-    \b
     Environment: SPECCLIENT_LEDGER (path, database URL, or 'off'), SPECCLIENT_CONFIG.
     """
     if as_json and as_csv:

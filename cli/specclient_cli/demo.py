@@ -92,7 +92,6 @@ def command(state: State, prompt: str, max_tokens: int, as_json: bool) -> None:
       specclient demo --prompt "class Stack:" --max-tokens 96
       specclient demo --json | jq .speedup
 
-    \b
     Environment: SPECCLIENT_LEDGER, SPECCLIENT_CONFIG, NO_COLOR.
     """
     settings = state.settings().model_copy(update={"candidates": CANDIDATES})

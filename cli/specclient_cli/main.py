@@ -8,7 +8,7 @@ import logging
 import os
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import click
@@ -110,9 +110,9 @@ def main() -> None:
 def run(arguments: Sequence[str]) -> int:
     """Run a command line and return its exit code; whatever goes wrong is told on stderr."""
     state = State()
-    _log_to_stderr()
     try:
-        outcome = cli.main(list(arguments), prog_name=PROG, standalone_mode=False, obj=state)
+        with _warnings_on_stderr():
+            outcome = cli.main(list(arguments), prog_name=PROG, standalone_mode=False, obj=state)
         sys.stdout.flush()
     except BrokenPipeError:  # what was still in the buffer
         _drop_output()
@@ -131,17 +131,28 @@ def run(arguments: Sequence[str]) -> int:
     return outcome if isinstance(outcome, int) else OK
 
 
-def _log_to_stderr() -> None:
-    """Let the library's warnings read as the command's own."""
-    logger = logging.getLogger("specclient")
-    if not logger.handlers:
-        handler = logging.StreamHandler()
-        handler.setFormatter(logging.Formatter(f"{PROG}: %(message)s"))
-        logger.addHandler(handler)
-        logger.propagate = False
+class _Warnings(logging.Handler):
+    """Lets the library's warnings read as the command's own."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        click.echo(f"{PROG}: {record.getMessage()}", err=True)
+
+
+@contextlib.contextmanager
+def _warnings_on_stderr() -> Iterator[None]:
+    logger, handler = logging.getLogger("specclient"), _Warnings(logging.WARNING)
+    logger.addHandler(handler)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
 
 
 def _drop_output() -> None:
     """Keep Python from complaining at exit that nobody reads any more."""
     with contextlib.suppress(OSError, ValueError):
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main()

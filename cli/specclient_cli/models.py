@@ -37,7 +37,6 @@ def command(ctx: click.Context, check: bool, as_json: bool) -> None:
       specclient models --check
       specclient models list openai
 
-    \b
     Environment: SPECCLIENT_CONFIG, and the providers' keys.
     """
     if ctx.invoked_subcommand is not None:
@@ -68,12 +67,13 @@ def command(ctx: click.Context, check: bool, as_json: bool) -> None:
 def list_models(state: State, provider: str, as_json: bool) -> None:
     """Ask a provider which models it serves, and print their names, one a line.
 
+    PROVIDER is the part of a model's name before the slash; `specclient models` lists them.
+
     \b
     Examples:
       specclient models list local
       specclient models list openai --json
 
-    \b
     Environment: SPECCLIENT_CONFIG, and the provider's key.
     """
     with state.client() as client:

@@ -68,23 +68,24 @@ class Line:
 
 
 def grid(columns: Sequence[Column], lines: Sequence[Line], *, to: Console | None = None) -> None:
-    """Print rows under their headings, in as many columns as fit."""
+    """Print rows under their headings, in as many columns as fit; notes beside them, or else beneath."""
     to = to or console()
+    room = to.width if to.is_terminal else None
     widths = [
-        max(cell_len(column.title), *(cell_len(line.cells[i]) for line in lines)) if lines else 0
+        max(cell_len(column.title), *(cell_len(line.cells[i]) for line in lines), 0)
         for i, column in enumerate(columns)
     ]
-    shown = _fitting(columns, widths, to.width if to.is_terminal else None)
+    shown = _fitting(columns, widths, room)
+    longest = max((cell_len(line.note) for line in lines), default=0)
+    beside = room is None or (len(shown) == len(columns) and sum(widths) + 2 * len(widths) + longest <= room)
     heading = Line([column.title for column in columns], style=DIM)
     for line in (heading, *lines):
-        cells = (_cell(line.cells[i], widths[i], right=columns[i].right) for i in shown)
-        to.print(Text("  ".join(cells).rstrip(), line.style), soft_wrap=True)
-        if line.note:
-            note = Text(line.note, DIM)
-            if to.is_terminal:
-                to.print(Padding(note, (0, 0, 0, 4)))
-            else:
-                to.print(Text("    ") + note, soft_wrap=True)
+        row = "  ".join(_cell(line.cells[i], widths[i], right=columns[i].right) for i in shown)
+        if line.note and beside:
+            row += f"  {line.note}"
+        to.print(Text(row.rstrip(), line.style), soft_wrap=True)
+        if line.note and not beside:
+            to.print(Padding(Text(line.note, DIM), (0, 0, 0, 4)))
 
 
 def _fitting(columns: Sequence[Column], widths: Sequence[int], room: int | None) -> list[int]:

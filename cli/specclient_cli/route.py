@@ -55,7 +55,6 @@ def explain(state: State, /, prompt: str, max_tokens: int | None, as_json: bool,
       specclient route explain - --minimize latency --max-cost 0.001 < prompt.txt
       specclient route explain "hello" --policy fast --json
 
-    \b
     Environment: SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, and the providers' keys (whether they are set).
     """
     settings = state.settings()
