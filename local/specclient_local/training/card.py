@@ -27,9 +27,10 @@ measured on any machine without a download. They complete Python; they know noth
 | | target | draft |
 |---|---|---|
 | parameters | {target[parameters]:,} | {draft[parameters]:,} |
-| optimizer steps of 8,192 tokens | {target[steps]} | {draft[steps]} |
+| optimizer steps | {target[steps]} of 8,192 tokens | {draft[steps]} of 4,096 tokens |
 | peak learning rate | {target[lr]} | {draft[lr]} |
-| last training loss | {target[train_loss]} (cross-entropy) | {draft[train_loss]} (half KL, half hard labels) |
+| last training loss | {target[train_loss]} (cross-entropy) \
+| {draft[train_loss]} (half soft, half hard labels of the target) |
 | held-out cross-entropy, nats per token | {target[heldout_loss]} | {draft[heldout_loss]} |
 
 On held-out modules, greedy, 4 drafted tokens: the first drafted token is accepted {first:.1%} of

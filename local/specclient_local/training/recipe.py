@@ -35,7 +35,7 @@ class Recipe:
     target: tuple[int, int, int, int] = (7, 320, 5, 896)  # layers, width, heads, feed-forward
     draft: tuple[int, int, int, int] = (2, 160, 5, 576)
     target_schedule: Schedule = Schedule(steps=800, lr=4e-3)
-    draft_schedule: Schedule = Schedule(steps=700, lr=5e-3)
+    draft_schedule: Schedule = Schedule(steps=1000, lr=5e-3)
     continuations: int = 2048
     seed: int = 0
 
