@@ -1,0 +1,71 @@
+"""The bundled pair on held-out source: greedy speculation gives, token for token, greedy decoding."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from specclient_local.backend import BUNDLED
+from specclient_local.engine import Engine
+from specclient_local.training.corpus import modules
+
+PROMPTS = 200
+NEW_TOKENS = 20
+
+pytestmark = pytest.mark.skipif(
+    not all((BUNDLED / name / "model.safetensors").is_file() for name in ("target", "draft")),
+    reason="the bundled pair is not in this checkout",
+)
+
+
+@pytest.fixture(scope="module")
+def pair():
+    with Engine.load(BUNDLED / "target", BUNDLED / "draft", threads=1) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def prompts(pair):
+    """Two hundred cuts of held-out modules: from some line on, 32 to 64 tokens, the start token first."""
+    dice, cuts = random.Random(0), []
+    sources = [module.text for module in modules("heldout")]
+    while len(cuts) < PROMPTS:
+        lines = dice.choice(sources).splitlines(keepends=True)
+        ids = pair.tokenizer.encode("".join(lines[dice.randrange(len(lines)) :][:40]))
+        length = dice.randint(32, 64)
+        if len(ids) > length:
+            cuts.append(ids[:length])
+    return cuts
+
+
+@pytest.fixture(scope="module")
+def plain(pair, prompts):
+    return [pair.generate(prompt, max_tokens=NEW_TOKENS, method="plain").token_ids for prompt in prompts]
+
+
+@pytest.mark.parametrize("length", range(1, 9))
+def test_greedy_speculation_is_greedy_decoding(pair, prompts, plain, length, record_property):
+    drafted = accepted = 0
+    for i, prompt in enumerate(prompts):
+        answer = pair.generate(prompt, max_tokens=NEW_TOKENS, draft_length=length)
+        assert answer.token_ids == plain[i], f"prompt {i}, draft length {length}"
+        drafted += answer.speculation.drafted
+        accepted += answer.speculation.accepted
+    record_property("acceptance_rate", accepted / drafted)
+    print(f"draft length {length}: {accepted} of {drafted} drafts accepted over {PROMPTS} prompts")
+    assert accepted > 0.2 * drafted
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_greedy_speculation_is_greedy_decoding_over_long_answers(pair, prompts):
+    for i, prompt in enumerate(prompts):
+        expected = pair.generate(prompt, max_tokens=128, method="plain").token_ids
+        for length in (*range(1, 9), None):
+            answer = pair.generate(prompt, max_tokens=128, draft_length=length)
+            assert answer.token_ids == expected, f"prompt {i}, draft length {length}"
+
+
+def test_the_pair_speculates_better_than_chance(pair):
+    answer = pair.generate("def fibonacci(n):\n", max_tokens=64, draft_length=4)
+    assert answer.speculation.mean_accepted_length > 1.5
