@@ -7,10 +7,10 @@ from typing import Literal
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from specclient.types.usage import Speculation
 from specclient_local.config import Method, SamplingParams
-from specclient_local.tree import Distribution
 
 FinishReason = Literal["stop", "length"]
 
@@ -44,7 +44,7 @@ class Dice:
         """Return True with this probability; certain outcomes consume nothing."""
         return probability >= 1.0 or (probability > 0.0 and self.uniform() < probability)
 
-    def draw(self, distribution: Distribution) -> int:
+    def draw(self, distribution: int | NDArray[np.float64]) -> int:
         """Return a token by inversion of the cumulative distribution; a one-hot one consumes nothing."""
         if isinstance(distribution, int):
             return distribution
