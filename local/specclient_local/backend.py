@@ -8,12 +8,13 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 
-from specclient.errors import CheckpointError, NotFoundError
+from specclient.errors import CheckpointError, ConfigurationError, NotFoundError
 from specclient.types.backend import Answer, BackendModel, Chunk, Telemetry
 from specclient.types.request import Request
 from specclient_local.config import Method, read_config
@@ -44,6 +45,9 @@ class Row:
         return "plain" if self.draft is None or self.method == "plain" else "draft"
 
 
+#: Libraries of the extra ``local``; a distribution installed without it still has this module.
+_NEEDED = ("torch", "safetensors", "tokenizers")
+
 _PAIR = (str(BUNDLED / "target"), str(BUNDLED / "draft"))
 DEMO = {"demo": Row(*_PAIR), "demo-target": Row(*_PAIR, method="plain")}
 
@@ -53,7 +57,15 @@ def create(settings: Mapping[str, Any]) -> LocalBackend:
 
     Args:
         settings: ``models`` (name to path, draft, method, dtype), ``slots``, ``threads``; all optional.
+
+    Raises:
+        ConfigurationError: a library that the engine computes with is not installed.
     """
+    missing = [name for name in _NEEDED if find_spec(name) is None]
+    if missing:
+        raise ConfigurationError(
+            f"the local engine is not installed ({', '.join(missing)} missing): pip install 'specclient[local]'"
+        )
     return LocalBackend(settings)
 
 

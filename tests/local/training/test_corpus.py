@@ -6,7 +6,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
 from specclient_local.training.corpus import (
     BOS,
     EOS,

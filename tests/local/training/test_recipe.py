@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import nn
-
 from specclient_local import Engine
 from specclient_local.training.distill import greedy_agreement
 from specclient_local.training.loop import Schedule, train
 from specclient_local.training.recipe import Recipe, make
+from torch import nn
 
 TINY = Recipe(
     vocab=400,
@@ -62,7 +61,7 @@ class _Line(nn.Module):
 def test_a_killed_run_ends_where_an_unbroken_one_does(tmp_path: Path) -> None:
     schedule = Schedule(steps=150, lr=1e-2, warmup=5)
 
-    def loss_of(model: _Line, stop: int | None = None):  # noqa: ANN202 - a closure for the loop
+    def loss_of(model: _Line, stop: int | None = None):
         def loss_at(step: int) -> torch.Tensor:
             if step == stop:
                 raise KeyboardInterrupt
