@@ -13,7 +13,7 @@ from specclient.config import Settings
 from specclient.errors import OpenAIError
 from specclient.sync import OpenAI
 from specclient.types.call import Call
-from specclient_cli import calls, options
+from specclient_cli import calls, options, render
 from specclient_cli.failures import PROG, describe
 from specclient_cli.record import line, money
 from specclient_cli.state import State, pass_state
@@ -123,8 +123,8 @@ def _answer(client: OpenAI, conversation: Conversation, text: str) -> None:
             for segments in calls.segments(stream):
                 piece = "".join(part for part, _ in segments)
                 reply.append(piece)
-                click.echo(piece, nl=False)
-        click.echo()
+                render.answer(piece)
+        render.answer("\n")
     finally:
         conversation.done.append(stream.meta)
     conversation.heard(text, "".join(reply))

@@ -18,7 +18,7 @@ from specclient_cli.failures import ENGINE_MODULES
 from specclient_cli.state import State
 
 LOCAL = "local"
-_HUB_ID = re.compile(r"[\w.-]+/[\w.-]+")
+_HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from specclient.sync import OpenAI
-from specclient_cli import calls, options
+from specclient_cli import calls, options, render
 from specclient_cli.record import line, record
 from specclient_cli.state import State, pass_state
 
@@ -87,17 +87,14 @@ def _print_stream(client: OpenAI, ask: calls.Ask, *, as_json: bool, stats: bool)
     with calls.stream(client, ask) as stream:
         for segments in calls.segments(stream):
             text = "".join(text for text, _ in segments)
-            click.echo(json.dumps({"text": text}) if as_json else text, nl=as_json)
-    if as_json:
-        click.echo(json.dumps({"text": None, **record(stream.meta)}))
-    else:
-        click.echo()
+            render.answer(json.dumps({"text": text}) + "\n" if as_json else text)
+    render.answer((json.dumps({"text": None, **record(stream.meta)}) if as_json else "") + "\n")
     _summary(line(stream.meta), wanted=stats)
 
 
 def _print_whole(client: OpenAI, ask: calls.Ask, *, as_json: bool, stats: bool) -> None:
     text, call = calls.whole(client, ask)
-    click.echo(json.dumps({"text": text, **record(call)}) if as_json else text)
+    render.answer((json.dumps({"text": text, **record(call)}) if as_json else text) + "\n")
     _summary(line(call), wanted=stats)
 
 

@@ -19,6 +19,7 @@ from specclient.providers import Endpoint
 from specclient.routing.policy import seconds
 from specclient.sync import OpenAI
 from specclient.types.call import Call
+from specclient.types.request import Request
 from specclient.types.route import Policy
 from specclient_cli import calls, cost, options, render, route
 from specclient_cli.record import record, speculation, tokens_per_s
@@ -44,6 +45,8 @@ class Run:
     """
 
     client: OpenAI
+    state: State
+    settings: Settings
     tag: str
     deny: tuple[str, ...]
 
@@ -96,15 +99,15 @@ def command(state: State, prompt: str, max_tokens: int, as_json: bool) -> None:
     """
     settings = state.settings().model_copy(update={"candidates": CANDIDATES})
     with state.client(settings) as client:
-        run = Run(client, uuid.uuid4().hex[:8], _with_key(state, settings))
+        run = Run(client, state, settings, uuid.uuid4().hex[:8], _with_key(state, settings))
         if as_json:
-            _print_json(run, prompt, max_tokens, state)
+            _print_json(run, prompt, max_tokens)
             return
         _introduce(run)
         pair = _side_by_side(run, prompt, max_tokens)
         _compare(*pair)
         _show_routes(run)
-    _show_costs(run, state)
+    _show_costs(run)
 
 
 def _with_key(state: State, settings: Settings) -> tuple[str, ...]:
@@ -196,16 +199,24 @@ def _speedup(plain: Call, speculative: Call) -> float:
 
 
 def _routes(run: Run) -> Iterator[Answered]:
-    """Send each prompt where its policy says; the last limit lies between what is predicted of both ways."""
-    fastest = Policy(minimize="latency", deny=run.deny)
-    cheapest = Policy(minimize="cost", deny=run.deny)
-    first = _route(run, "the fastest", ROUTED[0], fastest)
-    yield first
-    yield _route(run, "the cheapest", ROUTED[1], cheapest)
-    predicted = [c.latency_s for c in first.call.route.candidates if c.latency_s is not None]
-    limit = float(f"{sum(predicted) / len(predicted):.2g}") if predicted else 1.0
-    limited = Policy(minimize="cost", max_latency_s=limit, deny=run.deny)
-    yield _route(run, f"the cheapest within {limit:g} s", ROUTED[2], limited)
+    """Send each prompt where its policy says."""
+    yield _route(run, "the fastest", ROUTED[0], Policy(minimize="latency", deny=run.deny))
+    yield _route(run, "the cheapest", ROUTED[1], Policy(minimize="cost", deny=run.deny))
+    limit = _limit_between(run, ROUTED[2])
+    policy = Policy(minimize="cost", max_latency_s=limit, deny=run.deny)
+    yield _route(run, f"the cheapest within {limit:g} s", ROUTED[2], policy)
+
+
+def _limit_between(run: Run, prompt: str) -> float:
+    """Return a limit that rules something out: seconds between what is predicted of the candidates now."""
+    params = {"prompt": prompt, "max_tokens": ROUTED_TOKENS}
+    request = Request("completion", options.AUTO, params, policy=Policy(deny=run.deny))
+    now = run.state.parts(run.settings).pipeline.router.decide(request)
+    predicted = [c.latency_s for c in now.candidates if c.latency_s is not None]
+    low, high = min(predicted, default=1.0), max(predicted, default=1.0)
+    middle = (low + high) / 2
+    rounded = (float(f"{middle:.{digits}g}") for digits in (1, 2, 3))
+    return next((value for value in rounded if low <= value < high), middle)
 
 
 def _route(run: Run, title: str, prompt: str, policy: Policy) -> Answered:
@@ -222,21 +233,21 @@ def _show_routes(run: Run) -> None:
         route.show(answered.call.route)
 
 
-def _rows(run: Run, state: State) -> list[Row]:
-    return cost.tagged(state.ledger().rows(), {"demo": run.tag})
+def _rows(run: Run) -> list[Row]:
+    return cost.tagged(run.state.ledger().rows(), {"demo": run.tag})
 
 
-def _show_costs(run: Run, state: State) -> None:
+def _show_costs(run: Run) -> None:
     click.echo()
     render.say(f"specclient cost report --tag demo={run.tag} --by model,tag:step", render.HEADING)
-    rows = _rows(run, state)
+    rows = _rows(run)
     if rows:
         cost.show(report(rows, by=("model", "tag:step")))
     else:
-        cost.say_empty(state.ledger().location, narrowed=True)
+        cost.say_empty(run.state.ledger().location, narrowed=True)
 
 
-def _print_json(run: Run, prompt: str, max_tokens: int, state: State) -> None:
+def _print_json(run: Run, prompt: str, max_tokens: int) -> None:
     load_s = _warm_up(run, prompt)
     measured = {}
     for step, model in (("plain", PLAIN), ("speculative", SPECULATIVE)):
@@ -253,7 +264,7 @@ def _print_json(run: Run, prompt: str, max_tokens: int, state: State) -> None:
         "speedup": _speedup(plain.call, speculative.call),
         **{name: _values(answered) for name, answered in measured.items()},
         "routed": [_values(answered) for answered in _routes(run)],
-        "report": cost.as_values(report(_rows(run, state), by=("model", "tag:step"))),
+        "report": cost.as_values(report(_rows(run), by=("model", "tag:step"))),
     }
     click.echo(json.dumps(values))
 

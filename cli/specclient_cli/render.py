@@ -103,6 +103,22 @@ def _cell(text: str, width: int, *, right: bool) -> str:
     return space + text if right else text + space
 
 
+#: Control characters become pictures of themselves: what a model says must not steer the terminal.
+_PICTURES = {code: 0x2400 + code for code in range(32) if chr(code) not in "\n\t"} | {0x7F: 0x2421}
+_PICTURES |= dict.fromkeys(range(0x80, 0xA0), 0xFFFD)
+
+
+def printable(text: str) -> str:
+    """Return text that a terminal only shows, and does not obey."""
+    return text.translate(_PICTURES)
+
+
+def answer(text: str) -> None:
+    """Print a piece of an answer at once: as it is to a pipe, printable to a terminal."""
+    sys.stdout.write(printable(text) if sys.stdout.isatty() else text)
+    sys.stdout.flush()
+
+
 def working(text: str) -> AbstractContextManager[object]:
     """Show that something takes a while: a spinner in a terminal, a line in a pipe."""
     screen = console()
@@ -166,24 +182,23 @@ class Panes:
     def begin(self, index: int, text: str) -> None:
         """Start an answer with the prompt that it continues."""
         if self._live is None:
-            sys.stdout.write(f"{self._panes[index].title}\n{text}")
-        self._panes[index].text.append(text, DIM)
+            answer(f"{self._panes[index].title}\n{text}")
+        self._panes[index].text.append(printable(text), DIM)
         self._draw(force=True)
 
     def add(self, index: int, segments: Iterable[tuple[str, bool]]) -> None:
         """Let an answer grow by text, each with whether it was drafted and accepted."""
         for text, drafted in segments:
-            self._panes[index].text.append(text, DRAFTED if drafted else "")
+            self._panes[index].text.append(printable(text), DRAFTED if drafted else "")
             if self._live is None:
-                sys.stdout.write(text)
-                sys.stdout.flush()
+                answer(text)
         self._draw()
 
     def end(self, index: int, footer: str) -> None:
         """Close an answer with what is to be said of it."""
         self._panes[index].footer = footer
         if self._live is None:
-            sys.stdout.write(f"\n{footer}\n\n")
+            answer(f"\n{footer}\n\n")
         self._draw(force=True)
 
     def _draw(self, *, force: bool = False) -> None:

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from servers import OpenAIServer
 
-sys.path.insert(0, str(Path(__file__).parent.parent / "local"))
+for _folder in (Path(__file__).parent.parent / "local", Path(__file__).parent):
+    sys.path.insert(0, str(_folder))
 
 Run = Callable[..., tuple[int, str, str]]
 

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ def test_json_is_one_object_with_the_record(run, hosted) -> None:
     }  # fmt: skip
     (row,) = _rows()
     assert (told["id"], told["usage"]["completion"]) == (row.id, row.completion_tokens)
-    assert told["cost"]["usd"] == f"{row.cost:f}".rstrip("0")
+    assert Decimal(told["cost"]["usd"]) == row.cost
     assert (told["route"]["chosen"], told["speculation"]) == ("mine/m-large", None)
     assert not hosted.requests[0].json.get("stream")
 
@@ -129,7 +130,7 @@ def test_local_model_continues_text_greedily(run, local) -> None:
             reply(429, {"error": {"message": "slow down"}}, {"retry-after-ms": "1"}),
             ["429", "slow down", "wait"],
         ),
-        (reply(200, b"<html>hi</html>"), ["base_url"]),
+        (reply(200, b"<html>hi</html>", {"content-type": "text/html"}), ["base_url", "<html>"]),
         (reply(400, {"error": {"message": "two\nlines"}}), ["two lines"]),
     ],
     ids=["401", "404", "429", "html", "newline"],
@@ -272,5 +273,6 @@ def test_closed_pipe_is_quiet(hosted) -> None:
     process.stdout.read(5)
     process.stdout.close()
     assert process.stderr.read() == ""
+    process.stderr.close()
     assert process.wait(60) == 141
     assert [row.status for row in _rows()] == ["cancelled"]

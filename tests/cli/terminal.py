@@ -1,0 +1,90 @@
+"""A command in a pseudo-terminal of a given size, and the screen that its output leaves."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import pty
+import re
+import struct
+import subprocess
+import sys
+import termios
+import time
+from collections.abc import Callable
+
+_CONTROL = re.compile(r"\x1b\[([?\d;]*)([A-Za-z])|\r|\n|\x1b\][^\x07]*\x07|[^\x1b\r\n]+")
+
+
+class Terminal:
+    """Runs ``specclient`` in a terminal; ``type`` writes to its keyboard."""
+
+    def __init__(self, *arguments: str, width: int = 80, height: int = 24, **environment: str) -> None:
+        self.width = width
+        self.output = ""
+        self._fd, terminal = pty.openpty()
+        fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "specclient_cli.main", *arguments],
+            stdin=terminal,
+            stdout=terminal,
+            stderr=terminal,
+            env={**os.environ, **environment},
+            start_new_session=True,
+        )
+        os.close(terminal)
+
+    def type(self, text: str) -> None:
+        os.write(self._fd, text.encode())
+
+    def read_until(self, wanted: str | Callable[[str], bool], timeout: float = 120.0) -> str:
+        """Read until the output so far satisfies; return it."""
+        seen = wanted if callable(wanted) else lambda output: wanted in output
+        deadline = time.monotonic() + timeout
+        while not seen(self.output):
+            assert time.monotonic() < deadline, self.output
+            if not self._read():
+                raise AssertionError(f"ended before {wanted!r}: {self.output}")
+        return self.output
+
+    def wait(self) -> int:
+        """Read to the end and return the exit code."""
+        while self._read():
+            pass
+        os.close(self._fd)
+        return self.process.wait()
+
+    def _read(self) -> bool:
+        try:
+            data = os.read(self._fd, 65536)
+        except OSError:  # Linux tells the end of a terminal so
+            return False
+        self.output += data.decode("utf-8", "replace")
+        return bool(data)
+
+
+def replay(output: str, width: int) -> list[str]:
+    """Follow cursor movements far enough for what the command uses: up, erase line, carriage return."""
+    lines, row, column = [""], 0, 0
+    for match in _CONTROL.finditer(output):
+        argument, code = match.group(1), match.group(2)
+        token = match.group(0)
+        if token == "\r":
+            column = 0
+        elif token == "\n":
+            row += 1
+            if row == len(lines):
+                lines.append("")
+        elif code == "A":
+            row = max(row - int(argument or 1), 0)
+        elif code == "K":
+            lines[row] = "" if argument == "2" else lines[row][:column]
+        elif code is None and not token.startswith("\x1b"):
+            for character in token:
+                if column == width:
+                    row, column = row + 1, 0
+                    lines.extend([""] * (row + 1 - len(lines)))
+                line = lines[row].ljust(column)
+                lines[row] = line[:column] + character + line[column + 1 :]
+                column += 1
+    return [line.rstrip() for line in lines]
