@@ -27,7 +27,7 @@ class Conversation:
     """What was said to whom, and what it took.
 
     Attributes:
-        done: the records of its calls, those that failed included.
+        done: the records of its answers, broken ones included; what was refused is not among them.
     """
 
     model: str
@@ -155,7 +155,8 @@ def _sum(done: list[Call]) -> str:
     total = money(sum(known, Decimal(0)), estimated=estimated)
     unpriced = len(done) - len(known)
     more = f", and {unpriced} unpriced" if unpriced else ""
-    return f"{len(done)} calls, {tokens} tokens, {total}{more}"
+    answers = "1 answer" if len(done) == 1 else f"{len(done)} answers"
+    return f"{answers}, {tokens} tokens, {total}{more}"
 
 
 def _warn_of_bundled(model: str) -> None:

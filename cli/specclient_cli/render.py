@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.padding import Padding
@@ -20,6 +20,8 @@ from rich.text import Text
 HEADING, DIM, GOOD, BAD, DRAFTED = "bold cyan", "dim", "bold green", "bold red", "bold green"
 UNKNOWN = "–"
 
+#: Letters that a column keeps, however narrow the terminal is.
+NARROWEST = 6
 #: Columns from which two panes stand next to each other; below it they stand one over the other.
 SIDE_BY_SIDE = 90
 #: Seconds between two pictures of a running answer.
@@ -76,6 +78,8 @@ def grid(columns: Sequence[Column], lines: Sequence[Line], *, to: Console | None
         for i, column in enumerate(columns)
     ]
     shown = _fitting(columns, widths, room)
+    if room is not None:
+        _narrow(widths, shown, room)
     longest = max((cell_len(line.note) for line in lines), default=0)
     beside = room is None or (len(shown) == len(columns) and sum(widths) + 2 * len(widths) + longest <= room)
     heading = Line([column.title for column in columns], style=DIM)
@@ -98,7 +102,18 @@ def _fitting(columns: Sequence[Column], widths: Sequence[int], room: int | None)
     return shown
 
 
+def _narrow(widths: list[int], shown: Sequence[int], room: int) -> None:
+    """Take what is still too much off the widest columns, down to a few letters each."""
+    while sum(widths[i] for i in shown) + 2 * (len(shown) - 1) > room:
+        widest = max(shown, key=lambda i: widths[i])
+        if widths[widest] <= NARROWEST:
+            break
+        widths[widest] -= 1
+
+
 def _cell(text: str, width: int, *, right: bool) -> str:
+    if cell_len(text) > width:
+        text = set_cell_size(text, width - 1).rstrip() + "…"
     space = " " * (width - cell_len(text))
     return space + text if right else text + space
 

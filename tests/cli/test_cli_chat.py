@@ -50,7 +50,7 @@ def test_a_conversation_remembers_and_forgets(talk, hosted) -> None:
     rows = Ledger(os.environ["SPECCLIENT_LEDGER"]).rows()
     assert [row.tags for row in rows] == [{"team": "a"}] * 3
     total = sum(row.completion_tokens for row in rows)
-    assert f"3 calls, {total} tokens, $" in _say(talk, "/cost")
+    assert f"3 answers, {total} tokens, $" in _say(talk, "/cost")
     talk.type("/exit\n")
     assert talk.wait() == 0
 
@@ -60,7 +60,7 @@ def test_a_failed_answer_ends_neither_the_conversation_nor_stays_in_it(talk, hos
     assert "specclient: 400" in _say(talk, "one")
     assert TEXT in _say(talk, "two")
     assert [m["content"] for m in hosted.requests[1].json["messages"]] == ["Be brief.", "two"]
-    assert "2 calls" in _say(talk, "/cost")
+    assert "1 answer, " in _say(talk, "/cost")
     talk.type("\x04")
     assert talk.wait() == 0
 

@@ -182,7 +182,7 @@ def test_killed_demo_leaves_a_clean_ledger(local, moment: str) -> None:
 
 def test_interrupted_demo(local) -> None:
     terminal = Terminal("demo", "--max-tokens", "400", width=100)
-    terminal.read_until(lambda output: "plain ·" in output and "warmed up" in output)
+    terminal.read_until(lambda output: output.count("plain ·") >= 3)  # text has come
     terminal.process.send_signal(signal.SIGINT)
     assert terminal.wait() == 130
     assert terminal.output.rstrip().endswith("interrupted")

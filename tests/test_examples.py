@@ -1,0 +1,95 @@
+"""Every example runs as it stands, without a key and without a network, and says what it is for."""
+
+from __future__ import annotations
+
+import ast
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from servers import TEXT, OpenAIServer
+
+FOLDER = Path(__file__).parent.parent / "examples"
+EXAMPLES = sorted(FOLDER.glob("*.py"))
+
+sys.path.insert(0, str(Path(__file__).parent / "local"))
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    from local_kit import write_checkpoint
+
+    folder = tmp_path_factory.mktemp("examples")
+    target = write_checkpoint(folder / "target", max_position_embeddings=512)
+    return target, write_checkpoint(folder / "draft", num_hidden_layers=1, max_position_embeddings=512)
+
+
+@pytest.fixture
+def example(checkpoints: tuple[Path, Path], tmp_path: Path):
+    """Run an example in an empty folder, with tiny random models in the place of the bundled pair."""
+    target, draft = checkpoints
+    (tmp_path / "cwd").mkdir()
+    (tmp_path / "cwd" / "specclient.toml").write_text(
+        f'[local]\nthreads = 1\n[local.models.demo]\npath = "{target}"\ndraft = "{draft}"\n'
+        f'[local.models.demo-target]\npath = "{target}"\ndraft = "{draft}"\nmethod = "plain"\n'
+    )
+
+    def run(name: str, *arguments: str, warning: str = "") -> str:
+        done = subprocess.run(
+            [sys.executable, "-W", "error", str(FOLDER / name), *arguments],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=tmp_path / "cwd",
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
+        assert (done.returncode, warning in done.stderr) == (0, True), done.stderr
+        assert bool(done.stderr) is bool(warning), done.stderr
+        return done.stdout
+
+    return run
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+def test_an_example_is_short_and_says_what_it_shows(path: Path) -> None:
+    text = path.read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= 40
+    assert ast.get_docstring(ast.parse(text))
+
+
+def test_quickstart(example) -> None:
+    out = example("quickstart.py")
+    assert "served by local/demo" in out
+    assert "acceptance rate" in out
+    assert "estimated: True" in out
+
+
+def test_async_stream(example) -> None:
+    out = example("async_stream.py")
+    assert out.count("characters drafted") == 2
+    assert "class Stack:\n" in out
+
+
+def test_routing(example) -> None:
+    out = example("routing.py")
+    assert "minimize latency: local/demo" in out
+    assert "minimize cost: local/demo" in out
+    assert out.count("chosen") >= 2
+    assert "none of 3 candidates satisfies the policy" in out
+
+
+def test_cost_report(example) -> None:
+    out = example("cost_report.py")
+    assert "search 2 calls" in out
+    assert "ads 1 calls" in out
+    assert "total 3 calls" in out
+
+
+def test_openai_compatible(example) -> None:
+    with OpenAIServer() as server:
+        out = example("openai_compatible.py", server.base_url, warning="no price for openai/m-large")
+        assert server.requests[-1].json["model"] == "m-large"
+    assert out.startswith(TEXT)
+    assert "cost None from no price for" in out
