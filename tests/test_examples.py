@@ -87,6 +87,12 @@ def test_cost_report(example) -> None:
     assert "total 3 calls" in out
 
 
+def test_engine(example, checkpoints: tuple[Path, Path]) -> None:
+    out = example("engine.py", *map(str, checkpoints))
+    assert "def fibonacci(n):" in out
+    assert "96 tokens in" in out
+
+
 def test_openai_compatible(example) -> None:
     with OpenAIServer() as server:
         out = example("openai_compatible.py", server.base_url, warning="no price for openai/m-large")

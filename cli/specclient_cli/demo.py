@@ -27,9 +27,9 @@ from specclient_cli.state import State, pass_state
 
 PLAIN, SPECULATIVE = "local/demo-target", "local/demo"
 CANDIDATES = (SPECULATIVE, PLAIN, "openai/gpt-4.1-nano", "openai/gpt-4.1-mini")
-PROMPT = "def fibonacci(n):\n"
+PROMPT = "def read_json(path):\n"
 #: Prompts to route, one policy each.
-ROUTED = ("class Stack:\n", "def read_json(path):\n", "def test_sorted():\n")
+ROUTED = ("class Stack:\n", "def fibonacci(n):\n", "def test_sorted():\n")
 #: Tokens of a warm-up call: enough that the measured ones meet no kernel for the first time.
 WARM_TOKENS = 16
 ROUTED_TOKENS = 32
@@ -75,9 +75,9 @@ class Answered:
 
 
 @click.command(name="demo")
-@click.option("--prompt", default=PROMPT, help="Python to continue. Default: the head of fibonacci.")
+@click.option("--prompt", default=PROMPT, help="Python to continue. Default: the head of a small function.")
 @click.option(
-    "--max-tokens", type=click.IntRange(min=1), default=192, show_default=True, help="Tokens to generate."
+    "--max-tokens", type=click.IntRange(min=1), default=160, show_default=True, help="Tokens to generate."
 )
 @options.json_option
 @pass_state
@@ -130,7 +130,8 @@ def _introduce(run: Run) -> None:
     render.say("Speculative decoding, exactly", render.HEADING)
     render.say(
         "One model continues one prompt twice, always taking its likeliest token: first token by token, then "
-        "with a small draft model that proposes tokens and the target keeping those it would have taken."
+        "with a small draft model that proposes tokens and the target keeping those it would have taken. It is a "
+        "tiny model, made for this demonstration: what it writes looks like Python, and is no more than that."
     )
     with render.working("loading the bundled pair …"):
         taken = _warm_up(run, PROMPT)

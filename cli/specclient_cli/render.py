@@ -25,7 +25,7 @@ NARROWEST = 6
 #: Columns from which two panes stand next to each other; below it they stand one over the other.
 SIDE_BY_SIDE = 90
 #: Seconds between two pictures of a running answer.
-FRAME_S = 0.08
+FRAME_S = 0.1
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -226,11 +226,11 @@ class Panes:
         """Return all panes in so many lines; None takes as many as they need."""
         beside = self._screen.width >= SIDE_BY_SIDE
         count = 1 if beside else len(self._panes)
-        rows = 10**6 if height is None else max(height // count - 3, 1)
+        rows = 10**6 if height is None else max(height // count - 4, 1)
         width = (self._screen.width - 3 * (len(self._panes) - 1)) // len(self._panes) if beside else None
         drawn = [pane.tail(self._screen, width or self._screen.width, rows) for pane in self._panes]
         if not beside:
-            return Group(*drawn)
+            return Group(*_between(drawn, Text("")))
         table = Table.grid(padding=(0, 1), expand=True)
         for i, _ in enumerate(drawn):
             if i:

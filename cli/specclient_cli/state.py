@@ -46,10 +46,10 @@ class State:
         return OpenAI(config=settings or self.settings())
 
     def parts(self, settings: Settings | None = None) -> AsyncOpenAI:
-        """Make a client to look into (places, router, ledger): nothing is opened or sent."""
+        """Make a client to look into (places, router, ledger): nothing is opened or sent by itself."""
         from specclient.client import AsyncOpenAI  # noqa: PLC0415
 
-        return AsyncOpenAI(config=settings or self.settings())
+        return AsyncOpenAI(config=settings or self.settings(), max_retries=0)
 
     def ledger(self) -> Ledger:
         """Return the ledger, unopened."""
