@@ -22,8 +22,10 @@ def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     from local_kit import write_checkpoint
 
     folder = tmp_path_factory.mktemp("examples")
-    target = write_checkpoint(folder / "target", max_position_embeddings=512)
-    return target, write_checkpoint(folder / "draft", num_hidden_layers=1, max_position_embeddings=512)
+    target = write_checkpoint(folder / "target", max_position_embeddings=512, eos_token_id=None)
+    return target, write_checkpoint(
+        folder / "draft", num_hidden_layers=1, max_position_embeddings=512, eos_token_id=None
+    )
 
 
 @pytest.fixture

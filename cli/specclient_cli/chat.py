@@ -81,7 +81,7 @@ def command(state: State, /, model: str | None, system: str | None, **given: Any
         if sys.stdin.isatty():
             _converse(client, conversation, settings)
         else:
-            _answer(client, conversation, sys.stdin.read())
+            _answer(client, conversation, options.text_of("-"))
 
 
 def _converse(client: OpenAI, conversation: Conversation, settings: Settings) -> None:

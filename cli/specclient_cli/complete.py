@@ -54,7 +54,7 @@ def command(state: State, /, prompt: str, **given: Any) -> None:
     Environment: SPECCLIENT_MODEL, SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, and the providers' keys.
     """
     settings = state.settings()
-    ask = _ask(settings, sys.stdin.read() if prompt == "-" else prompt, given)
+    ask = _ask(settings, options.text_of(prompt), given)
     streamed = not given["as_json"] if given["streamed"] is None else given["streamed"]
     with state.client(settings) as client:
         if streamed:

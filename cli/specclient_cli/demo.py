@@ -130,8 +130,8 @@ def _introduce(run: Run) -> None:
     render.say("Speculative decoding, exactly", render.HEADING)
     render.say(
         "One model continues one prompt twice, always taking its likeliest token: first token by token, then "
-        "with a small draft model that proposes tokens and the target keeping those it would have taken. It is a "
-        "tiny model, made for this demonstration: what it writes looks like Python, and is no more than that."
+        "with a small draft model that proposes tokens, of which it keeps those it would have taken itself. "
+        "It is tiny and made for this demonstration: what it writes looks like Python, and no more than that."
     )
     with render.working("loading the bundled pair …"):
         taken = _warm_up(run, PROMPT)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from collections.abc import Callable, Mapping
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -186,6 +187,21 @@ def tag_option(text: str) -> Callable[[F], F]:
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+
+
+def text_of(argument: str) -> str:
+    """Return the text that an argument is, or what stdin holds where it is ``-``.
+
+    Raises:
+        click.UsageError: bytes that are no text.
+    """
+    try:
+        text = sys.stdin.read() if argument == "-" else argument
+        text.encode()  # bytes that could not be read may be kept as lone surrogates
+    except UnicodeError:
+        where = "stdin" if argument == "-" else "the prompt"
+        raise click.UsageError(f"{where} is no UTF-8 text; convert it, with iconv for instance.") from None
+    return text
 
 
 def policy_of(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from typing import Any
 
 import click
@@ -59,7 +58,7 @@ def explain(state: State, /, prompt: str, max_tokens: int | None, as_json: bool,
     """
     settings = state.settings()
     policy = options.policy_of(settings, **given) or Policy()
-    text = sys.stdin.read() if prompt == "-" else prompt
+    text = options.text_of(prompt)
     params: dict[str, Any] = {"messages": [{"role": "user", "content": text}]}
     if max_tokens is not None:
         params["max_tokens"] = max_tokens

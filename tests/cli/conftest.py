@@ -81,7 +81,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     from local_kit import write_checkpoint
 
     folder = tmp_path_factory.mktemp("pair")
-    target = write_checkpoint(folder / "target", max_position_embeddings=512)
+    target = write_checkpoint(folder / "target", max_position_embeddings=512, eos_token_id=None)
     return target, write_checkpoint(
         folder / "draft", seed=0, num_hidden_layers=1, max_position_embeddings=512
     )

@@ -85,6 +85,16 @@ def test_prompt_from_stdin(run, hosted, monkeypatch: pytest.MonkeyPatch) -> None
     assert hosted.requests[0].json["messages"][0]["content"] == "from a pipe\n"
 
 
+@pytest.mark.parametrize("utf8_mode", ["0", "1"])
+def test_bytes_that_are_no_text(shell, hosted, utf8_mode: str) -> None:
+    settings = {"text": False, "env": os.environ | {"PYTHONUTF8": utf8_mode}}
+    for words, given, where in (("-", b"\xff\xfe", b"stdin"), (b"\xff\xfe", b"", b"the prompt")):
+        done = shell("complete", words, "-m", "mine/m-large", input=given, **settings)
+        assert (done.returncode, done.stdout) == (2, b"")
+        assert where + b" is no UTF-8 text" in done.stderr
+    assert not hosted.requests
+
+
 def test_policy_options_route(run, hosted) -> None:
     code, out, _ = run("complete", "hello", "--policy", "cheap", "--json")
     assert code == 0

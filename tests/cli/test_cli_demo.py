@@ -128,7 +128,7 @@ def test_a_key_is_not_spent(run, local, openai_server, monkeypatch: pytest.Monke
 def test_texts_that_differ_fail_the_demo(run, local, pair, monkeypatch: pytest.MonkeyPatch, tmp_path) -> None:
     from local_kit import write_checkpoint
 
-    other = write_checkpoint(tmp_path / "other", seed=7, max_position_embeddings=512)
+    other = write_checkpoint(tmp_path / "other", seed=7, max_position_embeddings=512, eos_token_id=None)
     local.write_text(local.read_text().replace(f'path = "{pair[0]}"', f'path = "{other}"', 1))
     code, _, err = run(*SHORT)
     assert (code, err.count("\n")) == (1, 1)
@@ -185,7 +185,9 @@ def test_interrupted_demo(local, tmp_path: Path) -> None:
     from local_kit import write_checkpoint
 
     big = {"hidden_size": 256, "intermediate_size": 1024, "num_hidden_layers": 8}
-    slow = write_checkpoint(tmp_path / "slow", max_position_embeddings=1024, **big)  # answers for seconds
+    slow = write_checkpoint(
+        tmp_path / "slow", max_position_embeddings=1024, eos_token_id=None, **big
+    )  # answers for seconds
     local.write_text(f'[local.models.demo]\npath = "{slow}"\n[local.models.demo-target]\npath = "{slow}"\n')
     terminal = Terminal("demo", "--max-tokens", "900", width=100)
     terminal.read_until(lambda output: output.count("plain ·") >= 3)  # text has come
