@@ -31,6 +31,10 @@ if TYPE_CHECKING:
     from specclient.costs.rows import Row
 
 
+#: Seconds that the end of a program waits for the ledger.
+FLUSH_S = 2.0
+
+
 class ClientOptions(TypedDict, total=False):
     """What a client takes; every option may be left out.
 
@@ -105,7 +109,9 @@ class AsyncOpenAI:
             max_retries=options.get("max_retries", 2),
             kind=settings.transport,
         )
-        self.pipeline = Pipeline(router, self._transport, prices, (self._account,))
+        self.pipeline = Pipeline(
+            router, self._transport, prices, (self._account,), prepare=lambda: self.ledger
+        )
         self.chat = AsyncChat(self.pipeline)
         self.completions = AsyncCompletions(self.pipeline)
         self.models = AsyncModels(self.pipeline)
@@ -117,11 +123,18 @@ class AsyncOpenAI:
 
         return Ledger(self.settings.ledger)
 
+    def _open_ledger(self) -> None:
+        """Import what the ledger needs, and refuse a setting that cannot name one."""
+        _ = self.ledger
+
     async def _account(self, call: Call) -> None:
         self._estimates.observe(call)
-        if "ledger" not in self.__dict__:
-            await to_thread.run_sync(lambda: self.ledger)  # a slow import: not on the event loop
         await self.ledger.record(call)
+
+    def flush(self) -> None:
+        """Write what the ledger still holds; for the end of a program."""
+        if "ledger" in self.__dict__:
+            self.ledger.flush(FLUSH_S)
 
     async def close(self) -> None:
         """Close connections, free the local engine and write what the ledger still holds."""

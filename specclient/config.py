@@ -38,7 +38,7 @@ class ProviderSettings(_Strict):
     base_url: str | None = None
     api_key: SecretStr | None = None
     api_key_env: str | None = None
-    headers: dict[str, str] = Field(default_factory=dict)
+    headers: dict[str, SecretStr] = Field(default_factory=dict)
     models: tuple[str, ...] = ()
     stream_usage: bool | None = None
     price_provider: str | None = None
@@ -103,7 +103,7 @@ class Settings(_Strict):
         "openai/gpt-4.1-nano",
         "openai/gpt-4.1-mini",
     )
-    ledger: str | None = None
+    ledger: str | None = Field(default=None, repr=False)  # a database URL may hold a password
     transport: Literal["aiohttp", "httpx"] = "aiohttp"
     providers: dict[str, ProviderSettings] = Field(default_factory=dict)
     prices: dict[str, PriceSettings] = Field(default_factory=dict)
@@ -197,11 +197,19 @@ def _read(source: Path) -> dict[str, Any]:
 
 
 def _explain(error: pydantic.ValidationError, source: Path | None) -> str:
-    """Name the first wrong setting, its value and what is allowed; never show a key."""
+    """Name the first wrong setting, its value and what is allowed; never show what may be a key."""
     first = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"])
-    value = "" if "api_key" in where else f" is {first['input']!r}"
+    place = source or "settings"
     if first["type"] == "extra_forbidden":
-        return f"{source or 'settings'}: unknown setting {where!r}; `specclient config show` lists all"
+        return f"{place}: unknown setting {where!r}; `specclient config show` lists all"
+    if first["loc"] and first["loc"][0] in _MAY_HOLD_KEYS:
+        value = f" is a value of type {type(first['input']).__name__}"
+    else:
+        value = f" is {first['input']!r}"
     more = f" (and {error.error_count() - 1} more)" if error.error_count() > 1 else ""
-    return f"{source or 'settings'}: {where}{value}: {first['msg']}{more}"
+    return f"{place}: {where}{value}: {first['msg']}{more}"
+
+
+#: Tables and settings whose values are never quoted back: keys and passwords stand in them.
+_MAY_HOLD_KEYS = ("providers", "ledger")

@@ -68,13 +68,16 @@ class APIError(OpenAIError):
         body: the decoded error object of the answer, its text, or None without an answer.
         request: the request as sent, where there was one.
         code, param, type: the fields of OpenAI's error object, where the body had them.
+        attempts: tries that were made, the first included.
     """
 
     message: str
+    attempts: int = 1
     body: object | None
     code: str | None = None
     param: str | None = None
     type: str | None = None
+    attempts: int = 1
 
     def __init__(self, message: str, request: Any = None, *, body: object | None = None) -> None:
         super().__init__(message)

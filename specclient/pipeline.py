@@ -5,13 +5,15 @@ The local engine takes the place of encode, send and decode; everything else is 
 
 from __future__ import annotations
 
+import logging
+import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import cast
 
-from anyio import CancelScope
+from anyio import CancelScope, to_thread
 
 from specclient.costs.prices import Prices
 from specclient.errors import APIConnectionError
@@ -29,6 +31,8 @@ from specclient.types.model import Model
 from specclient.types.request import Request
 from specclient.types.route import Decision
 
+_log = logging.getLogger("specclient")
+
 Observer = Callable[[Call], Awaitable[None]]
 
 
@@ -39,7 +43,8 @@ class Pipeline:
         router: chooses the place that serves a request.
         transport: sends what a dialect encoded.
         prices: what a call cost.
-        observers: told of each finished call, in order; they must not raise.
+        observers: told of each finished call, in order; one that raises is logged and breaks nothing.
+        prepare: opens what observers write to; called in a thread before a first request, and may refuse it.
         clock: monotonic seconds.
     """
 
@@ -50,12 +55,16 @@ class Pipeline:
         prices: Prices,
         observers: Sequence[Observer],
         *,
+        prepare: Callable[[], None] = lambda: None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.router = router
         self._transport = transport
         self._prices = prices
         self._observers = observers
+        self._prepare = prepare
+        self._warm: set[str] = set()
+        self._warming = threading.Lock()
         self._clock = clock
 
     async def chat(self, request: Request) -> ChatCompletion:
@@ -110,7 +119,9 @@ class Pipeline:
         return AsyncStream(cast("AsyncGenerator[Chunk, None]", chunks), record.snapshot)
 
     async def _begin(self, request: Request) -> tuple[Decision, Place, Recorder]:
-        await self.router.prepare(request)
+        kind = self.router.kind(request)
+        if kind not in self._warm:
+            await to_thread.run_sync(self._warm_up, kind)
         decision = self.router.decide(request)
         place = self.router.places.get(decision.provider)
         hosted = isinstance(place, Endpoint)
@@ -123,6 +134,14 @@ class Pipeline:
             price_provider=place.price_provider if isinstance(place, Endpoint) else None,
         )
         return decision, place, record
+
+    def _warm_up(self, kind: str) -> None:
+        """Do what the first request of a kind needs before anything is sent; the first of several does it."""
+        with self._warming:
+            if kind not in self._warm:
+                self._prepare()
+                self.router.warm(kind)
+                self._warm.add(kind)
 
     async def _fetch(self, request: Request, decision: Decision, place: Endpoint, record: Recorder) -> Answer:
         reply = await self._transport.fetch(place.dialect.encode(request, place, decision.model))
@@ -183,7 +202,10 @@ class Pipeline:
         call = record.close(error)
         with CancelScope(shield=True):
             for observe in self._observers:
-                await observe(call)
+                try:
+                    await observe(call)
+                except Exception:  # noqa: BLE001 - an answer that has been paid for is not lost over its record
+                    _log.exception("a finished call could not be recorded")
         return call
 
 

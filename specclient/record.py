@@ -10,15 +10,20 @@ from decimal import Decimal
 
 from specclient import tokens
 from specclient.costs.prices import Prices
-from specclient.errors import APIStatusError
+from specclient.errors import APIConnectionError, APIError, APIStatusError
 from specclient.speculation import telemetry
 from specclient.types.backend import Answer, Chunk, Telemetry
 from specclient.types.call import Call, Status
-from specclient.types.chat import Choice, ChunkChoice
+from specclient.types.chat import ChatCompletionMessage, Choice, ChoiceDelta, ChunkChoice
 from specclient.types.completion import CompletionChoice
 from specclient.types.request import Request
 from specclient.types.route import Decision
 from specclient.types.usage import Cost, Speculation, Usage
+
+_ZERO = Decimal(0)
+
+#: Where servers put reasoning that they show: DeepSeek, vLLM, SGLang; OpenRouter, Groq.
+_REASONING = ("reasoning_content", "reasoning")
 
 
 class Recorder:
@@ -46,7 +51,9 @@ class Recorder:
         self._price_provider = price_provider
         self._clock = clock
         self._begun = clock()
-        self._texts: list[str] = []
+        self._texts: list[str] = []  # of the first choice
+        self._beside: list[str] = []  # all else that was generated: other choices, reasoning, tool calls
+        self._connected = False
         self._usage: Usage | None = None
         self._speculation: Speculation | None = None
         self._call = Call(
@@ -67,11 +74,12 @@ class Recorder:
 
     @property
     def text(self) -> str:
-        """The text of a stream so far."""
+        """The text of a stream's first choice so far."""
         return "".join(self._texts)
 
     def connected(self, attempts: int, request_id: str | None) -> None:
         """Note that an endpoint answered."""
+        self._connected = True
         self._attempts, self._request_id = attempts, request_id
 
     def answer(self, answer: Answer, usage: Usage | None) -> None:
@@ -80,22 +88,35 @@ class Recorder:
         self._usage = usage
         self._note_speculation(answer)
         if usage is None:
-            self._texts = [_text_of(choice) or "" for choice in answer.choices]
+            for choice in answer.choices:
+                self._note_text(choice)
 
     def chunk(self, chunk: Chunk, usage: Usage | None) -> None:
         """Note a chunk of a stream, and the usage it carries; on the hot path."""
         for choice in chunk.choices:
-            text = _text_of(choice)
-            if text:
-                if self._ttft_s is None:
-                    self._ttft_s = self._clock() - self._begun
-                self._texts.append(text)
+            if self._note_text(choice) and self._ttft_s is None:
+                self._ttft_s = self._clock() - self._begun
         if self._served_model is None:
             self._served_model = chunk.model or None
         if usage is not None:
             self._usage = usage
         if usage is not None or chunk.model_extra:
             self._note_speculation(chunk)
+
+    def _note_text(self, choice: Choice | ChunkChoice | CompletionChoice) -> bool:
+        """Keep what a choice holds or adds; return whether that was anything."""
+        text: str | None
+        beside = ""
+        if isinstance(choice, CompletionChoice):
+            text = choice.text
+        else:
+            message = choice.delta if isinstance(choice, ChunkChoice) else choice.message
+            text, beside = message.content, _beside_content(message)
+        if text:
+            (self._beside if choice.index else self._texts).append(text)
+        if beside:
+            self._beside.append(beside)
+        return bool(text or beside)
 
     def telemetry(self, measured: Telemetry) -> None:
         """Note what an engine measured of its own work."""
@@ -123,24 +144,33 @@ class Recorder:
         )
 
     def close(self, error: BaseException | None = None) -> Call:
-        """Return the finished record, priced.
-
-        A call that failed before anything was generated cost nothing; one that was left midway cost
-        what had been generated, counted here and marked as an estimate.
-        """
+        """Return the finished record, priced; see :meth:`_costs`."""
         status: Status = "ok" if error is None else "error" if isinstance(error, Exception) else "cancelled"
         call = replace(
-            self.snapshot(),
-            status=status,
-            error=type(error).__name__ if status == "error" else None,
-            http_status=error.status_code if isinstance(error, APIStatusError) else None,
+            self.snapshot(), status=status, error=type(error).__name__ if status == "error" else None
         )
-        if status != "ok" and not self._texts and self._usage is None:
-            call = replace(call, cost=Cost(Decimal(0), {}, "nothing was generated"))
-        else:
-            call = self._priced(call)
-        self._call, self._closed = call, True
-        return call
+        if isinstance(error, APIError):
+            call = replace(call, attempts=max(error.attempts, call.attempts))
+        if isinstance(error, APIStatusError) and error.response is not None:
+            call = replace(call, http_status=error.status_code, request_id=error.request_id)
+        self._call, self._closed = self._costs(call, error), True
+        return self._call
+
+    def _costs(self, call: Call, error: BaseException | None) -> Call:
+        """Price a call by what is known of it.
+
+        Finished, or left once the endpoint had begun to answer: its usage, or else our count of what was
+        sent and generated, marked as an estimate. Refused: nothing. Sent, and no answer ever came: that
+        is not known, and not zero.
+        """
+        if call.status == "ok" or self._connected or self._usage is not None:
+            return self._priced(call)
+        if not self._hosted:
+            started = call.status == "cancelled" or self._texts
+            return self._priced(call) if started else replace(call, cost=Cost(_ZERO, {}, "refused"))
+        if isinstance(error, APIConnectionError) or call.status == "cancelled":
+            return replace(call, cost=Cost(None, {}, "unknown: no answer came", estimated=True))
+        return replace(call, cost=Cost(_ZERO, {}, "refused"))
 
     def _priced(self, call: Call) -> Call:
         engine_s = call.engine_s
@@ -160,11 +190,17 @@ class Recorder:
     def _estimate(self) -> Usage:
         model = self._call.route.model
         prompt = tokens.count_prompt(self._request, model)
-        completion = tokens.count_text(self.text, model)
+        completion = tokens.count_text(self.text + "".join(self._beside), model)
         return Usage(prompt=prompt.tokens, completion=completion.tokens, estimated=True)
 
 
-def _text_of(choice: Choice | ChunkChoice | CompletionChoice) -> str | None:
-    if isinstance(choice, ChunkChoice):
-        return choice.delta.content
-    return choice.text if isinstance(choice, CompletionChoice) else choice.message.content
+def _beside_content(message: ChatCompletionMessage | ChoiceDelta) -> str:
+    """Return what a message holds beside its content: refusal, reasoning, tool calls."""
+    texts = [message.refusal or ""]
+    extra = message.model_extra
+    if extra:
+        texts += [value for name in _REASONING if isinstance(value := extra.get(name), str)]
+    for tool in message.tool_calls or ():
+        if tool.function is not None:
+            texts += [str(tool.function.name or ""), str(tool.function.arguments or "")]
+    return "".join(texts)

@@ -61,6 +61,10 @@ class Source(Protocol[T_co]):
         """Cancel what still runs and wait for it to end."""
         ...
 
+    def abandon(self) -> None:
+        """Cancel what still runs, without waiting."""
+        ...
+
 
 class Stream(Generic[T]):
     """A streamed answer: ``for chunk in stream``. Leaving early works as for :class:`AsyncStream`."""
@@ -90,3 +94,6 @@ class Stream(Generic[T]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def __del__(self) -> None:
+        self._source.abandon()

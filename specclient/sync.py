@@ -10,9 +10,10 @@ import asyncio
 import atexit
 import os
 import threading
+import weakref
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from queue import SimpleQueue
 from types import TracebackType
 from typing import Generic, ParamSpec, Self, TypeVar, Unpack
@@ -32,6 +33,8 @@ P = ParamSpec("P")
 
 #: Chunks that may wait for a slow reader before the stream stops reading from the network.
 HIGH_WATER = 512
+#: Seconds that closing a stream waits for its end to be recorded.
+CLOSE_S = 10.0
 
 
 class _Loop:
@@ -55,10 +58,14 @@ class _Loop:
             return self._portal
 
     def stop(self) -> None:
+        """Cancel what still runs, wait for it to end, and write what it leaves for the ledgers."""
         with self._lock:
             manager, self._manager, self._portal = self._manager, None, None
         if manager is not None:
-            manager.__exit__(None, None, None)
+            # An exception is what tells the portal to cancel its tasks instead of waiting for them.
+            manager.__exit__(_Stopped, _Stopped(), None)
+        for client in list(_clients):
+            client.flush()
 
     def _forget(self) -> None:
         """In a forked child: the thread stayed with the parent, so there is nothing to stop.
@@ -70,6 +77,13 @@ class _Loop:
         self._lock = threading.Lock()
         self._portal = self._manager = None
 
+
+class _Stopped(Exception):  # noqa: N818 - no error: the interpreter is leaving
+    """Ends the loop thread."""
+
+
+#: Whose ledgers are flushed once the loop has ended: a stream that is cut short then leaves a row.
+_clients: weakref.WeakSet[AsyncOpenAI] = weakref.WeakSet()
 
 _loop = _Loop()
 
@@ -104,17 +118,19 @@ class _Pump(Generic[T]):
     """Runs one stream from opening to end inside one task, and hands its chunks to another thread.
 
     One task, because the cancel scopes and context variables of whoever produces the chunks are
-    bound to the task that steps them.
+    bound to the task that steps them. The task may be ``HIGH_WATER`` chunks ahead of the reader, who
+    grants it more as it reads on; only the loop's thread touches the count, so no grant is lost.
     """
 
     def __init__(self, open_stream: Callable[[], Awaitable[AsyncStream[T]]]) -> None:
         self._open_stream = open_stream
         self._queue: SimpleQueue[T | _End] = SimpleQueue()
         self._opened: Future[AsyncStream[T]] = Future()
+        self._ended = threading.Event()
         self._finished = False
-        self._portal = _loop.portal()
-        self._room: asyncio.Event | None = None
-        self._task = self._portal.start_task_soon(self._pump)
+        self._read = 0
+        self._room = HIGH_WATER
+        self._task = _loop.portal().start_task_soon(self._pump)
         try:
             self._stream = self._opened.result()
         except BaseException:
@@ -122,6 +138,9 @@ class _Pump(Generic[T]):
             raise
 
     async def _pump(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._granted = asyncio.Event()
+        end = _End()
         try:
             stream = await self._open_stream()
         except BaseException as error:
@@ -130,46 +149,50 @@ class _Pump(Generic[T]):
                 return
             raise
         self._opened.set_result(stream)
-        end = _End()
         try:
             async for chunk in stream:
                 self._queue.put(chunk)
-                if self._queue.qsize() >= HIGH_WATER:
-                    self._room = asyncio.Event()
-                    await self._room.wait()
+                self._room -= 1
+                while self._room <= 0:
+                    self._granted.clear()
+                    await self._granted.wait()
         except Exception as error:  # noqa: BLE001 - carried across and raised in the reader
             end = _End(error)
         finally:
             with CancelScope(shield=True):
                 await stream.close()
-            self._queue.put(end)  # last: whoever reads it may read `meta`
+            self._queue.put(end)  # after the record is closed: whoever reads the end may read `meta`
+            self._ended.set()
+
+    def _grant(self, chunks: int) -> None:
+        self._room += chunks
+        self._granted.set()
 
     def next(self) -> T:
-        if self._finished:
-            raise StopIteration
         item = self._queue.get()
         if isinstance(item, _End):
-            self._finished = True
-            raise item.error or StopIteration
-        room = self._room
-        if room is not None and self._queue.qsize() < HIGH_WATER // 2:
-            self._room = None
-            self._portal.start_task_soon(self._resume, room)
+            self._queue.put(item)  # for any other reader
+            first, self._finished = not self._finished, True
+            raise (item.error if first and item.error else StopIteration)
+        self._read += 1
+        if self._read % (HIGH_WATER // 2) == 0:
+            with suppress(RuntimeError):  # the loop has ended, and the stream with it
+                self._loop.call_soon_threadsafe(self._grant, HIGH_WATER // 2)
         return item
-
-    async def _resume(self, room: asyncio.Event) -> None:
-        room.set()
 
     def meta(self) -> Call:
         return self._stream.meta
 
     def close(self) -> None:
         self._finished = True
-        if not self._task.done():
-            self._task.cancel()
-            # The record of the call is written as the task ends: wait, so that `meta` is complete.
-            while not isinstance(self._queue.get(), _End):
-                pass
+        self._task.cancel()
+        self._ended.wait(CLOSE_S)
+        while not self._queue.empty():  # nobody reads on in what was left
+            self._queue.get()
+        self._queue.put(_End())
+
+    def abandon(self) -> None:
+        self._task.cancel()
 
 
 class OpenAI:
@@ -177,6 +200,7 @@ class OpenAI:
 
     def __init__(self, **options: Unpack[ClientOptions]) -> None:
         self._core = AsyncOpenAI(**options)
+        _clients.add(self._core)
         self._bridge = Bridge()
         pipeline = self._core.pipeline
         self.chat = Chat(pipeline, self._bridge)

@@ -63,7 +63,13 @@ class Prices:
         self._now = now
         self._overrides = settings.prices
         self._device_rate = settings.local.device_cost_per_hour
-        self._match: Callable[[str, str, bool], ModelInfo | None] = lru_cache(maxsize=1024)(_find)
+        self._match: Callable[[str, str], ModelInfo | None] = lru_cache(maxsize=1024)(_find)
+
+    def warm(self) -> None:
+        """Load the catalogue, which the first price would otherwise wait for."""
+        import genai_prices.data_snapshot  # noqa: PLC0415
+
+        genai_prices.data_snapshot.get_snapshot()
 
     def price(
         self,
@@ -132,12 +138,13 @@ class Prices:
             return _of_tokens(usage, _of_settings(override), f'[prices."{route}"] in the configuration')
         if provider == LOCAL:
             return self._of_engine_time(engine_s)
-        vendor = price_provider or provider
-        matched = self._match(vendor, model, price_provider is not None)
+        if price_provider is None:
+            return None
+        matched = self._match(price_provider, model)
         rates = None if matched is None else _of_catalogue(matched.get_prices(at), usage.prompt)
         if matched is None or rates is None:
             return None
-        return _of_tokens(usage, rates, f"genai-prices: {vendor}/{matched.id} on {at:%Y-%m-%d}")
+        return _of_tokens(usage, rates, f"genai-prices: {price_provider}/{matched.id} on {at:%Y-%m-%d}")
 
     def _of_engine_time(self, engine_s: float | None) -> Cost:
         assumed = self._device_rate is None
@@ -227,22 +234,13 @@ def _of_catalogue(price: ModelPrice, prompt: int | None) -> Rates | None:
     )
 
 
-def _find(vendor: str, model: str, by_alias: bool) -> ModelInfo | None:
-    """Find a model in the catalogue.
-
-    The catalogue also matches vendors loosely (``my-openai`` finds OpenAI). That is for a name the user
-    gave as ``price_provider``; an endpoint that merely sounds like a vendor is not billed as one.
-    """
+def _find(vendor: str, model: str) -> ModelInfo | None:
+    """Find a model in the catalogue."""
     from genai_prices.data_snapshot import find_provider_by_id, get_snapshot  # noqa: PLC0415 - 0.2 s
 
     snapshot = get_snapshot()
-    if by_alias:
-        provider = find_provider_by_id(snapshot.providers, vendor)
-    else:
-        provider = next((p for p in snapshot.providers if p.id == vendor), None)
-    if provider is None:
-        return None
-    return provider.find_model(model.lower(), all_providers=snapshot.providers)
+    provider = find_provider_by_id(snapshot.providers, vendor)
+    return None if provider is None else provider.find_model(model.lower(), all_providers=snapshot.providers)
 
 
 @lru_cache(maxsize=1024)

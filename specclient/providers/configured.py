@@ -78,7 +78,7 @@ def _changed(name: str, known: Endpoint | None, table: ProviderSettings, env: Ma
         key=key or known.key,
         key_env=(table.api_key_env,) if table.api_key_env else known.key_env,
         key_required=known.key_required or table.api_key_env is not None,
-        headers={**known.headers, **table.headers},
+        headers={**known.headers, **{k: v.get_secret_value() for k, v in table.headers.items()}},
         stream_usage=known.stream_usage if table.stream_usage is None else table.stream_usage,
         price_provider=table.price_provider or known.price_provider,
     )

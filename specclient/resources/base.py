@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Any, ParamSpec, Protocol, TypeVar
 
+from pydantic import BaseModel
+
 from specclient.stream import AsyncStream, Stream
 from specclient.types.params import CallOptions, NotGiven
 from specclient.types.request import Operation, Options, Request
@@ -63,6 +65,6 @@ def build_request(
 
 def _plain(value: Any) -> Any:
     """Make a list of an iterable that JSON cannot hold (``messages`` may be any iterable)."""
-    if isinstance(value, str | bytes | Mapping | list) or not isinstance(value, Iterable):
+    if isinstance(value, str | bytes | Mapping | list | BaseModel) or not isinstance(value, Iterable):
         return value
     return list(value)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-
-from anyio import to_thread
+from contextlib import suppress
 
 from specclient import tokens
 from specclient.config import Settings
@@ -44,13 +43,21 @@ class Router:
         self._prices = prices
         self._candidates = candidates
         self._policy = policy
-        self._prepared = False
 
-    async def prepare(self, request: Request) -> None:
-        """Read what a decision rests on, where it has not been read, without holding up the event loop."""
-        if self._routed(request) and not self._prepared:
-            self._prepared = True
-            await to_thread.run_sync(self._estimates.warm)
+    def kind(self, request: Request) -> str:
+        """Return what a request's route rests on: the name of its place, or ``auto`` for all candidates."""
+        return AUTO if self._routed(request) else self.places.split(request.model)[0]
+
+    def warm(self, kind: str) -> None:
+        """Import and read, once, what requests of a kind need; takes a while, so not on the event loop."""
+        if kind == AUTO:
+            self._estimates.warm()
+        heads = {route.partition("/")[0] for route in self._candidates} if kind == AUTO else {kind}
+        for head in sorted(heads):
+            if self.places.known(head):
+                with suppress(ConfigurationError):  # told where a request is decided
+                    if isinstance(self.places.get(head), Endpoint):
+                        self._prices.warm()
 
     def decide(self, request: Request) -> Decision:
         """Choose the route of a request.

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
+from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
-from servers import TEXT, OpenAIServer, broken_stream, events, reply
+from anyio import move_on_after
+from servers import TEXT, OpenAIServer, broken_stream, events, hang, reply
 
 from specclient import (
     APIConnectionError,
+    APIResponseValidationError,
+    APITimeoutError,
     AsyncOpenAI,
     AuthenticationError,
     ConfigurationError,
+    InternalServerError,
     NoRouteError,
     NotFoundError,
     OpenAI,
@@ -168,6 +175,106 @@ async def test_answer_without_usage_is_an_estimate(openai_server: OpenAIServer) 
     assert stream.meta.status == "ok"
     assert stream.meta.usage.estimated
     assert stream.meta.usage.completion == 3
+
+
+@pytest.mark.parametrize(
+    "delta",
+    [
+        {"content": "one two three "},
+        {"reasoning_content": "one two three "},
+        {"reasoning": "one two three "},
+        {"refusal": "one two three "},
+        {"tool_calls": [{"index": 0, "function": {"name": "one", "arguments": " two three "}}]},
+    ],
+    ids=lambda delta: next(iter(delta)),
+)
+async def test_whatever_was_generated_is_counted(
+    openai_server: OpenAIServer, delta: dict[str, object]
+) -> None:
+    frame = b"data: " + json.dumps({"choices": [{"index": 0, "delta": delta}]}).encode() + b"\n\n"
+    openai_server.script(broken_stream(frame, frame, how="hang"), events(frame, frame, b"data: [DONE]\n\n"))
+    async with AsyncOpenAI(config=_settings(openai_server)) as client:
+        async with await client.chat.completions.create(
+            model="mine/m-large", messages=ASK, stream=True
+        ) as left:
+            await anext(left)
+            await anext(left)
+        whole = await client.chat.completions.create(model="mine/m-large", messages=ASK, stream=True)
+        assert len([chunk async for chunk in whole]) == 2
+    for stream in (left, whole):
+        assert stream.meta.usage.completion == 6
+        assert stream.meta.cost.estimated
+        assert stream.meta.cost.total
+        assert stream.meta.ttft_s is not None
+
+
+async def test_partial_text_is_the_first_choice_s(openai_server: OpenAIServer) -> None:
+    frame = b'data: {"choices": [{"index": %d, "delta": {"content": "%b"}}]}\n\n'
+    openai_server.script(broken_stream(*(frame % (i, t) for i, t in ((0, b"a"), (1, b"B"), (0, b"c")))))
+    async with AsyncOpenAI(config=_settings(openai_server)) as client:
+        stream = await client.chat.completions.create(model="mine/m-large", messages=ASK, stream=True, n=2)
+        with pytest.raises(APIConnectionError) as caught:
+            async for _ in stream:
+                pass
+    assert caught.value.partial == "ac"
+
+
+async def test_what_a_call_without_an_answer_cost_is_not_known(openai_server: OpenAIServer) -> None:
+    openai_server.script(hang, hang)
+    async with AsyncOpenAI(config=_settings(openai_server), max_retries=0) as client:
+        with pytest.raises(APITimeoutError):
+            await client.chat.completions.create(model="mine/m-large", messages=ASK, timeout=0.1)
+        with move_on_after(0.1):
+            await client.chat.completions.create(model="mine/m-large", messages=ASK)
+        rows = client.ledger.rows()
+    assert [(row.status, row.cost_nano) for row in rows] == [("error", None), ("cancelled", None)]
+
+
+async def test_an_answer_that_cannot_be_read_is_estimated(openai_server: OpenAIServer) -> None:
+    openai_server.script(reply(200, b"<html>", {"content-type": "application/json"}))
+    async with AsyncOpenAI(config=_settings(openai_server)) as client:
+        with pytest.raises(APIResponseValidationError):
+            await client.chat.completions.create(model="mine/m-large", messages=ASK)
+        (row,) = client.ledger.rows()
+    assert row.cost_nano
+    assert row.cost_estimated
+
+
+async def test_tries_and_request_id_of_a_failure_are_recorded(openai_server: OpenAIServer) -> None:
+    failing = reply(500, {"error": {"message": "no"}}, {"x-request-id": "req-err", "retry-after-ms": "1"})
+    openai_server.script(failing, failing, failing)
+    async with AsyncOpenAI(config=_settings(openai_server)) as client:
+        with pytest.raises(InternalServerError):
+            await client.chat.completions.create(model="mine/m-large", messages=ASK)
+        (row,) = client.ledger.rows()
+    assert (row.attempts, row.request_id, row.http_status, row.cost_nano) == (3, "req-err", 500, 0)
+
+
+async def test_a_ledger_setting_that_names_none_is_refused_before_sending(
+    openai_server: OpenAIServer,
+) -> None:
+    async with AsyncOpenAI(config=_settings(openai_server), ledger="sqlite://") as client:
+        with pytest.raises(ConfigurationError, match="sqlite://"):
+            await client.chat.completions.create(model="mine/m-large", messages=ASK)
+    assert not openai_server.requests
+
+
+async def test_the_first_call_is_recorded_even_if_it_is_cancelled(openai_server: OpenAIServer) -> None:
+    async with AsyncOpenAI(config=_settings(openai_server)) as client:
+        task = asyncio.create_task(client.chat.completions.create(model="mine/m-large", messages=ASK))
+        while not openai_server.requests:
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with suppress(asyncio.CancelledError):
+            await task
+        assert len(client.ledger.rows()) == 1
+
+
+async def test_a_server_elsewhere_has_no_vendor_s_prices(openai_server: OpenAIServer) -> None:
+    async with AsyncOpenAI(base_url=openai_server.base_url, api_key="k") as client:
+        answer = await client.chat.completions.create(model="gpt-4.1", messages=ASK)
+    assert answer.meta.cost.total is None
+    assert "no price" in answer.meta.cost.source
 
 
 async def test_base_url_owns_the_names(openai_server: OpenAIServer, tmp_path: Path) -> None:

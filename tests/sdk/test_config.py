@@ -101,11 +101,27 @@ def test_what_is_wrong_is_named(tmp_path: Path, text: str, told: str) -> None:
     assert "\n" not in str(caught.value).strip() or "TOML" in str(caught.value)
 
 
-def test_a_key_is_never_quoted_back(tmp_path: Path) -> None:
-    path = _write(tmp_path, "[providers.x]\nbase_url = 'http://h'\napi_key = ['sk-secret']")
+@pytest.mark.parametrize(
+    "text",
+    [
+        "[providers.x]\nbase_url = 'http://h'\napi_key = ['sk-secret']",
+        "[[providers.openai]]\napi_key = 'sk-secret'",
+        "[providers]\nopenai = 'sk-secret'",
+        "[providers.x]\nheaders = 'Bearer sk-secret'",
+        "[providers.x]\nheaders = {Authorization = ['sk-secret']}",
+        "ledger = ['postgresql://me:sk-secret@h/db']",
+    ],
+)
+def test_a_key_is_never_quoted_back(tmp_path: Path, text: str) -> None:
     with pytest.raises(ConfigurationError) as caught:
-        load(path, env={})
+        load(_write(tmp_path, text), env={})
     assert "sk-secret" not in str(caught.value)
+    assert "type" in str(caught.value)
+
+
+def test_no_secret_in_what_settings_show(tmp_path: Path) -> None:
+    text = "ledger = 'postgresql://me:sk-secret@h/db'\n[providers.x]\nheaders = {Authorization = 'sk-secret'}"
+    assert "sk-secret" not in repr(load(_write(tmp_path, text), env={}))
 
 
 def test_files_that_cannot_be_read(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import gc
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import pytest
 from servers import TEXT, OpenAIServer, Received, Wire, broken_stream, hang, reply
 
 from specclient import APIConnectionError, BadRequestError, OpenAI
+from specclient.costs.ledger import Ledger
 from specclient.sync import HIGH_WATER, Bridge
 
 ASK = [{"role": "user", "content": "hello"}]
@@ -72,6 +74,38 @@ def test_leaving_a_stream_early_closes_the_connection(openai_server: OpenAIServe
         stream.close()
 
 
+def test_closing_wakes_a_reader_in_another_thread(openai_server: OpenAIServer) -> None:
+    frame = b'data: {"choices": [{"index": 0, "delta": {"content": "word "}}]}\n\n'
+    openai_server.script(broken_stream(frame, how="hang"))
+    with _client(openai_server) as client, ThreadPoolExecutor(1) as pool:
+        stream = client.chat.completions.create(model="m", messages=ASK, stream=True)
+        next(stream)
+        reading = pool.submit(list, stream)
+        stream.close()
+        assert reading.result(30) == []
+        stream.close()
+        assert stream.meta.status == "cancelled"
+
+
+def test_closing_after_the_end_does_not_wait(openai_server: OpenAIServer) -> None:
+    with _client(openai_server) as client:
+        for _ in range(50):
+            with client.chat.completions.create(model="m", messages=ASK, stream=True) as stream:
+                assert list(stream)
+            assert stream.meta.status == "ok"
+
+
+def test_a_stream_that_is_dropped_ends(openai_server: OpenAIServer) -> None:
+    frame = b'data: {"choices": [{"index": 0, "delta": {"content": "word "}}]}\n\n'
+    openai_server.script(broken_stream(frame, how="hang"))
+    with _client(openai_server) as client:
+        stream = client.chat.completions.create(model="m", messages=ASK, stream=True)
+        next(stream)
+        del stream
+        gc.collect()
+        assert openai_server.wait_left(1)
+
+
 def test_a_slow_reader_holds_the_stream_back(openai_server: OpenAIServer) -> None:
     frame = b'data: {"choices": [{"index": 0, "delta": {"content": "x"}}]}\n\n'
     count = HIGH_WATER * 3
@@ -88,10 +122,10 @@ def test_a_slow_reader_holds_the_stream_back(openai_server: OpenAIServer) -> Non
         source = stream._source
         next(stream)
         for _ in range(200):
-            if source._room is not None:
+            if source._room <= 0:
                 break
             threading.Event().wait(0.01)
-        assert source._queue.qsize() <= HIGH_WATER
+        assert source._queue.qsize() == HIGH_WATER - 1
         assert 1 + sum(1 for _ in stream) == count
 
 
@@ -145,6 +179,18 @@ def test_interpreter_exit_without_close(openai_server: OpenAIServer, tmp_path: P
     assert (out.strip(), process.returncode) == (TEXT, 0)
     (only,) = err.splitlines()
     assert "unpriced" in only, "the one warning that is due; nothing from the exit"
+
+
+@pytest.mark.parametrize("ending", ["", "raise KeyboardInterrupt\n"])
+def test_exit_in_the_middle_of_a_stream(openai_server: OpenAIServer, tmp_path: Path, ending: str) -> None:
+    """However a program leaves a stream, it ends, and the stream is in the ledger."""
+    frame = b'data: {"choices": [{"index": 0, "delta": {"content": "word "}}]}\n\n'
+    openai_server.script(broken_stream(frame, how="hang"))
+    code = "stream = client.chat.completions.create(model='m', messages=ask, stream=True)\nnext(stream)\n"
+    process = _script(tmp_path, code + ending, openai_server)
+    process.communicate(timeout=60)
+    assert openai_server.wait_left(1)
+    assert [row.status for row in Ledger(os.environ["SPECCLIENT_LEDGER"]).rows()] == ["cancelled"]
 
 
 def test_interrupt_cancels_the_request(openai_server: OpenAIServer, tmp_path: Path) -> None:

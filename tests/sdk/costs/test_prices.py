@@ -31,8 +31,18 @@ PRICED = [
 ]
 
 
+class AtVendors(Prices):
+    """Prices as at each vendor's own endpoint, whose preset names the vendor."""
+
+    def price(self, usage, provider, model, **more):
+        return super().price(usage, provider, model, **{"price_provider": provider, **more})
+
+    def predict(self, prompt, completion, provider, model, **more):
+        return super().predict(prompt, completion, provider, model, **{"price_provider": provider, **more})
+
+
 def prices(**settings):
-    return Prices(Settings(**settings), now=lambda: AT)
+    return AtVendors(Settings(**settings), now=lambda: AT)
 
 
 def test_cached_tokens_are_billed_once_at_their_own_price():
@@ -168,7 +178,8 @@ def test_no_price_is_said_once_for_each_model(caplog):
 
 def test_an_endpoint_is_not_billed_as_a_vendor_it_sounds_like():
     usage = Usage(prompt=1000, completion=0)
-    assert prices().price(usage, "my-openai", "gpt-4.1", at=AT).total is None
+    for name in ("my-openai", "openai"):  # the second: moved to another base URL
+        assert prices().price(usage, name, "gpt-4.1", price_provider=None, at=AT).total is None
     named = prices().price(usage, "my-openai", "gpt-4.1", price_provider="openai", at=AT)
     assert named.total == Decimal("0.002")
 
