@@ -109,9 +109,7 @@ class AsyncOpenAI:
             max_retries=options.get("max_retries", 2),
             kind=settings.transport,
         )
-        self.pipeline = Pipeline(
-            router, self._transport, prices, (self._account,), prepare=lambda: self.ledger
-        )
+        self.pipeline = Pipeline(router, self._transport, prices, (self._account,), prepare=self._open_ledger)
         self.chat = AsyncChat(self.pipeline)
         self.completions = AsyncCompletions(self.pipeline)
         self.models = AsyncModels(self.pipeline)

@@ -72,7 +72,6 @@ class APIError(OpenAIError):
     """
 
     message: str
-    attempts: int = 1
     body: object | None
     code: str | None = None
     param: str | None = None
