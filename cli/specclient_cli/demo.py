@@ -30,9 +30,9 @@ CANDIDATES = (SPECULATIVE, PLAIN, "openai/gpt-4.1-nano", "openai/gpt-4.1-mini")
 PROMPT = "def read_json(path):\n"
 #: Prompts to route, one policy each.
 ROUTED = ("class Stack:\n", "def fibonacci(n):\n", "def test_sorted():\n")
-#: Tokens of a warm-up call: enough that the measured ones meet no kernel for the first time.
-WARM_TOKENS = 16
-ROUTED_TOKENS = 32
+#: Tokens of every short call. The warm-up's have the length of the routed ones: it is what these are then
+#: predicted from, and 32 tokens are enough that the measured calls meet no kernel for the first time.
+SHORT_TOKENS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,9 +120,9 @@ def _with_key(state: State, settings: Settings) -> tuple[str, ...]:
 def _warm_up(run: Run, prompt: str) -> float:
     """Load the pair, and use both ways of decoding once; return the seconds it took."""
     begun = time.perf_counter()
-    calls.whole(run.client, run.ask("load", prompt, 1, PLAIN))
+    calls.whole(run.client, run.ask("load", prompt, SHORT_TOKENS, PLAIN))
     for model in (PLAIN, SPECULATIVE):
-        calls.whole(run.client, run.ask("warm-up", prompt, WARM_TOKENS, model))
+        calls.whole(run.client, run.ask("warm-up", prompt, SHORT_TOKENS, model))
     return time.perf_counter() - begun
 
 
@@ -210,7 +210,7 @@ def _routes(run: Run) -> Iterator[Answered]:
 
 def _limit_between(run: Run, prompt: str) -> float:
     """Return a limit that rules something out: seconds between what is predicted of the candidates now."""
-    params = {"prompt": prompt, "max_tokens": ROUTED_TOKENS}
+    params = {"prompt": prompt, "max_tokens": SHORT_TOKENS}
     request = Request("completion", options.AUTO, params, policy=Policy(deny=run.deny))
     now = run.state.parts(run.settings).pipeline.router.decide(request)
     predicted = [c.latency_s for c in now.candidates if c.latency_s is not None]
@@ -221,7 +221,7 @@ def _limit_between(run: Run, prompt: str) -> float:
 
 
 def _route(run: Run, title: str, prompt: str, policy: Policy) -> Answered:
-    text, call = calls.whole(run.client, run.ask("routed", prompt, ROUTED_TOKENS, policy=policy))
+    text, call = calls.whole(run.client, run.ask("routed", prompt, SHORT_TOKENS, policy=policy))
     return Answered(title, prompt, text, call)
 
 
