@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
 from types import TracebackType
 from typing import Generic, Protocol, Self, TypeVar
@@ -21,6 +22,8 @@ class AsyncStream(Generic[T]):
     def __init__(self, chunks: AsyncGenerator[T, None], meta: Callable[[], Call]) -> None:
         self._chunks = chunks
         self._meta = meta
+        self._reader: asyncio.Task[object] | None = None
+        self._left: asyncio.Event | None = None
 
     @property
     def meta(self) -> Call:
@@ -31,10 +34,25 @@ class AsyncStream(Generic[T]):
         return self
 
     async def __anext__(self) -> T:
-        return await self._chunks.__anext__()
+        self._reader = reader = asyncio.current_task()
+        try:
+            return await self._chunks.__anext__()
+        except asyncio.CancelledError:
+            if self._left is None or reader is None:
+                raise
+            reader.uncancel()  # it was close(), in another task, that cancelled this step
+            raise StopAsyncIteration from None
+        finally:
+            self._reader = None
+            if self._left is not None:
+                self._left.set()
 
     async def close(self) -> None:
-        """End the stream; safe to call twice."""
+        """End the stream; safe to call twice, and from another task than the one that reads."""
+        if self._reader is not None:
+            self._left = asyncio.Event()
+            self._reader.cancel()
+            await self._left.wait()
         await self._chunks.aclose()
 
     async def __aenter__(self) -> Self:

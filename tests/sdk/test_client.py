@@ -129,6 +129,29 @@ async def test_leaving_a_stream_early_is_recorded_and_frees_the_connection(
         assert [row[1] for row in await _rows(client)] == ["cancelled"]
 
 
+async def test_closing_ends_a_reader_in_another_task(openai_server: OpenAIServer) -> None:
+    frame = b'data: {"choices": [{"index": 0, "delta": {"content": "word "}}]}\n\n'
+    openai_server.script(broken_stream(frame, how="hang"))
+    async with AsyncOpenAI(config=_settings(openai_server)) as client:
+        stream = await client.chat.completions.create(model="mine/m-large", messages=ASK, stream=True)
+        seen: list[object] = []
+
+        async def read() -> str:
+            async for chunk in stream:
+                seen.append(chunk)
+            return "went on"
+
+        reader = asyncio.create_task(read())
+        while not seen:
+            await asyncio.sleep(0.001)
+        await stream.close()
+        await stream.close()
+        assert await reader == "went on"
+        assert reader.cancelling() == 0
+        assert openai_server.wait_left(1)
+        assert stream.meta.status == "cancelled"
+
+
 async def test_stream_that_breaks_off_tells_what_it_had(openai_server: OpenAIServer) -> None:
     frame = b'data: {"choices": [{"index": 0, "delta": {"content": "word "}}]}\n\n'
     openai_server.script(broken_stream(frame, frame, how="reset"))
