@@ -18,7 +18,7 @@ from specclient.costs.rows import Row
 from specclient.errors import LedgerError
 from specclient.types.call import Call
 
-__all__ = ["PRIORS", "Estimates", "Forecast", "Prior", "forecast"]
+__all__ = ["PRIORS", "Estimates", "Forecast", "Prior", "expected_length", "forecast"]
 
 logger = logging.getLogger("specclient")
 
@@ -119,16 +119,24 @@ class Estimates:
             self._learn(row)
 
     def predict(self, route: str, *, max_tokens: int | None = None) -> Forecast:
-        """Forecast the next call on a route.
+        """Forecast the next call on a route; see :meth:`compare`."""
+        return self.compare([route], max_tokens=max_tokens)[0]
+
+    def compare(self, routes: Sequence[str], *, max_tokens: int | None = None) -> list[Forecast]:
+        """Forecast one call on each of several routes: the same answer, so the same length, on all of them.
 
         Args:
-            route: ``provider/model``.
+            routes: each ``provider/model``.
             max_tokens: the longest answer that was asked for.
         """
         self.warm()
         with self._lock:
-            rows = tuple(self._routes.get(route, {}).values())
-        return forecast(rows, max_tokens=max_tokens, prior=self._priors.get(route))
+            seen = [tuple(self._routes.get(route, {}).values()) for route in routes]
+        length = expected_length([row for rows in seen for row in rows], max_tokens)
+        return [
+            forecast(rows, length=length, prior=self._priors.get(route))
+            for route, rows in zip(routes, seen, strict=True)
+        ]
 
     def _learn(self, row: Row) -> None:
         if row.status != "ok" or not row.completion_tokens:
@@ -142,27 +150,32 @@ class Estimates:
                 del self._routes[next(iter(self._routes))]
 
 
-def forecast(rows: Sequence[Row], *, max_tokens: int | None = None, prior: Prior | None = None) -> Forecast:
+def expected_length(rows: Sequence[Row], max_tokens: int | None = None) -> int:
+    """Return the median length of finished answers, cut at ``max_tokens``."""
+    tokens = [row.completion_tokens for row in rows if row.completion_tokens]
+    length = round(median(tokens)) if tokens else COMPLETION_TOKENS
+    return length if max_tokens is None else max(min(length, max_tokens), 0)
+
+
+def forecast(rows: Sequence[Row], *, length: int, prior: Prior | None = None) -> Forecast:
     """Forecast a call from finished ones of the same route.
 
     Seconds grow in a line with the answer: ``ttft + tokens × seconds per token``, each a median. A call
-    that was not streamed has no time of its first token; that of the streamed ones is taken off it.
+    that was not streamed has no time of its first token; that of the streamed ones is taken off it. An
+    engine in this process is forecast by the seconds it worked: the rest of a call was its weights being
+    loaded, or a queue that is gone.
 
     Args:
         rows: finished calls with a known, positive number of completion tokens.
-        max_tokens: cuts the expected answer.
+        length: tokens of the answer.
         prior: used where there are no rows.
     """
-    tokens = [row.completion_tokens for row in rows if row.completion_tokens]
-    length = round(median(tokens)) if tokens else COMPLETION_TOKENS
-    if max_tokens is not None:
-        length = max(min(length, max_tokens), 0)
-    if not tokens:
+    if not rows:
         if prior is None:
             return Forecast(completion_tokens=length)
         total = prior.ttft_s + prior.token_s * length
         return Forecast(completion_tokens=length, ttft_s=prior.ttft_s, latency_s=total, engine_s=total)
-    firsts = [row.ttft_s for row in rows if row.ttft_s is not None]
+    firsts = [row.ttft_s for row in rows if row.ttft_s is not None and row.engine_s is None]
     first = median(firsts) if firsts else None
     per_token = median(_seconds_per_token(row, first or 0.0) for row in rows if row.completion_tokens)
     working = [
@@ -177,10 +190,12 @@ def forecast(rows: Sequence[Row], *, max_tokens: int | None = None, prior: Prior
         latency_s=(first or 0.0) + per_token * length,
         engine_s=median(working) * length if working else None,
         acceptance_rate=sum(a for a, _ in known) / sum(d for _, d in known) if known else None,
-        evidence=len(tokens),
+        evidence=len(rows),
     )
 
 
 def _seconds_per_token(row: Row, typical_ttft_s: float) -> float:
+    if row.engine_s is not None:
+        return row.engine_s / (row.completion_tokens or 1)
     ttft = typical_ttft_s if row.ttft_s is None else row.ttft_s
     return max(row.latency_s - ttft, 0.0) / (row.completion_tokens or 1)

@@ -10,7 +10,7 @@ from specclient.config import Settings
 from specclient.costs.prices import Prices
 from specclient.errors import ConfigurationError, NotFoundError
 from specclient.providers.base import Endpoint
-from specclient.routing.estimates import Estimates
+from specclient.routing.estimates import Estimates, Forecast
 from specclient.routing.places import Place, Places
 from specclient.routing.policy import Option, choose, named
 from specclient.types.request import Request
@@ -79,7 +79,7 @@ class Router:
                 f"a policy was given together with model {request.model!r}; "
                 "policies choose the model, so use model='auto'"
             )
-        return choose(self._policy_of(request), [self._option(route, request) for route in self._candidates])
+        return choose(self._policy_of(request), self._options(request))
 
     def _routed(self, request: Request) -> bool:
         return request.policy is not None or (request.model == AUTO and not self.places.owns_names)
@@ -90,20 +90,27 @@ class Router:
             return self._policy
         return self._settings.policy_named(policy) if isinstance(policy, str) else policy
 
-    def _option(self, route: str, request: Request) -> Option:
-        """Predict one candidate: its tokens, then its seconds, then its dollars."""
+    def _options(self, request: Request) -> list[Option]:
+        """Predict every candidate for the same answer, so that they can be compared."""
+        limit = request.params.get("max_completion_tokens") or request.params.get("max_tokens")
+        forecasts = self._estimates.compare(
+            self._candidates, max_tokens=limit if isinstance(limit, int) else None
+        )
+        return [
+            self._option(route, request, forecast)
+            for route, forecast in zip(self._candidates, forecasts, strict=True)
+        ]
+
+    def _option(self, route: str, request: Request, forecast: Forecast) -> Option:
         head, _, model = route.partition("/")
         if not model:
             raise ConfigurationError(
                 f"candidate {route!r} is no route; write 'provider/model', such as 'local/demo'"
             )
         unavailable = self._unavailable(head, model)
-        prompt = tokens.count_prompt(request, model).tokens
-        limit = request.params.get("max_completion_tokens") or request.params.get("max_tokens")
-        forecast = self._estimates.predict(route, max_tokens=limit if isinstance(limit, int) else None)
         place = None if unavailable else self.places.get(head)
         cost = self._prices.predict(
-            prompt,
+            tokens.count_prompt(request, model).tokens,
             forecast.completion_tokens,
             head,
             model,

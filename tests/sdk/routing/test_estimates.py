@@ -19,8 +19,9 @@ from specclient.routing.estimates import (
     WINDOW,
     Estimates,
     Forecast,
-    forecast,
+    expected_length,
 )
+from specclient.routing.estimates import forecast as forecast_of
 from specclient.routing.policy import named
 from specclient.types.call import Call
 from specclient.types.usage import Speculation, Usage
@@ -43,6 +44,10 @@ def call(id="c", route="x/y", tokens=100, **values):  # noqa: A002
 
 def rows(*calls):
     return [Row.of(c) for c in calls]
+
+
+def forecast(seen, max_tokens=None, prior=None):
+    return forecast_of(seen, length=expected_length(seen, max_tokens), prior=prior)
 
 
 def estimates(*calls, **options):
@@ -95,7 +100,19 @@ def test_without_calls_only_the_bundled_pair_has_a_prior():
 
 def test_the_first_call_replaces_the_prior():
     made = estimates(call(route="local/demo", tokens=10, latency_s=9.0, engine_s=8.0)).predict("local/demo")
-    assert (made.completion_tokens, made.latency_s, made.engine_s, made.evidence) == (10, 9.0, 8.0, 1)
+    assert (made.completion_tokens, made.engine_s, made.evidence) == (10, 8.0, 1)
+    assert made.latency_s == 8.0, "the engine's own seconds: loading its weights is not the next call's"
+
+
+def test_candidates_are_compared_for_the_same_answer():
+    made = estimates(
+        call("a", route="x/short", tokens=10, latency_s=1.0),
+        call("b", route="x/long", tokens=1000, latency_s=10.0),
+    )
+    short, long, unknown = made.compare(["x/short", "x/long", "x/unknown"])
+    assert short.completion_tokens == long.completion_tokens == unknown.completion_tokens == 505
+    assert (short.latency_s, long.latency_s) == (pytest.approx(50.5), pytest.approx(5.05))
+    assert {f.completion_tokens for f in made.compare(["x/short", "x/long"], max_tokens=7)} == {7}
 
 
 @pytest.mark.parametrize(
