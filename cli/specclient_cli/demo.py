@@ -163,7 +163,7 @@ def _side_by_side(run: Run, prompt: str, max_tokens: int) -> tuple[Answered, Ans
 
 def _figures(call: Call) -> str:
     speed = tokens_per_s(call)
-    parts = [f"{call.usage.completion} tokens in {seconds(call.latency_s)}"]
+    parts = [f"{call.usage.completion} tokens in {seconds(call.serving_s)}"]
     if speed is not None:
         parts.append(f"{speed:.0f} tokens/s")
     return " · ".join(parts)

@@ -42,10 +42,10 @@ def decision(route: Decision) -> dict[str, Any]:
 
 
 def tokens_per_s(call: Call) -> float | None:
-    """Return generated tokens over the seconds of the whole call, its prefill included."""
-    if not call.usage.completion or call.latency_s <= 0:
+    """Return generated tokens over the seconds of serving the call, its prefill included."""
+    if not call.usage.completion or call.serving_s <= 0:
         return None
-    return call.usage.completion / call.latency_s
+    return call.usage.completion / call.serving_s
 
 
 def line(call: Call) -> str:

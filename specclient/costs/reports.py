@@ -167,9 +167,10 @@ def _line(group: tuple[str, ...], rows: Sequence[Row]) -> Line:
     accepted, drafted = sum(a for a, _ in drafts), sum(d for _, d in drafts)
     passes = [(row.accepted, row.steps) for row in rows if row.accepted is not None and row.steps]
     latencies = [row.latency_s for row in rows if row.status == "ok"]
-    timed = [
-        (row.completion_tokens, row.latency_s) for row in rows if row.completion_tokens and row.latency_s > 0
+    served = [
+        (row.completion_tokens, row.latency_s if row.engine_s is None else row.engine_s) for row in rows
     ]
+    timed = [(tokens, seconds) for tokens, seconds in served if tokens and seconds > 0]
     return Line(
         group=group,
         calls=len(rows),

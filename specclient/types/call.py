@@ -58,6 +58,11 @@ class Call:
         """The endpoint that served it."""
         return self.route.provider
 
+    @property
+    def serving_s(self) -> float:
+        """Seconds of work on it: the engine's own where known, without loading and queueing, else all."""
+        return self.latency_s if self.engine_s is None else self.engine_s
+
 
 class Metered(WireModel):
     """A wire object that carries the record of its call as ``meta``: not on the wire, not in a dump."""
