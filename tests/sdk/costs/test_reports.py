@@ -96,6 +96,12 @@ def test_figures_of_one_group():
     assert line.tokens_per_s == 30 / 3.0
 
 
+def test_an_engine_is_timed_by_the_seconds_it_worked():
+    (line,) = report([row(completion_tokens=10, latency_s=5.0, engine_s=0.5)]).lines
+    assert line.tokens_per_s == 20.0
+    assert line.latency_p50_s == 5.0
+
+
 def test_unknown_is_none_not_zero():
     (line,) = report([row(cost_nano=5)]).lines
     assert line.drafted is line.accepted is line.acceptance_rate is line.mean_accepted_length is None
