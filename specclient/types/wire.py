@@ -1,10 +1,107 @@
-"""What crosses the network: a request ready to send, and an answer as received."""
+"""What crosses the network: a request ready to send, an answer as received, and what no error may show."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
+from urllib.parse import parse_qsl, unquote_plus
+
+from specclient.errors import APIError
+
+#: Headers whose values may be shown; any other may have been set to hold a key.
+PUBLIC_HEADERS = frozenset(
+    {
+        "accept",
+        "accept-encoding",
+        "accept-language",
+        "connection",
+        "content-length",
+        "content-type",
+        "host",
+        "transfer-encoding",
+        "user-agent",
+        "x-stainless-retry-count",
+    }
+)
+_KEY_HEADERS = frozenset(
+    {"authorization", "api-key", "x-api-key", "x-goog-api-key", "proxy-authorization", "cookie"}
+)
+_REDACTED = "[redacted]"
+_SHORTEST_KEY = 4
+_SHORTEST_VALUE = 7  # of other headers and the query: "true" and "json" are no secrets, and stand everywhere
+_BETWEEN = re.compile(r"[\s;,]+")
+
+
+class Secrets:
+    """The values of a request that no error, log or repr may show.
+
+    Args:
+        headers: of the request, every layer's; those of :data:`PUBLIC_HEADERS` are no secrets.
+        query: of its URL, as sent.
+    """
+
+    def __init__(self, headers: Iterable[tuple[str, str]] = (), query: str = "") -> None:
+        found: set[str] = set()
+        for name, value in headers:
+            name = name.lower()  # noqa: PLW2901
+            if name not in PUBLIC_HEADERS:
+                shortest = _SHORTEST_KEY if name in _KEY_HEADERS else _SHORTEST_VALUE
+                # `Bearer KEY` and `session=KEY; theme=x`: a server may echo the key alone.
+                named = (part.partition("=")[2].strip('"') for part in _BETWEEN.split(value))
+                parts = (value, *value.split()[1:], *named)
+                found.update(part for part in parts if len(part) >= shortest)
+        for pair in query.split("&"):
+            value = pair.partition("=")[2]
+            found.update(text for text in (value, unquote_plus(value)) if len(text) >= _SHORTEST_VALUE)
+        self._values = sorted(found, key=lambda text: (-len(text), text))  # what holds another one first
+
+    def redact(self, value: Any) -> Any:
+        """Return text, or what was decoded from JSON, without any secret."""
+        if isinstance(value, str):
+            for secret in self._values:
+                value = value.replace(secret, _REDACTED)
+            return value
+        if isinstance(value, Mapping):
+            return {self.redact(key): self.redact(inner) for key, inner in value.items()}
+        if isinstance(value, list):
+            return [self.redact(inner) for inner in value]
+        if isinstance(value, int | float) and self.redact(str(value)) != str(value):
+            return _REDACTED
+        return value
+
+    def header(self, name: str, value: str) -> str:
+        """Return what may be shown of a request's header."""
+        return value if name.lower() in PUBLIC_HEADERS else _REDACTED
+
+    def url(self, url: str) -> str:
+        """Return ``url`` with the values of its query taken out."""
+        base, mark, query = url.partition("?")
+        names = [name for name, _ in parse_qsl(query, keep_blank_values=True)]
+        return base + mark + "&".join(f"{name}={_REDACTED}" for name in names)
+
+    def clean(self, error: APIError) -> None:
+        """Take every secret out of an error's text and body, in place."""
+        message = error.message
+        if isinstance(error.body, str):
+            # An excerpt, which the message quotes and which may have been cut amid a secret.
+            excerpt = self._redact_cut(error.body)
+            message = message.replace(repr(error.body), repr(excerpt))
+            error.body = excerpt
+        else:
+            error.body = self.redact(error.body)
+        error.message = self.redact(message)
+        error.args = (error.message,)
+        error.code, error.param, error.type = map(self.redact, (error.code, error.param, error.type))
+
+    def _redact_cut(self, text: str) -> str:
+        text = self.redact(text)
+        for secret in self._values:
+            for length in range(len(secret) - 1, _SHORTEST_KEY - 1, -1):
+                if text.endswith(secret[:length]):
+                    return text[:-length] + _REDACTED
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +115,7 @@ class WireRequest:
     """
 
     method: str
-    url: str
+    url: str = field(repr=False)  # may carry a key in its query
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # carries the key
     content: bytes | None = None
     deployment: str = ""
@@ -33,12 +130,14 @@ class WireReply:
     Attributes:
         headers: names in lower case.
         attempts: tries it took, the first included.
+        secrets: returns what an error about this answer must not show.
     """
 
     status: int
     headers: Mapping[str, str]
     content: bytes
     attempts: int = 1
+    secrets: Callable[[], Secrets] = field(default=Secrets, repr=False, compare=False)
 
     @property
     def request_id(self) -> str | None:
