@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
-from specclient.types.base import WireModel
+from pydantic import Field
+
+from specclient.types.base import Content, JsonText, Whole, WireModel
 from specclient.types.call import Metered
 from specclient.types.usage import CompletionUsage
 
@@ -12,7 +14,7 @@ from specclient.types.usage import CompletionUsage
 class Function(WireModel):
     """The function a tool call names, its arguments as JSON text."""
 
-    arguments: str = ""
+    arguments: JsonText = ""
     name: str = ""
 
 
@@ -27,7 +29,7 @@ class ChatCompletionMessageToolCall(WireModel):
 class ChatCompletionMessage(WireModel):
     """The answer of one choice."""
 
-    content: str | None = None
+    content: Content | None = None
     refusal: str | None = None
     role: str = "assistant"
     annotations: list[Any] | None = None
@@ -42,17 +44,17 @@ class Choice(WireModel):
     finish_reason: str | None = None
     index: int = 0
     logprobs: Any | None = None
-    message: ChatCompletionMessage
+    message: ChatCompletionMessage = Field(default_factory=ChatCompletionMessage)
 
 
 class ChatCompletion(Metered):
     """The answer of ``chat.completions.create``."""
 
     id: str = ""
-    choices: list[Choice]
-    created: int = 0
+    choices: list[Choice] = Field(default_factory=list)
+    created: Whole = 0
     model: str = ""
-    object: Literal["chat.completion"] = "chat.completion"
+    object: str = "chat.completion"
     service_tier: str | None = None
     system_fingerprint: str | None = None
     usage: CompletionUsage | None = None
@@ -61,7 +63,7 @@ class ChatCompletion(Metered):
 class ChoiceDeltaToolCallFunction(WireModel):
     """A piece of a streamed tool call's function."""
 
-    arguments: str | None = None
+    arguments: JsonText | None = None
     name: str | None = None
 
 
@@ -77,7 +79,7 @@ class ChoiceDeltaToolCall(WireModel):
 class ChoiceDelta(WireModel):
     """What a chunk adds to a message."""
 
-    content: str | None = None
+    content: Content | None = None
     function_call: Any | None = None
     refusal: str | None = None
     role: str | None = None
@@ -87,7 +89,7 @@ class ChoiceDelta(WireModel):
 class ChunkChoice(WireModel):
     """What a chunk adds to one of the ``n`` answers."""
 
-    delta: ChoiceDelta
+    delta: ChoiceDelta = Field(default_factory=ChoiceDelta)
     finish_reason: str | None = None
     index: int = 0
     logprobs: Any | None = None
@@ -97,10 +99,10 @@ class ChatCompletionChunk(WireModel):
     """One event of a streamed chat completion."""
 
     id: str = ""
-    choices: list[ChunkChoice]
-    created: int = 0
+    choices: list[ChunkChoice] = Field(default_factory=list)
+    created: Whole = 0
     model: str = ""
-    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    object: str = "chat.completion.chunk"
     service_tier: str | None = None
     system_fingerprint: str | None = None
     usage: CompletionUsage | None = None

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
-from specclient.types.base import WireModel
+from pydantic import Field
+
+from specclient.types.base import Whole, WireModel
 from specclient.types.call import Metered
 from specclient.types.usage import CompletionUsage
 
@@ -22,9 +24,9 @@ class Completion(Metered):
     """The answer of ``completions.create``, or one event of its stream."""
 
     id: str = ""
-    choices: list[CompletionChoice]
-    created: int = 0
+    choices: list[CompletionChoice] = Field(default_factory=list)
+    created: Whole = 0
     model: str = ""
-    object: Literal["text_completion"] = "text_completion"
+    object: str = "text_completion"
     system_fingerprint: str | None = None
     usage: CompletionUsage | None = None

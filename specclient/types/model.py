@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Literal
-
-from specclient.types.base import WireModel
+from specclient.types.base import Whole, WireModel
 
 
 class Model(WireModel):
     """One model that an endpoint serves."""
 
     id: str
-    created: int = 0
-    object: Literal["model"] = "model"
+    created: Whole = 0
+    object: str = "model"
     owned_by: str = ""
