@@ -77,14 +77,14 @@ class Dialect(Protocol):
     def decode(self, operation: Operation, reply: WireReply) -> Answer:
         """Return a whole answer.
 
-        Raises:
+        Raises, with ``attempts`` noted and without the secrets of the request:
             APIResponseValidationError: for what is no such answer.
             APIError: for an error under a status of success.
         """
         ...
 
     def decode_event(self, operation: Operation, data: bytes, event: str | None = None) -> Chunk | None:
-        """Return one event of a stream as a chunk, None for the mark of its end.
+        """Return one event of a stream as a chunk, None for the mark of its end and for a ping.
 
         Raises:
             APIResponseValidationError: for what is no such chunk.

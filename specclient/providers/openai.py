@@ -67,11 +67,11 @@ class OpenAIDialect:
             )
         if request.stream:
             body["stream"] = True
-            if endpoint.stream_usage:
-                body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
-            else:
+            if not endpoint.stream_usage:
                 body.pop("stream_options", None)
         body.update(request.options.body)
+        if request.stream and endpoint.stream_usage:  # after the caller's own, which must not drop the usage
+            body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
         return WireRequest(
             method="POST",
             url=_url(endpoint, _PATHS[request.operation], request.options.query),
@@ -83,16 +83,19 @@ class OpenAIDialect:
         )
 
     def decode(self, operation: Operation, reply: WireReply) -> Answer:
-        answer: Answer = (
-            _parse(ChatCompletion, reply.content, reply.status)
-            if operation == "chat"
-            else _parse(Completion, reply.content, reply.status)
-        )
-        _raise_fault_in(answer)
+        cls: type[Answer] = ChatCompletion if operation == "chat" else Completion
+        try:
+            answer = _parse(cls, reply.content, reply.status)
+            _raise_fault_in(answer)
+            if "choices" not in answer.model_fields_set:
+                raise _fault_of(reply.content) or _invalid(reply.content, reply.status, "it has no choices")
+        except APIError as error:
+            _finish(error, reply)
+            raise
         return answer
 
     def decode_event(self, operation: Operation, data: bytes, event: str | None = None) -> Chunk | None:
-        if data == b"[DONE]":
+        if event == "ping" or data.strip() == b"[DONE]":
             return None
         if event == "error":
             raise _fault_of(data) or _invalid(data, None, "an error without a message")
@@ -100,6 +103,10 @@ class OpenAIDialect:
             _parse(ChatCompletionChunk, data, None) if operation == "chat" else _parse(Completion, data, None)
         )
         _raise_fault_in(chunk)
+        if not chunk.choices:
+            _check_choiceless(chunk, data)
+        elif "message" in (chunk.choices[0].model_extra or ()):
+            raise _invalid(data, None, "a whole answer where a stream was asked for")
         return chunk
 
     def usage(self, answer: Answer | Chunk) -> Usage | None:
@@ -143,9 +150,14 @@ class OpenAIDialect:
         try:
             body = json.loads(reply.content)
             rows = body["data"] if isinstance(body, dict) else body  # Together sends the bare list
-            return [Model.model_validate(row) for row in rows]
-        except (ValueError, KeyError, TypeError) as error:
-            raise _fault_of(reply.content) or _invalid(reply.content, reply.status, error) from error
+            return [Model.received(json.dumps(row).encode()) for row in rows]
+        except pydantic.ValidationError as error:
+            reason = _where(error)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            reason = f"{type(error).__name__}: {error}"
+        failure = _fault_of(reply.content) or _invalid(reply.content, reply.status, reason)
+        _finish(failure, reply)
+        raise failure
 
 
 def usage_requested(request: Request) -> bool:
@@ -240,9 +252,25 @@ def _reason(error: BaseException) -> str:
 
 def _parse(cls: type[_Wire], content: bytes, status: int | None) -> _Wire:
     try:
-        return cls.model_validate_json(content)
+        return cls.received(content)
     except pydantic.ValidationError as error:
-        raise _fault_of(content) or _invalid(content, status, _where(error)) from error
+        reason = _where(error)
+    # Out here, so that no traceback or crash report leads on to pydantic's error, which quotes its input.
+    raise _fault_of(content) or _invalid(content, status, reason)
+
+
+def _finish(error: APIError, reply: WireReply) -> None:
+    """Take what must not be shown out of an error about ``reply``, and note how many tries it took."""
+    reply.secrets().clean(error)
+    error.attempts = reply.attempts
+
+
+def _check_choiceless(chunk: Chunk, data: bytes) -> None:
+    """Raise for an event without choices that is neither a usage chunk nor any other part of an answer."""
+    if "choices" not in chunk.model_fields_set and (fault := _fault_of(data)):
+        raise fault
+    if not chunk.model_fields_set - (chunk.model_extra or {}).keys():
+        raise _invalid(data, None, "it has no field of a chunk")
 
 
 def _where(error: pydantic.ValidationError) -> str:
@@ -270,7 +298,7 @@ def _fault_of(content: bytes) -> APIError | None:
     """Return the error that ``content`` is, None where it is none."""
     try:
         body = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if isinstance(body, list) and len(body) == 1:
         body = body[0]  # Gemini

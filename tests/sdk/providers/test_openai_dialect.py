@@ -25,7 +25,7 @@ from specclient.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompl
 from specclient.types.completion import Completion
 from specclient.types.request import Options, Request
 from specclient.types.usage import Usage
-from specclient.types.wire import WireReply
+from specclient.types.wire import Secrets, WireReply
 
 DIALECT = OpenAIDialect()
 ENDPOINT = Preset("mine", "http://host/v1").endpoint(key=SecretStr("sk-1"))
@@ -81,6 +81,15 @@ def test_text_is_sent_as_utf8_and_not_escaped() -> None:
         ({"stream_options": {"include_usage": False, "x": 1}}, {}, {"include_usage": True, "x": 1}, False),
         ({"stream_options": None}, {}, {"include_usage": True}, False),
         ({}, {"stream_options": {"include_usage": True}}, {"include_usage": True}, True),
+        ({}, {"stream_options": {"x": 1}}, {"include_usage": True, "x": 1}, False),
+        ({}, {"stream_options": {"include_usage": False}}, {"include_usage": True}, False),
+        ({}, {"stream_options": None}, {"include_usage": True}, False),
+        (
+            {"stream_options": {"include_usage": True}},
+            {"stream_options": {"x": 1}},
+            {"include_usage": True, "x": 1},
+            False,
+        ),
     ],
 )
 def test_streams_ask_for_usage_and_remember_who_wanted_it(
@@ -219,6 +228,30 @@ def test_what_is_no_answer_is_shown_in_part(content: bytes) -> None:
     assert len(str(caught.value)) < 500
 
 
+def failure_of(answer: WireReply, method: Any) -> APIError:
+    with pytest.raises(APIError) as caught:
+        method(answer)
+    return caught.value
+
+
+@pytest.mark.parametrize("models", [False, True])
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"<html>sk-secret-key",
+        b'{"choices": 3, "data": [{"id": ["sk-secret-key"]}]}',
+        b'{"error": {"message": "bad sk-secret-key", "code": "sk-secret-key"}}',
+        b"x" * 190 + b"sk-secret-key",
+    ],
+)
+def test_an_error_about_an_answer_knows_its_tries_and_no_secret(content: bytes, models: bool) -> None:
+    answer = WireReply(200, {}, content, 3, lambda: Secrets([("x-key", "sk-secret-key")]))
+    error = failure_of(answer, DIALECT.decode_models if models else lambda a: DIALECT.decode("chat", a))
+    assert error.attempts == 3
+    assert (error.__cause__, error.__context__) == (None, None)  # pydantic's errors quote their input
+    assert "sk-secret" not in f"{error} {error!r} {vars(error)}"
+
+
 def test_chunks() -> None:
     chunk = DIALECT.decode_event("chat", b'{"choices": [{"delta": {"content": "y"}}]}')
     assert isinstance(chunk, ChatCompletionChunk)
@@ -307,8 +340,10 @@ def test_any_bytes_are_an_answer_or_one_of_our_errors(data: bytes, error: bool) 
         chunk = DIALECT.decode_event("chat", data, "error" if error else None)
     except OpenAIError:
         return
-    assert chunk is not None
-    DIALECT.usage(chunk)
+    if chunk is None:
+        assert data.strip() == b"[DONE]"
+    else:
+        DIALECT.usage(chunk)
 
 
 # --- usage
