@@ -209,6 +209,7 @@ class LoopClients:
             # The finalizer's own reference keeps the client out of reference cycles this object may be in:
             # the garbage collector would find its sockets unclosed before anyone could close them.
             held = self._held[loop] = _Held(link, keeper, weakref.finalize(self, _let_go, loop, keeper, link))
+            held.let_go.atexit = False  # then a stream may still run, in a thread that outlives this object
         return held.link
 
     async def aclose(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 from types import ModuleType
@@ -16,12 +17,8 @@ from specclient.errors import (
     status_error,
 )
 from specclient.types.fault import read_fault
-from specclient.types.wire import WireRequest
+from specclient.types.wire import Secrets, WireRequest
 
-SECRET_HEADERS = frozenset(
-    {"authorization", "api-key", "x-api-key", "x-goog-api-key", "proxy-authorization", "cookie"}
-)
-_REDACTED = "[redacted]"
 _EXCERPT = 200
 _TIMEOUTS = {
     "ConnectTimeout": ("connect", "no connection to {origin} was made"),
@@ -56,13 +53,17 @@ def connection_failure(
 ) -> APIConnectionError:
     """Return the error for a try that brought no answer, or whose answer broke off.
 
+    To be raised outside the ``except`` block: what the HTTP library raised holds keys in places that cannot
+    all be reached, so nothing may lead back to it; its type and text stand in the message.
+
     Args:
-        error: as the HTTP library raised it; its request is stripped of keys.
+        error: as the HTTP library raised it.
         limits: the timeout object in force, with ``connect``, ``read``, ``write``, ``pool`` in seconds.
         begun: whether the answer's headers had come.
     """
     origin = origin_of(request.url)
-    sent = _strip_request(error)
+    secrets = secrets_of(request, error)
+    sent = _shown_request(error, request.content, secrets)
     if _is_timeout(error):
         part, what = _TIMEOUTS.get(type(error).__name__, ("read", "{origin} sent nothing"))
         return APITimeoutError(
@@ -71,7 +72,8 @@ def connection_failure(
             f"{getattr(limits, part, None)} s; pass a larger timeout= if it needs longer.",
         )
     cause = error.__cause__ or error
-    reason = redact(f"{type(cause).__name__}: {cause}" if str(cause) else type(cause).__name__, request)
+    text = _text_of(cause)
+    reason = secrets.redact(f"{type(cause).__name__}: {text}" if text else type(cause).__name__)
     if begun:
         text = f"Connection error: the answer of {origin} broke off ({reason})."
     else:
@@ -82,25 +84,29 @@ def connection_failure(
     return APIConnectionError(message=text, request=sent)
 
 
+def client_closed(request: WireRequest) -> APIConnectionError:
+    """Return the error for a request that was running when its client was closed."""
+    return APIConnectionError(
+        message="Connection error: the client was closed while the answer of "
+        f"{origin_of(request.url)} was coming."
+    )
+
+
 def refusal(response: Any, content: bytes, request: WireRequest) -> APIStatusError:
     """Return the error for an answer with a status of 400 or more.
 
     Args:
-        response: the HTTP library's; its request is stripped of keys.
+        response: the HTTP library's; the error carries a copy without keys.
         content: its body, read whole.
     """
-    _strip_request(response)
-    text = redact(content.decode("utf-8", "replace"), request)
-    try:
-        body: object = json.loads(text)
-    except ValueError:
-        body = text
+    secrets = secrets_of(request, response)
+    text, body = _shown_body(content, secrets)
     fault = read_fault(body)
     status: int = response.status_code
     error = status_error(
         status,
         f"Error code: {status} - {body}" if body else f"Error code: {status}",
-        response=response,
+        response=_shown_response(response, text, request, secrets),
         body=fault.body,
     )
     error.code, error.param, error.type = fault.code, fault.param, fault.type
@@ -109,25 +115,43 @@ def refusal(response: Any, content: bytes, request: WireRequest) -> APIStatusErr
 
 def not_a_stream(response: Any, content: bytes, request: WireRequest) -> APIResponseValidationError:
     """Return the error for a page of text where events were asked for."""
-    _strip_request(response)
-    text = redact(content.decode("utf-8", "replace"), request)[:_EXCERPT]
+    secrets = secrets_of(request, response)
+    text = secrets.redact(content.decode("utf-8", "replace"))
     kind = response.headers.get("content-type")
     return APIResponseValidationError(
-        response,
-        text,
+        _shown_response(response, text, request, secrets),
+        text[:_EXCERPT],
         message=f"{origin_of(request.url)} answered with {kind!r} where a stream of events was asked for; "
-        f"check base_url. The answer begins: {text!r}",
+        f"check base_url. The answer begins: {text[:_EXCERPT]!r}",
     )
 
 
-def redact(text: str, request: WireRequest) -> str:
-    """Return ``text`` without any secret that ``request`` carries in its headers."""
-    for name, value in request.headers.items():
-        if name.lower() in SECRET_HEADERS:
-            for secret in (value, value.rpartition(" ")[2]):
-                if len(secret) > 3:
-                    text = text.replace(secret, _REDACTED)
-    return text
+def secrets_of(request: WireRequest, carrier: Any) -> Secrets:
+    """Return the secrets of a request: its own, and those which the user's client has added to it.
+
+    Args:
+        carrier: the library's exception or response, with the request as sent.
+    """
+    headers = list(request.headers.items())
+    queries = [request.url.partition("?")[2]]
+    for earlier in (*getattr(carrier, "history", ()), carrier):  # redirects
+        if (sent := _request_of(earlier)) is not None:
+            headers += sent.headers.items()
+            queries.append(sent.url.query.decode("ascii", "replace"))
+    return Secrets(headers, "&".join(queries))
+
+
+def _request_of(carrier: Any) -> Any:
+    try:
+        return carrier.request
+    except (AttributeError, RuntimeError):  # RuntimeError: httpx, where none was set
+        return None
+
+
+def _text_of(error: BaseException) -> str:
+    """Return what an exception says; aiohttp's on bad HTTP name the whole URL beside it."""
+    message = getattr(error, "message", None)
+    return message if isinstance(message, str) else str(error)
 
 
 def _is_timeout(error: BaseException) -> bool:
@@ -139,14 +163,47 @@ def _is_timeout(error: BaseException) -> bool:
     return any(cls.__name__ == "TimeoutException" for cls in type(error).__mro__)
 
 
-def _strip_request(carrier: Any) -> Any:
-    """Take the keys out of the request that a library's exception or response carries; return it."""
-    for earlier in getattr(carrier, "history", ()):  # redirects
-        _strip_request(earlier)
+def _shown_body(content: bytes, secrets: Secrets) -> tuple[str, object]:
+    """Return a body without secrets, as text and decoded."""
+    text = content.decode("utf-8", "replace")
     try:
-        sent = carrier.request
-    except (AttributeError, RuntimeError):  # RuntimeError: httpx, where none was set
+        body: object = json.loads(text)
+    except (ValueError, RecursionError):
+        text = secrets.redact(text)
+        return text, text
+    shown = secrets.redact(body)
+    # Written anew: in JSON a secret may be escaped, which a search in the text would miss.
+    return (text, body) if shown == body else (json.dumps(shown), shown)
+
+
+def _shown_request(carrier: Any, content: bytes | None, secrets: Secrets) -> Any:
+    """Return a copy, without secrets, of the request that a library's exception or response carries."""
+    sent = _request_of(carrier)
+    if sent is None:
         return None
-    for name in SECRET_HEADERS & {name.lower() for name in sent.headers}:
-        sent.headers[name] = _REDACTED
-    return sent
+    return type(sent)(
+        sent.method,
+        secrets.url(str(sent.url)),
+        headers=[(name, secrets.header(name, value)) for name, value in sent.headers.multi_items()],
+        content=content,
+    )
+
+
+def _shown_response(response: Any, text: str, request: WireRequest, secrets: Secrets) -> Any:
+    """Return a copy of a response, without secrets, with ``text`` as its body."""
+    unlike = {"content-length", "content-encoding", "transfer-encoding"}  # of the body as it was sent
+    headers = [
+        (name, secrets.redact(value))
+        for name, value in response.headers.multi_items()
+        if name.lower() not in unlike
+    ]
+    shown = type(response)(
+        response.status_code,
+        headers=headers,
+        content=text.encode(response.encoding or "utf-8", "replace"),
+        request=_shown_request(response, request.content, secrets),
+        extensions={k: v for k, v in response.extensions.items() if k in ("http_version", "reason_phrase")},
+    )
+    with contextlib.suppress(RuntimeError):  # known once the body has been read
+        shown.elapsed = response.elapsed
+    return shown

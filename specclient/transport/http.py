@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
 import random as _random
 import time
@@ -9,7 +11,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import anyio
 
@@ -25,10 +27,11 @@ from specclient.transport.clients import (
     link_of,
     timeout_of,
 )
+from specclient.transport.guard import Guard
 from specclient.transport.pacing import Pacer
 from specclient.transport.retry import DEFAULT_MAX_RETRIES, retrying
 from specclient.transport.sse import Decoder, Event
-from specclient.types.wire import WireReply, WireRequest
+from specclient.types.wire import Secrets, WireReply, WireRequest
 
 __all__ = ["EventStream", "Timeout", "Transport"]
 
@@ -74,6 +77,7 @@ class Transport:
             timeout = DEFAULT_TIMEOUT if http_client is None else default_timeout(http_client)
         self._limits = timeout_of(timeout) if self._link is None else timeout_of(timeout, self._link.vendor)
         self._clock, self._now, self._sleep, self._random = clock, now, sleep, random
+        self._running: set[Guard] = set()
         self._pacer = Pacer(clock=clock, now=now, sleep=sleep, random=random)
 
     async def fetch(self, request: WireRequest) -> WireReply:
@@ -83,8 +87,15 @@ class Transport:
             APIStatusError: for a status of 400 or more, once retries are spent.
             APIConnectionError, APITimeoutError: where no whole answer came.
         """
-        done = await self._send(request, stream=False)
-        return WireReply(done.response.status_code, done.headers, done.response.content, done.attempts)
+        guard = Guard(request)
+        self._running.add(guard)
+        try:
+            done = await guard.wait(partial(self._send, request, guard, stream=False))
+        finally:
+            self._running.discard(guard)
+        return WireReply(
+            done.response.status_code, done.headers, done.response.content, done.attempts, done.secrets
+        )
 
     def stream(self, request: WireRequest) -> AbstractAsyncContextManager[EventStream]:
         """Return a context that sends ``request``, gives its events, and frees the connection when left.
@@ -95,25 +106,31 @@ class Transport:
             APIResponseValidationError: for a web page where events were asked for.
             APIConnectionError, APITimeoutError: where the stream breaks off or falls silent.
         """
-        return _Opened(partial(self._send, request, stream=True))
+        return _Opened(self._send, request, self._running)
 
     async def aclose(self) -> None:
-        """Close our own client of the running loop; a user's client is left open. Safe to call twice."""
+        """End what still runs in the running loop, then close our own client of that loop.
+
+        Whoever waits for an answer gets an APIConnectionError. A user's client is left open. Safe to call
+        twice.
+        """
+        loop = asyncio.get_running_loop()
+        for guard in list(self._running):
+            if guard.loop is loop:
+                guard.end()
         await self._own.aclose()
 
-    async def _send(self, request: WireRequest, *, stream: bool) -> _Exchange:
+    async def _send(self, request: WireRequest, guard: Guard, *, stream: bool) -> _Exchange:
         link = self._link
         if link is None:
             link = await self._own.link()
         limits = self._limits if request.timeout is None else timeout_of(request.timeout, link.vendor)
         retries = self._max_retries if request.max_retries is None else _checked_retries(request.max_retries)
-        attempts = 0
 
         async def attempt() -> _Exchange:
-            nonlocal attempts
-            attempts += 1
+            guard.attempts += 1
             await self._pacer.wait(request.deployment)
-            return await self._try(_Exchange(link, request, limits, attempts), stream=stream)
+            return await self._try(_Exchange(link, request, limits, guard.attempts), stream=stream)
 
         try:
             return await attempt()
@@ -135,13 +152,15 @@ class Transport:
         headers = request.headers if number == 1 else {**request.headers, _RETRY_HEADER: str(number - 1)}
         debug = _log.isEnabledFor(logging.DEBUG)
         start = self._clock() if debug else 0.0
+        failure = None
         try:
             response = await exchange.link.open(request, headers, exchange.limits, stream=stream)
         except exchange.failed as error:
             failure = exchange.broken(error, begun=False)
+        if failure is not None:
             if debug:
                 _log.debug("try %d: %s failed: %s", number, request.method, failure)
-            raise failure from error
+            raise failure
         if debug:
             where, took = failures.origin_of(request.url), self._clock() - start
             _log.debug("try %d: %s %s: %d, %.3f s", number, request.method, where, response.status_code, took)
@@ -178,6 +197,9 @@ class _Exchange:
     def broken(self, error: BaseException, *, begun: bool = True) -> APIConnectionError:
         return failures.connection_failure(error, self.request, self.limits, begun=begun)
 
+    def secrets(self) -> Secrets:
+        return failures.secrets_of(self.request, self.response)
+
     async def read_and_close(self, *, stream: bool = True) -> bytes:
         """Return the whole body; one that was not streamed has been read already."""
         if not stream:
@@ -186,9 +208,10 @@ class _Exchange:
         try:
             return await self.link.read(self.response)
         except self.failed as error:
-            raise self.broken(error) from error
+            failure = self.broken(error)
         finally:
             await self.close()
+        raise failure
 
     async def close(self) -> None:
         with anyio.move_on_after(_CLOSE_S, shield=True):  # a cancelled caller must still free its connection
@@ -204,12 +227,13 @@ class EventStream:
         attempts: tries it took, the first included.
     """
 
-    def __init__(self, exchange: _Exchange, whole: bytes | None) -> None:
+    def __init__(self, exchange: _Exchange, whole: bytes | None, guard: Guard) -> None:
         self.status: int = exchange.response.status_code
         self.headers: Mapping[str, str] = exchange.headers
         self.attempts = exchange.attempts
         self._exchange = exchange
         self._whole = whole
+        self._guard = guard
 
     @property
     def request_id(self) -> str | None:
@@ -221,31 +245,59 @@ class EventStream:
             yield Event(self._whole)
             return
         decoder = Decoder()
-        feed = decoder.feed
         chunks = self._exchange.link.chunks(self._exchange.response)
-        try:
-            async for chunk in chunks:
-                for event in feed(chunk):
-                    if event.data == b"[DONE]":
-                        await _drain(chunks)
-                    if event.data:  # an empty one keeps the connection alive and says nothing
-                        yield event
-        except self._exchange.failed as error:
-            raise self._exchange.broken(error) from error
+        while (chunk := await self._next(chunks)) is not None:
+            for event in decoder.feed(chunk):
+                if event.data.strip() == b"[DONE]":  # the end, whatever the connection still does
+                    await self._drain(chunks)
+                    yield event
+                    return
+                if event.data:  # an empty one keeps the connection alive and says nothing
+                    yield event
         for event in decoder.flush():
             if event.data:
                 yield event
+
+    async def _next(self, chunks: AsyncIterator[bytes]) -> bytes | None:
+        try:
+            return await self._guard.wait(chunks.__anext__)
+        except StopAsyncIteration:
+            return None
+        except self._exchange.failed as error:
+            failure = self._exchange.broken(error)
+        raise failure
+
+    async def _drain(self, chunks: AsyncIterator[bytes]) -> None:
+        """Read on to the end of the body, which follows at once: its connection can then be reused."""
+        with contextlib.suppress(*self._exchange.failed), anyio.move_on_after(_DRAIN_S):
+            async for _ in chunks:
+                pass
+
+
+class _Send(Protocol):
+    async def __call__(self, request: WireRequest, guard: Guard, *, stream: bool) -> _Exchange: ...
 
 
 class _Opened:
     """The context of one stream: sends on entry, frees the connection on exit."""
 
-    def __init__(self, send: Callable[[], Awaitable[_Exchange]]) -> None:
+    def __init__(self, send: _Send, request: WireRequest, running: set[Guard]) -> None:
         self._send = send
+        self._request = request
+        self._running = running
         self._exchange: _Exchange | None = None
 
     async def __aenter__(self) -> EventStream:
-        exchange = self._exchange = await self._send()
+        self._guard = Guard(self._request)
+        self._running.add(self._guard)
+        try:
+            return await self._guard.wait(self._open)
+        except BaseException as error:
+            await self.__aexit__(type(error), error, None)
+            raise
+
+    async def _open(self) -> EventStream:
+        exchange = self._exchange = await self._send(self._request, self._guard, stream=True)
         response = exchange.response
         kind = exchange.headers.get("content-type", "").partition(";")[0].strip().lower()
         if kind == "text/html":
@@ -253,20 +305,19 @@ class _Opened:
         # JSON where events were asked for (an error under status 200, a server that cannot stream) becomes
         # one event: its reader sees it, where the decoder would see no events at all.
         whole = await exchange.read_and_close() if kind == "application/json" else None
-        return EventStream(exchange, whole)
+        return EventStream(exchange, whole, self._guard)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._exchange is not None:
-            await self._exchange.close()
-
-
-async def _drain(chunks: AsyncIterator[bytes]) -> None:
-    """Read on to the end of the body, which follows ``[DONE]`` at once: its connection can then be reused."""
-    with anyio.move_on_after(_DRAIN_S):
-        async for _ in chunks:
-            pass
+        self._running.discard(self._guard)
+        exchange = self._exchange
+        if exchange is None:
+            return
+        if isinstance(error, APIError):  # a dialect's, too, which knows neither tries nor secrets
+            error.attempts = exchange.attempts
+            exchange.secrets().clean(error)
+        await exchange.close()
 
 
 def _checked_retries(value: object) -> int:

@@ -8,6 +8,7 @@ import json
 import logging
 import traceback
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from typing import Any
 
 import anyio
@@ -27,6 +28,7 @@ from specclient.errors import (
     NotFoundError,
     RateLimitError,
 )
+from specclient.providers import OpenAIDialect
 from specclient.transport import Timeout, Transport
 from specclient.types.wire import WireRequest
 
@@ -124,6 +126,16 @@ async def test_a_server_that_keeps_the_stream_open_after_done_delays_nobody(
     assert data == [b"1", b"[DONE]"]
 
 
+@pytest.mark.parametrize("how", ["reset", "close"])
+@pytest.mark.parametrize("mark", [b"[DONE]", b"[DONE] "])
+async def test_what_happens_after_done_harms_nobody(
+    openai_server: OpenAIServer, make: Make, how: str, mark: bytes
+) -> None:
+    tail = b"data: " + mark + b"\n\ndata: late\n\n"
+    openai_server.script(broken_stream(b"data: 1\n\n", tail, how=how))
+    assert await collect(make(), post(openai_server)) == [b"1", mark]
+
+
 async def test_events_cut_inside_characters_and_line_ends_and_keep_alives(
     openai_server: OpenAIServer, make: Make
 ) -> None:
@@ -170,6 +182,37 @@ async def test_refusals_carry_the_inner_error(
     assert (failed.code, failed.param, failed.type) == ("model_not_found", "model", "invalid_request_error")
     assert (failed.status_code, failed.request_id) == (404, "req-7")
     assert failed.response.json() == {"error": error}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_errors_tell_how_many_tries_it_took(
+    openai_server: OpenAIServer, make: Make, streamed: bool
+) -> None:
+    call = collect if streamed else Transport.fetch
+    for last in (reply(500), reset, reply(404)):
+        openai_server.script(reply(500), reset, last)
+        with pytest.raises(APIError) as caught:
+            await call(make(), post(openai_server))
+        assert caught.value.attempts == 3
+    with pytest.raises(APIError) as caught:
+        await call(make(max_retries=0), WireRequest("POST", "http://nowhere.invalid:81/"))
+    assert caught.value.attempts == 1
+    assert APIError.attempts == 1
+
+
+async def test_errors_amid_a_stream_tell_how_many_tries_it_took(
+    openai_server: OpenAIServer, make: Make
+) -> None:
+    openai_server.script(reply(500), broken_stream(b"data: 1\n\n"), reply(500))
+    with pytest.raises(APIConnectionError, match="broke off") as caught:
+        await collect(make(), post(openai_server))
+    assert caught.value.attempts == 2
+    decoding = APIError("a dialect's, of an event")
+    with pytest.raises(APIError) as also:
+        async with make().stream(post(openai_server)):
+            raise decoding
+    assert also.value is decoding
+    assert decoding.attempts == 2
 
 
 @pytest.mark.parametrize("streamed", [False, True])
@@ -381,6 +424,121 @@ async def test_the_key_is_in_no_error_log_or_repr(
     ]
     assert errors[0].request.headers["authorization"] == "[redacted]"
     assert not any(KEY in text for text in seen)
+
+
+def everywhere(error: BaseException) -> str:
+    """What :func:`all_text` finds, and what request and response hold."""
+    found = [all_text(error), str(getattr(error, "code", ""))]
+    for carrier in (error, getattr(error, "response", None)):
+        if (request := getattr(carrier, "request", None)) is not None:
+            found += [str(request.url), str(dict(request.headers))]
+    if (response := getattr(error, "response", None)) is not None:
+        found += [response.text, repr(response.content), str(dict(response.headers)), str(response.url)]
+    return "\n".join(found)
+
+
+SECRETS = {
+    "authorization": f"Bearer {KEY}",
+    "x-auth-token": "token-of-the-user-1",
+    "x-signature": "c2lnbmF0dXJl/w==",
+    "cookie": "theme=dark; session=cookie-of-the-user",
+}
+QUERY = "api_key=query%2Fsecret&version=2024-01-01"
+PARTS = (
+    KEY,
+    "token-of-the-user-1",
+    "c2lnbmF0dXJl/w==",
+    "cookie-of-the-user",
+    "query/secret",
+    "query%2Fsecret",
+)
+
+
+def echo(status: int, kind: str, *, escaped: bool = False, stream: bool = False, reason: str = "") -> Any:
+    """Send back everything that came: in the body, in a header and, with ``reason``, in place of HTTP."""
+
+    async def run(received: Any, wire: Any) -> None:
+        said = " ".join([*received.headers.values(), received.query, "query/secret"])
+        if reason:
+            wire.keep = False
+            await wire.send(f"{reason} {said}\r\n\r\n".encode())
+            return
+        body = said
+        if "json" in kind:
+            body = json.dumps({"error": {"message": said, "code": KEY}})
+            body = body.replace("/", "\\/") if escaped else body
+        headers = {"content-type": kind, "www-authenticate": f'Bearer error="{received.query} {KEY}"'}
+        if stream:
+            body = f"data: {body}\n\n"
+        await wire.head(status, {**headers, "content-length": str(len(body))})
+        await wire.send(body.encode())
+
+    return run
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+@pytest.mark.parametrize(
+    "answer",
+    [
+        echo(401, "application/json"),
+        echo(401, "application/json", escaped=True),
+        echo(400, "text/plain"),
+        echo(200, "text/html"),
+        echo(200, "application/json"),
+        echo(200, "text/event-stream", stream=True),
+        echo(0, "", reason="NOT HTTP"),
+        echo(0, "", reason="HTTP/1.1 999x"),
+        reset,
+        hang,
+    ],
+    ids=["401", "escaped", "text", "html", "200", "event", "garbage", "bad status", "reset", "hang"],
+)
+@pytest.mark.parametrize("own", [True, False], ids=["ours", "theirs"])
+async def test_a_server_that_echoes_everything_learns_nobody_anything(
+    openai_server: OpenAIServer, make: Make, answer: Any, streamed: bool, own: bool
+) -> None:
+    openai_server.script(answer)
+    request = post(openai_server, timeout=0.3)
+    carried = SECRETS if own else {}
+    request = replace(request, url=f"{request.url}?{QUERY}", headers={**request.headers, **carried})
+    theirs = httpx.AsyncClient(headers=SECRETS, params={"api_key": "query/secret"})
+    transport = make(max_retries=0) if own else make(max_retries=0, http_client=theirs)
+    async with theirs:
+        with pytest.raises(APIError) as caught:
+            await through(transport, request, streamed=streamed)
+    seen = everywhere(caught.value)
+    assert [part for part in PARTS if part in seen] == []
+    assert caught.value.__cause__ is caught.value.__context__ is None
+
+
+async def through(transport: Transport, request: WireRequest, *, streamed: bool) -> None:
+    """Send, and decode as the pipeline does."""
+    dialect = OpenAIDialect()
+    if not streamed:
+        dialect.decode("chat", await transport.fetch(request))
+        return
+    async with transport.stream(request) as stream:
+        async for event in stream:
+            dialect.decode_event("chat", event.data, event.event)
+
+
+async def test_what_a_refusal_shows_of_itself(openai_server: OpenAIServer, make: Make) -> None:
+    body = gzip.compress(json.dumps({"error": {"message": f"bad key {KEY}", "code": "x"}}).encode())
+    headers = {"content-encoding": "gzip", "content-type": "application/json", "x-request-id": "req-9"}
+    openai_server.script(reply(401, body, headers))
+    request = post(openai_server)
+    request = replace(request, url=f"{request.url}?{QUERY}")
+    with pytest.raises(AuthenticationError, match=r"bad key \[redacted\]") as caught:
+        await make().fetch(request)
+    failed = caught.value
+    assert (failed.code, failed.request_id, failed.response.status_code) == ("x", "req-9", 401)
+    assert failed.response.json() == {"error": {"message": "bad key [redacted]", "code": "x"}}
+    assert failed.response.headers["content-type"] == "application/json"
+    assert failed.response.elapsed.total_seconds() >= 0
+    assert failed.request.content == request.content
+    assert failed.request.url.path == "/v1/chat/completions"
+    assert dict(failed.request.url.params) == {"api_key": "[redacted]", "version": "[redacted]"}
+    assert failed.request.headers["content-type"] == "application/json"
 
 
 async def test_debug_logging_names_each_try(
