@@ -55,6 +55,7 @@ class Secrets:
         for pair in query.split("&"):
             value = pair.partition("=")[2]
             found.update(text for text in (value, unquote_plus(value)) if len(text) >= _SHORTEST_VALUE)
+        found.update([text.replace("/", "\\/") for text in found])  # as some servers write it in JSON
         self._values = sorted(found, key=lambda text: (-len(text), text))  # what holds another one first
 
     def redact(self, value: Any) -> Any:

@@ -451,6 +451,8 @@ PARTS = (
     "cookie-of-the-user",
     "query/secret",
     "query%2Fsecret",
+    "query\\u002fsecret",
+    "c2lnbmF0dXJl\\u002fw==",
 )
 
 
@@ -466,7 +468,7 @@ def echo(status: int, kind: str, *, escaped: bool = False, stream: bool = False,
         body = said
         if "json" in kind:
             body = json.dumps({"error": {"message": said, "code": KEY}})
-            body = body.replace("/", "\\/") if escaped else body
+            body = body.replace("/", "\\u002f") if escaped else body
         headers = {"content-type": kind, "www-authenticate": f'Bearer error="{received.query} {KEY}"'}
         if stream:
             body = f"data: {body}\n\n"

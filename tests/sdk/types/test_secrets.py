@@ -40,6 +40,10 @@ def test_queries_as_written_and_as_meant() -> None:
     assert secrets.url("http://h/v1") == "http://h/v1"
 
 
+def test_a_slash_escaped_as_json_allows() -> None:
+    assert Secrets([("x-key", "abc/def+ghi")]).redact(r'{"a": "abc\/def+ghi"}') == '{"a": "[redacted]"}'
+
+
 def test_a_secret_within_a_secret_leaves_no_rest() -> None:
     assert Secrets([("a", KEY), ("b", f"{KEY}-and-more")]).redact(f"{KEY}-and-more") == "[redacted]"
 
