@@ -14,7 +14,7 @@ from specclient.errors import APIConnectionError, APIError, APIStatusError
 from specclient.speculation import telemetry
 from specclient.types.backend import Answer, Chunk, Telemetry
 from specclient.types.call import Call, Status
-from specclient.types.chat import ChatCompletionMessage, Choice, ChoiceDelta, ChunkChoice
+from specclient.types.chat import ChatCompletionMessage, Choice, ChoiceDelta, ChunkChoice, plain_text
 from specclient.types.completion import CompletionChoice
 from specclient.types.request import Request
 from specclient.types.route import Decision
@@ -105,13 +105,12 @@ class Recorder:
 
     def _note_text(self, choice: Choice | ChunkChoice | CompletionChoice) -> bool:
         """Keep what a choice holds or adds; return whether that was anything."""
-        text: str | None
         beside = ""
         if isinstance(choice, CompletionChoice):
             text = choice.text
         else:
             message = choice.delta if isinstance(choice, ChunkChoice) else choice.message
-            text, beside = message.content, _beside_content(message)
+            text, beside = plain_text(message.content), _beside_content(message)
         if text:
             (self._beside if choice.index else self._texts).append(text)
         if beside:

@@ -12,7 +12,7 @@ from specclient.stream import Stream
 from specclient.sync import OpenAI
 from specclient.types.backend import Chunk
 from specclient.types.call import Call
-from specclient.types.chat import ChatCompletion, ChunkChoice
+from specclient.types.chat import ChatCompletion, ChunkChoice, plain_text
 from specclient.types.route import Policy
 
 LOCAL = "local"
@@ -99,7 +99,7 @@ def whole(client: OpenAI, ask: Ask) -> tuple[str, Call]:
         completion = client.completions.create(**ask.keywords())
         return completion.choices[0].text if completion.choices else "", completion.meta
     answer: ChatCompletion = client.chat.completions.create(**ask.keywords())
-    return (answer.choices[0].message.content or "") if answer.choices else "", answer.meta
+    return plain_text(answer.choices[0].message.content) if answer.choices else "", answer.meta
 
 
 def stream(client: OpenAI, ask: Ask) -> Stream[Any]:
@@ -127,5 +127,5 @@ def _segments(chunk: Chunk) -> list[Segment]:
     told = (choice.model_extra or {}).get("specclient")
     if isinstance(told, Mapping):
         return [(str(text), bool(drafted)) for text, drafted in told.get("segments", ())]
-    text = choice.delta.content if isinstance(choice, ChunkChoice) else choice.text
+    text = plain_text(choice.delta.content) if isinstance(choice, ChunkChoice) else choice.text
     return [(text, False)] if text else []

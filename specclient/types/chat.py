@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pydantic import Field
@@ -106,3 +107,12 @@ class ChatCompletionChunk(WireModel):
     service_tier: str | None = None
     system_fingerprint: str | None = None
     usage: CompletionUsage | None = None
+
+
+def plain_text(content: object) -> str:
+    """Return the text of a message's content, which some servers send as a list of parts."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else ()
+    texts = (part.get("text") for part in parts if isinstance(part, Mapping))
+    return "".join(text for text in texts if isinstance(text, str))

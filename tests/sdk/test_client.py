@@ -204,12 +204,13 @@ async def test_answer_without_usage_is_an_estimate(openai_server: OpenAIServer) 
     "delta",
     [
         {"content": "one two three "},
+        {"content": [{"type": "text", "text": "one two "}, {"type": "text", "text": "three "}]},
         {"reasoning_content": "one two three "},
         {"reasoning": "one two three "},
         {"refusal": "one two three "},
         {"tool_calls": [{"index": 0, "function": {"name": "one", "arguments": " two three "}}]},
     ],
-    ids=lambda delta: next(iter(delta)),
+    ids=["content", "parts", "reasoning_content", "reasoning", "refusal", "tool_calls"],
 )
 async def test_whatever_was_generated_is_counted(
     openai_server: OpenAIServer, delta: dict[str, object]
