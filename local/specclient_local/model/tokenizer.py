@@ -33,6 +33,11 @@ class Tokenizer:
             self._library = Library.from_file(str(path))
         except Exception as error:  # the library raises bare Exception
             raise CheckpointError(f"{path} is no tokenizer.json ({error}); download it again.") from error
+        # Files saved by a training run may carry its cutting and padding; a prompt must stay whole.
+        self._library.no_truncation()
+        self._library.no_padding()
+        added = self._library.get_added_tokens_decoder()
+        self._special = {token.content: number for number, token in added.items() if token.special}
         self._chat: Any = None
 
     def encode(self, text: str) -> list[int]:
@@ -42,6 +47,10 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids; special tokens give no text."""
         return self._library.decode(list(ids), skip_special_tokens=True)
+
+    def special(self, text: str) -> int | None:
+        """Return the id of the special token written like this, or None."""
+        return self._special.get(text)
 
     def chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
         """Lay out a chat by the checkpoint's own template, up to where the assistant answers.
@@ -92,8 +101,7 @@ class TextStream:
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
-        self._ids = list(prompt[-_CONTEXT:])
-        self._before = tokenizer.decode(self._ids)
+        self._ids, self._before = self._tail(prompt)
 
     def push(self, token: int) -> str:
         """Return the text that a token completes, often empty."""
@@ -102,13 +110,24 @@ class TextStream:
         if text.endswith(_UNFINISHED) or len(text) < len(self._before):
             return ""
         new = text[len(self._before) :]
-        self._ids = self._ids[-_CONTEXT:]
-        self._before = self._tokenizer.decode(self._ids)
+        self._ids, self._before = self._tail(self._ids)
         return new
 
     def flush(self) -> str:
         """Return what was held back, unfinished characters as U+FFFD."""
         return self._tokenizer.decode(self._ids)[len(self._before) :]
+
+    def _tail(self, ids: Sequence[int]) -> tuple[list[int], str]:
+        """Return the last few ids, from the beginning of a character on, and their text.
+
+        Begun inside a character, a run of byte tokens would decode to U+FFFD as a whole.
+        """
+        begin = max(0, len(ids) - _CONTEXT)
+        text = self._tokenizer.decode(ids[begin:])
+        while begin > 0 and text.startswith(_UNFINISHED):
+            begin -= 1
+            text = self._tokenizer.decode(ids[begin:])
+        return list(ids[begin:]), text
 
 
 class StopFilter:

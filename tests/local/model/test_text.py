@@ -141,3 +141,36 @@ def test_a_chat_is_laid_out_by_the_template(tmp_path):
     (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     with pytest.raises(BadRequestError, match="no chat template"):
         Tokenizer(folder).chat([{"role": "user", "content": "hi"}])
+
+
+@pytest.fixture(scope="module")
+def bytewise(tmp_path_factory):
+    """A tokenizer of the SentencePiece kind that spells all but a few letters in bytes."""
+    words = ["<unk>", "a", "b", *(f"<0x{byte:02X}>" for byte in range(256))]
+    library = Library(
+        models.BPE({w: i for i, w in enumerate(words)}, [], unk_token="<unk>", byte_fallback=True)
+    )
+    library.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse()])
+    library.enable_truncation(4)
+    library.enable_padding(length=64)
+    folder = tmp_path_factory.mktemp("bytewise")
+    library.save(str(folder / "tokenizer.json"))
+    return Tokenizer(folder)
+
+
+def test_a_prompt_is_neither_cut_nor_padded(bytewise):
+    assert bytewise.encode("abababab") == [1, 2] * 4
+
+
+LONG = ["\U0001f600" * 3, "\u8a9ec", "\u00e9" * 9, "\u8a9ea\U0001f600\U0001f600b"]
+
+
+@pytest.mark.parametrize("prompt", ["", "a", "a\U0001f600\U0001f600", "\u8a9e\U0001f600\u00e9b\u8a9e"])
+def test_characters_spelled_in_bytes_stay_whole(bytewise, prompt):
+    dice = random.Random(0)
+    random_texts = ["".join(dice.choices("a\u00e9\u8a9e\U0001f600", k=12)) for _ in range(50)]
+    bytewise._library.no_truncation()
+    bytewise._library.no_padding()
+    for text in [*LONG, *random_texts]:
+        parts = increments(bytewise, bytewise.encode(text), bytewise.encode(prompt))
+        assert "".join(parts) == text.replace("c", bytewise.decode(bytewise.encode("c")))
