@@ -67,7 +67,8 @@ def verify(tree: TokenTree, target: Sequence[Distribution], choose: Chooser) -> 
 
 def acceptance(p: Distribution, q: Distribution, token: int) -> float:
     """Return min(1, p(x) / q(x)) for a token x drawn from q."""
-    return min(1.0, prob(p, token) / prob(q, token))
+    wanted, drawn = prob(p, token), prob(q, token)
+    return wanted / drawn if wanted < drawn else 1.0
 
 
 def residual(p: Distribution, q: Distribution) -> Distribution:

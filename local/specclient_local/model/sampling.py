@@ -8,9 +8,12 @@ which in float32 keeps too few digits for its normalisation.
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import Tensor
 
+from specclient.errors import EngineError
 from specclient_local.config import SamplingParams
 from specclient_local.tree import Distribution
 
@@ -20,9 +23,15 @@ def distributions(logits: Tensor, params: SamplingParams) -> list[Distribution]:
 
     At temperature 0 each is the one-hot of the largest logit (the first of equal ones): the limit of
     the softmax as the temperature falls.
+
+    Raises:
+        EngineError: a row's largest logit is NaN or infinite, as after an overflow in float16.
     """
+    best = logits.argmax(dim=-1, keepdim=True)  # counts NaN as the largest
+    if not all(map(math.isfinite, logits.gather(-1, best).flatten().tolist())):
+        raise EngineError("the model's logits are not finite; load with float32 or bfloat16.")
     if params.temperature == 0.0:
-        greedy: list[Distribution] = logits.argmax(dim=-1).tolist()
+        greedy: list[Distribution] = best.flatten().tolist()
         return greedy
     return list(probabilities(logits, params).cpu().numpy())
 
@@ -48,8 +57,13 @@ def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:
 
 def _nucleus(p: Tensor, top_p: float) -> Tensor:
     """Keep the fewest most likely tokens that reach ``top_p`` together (arXiv 1904.09751)."""
-    ordered, index = p.sort(dim=-1, descending=True, stable=True)
-    before = ordered.cumsum(dim=-1) - ordered
-    ordered = ordered.masked_fill(before >= top_p, 0.0)
-    kept = torch.zeros_like(p).scatter_(-1, index, ordered)
+    kept = torch.zeros_like(p)
+    # Tokens less likely than (1 - top_p) / V hold less than 1 - top_p all together: what comes before
+    # them reaches top_p. Sorting the others is far cheaper; half the bound leaves room for rounding.
+    least = 0.5 * (1.0 - top_p) / p.shape[-1]
+    for row, out in zip(p.view(-1, p.shape[-1]), kept.view(-1, p.shape[-1]), strict=True):
+        index = (row >= least).nonzero().squeeze(-1)
+        ordered, order = row[index].sort(descending=True, stable=True)
+        count = int((ordered.cumsum(0) - ordered < top_p).sum())
+        out[index[order[:count]]] = ordered[:count]
     return kept / kept.sum(dim=-1, keepdim=True)

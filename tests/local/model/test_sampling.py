@@ -8,6 +8,8 @@ import torch
 from specclient_local.config import SamplingParams
 from specclient_local.model.sampling import distributions, probabilities
 
+from specclient.errors import EngineError
+
 
 def logits(rows=5, vocab=50, seed=0):
     return torch.randn(rows, vocab, generator=torch.Generator().manual_seed(seed)) * 3
@@ -45,3 +47,36 @@ def test_it_is_also_the_limit_of_small_temperatures(temperature):
 def test_a_large_temperature_is_nearly_uniform():
     (row,) = distributions(logits(rows=1), SamplingParams(temperature=1e300))
     np.testing.assert_allclose(row, 1 / 50)
+
+
+@pytest.mark.parametrize("top_p", [0.999, 0.9, 0.5, 1e-9])
+@pytest.mark.parametrize("levels", [2, 7, 1000])
+def test_the_nucleus_is_that_of_a_full_stable_sort(top_p, levels):
+    """Rounded logits tie exactly, also at the edge of the nucleus."""
+    for seed in range(20):
+        rows = (logits(rows=3, vocab=400, seed=seed) * levels / 20).round() * 20 / levels
+        p = torch.softmax(rows.double(), -1)
+        ordered, index = p.sort(dim=-1, descending=True, stable=True)
+        ordered[ordered.cumsum(-1) - ordered >= top_p] = 0.0
+        expected = torch.zeros_like(p).scatter_(-1, index, ordered)
+        got = probabilities(rows, SamplingParams(temperature=1.0, top_p=top_p))
+        assert torch.equal(got, expected / expected.sum(-1, keepdim=True))
+
+
+def test_the_nucleus_sorts_few_tokens_of_many(monkeypatch):
+    sizes, honest = [], torch.Tensor.sort
+    monkeypatch.setattr(torch.Tensor, "sort", lambda t, **kw: sizes.append(t.numel()) or honest(t, **kw))
+    probabilities(logits(rows=2, vocab=5000) * 3, SamplingParams(temperature=1.0, top_p=0.9))
+    assert max(sizes) < 1000
+
+
+@pytest.mark.parametrize("bad", [torch.nan, torch.inf])
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_logits_that_are_not_finite_are_refused(bad, temperature):
+    rows = logits()
+    rows[2, 7] = bad
+    with pytest.raises(EngineError, match="logits are not finite; load with float32 or bfloat16"):
+        distributions(rows, SamplingParams(temperature=temperature))
+    masked = logits()
+    masked[:, 7] = -torch.inf
+    assert len(distributions(masked, SamplingParams(temperature=temperature))) == len(masked)
