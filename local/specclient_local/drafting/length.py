@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 
 from specclient_local.config import MAX_DRAFT_LENGTH
 
@@ -20,6 +21,9 @@ _PROBE_LENGTH = 2
 @dataclass(frozen=True, slots=True)
 class Costs:
     """What passes cost, in plain steps of the target.
+
+    As measured early in a context. Far into a long one attention takes a growing share of both models'
+    passes; the ratios drift with it and are not measured again.
 
     Attributes:
         draft: one step of the draft.
@@ -33,11 +37,14 @@ class Costs:
 def costs(draft: float, rows: Sequence[int], seconds: Sequence[float]) -> Costs:
     """Turn measured seconds into :class:`Costs`, interpolating between the row counts measured.
 
+    More rows never cost less: where a measurement says so it is noise, and the largest so far stands.
+
     Args:
         draft: seconds of a draft step.
         rows: ascending row counts, the first being 1; the last bounds the draft length.
         seconds: of the target's pass over each.
     """
+    seconds = list(accumulate(seconds, max))
     verify: list[float] = []
     for count in range(1, rows[-1] + 1):
         right = next(i for i, r in enumerate(rows) if r >= count)

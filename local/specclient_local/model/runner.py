@@ -128,18 +128,18 @@ class Runner:
         repeats: int = 5,
         clock: Callable[[], float] = time.perf_counter,
     ) -> list[float]:
-        """Return the median seconds of a pass of so many rows; uses slot 0, which must be free.
+        """Return the least seconds of a pass of so many rows; uses slot 0, which must be free.
 
-        The row counts take turns, so a busy machine slows all alike.
+        The row counts take turns, so a busy machine slows all alike; the first turn only warms up.
         """
         at = max(0, min(at, self.context - max(rows)))
         self.prefill(0, [0] * at)
         seconds: list[list[float]] = [[] for _ in rows]
-        for _ in range(repeats):
+        for _ in range(repeats + 1):
             for i, count in enumerate(rows):
                 begun = clock()
                 self.score(0, [0], TokenTree.chain([0] * (count - 1)))
                 seconds[i].append(clock() - begun)
                 self.truncate(0, at)
         self.truncate(0, 0)
-        return [sorted(s)[len(s) // 2] for s in seconds]
+        return [min(taken[1:]) for taken in seconds]

@@ -48,6 +48,10 @@ def test_costs_are_in_plain_steps_and_interpolated():
     assert cost.verify == pytest.approx((1.0, 1.1, 1.2, 1.3, 1.4, 1.55, 1.7, 1.85, 2.0))
 
 
+def test_noise_never_makes_more_rows_cheaper():
+    assert costs(0.5, [1, 2, 3], [2.0, 1.0, 4.0]).verify == (1.0, 1.0, 2.0)
+
+
 def test_a_context_shorter_than_the_longest_draft_bounds_the_costs():
     assert len(costs(0.5, [1, 2, 3], [1.0, 1.0, 1.0]).verify) == 3
 
