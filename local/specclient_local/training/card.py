@@ -27,7 +27,7 @@ measured on any machine without a download. They complete Python; they know noth
 | | target | draft |
 |---|---|---|
 | parameters | {target[parameters]:,} | {draft[parameters]:,} |
-| optimizer steps | {target[steps]} of 8,192 tokens | {draft[steps]} of 4,096 tokens |
+| optimizer steps | {target[steps]} of 8,192 tokens | {draft[steps]}, of 4,096 tokens |
 | peak learning rate | {target[lr]} | {draft[lr]} |
 | last training loss | {target[train_loss]} (cross-entropy) \
 | {draft[train_loss]} (half soft, half hard labels of the target) |
@@ -42,9 +42,9 @@ the time, {tokens:.2f} tokens a round (192 prompts of 64 tokens, 128 new tokens 
 - **Licence.** The text is under the PSF licence (`LICENSE-PSF.txt`); so are the weights.
 - **Tokenizer.** Byte-level BPE of 4,096 pieces, the same for both.
 - **Recipe.** `make bundled-pair` (`specclient_local.training.recipe`): the target by next-token
-  cross-entropy, rounded to bfloat16; then the draft by distillation from the rounded target, on real
-  text and on the target's own greedy and sampled continuations. Muon for matrices, AdamW for the rest;
-  torch {torch}.
+  cross-entropy, rounded to bfloat16; then the draft by distillation from the rounded target, first on
+  real text and the target's own greedy and sampled continuations, then on real text and greedy
+  continuations that began with a few sampled tokens. Muon for matrices, AdamW for the rest; torch {torch}.
 - **Limits.** A toy by size: it writes Python that looks right and often parses, not Python that is right.
 """
 

@@ -23,15 +23,20 @@ def continuations(
     *,
     prompt: int = 48,
     new: int = 208,
+    wander: int = 0,
     batch: int = 192,
     seed: int = 2,
     report: Callable[[str], None] = print,
 ) -> torch.Tensor:
-    """Let the target continue training prefixes: half greedily, half sampled at temperature 1.
+    """Let the target continue training prefixes, by turns greedily and sampled at temperature 1.
 
     A draft is asked to predict what the target *will* say, not what people wrote; greedy text of a
     small model repeats itself in ways that no corpus does (on-policy data, as in DistillSpec,
     arXiv 2310.08461 §4).
+
+    Args:
+        wander: sampled tokens before all rows go on greedily. They lead away from what the target
+            remembers of its training text, into the unfamiliar contexts it will be asked about.
 
     Returns:
         ids ``[rows, prompt + new]``.
@@ -42,20 +47,26 @@ def continuations(
         size = min(batch, rows - begin)
         rng = np.random.default_rng((seed, i))
         ids = torch.from_numpy(data.windows(rng, size, prompt - 1))
-        out = target.generate(  # type: ignore[operator]  # GenerationMixin is untyped
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
-            do_sample=i % 2 == 1,
-            temperature=1.0,
-            max_new_tokens=new,
-            min_new_tokens=new,
-            pad_token_id=0,
-            cache_implementation="static",
-            disable_compile=True,
-        )
-        done.append(out)
+        if wander:
+            ids = _continue(target, ids, wander, sample=True)
+        done.append(_continue(target, ids, new - wander, sample=not wander and i % 2 == 1))
         report(f"continuations {begin + size}/{rows}")
     return torch.cat(done)
+
+
+def _continue(target: PreTrainedModel, ids: torch.Tensor, new: int, *, sample: bool) -> torch.Tensor:
+    out: torch.Tensor = target.generate(  # type: ignore[operator]  # GenerationMixin is untyped
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=sample,
+        temperature=1.0,
+        max_new_tokens=new,
+        min_new_tokens=new,
+        pad_token_id=0,
+        cache_implementation="static",
+        disable_compile=True,
+    )
+    return out
 
 
 def distill(

@@ -10,6 +10,7 @@ import argparse
 import json
 import platform
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +38,9 @@ class Recipe:
     target_schedule: Schedule = Schedule(steps=800, lr=4e-3)
     draft_schedule: Schedule = Schedule(steps=1000, lr=5e-3)
     continuations: int = 2048
+    polish_schedule: Schedule = Schedule(steps=700, lr=2.5e-3)
+    polish_continuations: int = 1536
+    polish_wander: int = 24
     seed: int = 0
 
 
@@ -64,11 +68,20 @@ def make(recipe: Recipe, out: Path, work: Path, stdlib: Path | None = None) -> d
     target_loss = pretrain(target, data, recipe.target_schedule, checkpoint=work / "target.pt", report=_say)
     _round_to_bf16(target)
 
-    own = _continuations(target, data, recipe, work / "continuations.pt")
     torch.manual_seed(recipe.seed + 1)
     draft = _new(recipe.draft, recipe, tokenizer)
+    own = _saved(
+        work / "continuations.pt", lambda: continuations(target, data, recipe.continuations, report=_say)
+    )
+    distill(draft, target, data, own, recipe.draft_schedule, checkpoint=work / "draft.pt", report=_say)
+    own = _saved(
+        work / "wandered.pt",
+        lambda: continuations(
+            target, data, recipe.polish_continuations, wander=recipe.polish_wander, seed=6, report=_say
+        ),
+    )
     draft_loss = distill(
-        draft, target, data, own, recipe.draft_schedule, checkpoint=work / "draft.pt", report=_say
+        draft, target, data, own, recipe.polish_schedule, seed=4, checkpoint=work / "polish.pt", report=_say
     )
     _round_to_bf16(draft)
 
@@ -78,7 +91,9 @@ def make(recipe: Recipe, out: Path, work: Path, stdlib: Path | None = None) -> d
         "modules": {"train": len(train), "heldout": len(heldout)},
         "tokens": {"train": len(data.ids), "heldout": len(unseen.ids)},
         "target": _figures(target, target_loss, heldout_loss(target, unseen), recipe.target_schedule),
-        "draft": _figures(draft, draft_loss, heldout_loss(draft, unseen), recipe.draft_schedule),
+        "draft": _figures(
+            draft, draft_loss, heldout_loss(draft, unseen), recipe.draft_schedule, recipe.polish_schedule
+        ),
         "greedy": _agreement(draft, target, unseen),
     }
     _write(target, tokenizer, out / "target")
@@ -100,11 +115,12 @@ def _round_to_bf16(model: torch.nn.Module) -> None:
             weight.copy_(weight.bfloat16())
 
 
-def _continuations(target: LlamaForCausalLM, data: Tokens, recipe: Recipe, saved: Path) -> torch.Tensor:
-    if saved.exists():
-        return torch.load(saved, weights_only=True)  # type: ignore[no-any-return]
-    ids = continuations(target, data, recipe.continuations, report=_say)
-    torch.save(ids, saved)
+def _saved(path: Path, make_ids: Callable[[], torch.Tensor]) -> torch.Tensor:
+    """Return what an earlier run left in ``path``, or make it and leave it there."""
+    if path.exists():
+        return torch.load(path, weights_only=True)  # type: ignore[no-any-return]
+    ids = make_ids()
+    torch.save(ids, path)
     return ids
 
 
@@ -114,11 +130,11 @@ def _agreement(draft: LlamaForCausalLM, target: LlamaForCausalLM, unseen: Tokens
     return {"first_accepted": round(first, 4), "tokens_per_round": round(tokens, 3)}
 
 
-def _figures(model: LlamaForCausalLM, loss: float, unseen: float, schedule: Schedule) -> dict[str, Any]:
+def _figures(model: LlamaForCausalLM, loss: float, unseen: float, *schedules: Schedule) -> dict[str, Any]:
     return {
         "parameters": sum(p.numel() for p in model.parameters()),
-        "steps": schedule.steps,
-        "lr": schedule.lr,
+        "steps": " + ".join(str(schedule.steps) for schedule in schedules),
+        "lr": ", ".join(str(schedule.lr) for schedule in schedules),
         "train_loss": round(loss, 3),
         "heldout_loss": round(unseen, 3),
     }

@@ -22,6 +22,8 @@ TINY = Recipe(
     target_schedule=Schedule(steps=3, lr=1e-3, warmup=1),
     draft_schedule=Schedule(steps=3, lr=1e-3, warmup=1),
     continuations=16,
+    polish_schedule=Schedule(steps=2, lr=1e-3, warmup=1),
+    polish_continuations=16,
 )
 
 
