@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
+from specclient.errors import EngineError
 from specclient.types.usage import Speculation
 from specclient_local.model.tokenizer import StopFilter, TextStream, Tokenizer
 from specclient_local.sequence import FinishReason, Sequence
@@ -117,7 +119,7 @@ class Answer:
         sequence, before = self.sequence, len(self.sequence.tokens)
         segments: list[Segment] = []
         for token, flag in zip(tokens, drafted, strict=True):
-            sequence.take(token, drafted=flag)
+            sequence.take(token)
             segments += self._emit(token, drafted=flag)
             if sequence.finish_reason is not None:
                 break
@@ -170,6 +172,38 @@ class Answer:
             speculation=sequence.tally.speculation(sequence.method),
             timings=self.clocked.timings(),
         )
+
+
+Event = Piece | BaseException
+"""What a request's caller is sent: pieces, or the exception that ended it."""
+
+Sink = Callable[[Event], None]
+
+
+@dataclass(slots=True, eq=False)
+class Job:
+    """A request and where its pieces go."""
+
+    sequence: Sequence
+    answer: Answer
+    sink: Sink
+    prefilled: bool = False
+
+
+def failed(error: BaseException) -> EngineError:
+    """Return what a caller is sent when something breaks in the engine."""
+    if isinstance(error, EngineError):
+        return error
+    failure = EngineError(f"the engine failed on this request: {type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
+
+
+def unwrapped(event: Event) -> Piece:
+    """Return a piece, or raise what came in its place."""
+    if isinstance(event, BaseException):
+        raise event
+    return event
 
 
 def _joined(segments: Seq[Segment]) -> list[Segment]:

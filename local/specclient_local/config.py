@@ -13,6 +13,7 @@ from specclient.errors import BadRequestError, CheckpointError
 
 Method = Literal["plain", "draft"]
 METHODS: tuple[Method, ...] = ("plain", "draft")
+DTYPES = ("float32", "bfloat16", "float16")
 MAX_DRAFT_LENGTH = 8
 MAX_STOPS = 16
 
@@ -69,6 +70,13 @@ class DecoderConfig:
     qk_norm: bool
     eos: tuple[int, ...]
     bos: int | None
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in the matrices; biases and norms, a fraction of a percent, are left out."""
+        attention = 2 * (self.heads + self.kv_heads) * self.head_dim
+        layer = self.hidden_size * (attention + 3 * self.intermediate_size)
+        return self.layers * layer + (1 if self.tied else 2) * self.vocab_size * self.hidden_size
 
 
 def read_config(folder: Path) -> DecoderConfig:

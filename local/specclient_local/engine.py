@@ -6,46 +6,31 @@ import asyncio
 import atexit
 import itertools
 import logging
+import os
 import queue
 import threading
 import time
 import weakref
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal, Unpack
 
-from specclient.errors import BadRequestError, ContextOverflowError, EngineError
-from specclient_local.answer import Answer, Clocked, Generation, Piece
-from specclient_local.config import Method, Parameters, SamplingParams, bad_parameter
-from specclient_local.loading import Loaded, computing_with, load
+from specclient.errors import EngineError
+from specclient_local.answer import Answer, Clocked, Event, Generation, Job, Piece, Sink, failed, unwrapped
+from specclient_local.config import Parameters, SamplingParams
+from specclient_local.loading import Loaded, Prompt, computing_with, load
 from specclient_local.scheduler import Scheduler
-from specclient_local.sequence import Dice
-from specclient_local.sequence import Sequence as Request
 
 _LOG = logging.getLogger("specclient")
 _LINGER_S = 2.0
-
-Event = Piece | BaseException
-Sink = Callable[[Event], None]
-Prompt = str | Sequence[int]
-
-
-@dataclass(slots=True, eq=False)
-class _Job:
-    """A request and where its pieces go."""
-
-    sequence: Request
-    answer: Answer
-    sink: Sink
-    prefilled: bool = False
 
 
 class Engine:
     """Exact speculative decoding of one target model.
 
     Build it with :meth:`load`. All methods may be called from any thread. The worker thread lives only
-    while there is work.
+    while there is work. A forked child may use it too; requests in flight stay with the parent.
 
     Attributes:
         tokenizer: of the target (and the draft).
@@ -59,20 +44,27 @@ class Engine:
         self.tokenizer = loaded.tokenizer
         self.costs = loaded.costs
         self.threads = loaded.threads
+        self.context = loaded.context
+        self.method = loaded.method
+        self._loaded = loaded
         self._speculator = loaded.speculator
-        self.context = loaded.speculator.target.context
-        self.method: Method = "plain" if loaded.speculator.drafter is None else "draft"
-        self._scheduler = Scheduler(slots)
+        self._slots = slots
         self._clock = clock
         self._ids = itertools.count()
-        self._jobs: dict[int, _Job] = {}
-        self._inbox: list[_Job] = []
+        self._closed = False
+        self._idle()
+        _LIVE.add(self)
+
+    def _idle(self) -> None:
+        """Begin without requests and without a worker."""
+        self._scheduler = Scheduler(self._slots)
+        self._jobs: dict[int, Job] = {}
+        self._inbox: list[Job] = []
         self._cancelled: set[int] = set()
         self._stepping = threading.Lock()
+        self._owner: int | None = None
         self._changed = threading.Condition()
         self._worker: threading.Thread | None = None
-        self._closed = False
-        _LIVE.add(self)
 
     @classmethod
     def load(
@@ -93,9 +85,9 @@ class Engine:
             draft: folder or hub id of a smaller model with the same vocabulary.
             method: ``draft`` or ``plain``; ``auto`` drafts if there is a draft.
             dtype: ``float32``, ``bfloat16`` or ``float16``. Greedy identity is promised in float32.
-            slots: requests that run at once; further ones wait.
+            slots: requests that take turns; further ones wait.
             context: tokens of prompt and answer together; the model's own, at most 4096, by default.
-            threads: torch threads while the engine works; measured by default.
+            threads: torch threads while the engine works; by default 1 below 64 M parameters, else torch's.
 
         Raises:
             CheckpointError: a folder that is no usable checkpoint, or two that do not fit together.
@@ -131,7 +123,7 @@ class Engine:
         self._start()
         try:
             while True:
-                piece = _piece(events.get())
+                piece = unwrapped(events.get())
                 yield piece
                 if piece.generation is not None:
                     return
@@ -146,7 +138,7 @@ class Engine:
         self._start()
         try:
             while True:
-                piece = _piece(await events.get())
+                piece = unwrapped(await events.get())
                 yield piece
                 if piece.generation is not None:
                     return
@@ -164,9 +156,9 @@ class Engine:
         Raises:
             BadRequestError, ContextOverflowError, EngineError: see :meth:`generate`.
         """
-        sequence = self._sequence(prompt, SamplingParams(**params))
+        sequence = self._loaded.request(next(self._ids), prompt, SamplingParams(**params))
         answer = Answer.begin(sequence, self.tokenizer, Clocked(self._clock()))
-        job = _Job(sequence, answer, sink)
+        job = Job(sequence, answer, sink)
         with self._changed:
             if self._closed:
                 raise EngineError("the engine is closed; load another.")
@@ -184,28 +176,31 @@ class Engine:
 
     def step(self) -> bool:
         """Let every running request do one chunk of prefill or one round; return whether any is left."""
-        with self._stepping:
+        with self._owned(), computing_with(self.threads):
             self._take_in()
             now = self._clock()
             for sequence in self._scheduler.admit():
                 self._jobs[sequence.id].answer.clocked.granted = now
             for sequence in tuple(self._scheduler.running):
-                self._advance(self._jobs[sequence.id])
+                if not self._closed:
+                    self._advance(self._jobs[sequence.id])
+            if self._closed:
+                self._fail_all(_CLOSED)
             with self._changed:
                 return bool(self._jobs)
 
     def close(self) -> None:
-        """Fail what is unfinished and stop the worker; safe to call twice."""
+        """Fail what is unfinished and stop the worker; safe to call twice, and from a sink."""
         with self._changed:
             self._closed = True
             worker = self._worker
             self._changed.notify_all()
-        if worker is not None and worker is not threading.current_thread():
+        if self._owner == threading.get_ident():
+            return  # called from a sink: who called it fails the rest
+        if worker is not None:
             worker.join()
-        with self._stepping:
-            self._take_in()
-            for job in tuple(self._jobs.values()):
-                self._finish(job, EngineError("the engine was closed before the answer was complete."))
+        with self._owned():
+            self._fail_all(_CLOSED)
 
     def __enter__(self) -> Engine:
         return self
@@ -214,6 +209,16 @@ class Engine:
         self.close()
 
     # What the stepping thread does
+
+    @contextmanager
+    def _owned(self) -> Iterator[None]:
+        """Have the models to oneself."""
+        with self._stepping:
+            self._owner = threading.get_ident()
+            try:
+                yield
+            finally:
+                self._owner = None
 
     def _take_in(self) -> None:
         with self._changed:
@@ -225,7 +230,7 @@ class Engine:
             if number in self._jobs:
                 self._finish(self._jobs[number])
 
-    def _advance(self, job: _Job) -> None:
+    def _advance(self, job: Job) -> None:
         """Do a request's next piece of work; what breaks in it breaks this request alone."""
         clocked, begun = job.answer.clocked, self._clock()
         try:
@@ -243,11 +248,9 @@ class Engine:
             else:
                 self._tell(job, piece)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller hears it, the engine goes on
-            failure = EngineError(f"the engine failed on this request: {type(error).__name__}: {error}")
-            failure.__cause__ = error
-            self._finish(job, failure)
+            self._finish(job, failed(error))
 
-    def _finish(self, job: _Job, event: Event | None = None) -> None:
+    def _finish(self, job: Job, event: Event | None = None) -> None:
         """Free what a request holds, then tell its caller."""
         with self._changed:
             if self._jobs.pop(job.sequence.id, None) is None:
@@ -258,25 +261,49 @@ class Engine:
         if event is not None:
             self._tell(job, event)
 
-    def _tell(self, job: _Job, event: Event) -> None:
+    def _tell(self, job: Job, event: Event) -> None:
         """Hand an event to its caller; one who cannot take it is no reason to stop the others."""
         try:
             job.sink(event)
-        except Exception:  # noqa: BLE001 - a caller's own code
-            _LOG.exception("request %d cannot be answered: its sink failed", job.sequence.id)
+        except BaseException as error:  # a caller's own code may raise anything
             self.cancel(job.sequence.id)
+            if isinstance(error, KeyboardInterrupt):
+                raise  # meant for whoever steps, not for this request
+            _LOG.exception("request %d cannot be answered: its sink failed", job.sequence.id)
+
+    def _fail_all(self, message: str) -> None:
+        self._take_in()
+        for job in tuple(self._jobs.values()):
+            self._finish(job, EngineError(message))
 
     def _start(self) -> None:
         """Have a worker thread running."""
         with self._changed:
-            if self._worker is None and not self._closed:
+            alive = self._worker is not None and self._worker.is_alive()
+            if not alive and not self._closed:
                 self._worker = threading.Thread(target=self._work, name="specclient-engine", daemon=True)
                 self._worker.start()
 
     def _work(self) -> None:
         with computing_with(self.threads):
             while self._wait_for_work():
-                self.step()
+                try:
+                    self.step()
+                except BaseException as error:  # noqa: BLE001 - without a worker all callers would wait
+                    _LOG.exception("the engine failed in a step")
+                    with self._owned():
+                        self._fail_all(str(failed(error)))
+
+    def _forked(self) -> None:
+        """Start over in a forked child, where no thread but the forking one lives on.
+
+        The requests in flight, their callers and whatever lock was held at that moment are the parent's.
+        """
+        for job in self._jobs.values():
+            if job.sequence.slot is not None:
+                self._speculator.end(job.sequence)
+        self.threads = 1  # the threads behind a parallel product do not survive the fork either
+        self._idle()
 
     def _wait_for_work(self) -> bool:
         """Wait a while for requests; False ends the worker, and the next request starts another."""
@@ -288,45 +315,18 @@ class Engine:
             self._worker = None
             return False
 
-    def _sequence(self, prompt: Prompt, params: SamplingParams) -> Request:
-        method = params.method or self.method
-        if method == "draft" and self._speculator.drafter is None:
-            raise bad_parameter("method", "draft", "plain, since this engine was loaded without a draft")
-        tokens = self._tokens(prompt)
-        limit = self.context - len(tokens) if params.max_tokens is None else params.max_tokens
-        if limit < 1 or len(tokens) + limit > self.context:
-            wanted = "at least 1" if params.max_tokens is None else str(params.max_tokens)
-            raise ContextOverflowError(
-                f"{len(tokens)} prompt tokens and {wanted} new ones exceed the context of {self.context}; "
-                "shorten the prompt, lower max_tokens, or load the engine with a larger context."
-            )
-        config = self._speculator.target.config
-        return Request(
-            id=next(self._ids),
-            tokens=tokens,
-            prompt_tokens=len(tokens),
-            params=params,
-            method=method,
-            limit=limit,
-            eos=frozenset(config.eos),
-            dice=Dice(params.seed),
-        )
 
-    def _tokens(self, prompt: Prompt) -> list[int]:
-        """Encode a prompt; an empty one is the start token alone."""
-        config = self._speculator.target.config
-        tokens = self.tokenizer.encode(prompt) if isinstance(prompt, str) else list(prompt)
-        for token in tokens:
-            if not isinstance(token, int) or not 0 <= token < config.vocab_size:
-                raise bad_parameter("prompt", token, f"text, or token ids from 0 to {config.vocab_size - 1}")
-        if tokens:
-            return tokens
-        if config.bos is None:
-            raise BadRequestError("the prompt is empty and the model has no start token; give it some text.")
-        return [config.bos]
-
-
+_CLOSED = "the engine was closed before the answer was complete."
 _LIVE: weakref.WeakSet[Engine] = weakref.WeakSet()
+
+
+def _after_fork() -> None:
+    for engine in tuple(_LIVE):
+        engine._forked()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)
 
 
 @atexit.register
@@ -334,12 +334,6 @@ def _close_all() -> None:
     """Stop workers before the interpreter goes: a thread inside torch at that moment would crash it."""
     for engine in tuple(_LIVE):
         engine.close()
-
-
-def _piece(event: Event) -> Piece:
-    if isinstance(event, BaseException):
-        raise event
-    return event
 
 
 def _post(loop: asyncio.AbstractEventLoop, events: asyncio.Queue[Event], event: Event) -> None:

@@ -1,23 +1,37 @@
-"""Turn paths and hub ids into models that fit together, with the costs of their passes measured."""
+"""Turn paths and hub ids into models that fit together, and prompts into requests that fit the models."""
 
 from __future__ import annotations
 
+import operator
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Sequence as Seq
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
-from specclient.errors import CheckpointError, ConfigurationError
-from specclient_local.config import MAX_DRAFT_LENGTH, METHODS, read_config
+from specclient.errors import BadRequestError, CheckpointError, ConfigurationError, ContextOverflowError
+from specclient_local.config import (
+    DTYPES,
+    MAX_DRAFT_LENGTH,
+    METHODS,
+    DecoderConfig,
+    Method,
+    SamplingParams,
+    bad_parameter,
+    read_config,
+)
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.length import Costs, costs
 from specclient_local.model.runner import Runner
 from specclient_local.model.tokenizer import Tokenizer
 from specclient_local.model.weights import resolve
+from specclient_local.sequence import Dice, Sequence
 from specclient_local.speculate import DEFAULT_DRAFT_LENGTH, Speculator
+
+Prompt = str | Seq[int]
 
 DEFAULT_CONTEXT = 4096
 """Cap on the context where none is asked for: the cache of a model made for 128k would fill the memory."""
@@ -44,6 +58,67 @@ class Loaded:
     costs: Costs | None
     threads: int
 
+    @property
+    def context(self) -> int:
+        """Most tokens of prompt and answer together."""
+        return self.speculator.target.context
+
+    @property
+    def method(self) -> Method:
+        """What a request gets that names none."""
+        return "plain" if self.speculator.drafter is None else "draft"
+
+    def request(self, number: int, prompt: Prompt, params: SamplingParams) -> Sequence:
+        """Turn a prompt into a request these models can run.
+
+        Raises:
+            BadRequestError: a prompt or method they have no use for.
+            ContextOverflowError: prompt and answer do not fit the context.
+        """
+        method = params.method or self.method
+        if method == "draft" and self.speculator.drafter is None:
+            raise bad_parameter("method", "draft", "plain, since this engine was loaded without a draft")
+        tokens = self._tokens(prompt)
+        limit = self.context - len(tokens) if params.max_tokens is None else params.max_tokens
+        if limit < 1 or len(tokens) + limit > self.context:
+            wanted = "at least 1" if params.max_tokens is None else str(params.max_tokens)
+            raise ContextOverflowError(
+                f"{len(tokens)} prompt tokens and {wanted} new ones exceed the context of {self.context}; "
+                "shorten the prompt, lower max_tokens, or load the engine with a larger context."
+            )
+        # A special token gives no text in which a stop string could be found: it ends the answer itself.
+        stops = {token for stop in params.stop or () if (token := self.tokenizer.special(stop)) is not None}
+        return Sequence(
+            id=number,
+            tokens=tokens,
+            prompt_tokens=len(tokens),
+            params=params,
+            method=method,
+            limit=limit,
+            eos=stops.union(self.speculator.target.config.eos),
+            dice=Dice(params.seed),
+        )
+
+    def _tokens(self, prompt: Prompt) -> list[int]:
+        """Encode a prompt; an empty one is the start token alone."""
+        config = self.speculator.target.config
+        allowed = f"text, or token ids from 0 to {config.vocab_size - 1}"
+        if not isinstance(prompt, Iterable):
+            raise bad_parameter("prompt", prompt, allowed)
+        given = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        tokens: list[int] = []
+        for token in given:
+            if isinstance(token, bool) or not hasattr(token, "__index__"):
+                raise bad_parameter("prompt", token, allowed)
+            tokens.append(operator.index(token))  # of numpy's and torch's integers too
+            if not 0 <= tokens[-1] < config.vocab_size:
+                raise bad_parameter("prompt", token, allowed)
+        if tokens:
+            return tokens
+        if config.bos is None:
+            raise BadRequestError("the prompt is empty and the model has no start token; give it some text.")
+        return [config.bos]
+
 
 def load(
     model: str | Path,
@@ -56,16 +131,17 @@ def load(
     threads: int | None,
 ) -> Loaded:
     """Load a target and, to speculate, its draft; see :meth:`specclient_local.engine.Engine.load`."""
-    _check(method, draft, slots, threads)
+    _check(method, draft, dtype, slots, threads)
     folder = resolve(model)
-    context = _context(context, read_config(folder).context, folder)
+    config = read_config(folder)
+    context = _context(context, config.context, folder)
     tokenizer = Tokenizer(folder)
-    target = Runner.load(folder, dtype=dtype, slots=slots, context=context)
-    drafter: DraftModel | None = None
-    if draft is not None and method != "plain":
-        drafter = _load_draft(resolve(draft), folder, tokenizer, target, dtype=dtype, slots=slots)
-    threads = threads or _best_threads(target)
-    with computing_with(threads):
+    threads = threads or _threads(config)
+    with computing_with(threads):  # kernels are chosen and passes timed as they will run
+        target = Runner.load(folder, dtype=dtype, slots=slots, context=context)
+        drafter: DraftModel | None = None
+        if draft is not None and method != "plain":
+            drafter = _load_draft(resolve(draft), folder, tokenizer, target, dtype=dtype, slots=slots)
         cost = None if drafter is None else _measure(target, drafter.runner)
     return Loaded(tokenizer, Speculator(target, drafter, cost), cost, threads)
 
@@ -83,11 +159,13 @@ def computing_with(threads: int) -> Iterator[None]:
             torch.set_num_threads(before)
 
 
-def _check(method: str, draft: object, slots: int, threads: int | None) -> None:
+def _check(method: str, draft: object, dtype: str, slots: int, threads: int | None) -> None:
     if method not in ("auto", *METHODS):
         raise ConfigurationError(f"method is {method!r}; allowed are auto, {', '.join(METHODS)}.")
     if method == "draft" and draft is None:
         raise ConfigurationError("method is 'draft', but draft is None; name a draft model, or use 'plain'.")
+    if dtype not in DTYPES:
+        raise ConfigurationError(f"dtype is {dtype!r}; allowed are {', '.join(DTYPES)}.")
     for name, value in (("slots", slots), ("threads", 1 if threads is None else threads)):
         if value < 1:
             raise ConfigurationError(f"{name} is {value}; allowed is at least 1.")
@@ -127,7 +205,7 @@ def _measure(target: Runner, draft: Runner, clock: Callable[[], float] = time.pe
     seconds = target.time_passes(rows, clock=clock)
     steps = min(DEFAULT_DRAFT_LENGTH, draft.context)
     draft_seconds: list[float] = []
-    for _ in range(5):
+    for _ in range(6):  # the first only warms up
         target.score(0, [0])
         begun = clock()
         for _ in range(steps):
@@ -135,21 +213,13 @@ def _measure(target: Runner, draft: Runner, clock: Callable[[], float] = time.pe
         draft_seconds.append((clock() - begun) / steps)
         target.truncate(0, 0)
         draft.truncate(0, 0)
-    return costs(sorted(draft_seconds)[2], rows, seconds)
+    return costs(min(draft_seconds[1:]), rows, seconds)
 
 
-def _best_threads(target: Runner) -> int:
-    """Return 1 or all of torch's threads.
+def _threads(config: DecoderConfig) -> int:
+    """Return 1 for a small model, else all of torch's threads.
 
     A small model's pass is too short to share: wherever another process or thread holds a core, the
-    others wait for it at every product, and a pass takes many times as long. Large ones are timed.
+    others wait for it at every product, and a pass takes many times as long.
     """
-    available = torch.get_num_threads()
-    if available == 1 or target.decoder.parameters < _SMALL:
-        return 1
-    seconds: dict[int, float] = {}
-    rows = [r for r in (1, 5) if r <= target.context]
-    for count in (1, available):
-        with computing_with(count):
-            seconds[count] = sum(target.time_passes(rows))
-    return min(seconds, key=lambda count: seconds[count])
+    return 1 if config.parameters < _SMALL else torch.get_num_threads()

@@ -11,7 +11,7 @@ class Scheduler:
     """Who runs and who waits.
 
     Args:
-        slots: sequences that may run at once.
+        slots: sequences that may take turns.
     """
 
     def __init__(self, slots: int) -> None:
@@ -41,8 +41,3 @@ class Scheduler:
         self.running.remove(sequence)
         self._free.append(sequence.slot)
         sequence.slot = None
-
-    @property
-    def idle(self) -> bool:
-        """Whether nobody runs or waits."""
-        return not self.running and not self.waiting

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from specclient.types.usage import Speculation
@@ -18,7 +18,7 @@ _BUFFER = 64
 
 
 class Dice:
-    """A request's own stream of uniform numbers in [0, 1), drawn from its own ``torch.Generator``.
+    """A request's own stream of uniform numbers in [0, 1), drawn from its own PCG64.
 
     The numbers depend on the seed alone, so a seeded request draws the same whatever else runs.
     """
@@ -26,18 +26,15 @@ class Dice:
     __slots__ = ("_buffer", "_generator")
 
     def __init__(self, seed: int | None) -> None:
-        self._generator = torch.Generator()
-        if seed is None:
-            self._generator.seed()
-        else:
-            self._generator.manual_seed(seed)
+        # Shifted, so that every seed of the documented range, negative ones too, has a stream of its own.
+        entropy = None if seed is None else seed + 2**63
+        self._generator = np.random.Generator(np.random.PCG64(entropy))
         self._buffer: list[float] = []
 
     def uniform(self) -> float:
         """Return the next number."""
         if not self._buffer:
-            drawn: list[float] = torch.rand(_BUFFER, generator=self._generator, dtype=torch.float64).tolist()
-            self._buffer = drawn[::-1]
+            self._buffer = self._generator.random(_BUFFER)[::-1].tolist()
         return self._buffer.pop()
 
     def accept(self, probability: float) -> bool:
@@ -109,8 +106,8 @@ class Sequence:
             cache.
         prompt_tokens: how many of ``tokens`` were given.
         limit: most new tokens, the context considered.
+        eos: tokens that end the answer.
         slot: row of the caches while it runs, else None.
-        drafted: for each new token, whether a draft proposed it.
     """
 
     id: int
@@ -119,10 +116,9 @@ class Sequence:
     params: SamplingParams
     method: Method
     limit: int
-    eos: frozenset[int]
+    eos: Set[int]
     dice: Dice
     slot: int | None = None
-    drafted: list[bool] = field(default_factory=list)
     tally: Tally = field(default_factory=Tally)
     finish_reason: FinishReason | None = None
 
@@ -143,10 +139,9 @@ class Sequence:
             raise RuntimeError(f"sequence {self.id} holds no slot")
         return self.slot
 
-    def take(self, token: int, *, drafted: bool) -> None:
+    def take(self, token: int) -> None:
         """Grow by one token, and finish where it is an end token or the last one allowed."""
         self.tokens.append(token)
-        self.drafted.append(drafted)
         if token in self.eos:
             self.finish_reason = "stop"
         elif self.remaining <= 0:

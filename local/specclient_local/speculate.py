@@ -43,21 +43,21 @@ class Speculator:
         self._lengths: dict[int, DraftLength] = {}
 
     def prefill(self, sequence: Sequence) -> bool:
-        """Run one chunk of the prompt, all but its last token; return whether all of it is in now.
+        """Run one chunk of the prompt through each model; return whether all but its last token is in now.
 
         The last token is the root of the first round: the answer's first tokens come out of a round
         like all others.
         """
         slot = sequence.granted
         done, whole = self.target.length(slot), sequence.prompt_tokens - 1
-        self.target.prefill(slot, sequence.tokens[done : min(done + CHUNK, whole)])
-        if done + CHUNK < whole:
+        end = min(done + CHUNK, whole)
+        self.target.prefill(slot, sequence.tokens[done:end])
+        if self.drafter is None or sequence.method == "plain":
+            return end == whole
+        if not self.drafter.begin(sequence) or end < whole:
             return False
-        if self.drafter is not None and sequence.method != "plain":
-            self.drafter.begin(sequence)
-            if self._adapts(sequence):
-                assert self._costs is not None
-                self._lengths[slot] = DraftLength(self._costs)
+        if self._costs is not None and self._adapts(sequence):
+            self._lengths[slot] = DraftLength(self._costs)
         return True
 
     def round(self, sequence: Sequence) -> Won:
@@ -104,4 +104,4 @@ class Speculator:
         """
         params = sequence.params
         seeded = params.seed is not None and params.temperature > 0.0
-        return self._costs is not None and params.draft_length is None and not seeded
+        return params.draft_length is None and not seeded

@@ -23,7 +23,8 @@ def prob(distribution: Distribution, token: int) -> float:
 def without(q: Distribution, token: int) -> Distribution | None:
     """Return q given that the draw is not ``token``: what the next sibling is drawn from.
 
-    None where nothing is left to draw.
+    For drafters that offer several guesses at one place, with :meth:`TokenTree.branch`; the draft model
+    offers one. None where nothing is left to draw.
     """
     if isinstance(q, int):
         return None if q == token else q
@@ -78,7 +79,8 @@ class TokenTree:
     def branch(self, parent: int, tokens: Sequence[int], q: Distribution) -> list[int]:
         """Hang siblings drawn one after another without replacement from ``q``.
 
-        Each gets the q it was truly drawn from: what the earlier ones left, renormalised.
+        Each gets the q it was truly drawn from: what the earlier ones left, renormalised. The draft model
+        has one guess at each place; this is for drafters that have several.
         """
         nodes: list[int] = []
         left: Distribution | None = q

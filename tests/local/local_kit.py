@@ -107,8 +107,8 @@ def run(speculator, request):
         pass
     while request.finish_reason is None:
         won = speculator.round(request)
-        for token, drafted in zip(won.tokens, won.drafted, strict=True):
-            request.take(token, drafted=drafted)
+        for token in won.tokens:
+            request.take(token)
             if request.finish_reason:
                 break
     return request.new_tokens

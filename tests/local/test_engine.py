@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
+import os
+import signal
 import threading
 import time
 
+import numpy as np
 import pytest
+import torch
 from local_kit import load
+from specclient_local.model.linear import KernelChooser
+from specclient_local.model.runner import Runner
 from specclient_local.speculate import Speculator
+from specclient_local.tree import TokenTree
 
 from specclient.errors import BadRequestError, ConfigurationError, ContextOverflowError, EngineError
 
@@ -108,10 +116,16 @@ def test_an_empty_prompt_is_the_start_token_alone(engine, checkpoint):
         startless.generate("", max_tokens=5)
 
 
-@pytest.mark.parametrize("prompt", [[1, 300], [-1], ["x"]])
+@pytest.mark.parametrize("prompt", [[1, 300], [-1], ["x"], [True], [1.0], 5, None])
 def test_a_prompt_of_unknown_ids_is_named(engine, prompt):
     with pytest.raises(BadRequestError, match=r"prompt is .*token ids from 0 to 299"):
         engine.generate(prompt)
+
+
+def test_integers_of_other_libraries_are_ids(engine):
+    expected = engine.generate([5, 6], max_tokens=3).token_ids
+    assert engine.generate(np.array([5, 6]), max_tokens=3).token_ids == expected
+    assert engine.generate(torch.tensor([5, 6]), max_tokens=3).token_ids == expected
 
 
 def test_a_method_the_engine_has_not_is_named(checkpoint):
@@ -128,6 +142,7 @@ def test_a_method_the_engine_has_not_is_named(checkpoint):
         ({"method": "draft"}, "draft is None; name a draft model"),
         ({"slots": 0}, "slots is 0"),
         ({"threads": 0}, "threads is 0"),
+        ({"dtype": "fp32"}, "dtype is 'fp32'; allowed are float32, bfloat16, float16"),
         ({"context": 129}, "context is 129; allowed is 2 to 128"),
     ],
 )
@@ -229,7 +244,8 @@ async def test_a_cancelled_task_frees_its_slot(engine):
     assert [p async for p in engine.astream("x", max_tokens=3)][-1].generation is not None
     drain(engine)
     assert not engine._jobs
-    assert engine._scheduler.idle
+    assert not engine._scheduler.running
+    assert not engine._scheduler.waiting
 
 
 def test_a_stream_closed_early_frees_its_slot(engine):
@@ -262,9 +278,16 @@ def test_closing_fails_what_is_unfinished_and_refuses_what_is_new(checkpoint):
         engine.generate("x", max_tokens=5)
 
 
-def test_a_long_prefill_does_not_hold_up_the_others(checkpoint):
+def test_a_long_prefill_does_not_hold_up_the_others(checkpoint, monkeypatch):
     folder = checkpoint(max_position_embeddings=2048, eos_token_id=None)
-    with load(folder, slots=2) as engine:
+    rows = []
+    honest = Runner._forward
+    monkeypatch.setattr(
+        Runner,
+        "_forward",
+        lambda r, slot, ids, *rest, **kw: rows.append(ids) or honest(r, slot, ids, *rest, **kw),
+    )
+    with load(folder, folder, slots=2) as engine:
         short, long = [], []
         engine.add([7] * 1500, long.append, max_tokens=2)
         engine.add([7] * 3, short.append, max_tokens=4)
@@ -272,6 +295,10 @@ def test_a_long_prefill_does_not_hold_up_the_others(checkpoint):
             engine.step()
         assert short[-1].generation is not None
         assert not long
+        while not long:
+            rows.clear()
+            engine.step()
+            assert sum(map(len, rows)) <= 2 * 256, "more than a chunk of each model in one step"
         drain(engine)
         assert long[-1].generation is not None
 
@@ -279,3 +306,140 @@ def test_a_long_prefill_does_not_hold_up_the_others(checkpoint):
 def test_a_draft_that_never_helps_is_left_alone(engine):
     answer = engine.generate("def f(x):", max_tokens=100)
     assert answer.speculation.drafted < 40
+
+
+def test_a_prompt_too_long_for_the_draft_costs_no_draft_prefill(checkpoint):
+    with load(checkpoint(), checkpoint(max_position_embeddings=24)) as engine:
+        engine.add([7] * 40, lambda event: None, max_tokens=20)
+        engine.step()
+        assert engine._speculator.drafter.runner.length(0) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_forked_child_can_generate(checkpoint, busy):
+    with load(checkpoint(eos_token_id=None), slots=1) as engine:
+        expected = engine.generate("x", max_tokens=5).token_ids
+        if busy:  # a request of the parent's holds the only slot, and a lock is taken
+            engine.add("y", lambda event: None, max_tokens=50)
+            engine.step()
+            engine._changed.acquire()
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:  # whatever happens, the child does not go on with the tests
+                signal.alarm(30)
+                status = int(engine.generate("x", max_tokens=5).token_ids != expected)
+            finally:
+                os._exit(status)
+        if busy:
+            engine._changed.release()
+        assert os.waitpid(child, 0)[1] == 0
+
+
+def ask(engine, **params):
+    """Generate in another thread, so that a test of a hang fails instead of hanging."""
+    answer: concurrent.futures.Future = concurrent.futures.Future()
+
+    def asking():
+        try:
+            answer.set_result(engine.generate("x", **params))
+        except EngineError as error:
+            answer.set_exception(error)
+
+    threading.Thread(target=asking, daemon=True).start()
+    return answer.result(20)
+
+
+def test_a_worker_that_died_is_replaced(checkpoint):
+    with load(checkpoint()) as engine:
+        dead = threading.Thread(target=int)
+        dead.start()
+        dead.join()
+        engine._worker = dead
+        assert ask(engine, max_tokens=2).finish_reason
+
+
+def test_a_sink_that_exits_stops_its_request_alone(checkpoint, caplog):
+    def leaving(event):
+        raise SystemExit
+
+    with load(checkpoint()) as engine:
+        engine.add("x", leaving, max_tokens=50)
+        assert ask(engine, max_tokens=5).finish_reason
+    assert "its sink failed" in caplog.text
+
+
+def test_a_step_that_breaks_fails_what_is_there_and_nothing_later(checkpoint, monkeypatch):
+    with load(checkpoint()) as engine:
+        monkeypatch.setattr(engine._scheduler, "admit", lambda: 1 / 0)
+        with pytest.raises(EngineError, match="ZeroDivisionError"):
+            ask(engine, max_tokens=5)
+        monkeypatch.undo()
+        assert ask(engine, max_tokens=2).finish_reason
+
+
+@pytest.mark.parametrize("by", ["worker", "caller"])
+def test_a_sink_may_close_the_engine(checkpoint, by):
+    engine, events, others = load(checkpoint()), [], []
+
+    def closing(event):
+        events.append(event)
+        engine.close()
+
+    def work():
+        engine._start()
+        engine._worker.join(20)
+
+    engine.add("x", closing, max_tokens=50)
+    engine.add("x", others.append, max_tokens=50)
+    stepping = threading.Thread(target=work if by == "worker" else lambda: drain(engine), daemon=True)
+    stepping.start()
+    stepping.join(20)
+    assert not stepping.is_alive(), "close() never came back"
+    assert all("closed before" in str(sink[-1]) for sink in (events, others))
+
+
+def test_a_special_token_as_stop_string_ends_the_answer(checkpoint, engine):
+    plain = engine.generate("def f(x):", max_tokens=30).token_ids
+    special = plain[7]
+    with load(checkpoint(eos_token_id=None)) as other:
+        assert other.tokenizer.special("<|eos|>") == 1
+        other.tokenizer._special["<|turn|>"] = special
+        answer = other.generate("def f(x):", max_tokens=30, stop="<|turn|>")
+    assert answer.finish_reason == "stop"
+    assert answer.token_ids == plain[: plain.index(special) + 1]
+
+
+def test_logits_that_are_not_finite_fail_their_request_and_no_other(engine, monkeypatch):
+    honest = Runner.score
+
+    def overflowing(self, slot, tokens, tree=TokenTree()):  # noqa: B008
+        return honest(self, slot, tokens, tree) * (torch.nan if tokens[-1] == 13 else 1.0)
+
+    monkeypatch.setattr(Runner, "score", overflowing)
+    for temperature in (0.0, 1.0):
+        with pytest.raises(EngineError, match="logits are not finite; load with float32 or bfloat16"):
+            engine.generate([5, 13], max_tokens=4, temperature=temperature)
+    assert len(engine.generate([5, 12], max_tokens=1).token_ids) == 1
+
+
+def test_the_engine_steps_under_its_own_thread_count(checkpoint):
+    before = torch.get_num_threads()
+    with load(checkpoint(), threads=2) as engine:
+        seen = []
+        engine.add("x", lambda event: seen.append(torch.get_num_threads()), max_tokens=3)
+        drain(engine)
+    assert set(seen) == {2}
+    assert torch.get_num_threads() == before
+
+
+def test_kernels_are_chosen_under_the_engines_thread_count(checkpoint, monkeypatch):
+    seen = []
+    honest = KernelChooser._choose
+    monkeypatch.setattr(
+        KernelChooser, "_choose", lambda c, w: seen.append(torch.get_num_threads()) or honest(c, w)
+    )
+    load(checkpoint(), threads=2).close()
+    assert set(seen) == {2}

@@ -157,7 +157,7 @@ class RandomTrees:
         self.vocab, self.rng = vocab, np.random.default_rng(seed)
 
     def begin(self, request):
-        pass
+        return True
 
     def commit(self, request, tree, path):
         pass

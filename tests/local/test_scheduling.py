@@ -23,10 +23,10 @@ def test_slots_go_to_the_first_come():
     scheduler.release(requests[2])
     assert scheduler.admit() == [requests[3]]
     assert requests[3].slot == freed
-    assert not scheduler.idle
     for request in (requests[0], requests[3]):
         scheduler.release(request)
-    assert scheduler.idle
+    assert not scheduler.running
+    assert not scheduler.waiting
 
 
 def test_a_sequence_without_a_slot_says_so():
@@ -36,13 +36,13 @@ def test_a_sequence_without_a_slot_says_so():
 
 def test_a_sequence_ends_at_an_end_token_or_its_limit():
     request = sequence([1, 2], limit=2, eos=[9])
-    request.take(5, drafted=True)
+    request.take(5)
     assert request.finish_reason is None
-    request.take(6, drafted=False)
+    request.take(6)
     assert request.finish_reason == "length"
-    assert (request.new_tokens, request.drafted) == ([5, 6], [True, False])
+    assert request.new_tokens == [5, 6]
     ended = sequence([1], limit=5, eos=[9])
-    ended.take(9, drafted=False)
+    ended.take(9)
     assert (ended.finish_reason, ended.new_tokens) == ("stop", [9])
 
 
@@ -52,6 +52,11 @@ def test_dice_depend_on_their_seed_alone():
     Dice(4).uniform()
     assert [one.uniform() for _ in range(200)] == [other.uniform() for _ in range(200)]
     assert Dice(None).uniform() != Dice(None).uniform()
+
+
+def test_every_seed_of_the_range_has_a_stream_of_its_own():
+    seeds = [1, 1 + 2**32, 1 + 2**63, -1, 2**64 - 1, -(2**63), 0]
+    assert len({Dice(seed).uniform() for seed in seeds}) == len(seeds)
 
 
 def test_draws_have_the_law_of_the_distribution_and_never_probability_zero():

@@ -12,11 +12,14 @@ class Drafter(Protocol):
     """Proposes trees, and says of each node which distribution it was truly drawn from.
 
     A drafter keeps its own state by :attr:`Sequence.slot`. The calls of one sequence come in the order
-    ``begin``, (``propose``, ``commit``)*, ``end``; those of several sequences interleave.
+    ``begin``+, (``propose``, ``commit``)*, ``end``; those of several sequences interleave.
     """
 
-    def begin(self, sequence: Sequence) -> None:
-        """Prepare for a sequence that was just prefilled; its prompt is ``sequence.tokens``."""
+    def begin(self, sequence: Sequence) -> bool:
+        """Prepare for a sequence, at most one chunk of its prompt a call; return whether all is ready.
+
+        Called until it is, in turn with the target's own chunks; the prompt is ``sequence.tokens``.
+        """
         ...
 
     def propose(self, sequence: Sequence, length: int) -> TokenTree:

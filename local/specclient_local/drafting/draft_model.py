@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from specclient_local.model.runner import Runner
+from specclient_local.model.runner import CHUNK, Runner
 from specclient_local.model.sampling import distributions
 from specclient_local.sequence import Sequence
 from specclient_local.tree import Distribution, TokenTree
@@ -29,11 +29,15 @@ class DraftModel:
         self.runner = runner
         self._vocab = vocab
 
-    def begin(self, sequence: Sequence) -> None:
-        """Prefill all of the prompt but its last token."""
-        self.runner.truncate(sequence.granted, 0)
-        prompt = sequence.tokens[: self.runner.context][:-1]
-        self.runner.prefill(sequence.granted, self._known(prompt))
+    def begin(self, sequence: Sequence) -> bool:
+        """Prefill a chunk of the prompt without its last token; nothing of one too long to draft for."""
+        slot, whole = sequence.granted, len(sequence.tokens) - 1
+        if whole >= self.runner.context:
+            return True
+        done = self.runner.length(slot)
+        end = min(done + CHUNK, whole)
+        self.runner.prefill(slot, self._known(sequence.tokens[done:end]))
+        return end == whole
 
     def propose(self, sequence: Sequence, length: int) -> TokenTree:
         """Draw a chain of ``length`` tokens, fewer where the draft's own context ends."""

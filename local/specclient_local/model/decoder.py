@@ -15,11 +15,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from specclient_local.config import DecoderConfig, Rope
-from specclient_local.model.linear import Kernel, KernelChooser
+from specclient_local.model.linear import ROWS_ALONE, Kernel, KernelChooser
 from specclient_local.model.weights import LayerWeights, Weights
-
-ROWS_ALONE = 16
-"""Up to this many rows are attended one by one; more (a prefill) as a block, which is faster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +66,6 @@ class Decoder:
     def __init__(self, config: DecoderConfig, weights: Weights, context: int, *, exact: bool = True) -> None:
         self.config = config
         self.dtype = weights.embedding.dtype
-        self.parameters = weights.count()
         choose = KernelChooser(exact=exact)
         self.embedding = weights.embedding
         self.layers = [_layer(w, choose, config.norm_eps) for w in weights.layers]

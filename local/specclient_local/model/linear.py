@@ -3,7 +3,8 @@
 Greedy speculation equals plain decoding token by token only if scoring K + 1 rows gives each row the
 logits it would have had alone. Library matrix products choose another summation order for one row
 than for several, so near ties could fall differently. Each kernel is therefore tried at load, on the
-machine it will run on: those whose rows come out bit for bit the same go first, then the faster.
+machine it will run on: those whose rows come out bit for bit the same go first, then the faster. Where
+none does, rows are computed one by one.
 """
 
 from __future__ import annotations
@@ -19,6 +20,9 @@ from specclient_local.config import MAX_DRAFT_LENGTH
 
 Kernel = Callable[[Tensor], Tensor]
 """``[N, in]`` to ``[N, out]``, the bias added."""
+
+ROWS_ALONE = 16
+"""Up to this many rows are kept apart; more (a prefill) go as a block, which is faster."""
 
 _TARGET_ROWS = (1, 5)
 _DRAFT_ROWS = (1,)
@@ -52,11 +56,24 @@ def column_kernel(weight: Tensor, bias: Tensor | None) -> Kernel:
     return run
 
 
+def row_kernel(weight: Tensor, bias: Tensor | None) -> Kernel:
+    """``F.linear`` row by row: slow, but alone or in company a row is the same product."""
+
+    def run(x: Tensor) -> Tensor:
+        if not 1 < len(x) <= ROWS_ALONE:
+            return F.linear(x, weight, bias)
+        return torch.cat([F.linear(x[i : i + 1], weight, bias) for i in range(len(x))])
+
+    return run
+
+
 KERNELS: dict[str, Callable[[Tensor, Tensor | None], Kernel]] = {
     "plain": plain_kernel,
     "packed": packed_kernel,
     "columns": column_kernel,
+    "rows": row_kernel,
 }
+_LAST_RESORT = "rows"
 
 
 class KernelChooser:
@@ -86,20 +103,22 @@ class KernelChooser:
             return "plain"
         usable: dict[str, Kernel] = {}
         for name, build in KERNELS.items():
+            if name == _LAST_RESORT:
+                continue
             try:
                 usable[name] = build(weight, None)
                 usable[name](weight[:1])
             except (RuntimeError, AttributeError, NotImplementedError):
                 usable.pop(name, None)  # this torch build has no such kernel for this type
-        cost = {
-            name: (self._exact and row_difference(kernel, weight) > 0.0, 0.0)
-            for name, kernel in usable.items()
-        }
+        if self._exact:
+            usable = {
+                name: kernel for name, kernel in usable.items() if row_difference(kernel, weight) == 0.0
+            }
+        cost = dict.fromkeys(usable, 0.0)
         for rows in self._rows:
-            x = _probe(weight, rows)
-            for name, seconds in self._time(usable, x).items():
-                cost[name] = (cost[name][0], cost[name][1] + seconds)
-        return min(cost, key=lambda name: cost[name])
+            for name, seconds in self._time(usable, _probe(weight, rows)).items():
+                cost[name] += seconds
+        return min(cost, key=lambda name: cost[name], default=_LAST_RESORT)
 
     def _time(self, kernels: dict[str, Kernel], x: Tensor, repeats: int = 7) -> dict[str, float]:
         """Return each kernel's best time; taken in turn, so a busy machine slows all alike."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,6 @@ from torch import Tensor
 from specclient.errors import CheckpointError
 from specclient_local.config import DecoderConfig
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")
 
 
@@ -50,13 +49,6 @@ class Weights:
     layers: list[LayerWeights]
     norm: Tensor
     head: Tensor
-
-    def count(self) -> int:
-        """Return the number of parameters, a tied one counted once."""
-        tensors = [self.embedding, self.norm, *([] if self.head is self.embedding else [self.head])]
-        for layer in self.layers:
-            tensors += [t for f in fields(layer) if (t := getattr(layer, f.name)) is not None]
-        return sum(t.numel() for t in tensors)
 
 
 def resolve(path_or_id: str | Path) -> Path:
@@ -92,15 +84,13 @@ def load_weights(folder: Path, config: DecoderConfig, dtype: str = "float32") ->
 
     Args:
         folder: with ``model.safetensors`` or shards and their index.
-        dtype: to compute in: ``float32``, ``bfloat16`` or ``float16``; the file may hold another.
+        dtype: to compute in, one of ``config.DTYPES``; the file may hold another.
 
     Raises:
         CheckpointError: naming the file, the tensor, its shape and the expected one.
     """
-    if dtype not in DTYPES:
-        raise CheckpointError(f"dtype is {dtype!r}; allowed are {', '.join(DTYPES)}.")
     with ExitStack() as stack:
-        take = _reader(folder, stack, DTYPES[dtype])
+        take = _reader(folder, stack, getattr(torch, dtype))
         hidden, vocab = config.hidden_size, config.vocab_size
         embedding = take("model.embed_tokens.weight", (vocab, hidden))
         return Weights(

@@ -63,3 +63,11 @@ def test_a_kernel_this_machine_has_not_is_passed_over(monkeypatch):
     choose = KernelChooser()
     choose(torch.randn(8, 4))
     assert choose.chosen[8, 4] in {"plain", "columns"}
+
+
+def test_where_no_kernel_keeps_rows_apart_they_are_computed_one_by_one(monkeypatch):
+    for name in ("plain", "packed", "columns"):
+        monkeypatch.setitem(KERNELS, name, stateful(KERNELS["plain"]))
+    weight, bias = torch.randn(700, 320), torch.randn(700)
+    choose = KernelChooser()
+    assert row_difference(choose(weight, bias), weight) == 0.0
