@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ import anyio.to_thread
 from specclient.errors import CheckpointError, ConfigurationError, NotFoundError
 from specclient.types.backend import Answer, BackendModel, Chunk, Telemetry
 from specclient.types.request import Request
-from specclient_local.config import Method, read_config
+from specclient_local.config import DTYPES, METHODS, Method, read_config
 from specclient_local.dialect import Asked, Shape, read
 
 if TYPE_CHECKING:
@@ -45,6 +45,9 @@ class Row:
         return "plain" if self.draft is None or self.method == "plain" else "draft"
 
 
+Key = tuple[str, str | None, str]
+"""Path, draft and type of an engine."""
+
 #: Libraries of the extra ``local``; a distribution installed without it still has this module.
 _NEEDED = ("torch", "safetensors", "tokenizers")
 
@@ -59,12 +62,14 @@ def create(settings: Mapping[str, Any]) -> LocalBackend:
         settings: ``models`` (name to path, draft, method, dtype), ``slots``, ``threads``; all optional.
 
     Raises:
-        ConfigurationError: a library that the engine computes with is not installed.
+        ConfigurationError: a library that the engine computes with is not installed, or a setting is
+            outside what is allowed.
     """
     missing = [name for name in _NEEDED if find_spec(name) is None]
     if missing:
         raise ConfigurationError(
-            f"the local engine is not installed ({', '.join(missing)} missing): pip install 'specclient[local]'"
+            f"the local engine is not installed ({', '.join(missing)} missing): "
+            "pip install 'specclient[local]'"
         )
     return LocalBackend(settings)
 
@@ -78,13 +83,13 @@ class LocalBackend:
     """
 
     def __init__(self, settings: Mapping[str, Any], now: Callable[[], float] = time.time) -> None:
-        configured = {name: Row(**row) for name, row in (settings.get("models") or {}).items()}
+        configured = {name: _read_row(name, row) for name, row in (settings.get("models") or {}).items()}
         self._rows: dict[str, Row] = DEMO | configured
-        self._slots: int = settings.get("slots") or 4
-        self._threads: int | None = settings.get("threads")
+        self._slots = _at_least_one(settings, "slots") or 4
+        self._threads = _at_least_one(settings, "threads")
         self._now = now
-        self._engines: dict[tuple[str, str | None, str], Engine] = {}
-        self._loading = threading.Lock()
+        self._engines: dict[Key, Engine] = {}
+        self._loading: dict[Key, threading.Lock] = {}
 
     def models(self) -> Sequence[BackendModel]:
         """List the bundled pair and the configured models; reads at most their ``config.json``."""
@@ -132,11 +137,18 @@ class LocalBackend:
                     yield _telemetry(piece.generation)
 
     async def aclose(self) -> None:
-        """Close the engines; unfinished requests fail."""
-        with self._loading:
-            engines, self._engines = self._engines, {}
-        for engine in engines.values():
-            await anyio.to_thread.run_sync(engine.close)
+        """Close the engines, those being loaded too; unfinished requests fail.
+
+        A request that comes later loads its model anew, and closing again closes that.
+        """
+        await anyio.to_thread.run_sync(self._close)
+
+    def _close(self) -> None:
+        for key, lock in tuple(self._loading.items()):
+            with lock:
+                engine = self._engines.pop(key, None)
+            if engine is not None:
+                engine.close()
 
     def _row(self, model: str) -> Row:
         row = self._rows.get(model)
@@ -183,12 +195,44 @@ class LocalBackend:
         from specclient_local.engine import Engine  # noqa: PLC0415 - imports torch
 
         key = (row.path, row.draft, row.dtype)
-        with self._loading:
+        engine = self._engines.get(key)
+        if engine is not None:
+            return engine
+        with self._loading.setdefault(key, threading.Lock()):
             if key not in self._engines:
                 self._engines[key] = Engine.load(
                     row.path, row.draft, dtype=row.dtype, slots=self._slots, threads=self._threads
                 )
             return self._engines[key]
+
+
+def _read_row(name: str, row: object) -> Row:
+    """Check a configured model; whether its folders hold one is seen when it is loaded."""
+    where, known = f"local model {name!r}", [field.name for field in fields(Row)]
+    if not isinstance(row, Mapping) or "path" not in row:
+        raise ConfigurationError(f"{where} is {row!r}; it needs a table with path, and may have {known[1:]}.")
+    unknown = [key for key in row if key not in known]
+    if unknown:
+        raise ConfigurationError(f"{where} has {unknown[0]!r}; allowed are {', '.join(known)}.")
+    made: Row = Row(**row)
+    for key, folder in (("path", made.path), ("draft", "" if made.draft is None else made.draft)):
+        if not isinstance(folder, str):
+            raise ConfigurationError(f"{where}: {key} is {folder!r}; it names a folder or hub id.")
+    for key, value, allowed in (("method", made.method, ("auto", *METHODS)), ("dtype", made.dtype, DTYPES)):
+        if value not in allowed:
+            raise ConfigurationError(f"{where}: {key} is {value!r}; allowed are {', '.join(allowed)}.")
+    if made.method == "draft" and made.draft is None:
+        raise ConfigurationError(
+            f"{where}: method is 'draft', but it has no draft; name one, or use 'plain'."
+        )
+    return made
+
+
+def _at_least_one(settings: Mapping[str, Any], name: str) -> int | None:
+    value = settings.get(name)
+    if value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= 1):
+        return value
+    raise ConfigurationError(f"{name} is {value!r}; allowed is an integer of at least 1.")
 
 
 def _telemetry(generation: Generation) -> Telemetry:

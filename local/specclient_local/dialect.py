@@ -128,13 +128,18 @@ def read(request: Request, model: str) -> Asked:
 def _refuse(given: Mapping[str, Any], required: str, model: str) -> None:
     known = {*_DIRECT, *NO_EFFECT, required, "max_tokens", "max_completion_tokens", "specclient"}
     for name, value in given.items():
-        if name in known or any(value == neutral for neutral in NEUTRAL.get(name, ())):
+        if name in known or any(_same(value, neutral) for neutral in NEUTRAL.get(name, ())):
             continue
         allowed = ", ".join(repr(v) for v in NEUTRAL.get(name, ()))
         hint = f"allowed is {allowed}, or to leave it out" if allowed else "leave it out"
         error = UnsupportedParameterError(f"{name}={value!r} is not supported by local/{model}; {hint}.")
         error.param = name
         raise error
+
+
+def _same(value: object, neutral: object) -> bool:
+    """Whether two values are one in JSON, where 0 and false differ."""
+    return value == neutral and isinstance(value, bool) == isinstance(neutral, bool)
 
 
 def _prompt(prompt: object, model: str) -> str | list[int]:
