@@ -6,6 +6,8 @@ import fcntl
 import os
 import pty
 import re
+import select
+import signal
 import struct
 import subprocess
 import sys
@@ -53,6 +55,18 @@ class Terminal:
             pass
         os.close(self._fd)
         return self.process.wait()
+
+    def interrupt(self) -> int:
+        """Press Ctrl-C until the command ends, and return its exit code.
+
+        Until, because one that comes between readline's prompt and its wait for a key is only seen
+        with the next key (CPython's ``readline_until_enter_or_signal``).
+        """
+        while self.process.poll() is None:
+            self.process.send_signal(signal.SIGINT)
+            if select.select([self._fd], [], [], 3.0)[0] and not self._read():
+                break
+        return self.wait()
 
     def _read(self) -> bool:
         try:

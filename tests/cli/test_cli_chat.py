@@ -72,8 +72,7 @@ def test_interrupt_stops_an_answer(talk, hosted) -> None:
     talk.read_until("stopped")
     assert TEXT in _say(talk, "two")
     assert [row.status for row in Ledger(os.environ["SPECCLIENT_LEDGER"]).rows()] == ["cancelled", "ok"]
-    talk.process.send_signal(signal.SIGINT)
-    assert talk.wait() == 130
+    assert talk.interrupt() == 130
 
 
 def test_an_answer_does_not_steer_the_terminal(talk, hosted) -> None:
