@@ -64,8 +64,10 @@ class Terminal:
         """
         while self.process.poll() is None:
             self.process.send_signal(signal.SIGINT)
-            if select.select([self._fd], [], [], 3.0)[0] and not self._read():
-                break
+            heard_by = time.monotonic() + 5.0
+            while self.process.poll() is None and time.monotonic() < heard_by:
+                if select.select([self._fd], [], [], 0.1)[0]:
+                    self._read()
         return self.wait()
 
     def _read(self) -> bool:
