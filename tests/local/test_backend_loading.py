@@ -1,0 +1,88 @@
+"""What the backend loads: settings checked at once, each model under its own lock, closed with the rest."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+import threading
+
+import anyio
+import pytest
+from specclient_local import engine as engine_module
+from specclient_local.backend import create
+
+from specclient.errors import ConfigurationError, EngineError
+from specclient.types.request import Request
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture(scope="module")
+def folder(checkpoint):
+    return str(checkpoint(eos_token_id=None))
+
+
+def completion(model):
+    return Request("completion", f"local/{model}", {"prompt": "def f", "temperature": 0})
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"models": {"m": {"path": "p", "methd": "plain"}}}, "'m' has 'methd'; allowed are path, draft"),
+        ({"models": {"m": {"draft": "p"}}}, "needs a table with path"),
+        ({"models": {"m": "p"}}, "needs a table with path"),
+        ({"models": {"m": {"path": None}}}, "path is None"),
+        ({"models": {"m": {"path": "p", "draft": 3}}}, "draft is 3"),
+        ({"models": {"m": {"path": "p", "method": "magic"}}}, "method is 'magic'; allowed are auto, plain"),
+        ({"models": {"m": {"path": "p", "method": "draft"}}}, "'draft', but it has no draft"),
+        ({"models": {"m": {"path": "p", "dtype": "fp32"}}}, "dtype is 'fp32'; allowed are float32"),
+        ({"slots": 0}, "slots is 0"),
+        ({"slots": True}, "slots is True"),
+        ({"threads": -1}, "threads is -1"),
+    ],
+)
+def test_settings_are_checked_when_the_backend_is_made(settings, message):
+    with pytest.raises(ConfigurationError, match=message):
+        create(settings)
+
+
+async def test_a_load_holds_up_neither_other_models_nor_the_event_loop(folder, tmp_path, monkeypatch):
+    """While one model is being loaded, a loaded one answers; closing waits for the load and closes it too."""
+    shutil.copytree(folder, tmp_path / "slow")
+    backend = create(
+        {"models": {"quick": {"path": folder}, "slow": {"path": str(tmp_path / "slow")}}, "threads": 1}
+    )
+    await backend.complete(completion("quick"), "quick")
+    begun, release, made = threading.Event(), threading.Event(), []
+    honest = engine_module.Engine.load
+
+    def loading(*args, **kwargs):
+        begun.set()
+        assert release.wait(20)
+        made.append(honest(*args, **kwargs))
+        return made[-1]
+
+    monkeypatch.setattr(engine_module.Engine, "load", loading)
+
+    async def slow():
+        with contextlib.suppress(EngineError):  # closed before or after it could ask
+            await backend.complete(completion("slow"), "slow")
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(slow)
+        await anyio.to_thread.run_sync(begun.wait)
+        try:
+            with anyio.fail_after(10):
+                await backend.complete(completion("quick"), "quick")
+            group.start_soon(backend.aclose)
+            await anyio.sleep(0.05)
+        finally:
+            release.set()
+    with pytest.raises(EngineError, match="closed"):
+        made[0].generate("x", max_tokens=1)
+    monkeypatch.undo()
+    answer, _ = await backend.complete(completion("quick"), "quick")
+    assert answer.choices
+    await backend.aclose()
+    assert not backend._engines
