@@ -1,4 +1,4 @@
-"""The engine where things go wrong around it: forks, dead workers, sinks that fail or close, overflow, threads."""
+"""The engine when things go wrong: forks, dead workers, sinks that fail or close, overflow, threads."""
 
 from __future__ import annotations
 
