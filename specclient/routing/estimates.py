@@ -41,11 +41,11 @@ class Prior:
     token_s: float
 
 
-#: Orders of magnitude for the bundled pair on two CPU cores. Other routes have no prior: a hosted model
-#: or a checkpoint of the user's own can be of any speed.
+#: The bundled pair on two CPU cores, as ``benchmarks/pair.py`` measured it. Other routes have no prior: a
+#: hosted model or a checkpoint of the user's own can be of any speed.
 PRIORS: Mapping[str, Prior] = {
-    "local/demo": Prior(ttft_s=0.05, token_s=0.004),
-    "local/demo-target": Prior(ttft_s=0.05, token_s=0.006),
+    "local/demo": Prior(ttft_s=0.02, token_s=0.0026),
+    "local/demo-target": Prior(ttft_s=0.02, token_s=0.0048),
 }
 
 

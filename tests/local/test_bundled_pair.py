@@ -10,7 +10,7 @@ from specclient_local.engine import Engine
 from specclient_local.training.corpus import modules
 
 PROMPTS = 200
-NEW_TOKENS = 10
+NEW_TOKENS = 20
 
 
 @pytest.fixture(scope="module")
