@@ -24,6 +24,13 @@ def engine(checkpoint):
         yield engine
 
 
+@pytest.fixture
+def unstarted(checkpoint):
+    """An engine without a worker thread: it takes the steps that a test takes, and no others."""
+    with load(checkpoint(eos_token_id=None), slots=2) as engine:
+        yield engine
+
+
 def drain(engine):
     while engine.step():
         pass
@@ -146,7 +153,8 @@ def test_loading_checks_its_arguments(checkpoint, options, message):
         load(checkpoint(), **options)
 
 
-def test_waiting_requests_get_slots_in_order_and_cancelling_frees_one_in_the_same_step(engine):
+def test_waiting_requests_get_slots_in_order_and_cancelling_frees_one_in_the_same_step(unstarted):
+    engine = unstarted
     events = {i: [] for i in range(4)}
     numbers = [engine.add([7] * 3, events[i].append, max_tokens=60, method="plain") for i in range(4)]
     for _ in range(3):
