@@ -13,7 +13,7 @@ help:
 	@echo "make format        let ruff rewrite what it can"
 	@echo "make soak          the long runs"
 	@echo "make wheel-check   build the wheel and import it in an empty environment"
-	@echo "make bundled-pair  train the bundled draft/target pair again (about an hour)"
+	@echo "make bundled-pair  train the bundled draft/target pair again (a good hour)"
 
 $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python 3.11 or newer is needed; {sys.executable} is {v.major}.{v.minor}. Try: make PYTHON=python3.11 $(MAKECMDGOALS)")'

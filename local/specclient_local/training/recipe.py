@@ -1,7 +1,7 @@
 """Turn the standard library into the bundled pair: tokenizer, target, draft and model card, in one command.
 
 ``python -m specclient_local.training.recipe`` (``make bundled-pair``). Resumes after a kill from
-``build/bundled-pair``; about an hour on two CPU cores.
+``build/bundled-pair``; a good hour on two idle CPU cores.
 """
 
 from __future__ import annotations
