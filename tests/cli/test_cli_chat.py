@@ -69,7 +69,7 @@ def test_interrupt_stops_an_answer(talk, hosted) -> None:
     hosted.script(broken_stream(FRAME, how="hang"))
     _say(talk, "one", until="half ")
     talk.process.send_signal(signal.SIGINT)
-    talk.read_until("stopped")
+    talk.read_until(lambda output: "> " in output.partition("stopped")[2])  # its prompt, not the next one's
     assert TEXT in _say(talk, "two")
     assert [row.status for row in Ledger(os.environ["SPECCLIENT_LEDGER"]).rows()] == ["cancelled", "ok"]
     assert talk.interrupt() == 130
