@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
+from specclient.types.method import Method
 from specclient.types.route import Policy
-
-Operation = Literal["chat", "completion"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +18,7 @@ class Options:
         headers, query, body: additions to what is sent; they win over ours.
         timeout: seconds, or the transport's own timeout object; None takes the client's.
         max_retries: None takes the client's.
+        deadline_s: seconds for all tries and the waits between them; None sets no end.
         tags: labels the ledger keeps with the call.
     """
 
@@ -27,26 +27,34 @@ class Options:
     body: Mapping[str, Any] = field(default_factory=dict)
     timeout: Any = None
     max_retries: int | None = None
+    deadline_s: float | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A chat or text completion as the caller asked for it.
+    """One call as the caller asked for it.
 
     Attributes:
-        operation: which endpoint.
-        model: as given: ``provider/model``, a bare name, or ``auto``.
+        method: of the API.
+        model: as given: ``provider/model``, a bare name, or ``auto``; empty where the method runs none.
         params: the API's parameters as given (``messages`` or ``prompt``, ``temperature``, …), without
             ``model`` and ``stream``; never holds a parameter that was not given.
+        places: what the placeholders of the method's path stand for.
         stream: whether chunks are wanted.
         policy: for routed calls; a name stands for a policy of the configuration.
         options: see :class:`Options`.
     """
 
-    operation: Operation
-    model: str
-    params: Mapping[str, Any]
+    method: Method
+    model: str = ""
+    params: Mapping[str, Any] = field(default_factory=dict)
+    places: Mapping[str, str] = field(default_factory=dict)
     stream: bool = False
     policy: Policy | str | None = None
     options: Options = field(default_factory=Options)
+
+    @property
+    def operation(self) -> str:
+        """What the ledger calls the method: ``chat``, ``completion``, ``embedding``, …"""
+        return self.method.operation
