@@ -1,0 +1,84 @@
+"""Turn nested parameters into a query string, and files with their fields into a form's parts; pure."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
+from urllib.parse import urlencode
+
+import pydantic
+
+#: One part of a form: its field's name, and its content or (name, content, type, headers).
+Part = tuple[str, Any]
+
+
+class Parts(list[Part]):
+    """The file parts of a form. True even where empty: a form without a file is sent as multipart too."""
+
+    def __bool__(self) -> bool:
+        return True
+
+
+def pairs(params: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return parameters flattened as OpenAI's servers read them: ``a[b]=1``, ``c[]=2&c[]=3``, no None."""
+    return [pair for name, value in params.items() for pair in _flatten(name, value)]
+
+
+def query_text(params: Mapping[str, Any]) -> str:
+    """Return parameters as the text after a URL's ``?``; see :func:`pairs`."""
+    return urlencode(pairs(params))
+
+
+def multipart(body: Mapping[str, Any], files: Collection[str]) -> tuple[dict[str, str | list[str]], Parts]:
+    """Return a body as the ``data`` and ``files`` arguments of httpx's own encoder.
+
+    Args:
+        body: the parameters by name.
+        files: those of them that hold files: each bytes, an open binary file, a ``(name, content[, type[,
+            headers]])`` tuple, or a list of these.
+
+    Raises:
+        RuntimeError: for a file that is none of these.
+    """
+    parts = Parts()
+    for name in body:
+        if name in files:
+            parts.extend(_parts(name, body[name]))
+    data: dict[str, str | list[str]] = {}
+    for name, value in pairs({name: value for name, value in body.items() if name not in files}):
+        known = data.get(name)
+        if known is None:
+            data[name] = value
+        elif isinstance(known, list):
+            known.append(value)
+        else:
+            data[name] = [known, value]
+    return data, parts
+
+
+def _parts(name: str, value: Any) -> Iterator[Part]:
+    many = isinstance(value, list)
+    for content in value if many else [value]:
+        key = f"{name}[]" if many else name
+        if not isinstance(content, bytes | io.IOBase | tuple):
+            raise RuntimeError(  # noqa: TRY004  # what the OpenAI client raises
+                f"Expected entry at `{key}` to be bytes, an io.IOBase instance, PathLike or a tuple but "
+                f"received {type(content)} instead; open the file, or give its path as a pathlib.Path"
+            )
+        yield key, content
+
+
+def _flatten(name: str, value: Any) -> Iterator[tuple[str, str]]:
+    if isinstance(value, pydantic.BaseModel):
+        value = value.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    if isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield from _flatten(f"{name}[{key}]", inner)
+    elif isinstance(value, Iterable) and not isinstance(value, str | bytes | bytearray):
+        for inner in value:
+            yield from _flatten(f"{name}[]", inner)
+    elif isinstance(value, bool):
+        yield name, "true" if value else "false"
+    elif value is not None:
+        yield name, str(value)
