@@ -1,0 +1,1 @@
+"""The endpoints that are told completely by a row each."""
