@@ -3,30 +3,42 @@
 OpenAIError
 ├── APIError                      message, body, code, param, type
 │   ├── APIConnectionError        no answer, or one that broke off; ``partial`` holds the text so far
-│   │   └── APITimeoutError
+│   │   ├── APITimeoutError
+│   │   │   └── DeadlineExceededError       also a SpecClientError: ``deadline_s`` is over
+│   │   └── CircuitOpenError                also a SpecClientError: not sent, the deployment keeps failing
 │   ├── APIResponseValidationError
 │   └── APIStatusError            status_code, request_id, response
 │       ├── BadRequestError            400
 │       │   └── UnsupportedParameterError   refused before sending
 │       ├── AuthenticationError        401
+│       │   └── OAuthError                  a token was not exchanged
 │       ├── PermissionDeniedError      403
 │       ├── NotFoundError              404
 │       ├── ConflictError              409
 │       ├── UnprocessableEntityError   422
 │       ├── RateLimitError             429
 │       └── InternalServerError        5xx
+├── LengthFinishReasonError       an answer cut by the length limit, where a parsed one was asked for
+├── ContentFilterFinishReasonError      one withheld by the content filter
+├── SubjectTokenProviderError     the user's own source of tokens failed
+├── WebSocketConnectionClosedError      a socket closed with messages unsent
+├── WebSocketQueueFullError       more unsent messages than the queue holds
 └── SpecClientError               ours, beneath the same root
     ├── ConfigurationError        also a ValueError: a setting, file or argument that cannot be used
+    ├── BudgetExceededError       the call would cost more than a budget has left
     ├── NoRouteError              no candidate satisfies the policy
     ├── EngineError               the local engine
     │   ├── CheckpointError       a folder that is no usable checkpoint, or two that do not fit together
     │   └── ContextOverflowError  more tokens than the context holds
     └── LedgerError               a ledger that cannot be read
+InvalidWebhookSignatureError      a ValueError, as there
+
+Every one can be pickled and copied, whatever its constructor takes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 __all__ = [
@@ -37,27 +49,51 @@ __all__ = [
     "APITimeoutError",
     "AuthenticationError",
     "BadRequestError",
+    "BudgetExceededError",
     "CheckpointError",
+    "CircuitOpenError",
     "ConfigurationError",
     "ConflictError",
+    "ContentFilterFinishReasonError",
     "ContextOverflowError",
+    "DeadlineExceededError",
     "EngineError",
     "InternalServerError",
+    "InvalidWebhookSignatureError",
     "LedgerError",
+    "LengthFinishReasonError",
     "NoRouteError",
     "NotFoundError",
+    "OAuthError",
     "OpenAIError",
     "PermissionDeniedError",
     "RateLimitError",
     "SpecClientError",
+    "SubjectTokenProviderError",
     "UnprocessableEntityError",
     "UnsupportedParameterError",
+    "WebSocketConnectionClosedError",
+    "WebSocketQueueFullError",
     "status_error",
 ]
 
 
+def _rebuilt(cls: type[OpenAIError], args: tuple[Any, ...], state: dict[str, Any]) -> OpenAIError:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(state)
+    return error
+
+
 class OpenAIError(Exception):
     """The root: catch this to catch everything this package raises on purpose."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # An exception's own way calls the class with ``args``, which keyword-only arguments do not survive.
+        return _rebuilt, (type(self), self.args, self.__dict__.copy())
+
+
+class SpecClientError(OpenAIError):
+    """What this package adds to the OpenAI client's errors."""
 
 
 class APIError(OpenAIError):
@@ -84,7 +120,8 @@ class APIError(OpenAIError):
         self.request = request
         self.body = body
         if isinstance(body, Mapping):
-            self.code = body.get("code")
+            code = body.get("code")
+            self.code = None if code is None else str(code)
             self.param = body.get("param")
             self.type = body.get("type")
 
@@ -112,6 +149,27 @@ class APITimeoutError(APIConnectionError):
         super().__init__(message=message, request=request, partial=partial)
 
 
+class DeadlineExceededError(APITimeoutError, SpecClientError):
+    """All the tries of a call, and the waits between them, took as long as ``deadline_s`` allows.
+
+    Its cause (``__cause__``) is the last failure, where a try had failed.
+    """
+
+
+class CircuitOpenError(APIConnectionError, SpecClientError):
+    """A request was not sent: its deployment has failed so often in a row that it is given a rest.
+
+    Attributes:
+        deployment: ``provider/model``.
+        retry_after_s: seconds until a request is let through to see whether it works again.
+    """
+
+    def __init__(self, message: str, *, deployment: str, retry_after_s: float) -> None:
+        super().__init__(message=message)
+        self.deployment = deployment
+        self.retry_after_s = retry_after_s
+
+
 class APIResponseValidationError(APIError):
     """An answer arrived that is not what the endpoint promises (no JSON, wrong shape)."""
 
@@ -120,7 +178,7 @@ class APIResponseValidationError(APIError):
     ) -> None:
         super().__init__(
             message or "Data returned by API invalid for expected schema.",
-            getattr(response, "request", None),
+            _request_of(response),
             body=body,
         )
         self.response = response
@@ -139,7 +197,7 @@ class APIStatusError(APIError):
     status_code: int = 0
 
     def __init__(self, message: str, *, response: Any = None, body: object | None = None) -> None:
-        super().__init__(message, getattr(response, "request", None), body=body)
+        super().__init__(message, _request_of(response), body=body)
         self.response = response
         self.request_id: str | None = None
         if response is not None:
@@ -161,6 +219,21 @@ class AuthenticationError(APIStatusError):
     """401: no key, or a wrong one."""
 
     status_code = 401
+
+
+class OAuthError(AuthenticationError):
+    """A token was not exchanged for one of the API's (RFC 6749, section 5.2).
+
+    Attributes:
+        error: the error's name there: ``invalid_grant``, ``invalid_subject_token``, …
+    """
+
+    def __init__(self, *, response: Any = None, body: object | None = None) -> None:
+        fields = body if isinstance(body, Mapping) else {}
+        said = fields.get("error_description")
+        message = said if isinstance(said, str) and said else "OAuth authentication error."
+        super().__init__(message, response=response, body=body)
+        self.error: str | None = fields.get("error")
 
 
 class PermissionDeniedError(APIStatusError):
@@ -199,6 +272,89 @@ class InternalServerError(APIStatusError):
     status_code = 500
 
 
+class LengthFinishReasonError(OpenAIError):
+    """An answer that was to be parsed was cut by the length limit.
+
+    Attributes:
+        completion: the answer as it came; of a stream, without ``usage``.
+    """
+
+    def __init__(self, *, completion: Any) -> None:
+        used = f" - {completion.usage}" if completion.usage else ""
+        super().__init__(f"Could not parse response content as the length limit was reached{used}")
+        self.completion = completion
+
+
+class ContentFilterFinishReasonError(OpenAIError):
+    """An answer that was to be parsed was withheld by the content filter.
+
+    Attributes:
+        completion: the answer as it came, where it is known.
+    """
+
+    def __init__(self, *, completion: Any = None) -> None:
+        super().__init__("Could not parse response content as the request was rejected by the content filter")
+        self.completion = completion
+
+
+class InvalidWebhookSignatureError(ValueError):
+    """A webhook's signature is not the one that its body and the secret give."""
+
+
+class SubjectTokenProviderError(OpenAIError):
+    """The user's own source of tokens failed.
+
+    Attributes:
+        response: what the source was answered, where it was.
+    """
+
+    def __init__(self, message: str, *, response: Any = None) -> None:
+        super().__init__(message)
+        self.response = response
+
+
+class WebSocketConnectionClosedError(OpenAIError):
+    """A socket closed before everything was sent.
+
+    Attributes:
+        unsent_frames: what was not sent, as it would have been, in order.
+        unsent_messages: the same as text, without what is none.
+    """
+
+    def __init__(self, message: str, *, unsent_messages: Sequence[str | bytes]) -> None:
+        super().__init__(message)
+        self.unsent_frames: list[str | bytes] = _Unshown(unsent_messages)
+        texts = map(_as_text, unsent_messages)
+        self.unsent_messages: list[str] = _Unshown([text for text in texts if text is not None])
+
+
+class WebSocketQueueFullError(OpenAIError):
+    """More unsent messages than the queue of a socket may hold."""
+
+
+class _Unshown(list[Any]):
+    """A list whose repr does not show what is in it: a crash reporter prints an error's attributes."""
+
+    def __repr__(self) -> str:
+        return f"[{len(self)} not shown]"
+
+
+def _as_text(frame: str | bytes) -> str | None:
+    if isinstance(frame, str):
+        return frame
+    try:
+        return frame.decode()
+    except UnicodeDecodeError:
+        return None
+
+
+def _request_of(response: Any) -> Any:
+    try:
+        return response.request
+    except (AttributeError, RuntimeError):  # RuntimeError: httpx, of a response made without one
+        return None
+
+
 _BY_STATUS: dict[int, type[APIStatusError]] = {
     400: BadRequestError,
     401: AuthenticationError,
@@ -218,12 +374,12 @@ def status_error(
     return cls(message, response=response, body=body)
 
 
-class SpecClientError(OpenAIError):
-    """What this package adds to the OpenAI client's errors."""
-
-
 class ConfigurationError(SpecClientError, ValueError):
     """A setting, file or argument that cannot be used; the message names it, and the way out."""
+
+
+class BudgetExceededError(SpecClientError):
+    """A call was refused because it would cost more than a budget has left."""
 
 
 class NoRouteError(SpecClientError):

@@ -8,7 +8,7 @@ import inspect
 import math
 import sys
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from functools import partial
 from types import ModuleType
 from typing import Any, Literal, NamedTuple, Protocol
@@ -33,9 +33,7 @@ class Link(Protocol):
 
     vendor: ModuleType
 
-    async def open(
-        self, request: WireRequest, headers: Mapping[str, str], limits: Any, *, stream: bool
-    ) -> Any:
+    async def open(self, request: WireRequest, limits: Any, *, stream: bool) -> Any:
         """Send; return the library's response: read whole, or at its headers with ``stream``."""
         ...
 
@@ -59,10 +57,8 @@ class AsyncLink:
         self.client = client
         self.vendor = vendor
 
-    async def open(
-        self, request: WireRequest, headers: Mapping[str, str], limits: Any, *, stream: bool
-    ) -> Any:
-        return await self.client.send(_build(self.client, request, headers, limits), stream=stream)
+    async def open(self, request: WireRequest, limits: Any, *, stream: bool) -> Any:
+        return await self.client.send(_build(self.client, request, limits), stream=stream)
 
     async def read(self, response: Any) -> bytes:
         content: bytes = await response.aread()
@@ -84,10 +80,8 @@ class ThreadLink:
         self.client = client
         self.vendor = vendor
 
-    async def open(
-        self, request: WireRequest, headers: Mapping[str, str], limits: Any, *, stream: bool
-    ) -> Any:
-        built = _build(self.client, request, headers, limits)
+    async def open(self, request: WireRequest, limits: Any, *, stream: bool) -> Any:
+        built = _build(self.client, request, limits)
         return await _in_thread(
             partial(self.client.send, built, stream=stream), late=lambda reply: reply.close()
         )
@@ -124,10 +118,13 @@ async def _in_thread(step: Callable[[], Any], late: Callable[[Any], None]) -> An
         raise
 
 
-def _build(client: Any, request: WireRequest, headers: Mapping[str, str], limits: Any) -> Any:
-    return client.build_request(
-        request.method, request.url, headers=headers, content=request.content, timeout=limits
+def _build(client: Any, request: WireRequest, limits: Any) -> Any:
+    body = (
+        {"content": request.content}
+        if request.files is None
+        else {"data": request.data, "files": request.files}
     )
+    return client.build_request(request.method, request.url, headers=request.headers, timeout=limits, **body)
 
 
 def link_of(http_client: Any) -> AsyncLink | ThreadLink:

@@ -121,6 +121,7 @@ def retrying(
     sleep: Callable[[float], Awaitable[None]],
     random: Callable[[], float] = _random.random,
     now: Callable[[], float],
+    again: Callable[[], bool] | None = None,
 ) -> tenacity.AsyncRetrying:
     """Return a loop that tries once and then up to ``max_retries`` times more, and raises the last error.
 
@@ -129,6 +130,7 @@ def retrying(
         sleep: waits for seconds.
         random: draws from [0, 1).
         now: seconds since the epoch, for delays given as instants.
+        again: asked before each wait whether the request can be sent once more; None where it always can.
     """
 
     def wait(state: tenacity.RetryCallState) -> float:
@@ -140,6 +142,8 @@ def retrying(
         sleep=sleep,
         stop=tenacity.stop_after_attempt(max_retries + 1),
         wait=wait,
-        retry=tenacity.retry_if_exception(lambda error: should_retry(error, now())),
+        retry=tenacity.retry_if_exception(
+            lambda error: should_retry(error, now()) and (again is None or again())
+        ),
         reraise=True,
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl, unquote_plus
@@ -110,9 +110,19 @@ class WireRequest:
     """An HTTP request, complete; made by a provider's ``encode``, sent by the transport.
 
     Attributes:
-        deployment: what rate limits and holds are kept by: ``provider/model``.
+        content: a body as it is; otherwise ``data`` and ``files`` make one.
+        deployment: what rate limits, holds and the breaker are kept by: ``provider/model``.
         timeout: seconds, the transport's own timeout object, or None for the client's.
         max_retries: None for the client's.
+        data: the fields of a form.
+        files: its files, ``(field, file)`` or ``(field, (name, file, type))`` each; bytes, text, or a binary
+            file, which is read as it is sent. The body is then ``multipart/form-data``. A file that cannot be
+            sought is sent once: no retry follows.
+        auth: asked before each try for headers, which win over ``headers`` and are all secrets.
+        deadline_s: seconds for all tries and the waits before and between them; None for no end.
+        retryable: whether a second try may be made at all.
+        count_retries: whether to send ``x-stainless-retry-count`` where ``headers`` holds none.
+        tokens: an estimate of those the call will use, prompt and answer; None where there is none.
     """
 
     method: str
@@ -122,6 +132,13 @@ class WireRequest:
     deployment: str = ""
     timeout: Any = None
     max_retries: int | None = None
+    data: Mapping[str, Any] | None = None
+    files: Sequence[tuple[str, Any]] | None = None
+    auth: Callable[[], Awaitable[Mapping[str, str]]] | None = field(default=None, repr=False)
+    deadline_s: float | None = None
+    retryable: bool = True
+    count_retries: bool = True
+    tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +149,7 @@ class WireReply:
         headers: names in lower case.
         attempts: tries it took, the first included.
         secrets: returns what an error about this answer must not show.
+        response: the HTTP library's own object, read whole; its request carries the key.
     """
 
     status: int
@@ -139,6 +157,7 @@ class WireReply:
     content: bytes
     attempts: int = 1
     secrets: Callable[[], Secrets] = field(default=Secrets, repr=False, compare=False)
+    response: Any = field(default=None, repr=False, compare=False)
 
     @property
     def request_id(self) -> str | None:

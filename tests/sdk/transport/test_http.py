@@ -92,7 +92,7 @@ async def test_a_whole_answer(openai_server: OpenAIServer, make: Make) -> None:
     assert json.loads(answer.content)["object"] == "chat.completion"
     assert answer.attempts == 1
     assert openai_server.requests[0].headers["authorization"] == f"Bearer {KEY}"
-    assert "x-stainless-retry-count" not in openai_server.requests[0].headers
+    assert openai_server.requests[0].headers["x-stainless-retry-count"] == "0"
 
 
 async def test_a_stream(openai_server: OpenAIServer, make: Make) -> None:
@@ -228,7 +228,7 @@ async def test_retries_until_it_works(
     else:
         assert (await transport.fetch(post(openai_server))).attempts == 3
     counts = [received.headers.get("x-stainless-retry-count") for received in openai_server.requests]
-    assert counts == [None, "1", "2"]
+    assert counts == ["0", "1", "2"]
     assert pauses[:2] == [0.5, 0.005]
 
 

@@ -1,0 +1,206 @@
+"""Turn an open response into its body, as bytes or as server-sent events, until its reader leaves."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar
+
+import anyio
+
+from specclient.errors import APIError, OpenAIError
+from specclient.transport import failures
+from specclient.transport.exchange import Exchange
+from specclient.transport.guard import Guard
+from specclient.transport.sse import Decoder, Event
+from specclient.types.wire import WireRequest
+
+_DRAIN_S = 0.1
+
+
+class Body:
+    """An answer whose body has not been read yet; read it once, by :meth:`chunks` or by :meth:`read`.
+
+    Attributes:
+        status: of the answer.
+        headers: its headers, names in lower case.
+        attempts: tries it took, the first included.
+        response: the HTTP library's own object; its request carries the key.
+    """
+
+    def __init__(self, exchange: Exchange, guard: Guard) -> None:
+        self.response: Any = exchange.response
+        self.status: int = exchange.response.status_code
+        self.headers: Mapping[str, str] = exchange.headers
+        self.attempts = exchange.attempts
+        self._exchange = exchange
+        self._guard = guard
+        self._begun = False
+        self._whole: bytes | None = None
+
+    @property
+    def request_id(self) -> str | None:
+        """The provider's id of the request."""
+        return self.headers.get("x-request-id") or self.headers.get("request-id")
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Iterate over the body, decompressed, as it arrives.
+
+        Raises:
+            APIConnectionError, APITimeoutError: where it breaks off or falls silent.
+            OpenAIError: where the body has been iterated over before.
+        """
+        if self._whole is not None:
+            yield self._whole
+            return
+        chunks = self._begin()
+        while (chunk := await self._next(chunks)) is not None:
+            yield chunk
+
+    async def read(self) -> bytes:
+        """Return the whole body; the library's response then has it as ``content``, too.
+
+        Raises as :meth:`chunks`.
+        """
+        if self._whole is None:
+            self._check_unread()
+            self._whole = await self._guard.wait(self._exchange.read)
+        return self._whole
+
+    def _check_unread(self) -> None:
+        if self._begun:
+            raise OpenAIError(
+                "the body of this answer has been iterated over, and cannot be read a second time; "
+                "read() it first, which keeps it"
+            )
+
+    def _begin(self) -> AsyncIterator[bytes]:
+        self._check_unread()
+        self._begun = True
+        return self._exchange.link.chunks(self._exchange.response)
+
+    async def _next(self, chunks: AsyncIterator[bytes]) -> bytes | None:
+        try:
+            return await self._guard.wait(chunks.__anext__)
+        except StopAsyncIteration:
+            return None
+        except self._exchange.failed as error:
+            failure = self._exchange.broken(error)
+        raise failure
+
+
+class EventStream(Body):
+    """The events of one answer, as they arrive; iterate once.
+
+    Attributes:
+        done: whether ``[DONE]`` has come. A stream that ends without it may have been cut by a proxy, or be
+            of a vendor that sends none.
+    """
+
+    done: bool = False
+
+    async def __aiter__(self) -> AsyncIterator[Event]:
+        if self._whole is not None:
+            yield Event(self._whole)
+            return
+        decoder = Decoder()
+        chunks = self._begin()
+        while (chunk := await self._next(chunks)) is not None:
+            for event in decoder.feed(chunk):
+                if event.data.strip() == b"[DONE]":  # the end, whatever the connection still does
+                    self.done = True
+                    await self._drain(chunks)
+                    yield event
+                    return
+                if event.data:  # an empty one keeps the connection alive and says nothing
+                    yield event
+        for event in decoder.flush():
+            if event.data:
+                self.done = event.data.strip() == b"[DONE]"
+                yield event
+
+    async def _drain(self, chunks: AsyncIterator[bytes]) -> None:
+        """Read on to the end of the body, which follows at once: its connection can then be reused."""
+        with contextlib.suppress(*self._exchange.failed), anyio.move_on_after(_DRAIN_S):
+            async for _ in chunks:
+                pass
+
+
+B = TypeVar("B", bound=Body)
+
+
+class Send(Protocol):
+    """How an :class:`Opened` gets its response: ``Transport._send``."""
+
+    async def __call__(self, request: WireRequest, guard: Guard, *, stream: bool) -> Exchange: ...
+
+
+class Opened(Generic[B]):
+    """The context of one answer: sends on entry, frees the connection on exit.
+
+    Args:
+        read: turns the response into what the context gives.
+        running: the guards of what runs; this one's is among them while the context is open.
+    """
+
+    def __init__(
+        self,
+        send: Send,
+        request: WireRequest,
+        running: set[Guard],
+        read: Callable[[Exchange, Guard], Awaitable[B]],
+    ) -> None:
+        self._send = send
+        self._request = request
+        self._running = running
+        self._read = read
+        self._exchange: Exchange | None = None
+
+    async def __aenter__(self) -> B:
+        self._guard = Guard(self._request)
+        self._running.add(self._guard)
+        try:
+            return await self._guard.wait(self._open)
+        except BaseException as error:
+            await self.__aexit__(type(error), error, None)
+            raise
+
+    async def _open(self) -> B:
+        self._exchange = await self._send(self._request, self._guard, stream=True)
+        return await self._read(self._exchange, self._guard)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._running.discard(self._guard)
+        exchange = self._exchange
+        if exchange is None:
+            return
+        if isinstance(error, APIError):  # a dialect's, too, which knows neither tries nor secrets
+            error.attempts = exchange.attempts
+            exchange.secrets().clean(error)
+        await exchange.close()
+
+
+async def as_body(exchange: Exchange, guard: Guard) -> Body:
+    """Return the answer as bytes."""
+    return Body(exchange, guard)
+
+
+async def as_events(exchange: Exchange, guard: Guard) -> EventStream:
+    """Return the answer as events.
+
+    JSON where events were asked for (an error under status 200, a server that cannot stream) becomes one
+    event: its reader sees it, where the decoder would see no events at all.
+
+    Raises:
+        APIResponseValidationError: for a web page.
+    """
+    kind = exchange.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind == "text/html":
+        raise failures.not_a_stream(exchange.response, await exchange.read_and_close(), exchange.request)
+    stream = EventStream(exchange, guard)
+    if kind == "application/json":
+        stream._whole = await exchange.read_and_close()
+    return stream

@@ -1,0 +1,81 @@
+"""Turn one try into its response: what was sent, over which client, within which limits, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import anyio
+
+from specclient.errors import APIConnectionError
+from specclient.transport import failures
+from specclient.transport.clients import Link
+from specclient.types.wire import Secrets, WireRequest
+
+RETRY_HEADER = "x-stainless-retry-count"
+_CLOSE_S = 1.0
+
+
+class Exchange:
+    """One try, and the response once it has come.
+
+    Attributes:
+        request: as sent by this try; its headers hold what ``auth`` gave.
+        limits: the timeout object in force.
+        attempts: the try's number, from 1.
+        failed: the exceptions that mean "this try failed".
+        response: the HTTP library's; None before it came.
+        headers: of the response, names in lower case.
+    """
+
+    __slots__ = ("attempts", "failed", "headers", "limits", "link", "request", "response")
+
+    def __init__(self, link: Link, request: WireRequest, limits: Any, attempts: int) -> None:
+        self.link = link
+        self.request = request
+        self.limits = limits
+        self.attempts = attempts
+        self.failed = failures.caught(link.vendor)
+        self.response: Any = None
+        self.headers: dict[str, str] = {}
+
+    def take(self, response: Any) -> None:
+        self.response = response
+        # Straight from the bytes: reading a header by name through the library costs microseconds each time.
+        self.headers = {
+            name.lower().decode("latin-1"): v.decode("latin-1") for name, v in response.headers.raw
+        }
+
+    def broken(self, error: BaseException, *, begun: bool = True) -> APIConnectionError:
+        return failures.connection_failure(error, self.request, self.limits, begun=begun)
+
+    def secrets(self) -> Secrets:
+        return failures.secrets_of(self.request, self.response)
+
+    async def read(self) -> bytes:
+        """Return the whole body of a streamed response, which also keeps it."""
+        try:
+            return await self.link.read(self.response)
+        except self.failed as error:
+            failure = self.broken(error)
+        raise failure
+
+    async def read_and_close(self, *, stream: bool = True) -> bytes:
+        """Return the whole body; one that was not streamed has been read already."""
+        if not stream:
+            content: bytes = self.response.content
+            return content
+        try:
+            return await self.read()
+        finally:
+            await self.close()
+
+    async def close(self) -> None:
+        with anyio.move_on_after(_CLOSE_S, shield=True):  # a cancelled caller must still free its connection
+            await self.link.close(self.response)
+
+
+def merged(headers: Mapping[str, str], winning: Mapping[str, str]) -> dict[str, str]:
+    """Return ``headers`` with ``winning`` in place of those of the same name, in whatever case."""
+    names = {name.lower() for name in winning}
+    return {**{name: value for name, value in headers.items() if name.lower() not in names}, **winning}
