@@ -17,6 +17,7 @@ from specclient.transport.sse import Decoder, Event
 from specclient.types.wire import WireRequest
 
 _DRAIN_S = 0.1
+_DONE_ROOM = 16  # bytes that `[DONE]` and blanks around it may take
 
 
 class Body:
@@ -101,24 +102,38 @@ class EventStream(Body):
     done: bool = False
 
     async def __aiter__(self) -> AsyncIterator[Event]:
+        async for batch in self.batches():
+            for event in batch:
+                yield event
+
+    async def batches(self) -> AsyncIterator[list[Event]]:
+        """Iterate over the events as they came: those of one read from the network together."""
         if self._whole is not None:
-            yield Event(self._whole)
+            yield [Event(self._whole)]
             return
         decoder = Decoder()
         chunks = self._begin()
         while (chunk := await self._next(chunks)) is not None:
-            for event in decoder.feed(chunk):
-                if event.data.strip() == b"[DONE]":  # the end, whatever the connection still does
-                    self.done = True
+            if batch := self._told(decoder.feed(chunk)):
+                if self.done:
                     await self._drain(chunks)
-                    yield event
+                yield batch
+                if self.done:
                     return
-                if event.data:  # an empty one keeps the connection alive and says nothing
-                    yield event
-        for event in decoder.flush():
-            if event.data:
-                self.done = event.data.strip() == b"[DONE]"
-                yield event
+        if batch := self._told(decoder.flush()):
+            yield batch
+
+    def _told(self, events: list[Event]) -> list[Event]:
+        """Return the events that say something, up to ``[DONE]``, whatever the connection still does."""
+        told: list[Event] = []
+        for event in events:
+            data = event.data
+            if data:  # an empty one keeps the connection alive
+                told.append(event)
+                if len(data) < _DONE_ROOM and data.strip() == b"[DONE]":
+                    self.done = True
+                    break
+        return told
 
     async def _drain(self, chunks: AsyncIterator[bytes]) -> None:
         """Read on to the end of the body, which follows at once: its connection can then be reused."""

@@ -22,6 +22,7 @@ from specclient.types.wire import WireRequest
 
 Kind = Literal["aiohttp", "httpx"]
 Timeout = httpx.Timeout
+URL = httpx.URL
 DEFAULT_TIMEOUT = httpx.Timeout(600.0, connect=5.0)
 _LIMITS = httpx.Limits(max_connections=1000, max_keepalive_connections=100)
 _UNTOUCHED = httpx.Timeout(5.0)  # what httpx gives a client whose maker named no timeout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import random as _random
 import time
@@ -76,6 +77,20 @@ class Transport:
         self._clock, self._now, self._sleep, self._random = clock, now, sleep, random
         self._running: set[Guard] = set()
         self._pacer = Pacer(clock=clock, now=now, sleep=sleep, random=random)
+
+    def sharing(self, *, http_client: Any, timeout: Any, max_retries: int) -> Transport:
+        """Return a transport of other defaults, on the same connections and what is known of rate limits.
+
+        Args:
+            http_client, timeout, max_retries: as for the class.
+        """
+        other = copy.copy(self)
+        other._max_retries = _checked_retries(max_retries)
+        other._link = None if http_client is None else link_of(http_client)
+        if timeout is None:
+            timeout = DEFAULT_TIMEOUT if http_client is None else default_timeout(http_client)
+        other._limits = timeout_of(timeout) if other._link is None else timeout_of(timeout, other._link.vendor)
+        return other
 
     async def fetch(self, request: WireRequest) -> WireReply:
         """Send ``request`` and return its whole answer.
