@@ -8,16 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from specclient.errors import UnsupportedParameterError
 from specclient.types.backend import Answer, Chunk
-from specclient.types.chat import (
-    ChatCompletion,
-    ChatCompletionChunk,
-    ChatCompletionMessage,
-    Choice,
-    ChoiceDelta,
-    ChunkChoice,
-)
+from specclient.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessage
+from specclient.types.chat.chat_completion import Choice
+from specclient.types.chat.chat_completion_chunk import Choice as ChunkChoice
+from specclient.types.chat.chat_completion_chunk import ChoiceDelta
 from specclient.types.completion import Completion, CompletionChoice
-from specclient.types.request import Operation, Request
+from specclient.types.request import Request
 from specclient.types.usage import CompletionUsage
 from specclient_local.config import SamplingParams, bad_parameter
 
@@ -197,7 +193,7 @@ class Shape:
         model: as the backend lists it.
     """
 
-    operation: Operation
+    operation: str
     id: str
     created: int
     model: str

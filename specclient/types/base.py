@@ -1,19 +1,26 @@
-"""The common ground of wire objects: pydantic models that keep unknown fields and forgive missing ones."""
+"""The common ground of wire objects: pydantic models that keep the unknown and forgive the odd."""
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Annotated, Any, Self
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
 
 import pydantic
 import pydantic_core
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, Field, GetCoreSchemaHandler
+from pydantic_core import CoreSchema
+
+from specclient.types.odd import keep_odd
+
+T = TypeVar("T")
 
 if TYPE_CHECKING:
     # What the API promises, and what a type checker should hold users' code to.
     Whole = int
     Content = str
     JsonText = str
+    Loose = Annotated[T, "may come in another shape"]
 else:
     _LEFT = Field(union_mode="left_to_right")  # the right-hand type is only tried where the left one fails
 
@@ -26,12 +33,15 @@ else:
     Content = Annotated[str | list[Any], _LEFT]
     #: JSON as text; some servers send the object itself, which becomes text.
     JsonText = Annotated[str | Annotated[dict[str, Any], AfterValidator(json.dumps)], _LEFT]
+    #: An object nobody's answer hangs on; one of another shape is kept as it came.
+    Loose = Annotated[T | Any, _LEFT]
 
 
 class WireModel(pydantic.BaseModel):
     """An object as it came over the wire.
 
-    Unknown fields are kept (``model_extra``, and in every dump); schemas are built on first use, so
+    Unknown fields are kept (``model_extra``, and in every dump), a missing one is its default or else
+    ``None``, and a text that should be one of a few may be another. Schemas are built on first use, so
     importing the package stays cheap.
     """
 
@@ -39,11 +49,23 @@ class WireModel(pydantic.BaseModel):
         extra="allow", defer_build=True, protected_namespaces=(), coerce_numbers_to_str=True
     )
 
+    if TYPE_CHECKING:
+        _request_id: str | None
+        """The provider's id of the request, on what a call returned; nested objects have none."""
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
+        schema = handler(source)
+        _forgive(schema)
+        return schema
+
     @classmethod
     def received(cls, content: bytes) -> Self:
-        """Return the object that ``content`` is as JSON; a null where a value belongs counts as left out.
+        """Return the object that ``content`` is as JSON.
 
-        Nulls are only looked for where validation fails, so an answer in order costs nothing more.
+        A null where a value belongs counts as left out, and a number, text or truth value where another
+        kind of one belongs is kept as it came. Both are only looked for where validation fails, so an
+        answer in order costs nothing more.
 
         Raises:
             pydantic.ValidationError: for what is no such object. It quotes its input, which may hold secrets.
@@ -51,30 +73,105 @@ class WireModel(pydantic.BaseModel):
         try:
             return cls.model_validate_json(content)
         except pydantic.ValidationError as error:
-            places = [problem["loc"] for problem in error.errors() if problem["input"] is None]
-            if not places:
-                raise
-        body = pydantic_core.from_json(content)
-        for place in places:
-            _drop_null(body, place)
-        return cls.model_validate(body)
+            return keep_odd(cls.model_validate, lambda: pydantic_core.from_json(content), error)
 
-    def to_dict(self, *, exclude_unset: bool = True) -> dict[str, Any]:
-        """Return the fields that were in the answer, as plain Python objects."""
-        return self.model_dump(mode="json", exclude_unset=exclude_unset)
+    @classmethod
+    def construct(cls, _fields_set: set[str] | None = None, **values: Any) -> Self:
+        """Return an object of these fields, nested mappings becoming objects; odd values are kept.
 
-    def to_json(self, *, indent: int | None = 2, exclude_unset: bool = True) -> str:
-        """Return :meth:`to_dict` as JSON text."""
-        return self.model_dump_json(indent=indent, exclude_unset=exclude_unset)
-
-
-def _drop_null(body: Any, place: tuple[int | str, ...]) -> None:
-    """Remove the null at ``place``, a path into ``body`` that may go on with the names of a union's types."""
-    for step in place:
-        if isinstance(body, dict) and body.get(step, body) is None:
-            del body[step]
-            return
+        Raises:
+            pydantic.ValidationError: where an object or a list belongs and there is something else.
+        """
         try:
-            body = body[step]
-        except (KeyError, IndexError, TypeError):
-            return
+            made = cls.model_validate(values)
+        except pydantic.ValidationError as error:
+            made = keep_odd(cls.model_validate, lambda: _copied(values), error)
+        if _fields_set is not None:
+            made.__pydantic_fields_set__.update(_fields_set)
+        return made
+
+    if not TYPE_CHECKING:  # the signatures differ in what they promise, not in what they take
+        model_construct = construct
+
+    def to_dict(
+        self,
+        *,
+        mode: Literal["json", "python"] = "python",
+        use_api_names: bool = True,
+        exclude_unset: bool = True,
+        exclude_defaults: bool = False,
+        exclude_none: bool = False,
+        warnings: bool = True,
+    ) -> dict[str, Any]:
+        """Return the fields that were in the answer.
+
+        Args:
+            mode: ``json`` for values that JSON has only.
+            use_api_names: keys as on the wire, not as the attributes are called.
+            exclude_unset: without the fields that the answer did not have.
+            exclude_defaults: without those that have their default value.
+            exclude_none: without those that are ``None``.
+            warnings: whether a value of an unexpected type is warned of.
+        """
+        return self.model_dump(
+            mode=mode,
+            by_alias=use_api_names,
+            exclude_unset=exclude_unset,
+            exclude_defaults=exclude_defaults,
+            exclude_none=exclude_none,
+            warnings=warnings,
+        )
+
+    def to_json(
+        self,
+        *,
+        indent: int | None = 2,
+        use_api_names: bool = True,
+        exclude_unset: bool = True,
+        exclude_defaults: bool = False,
+        exclude_none: bool = False,
+        warnings: bool = True,
+    ) -> str:
+        """Return :meth:`to_dict` as JSON text; ``indent`` is in spaces, None for one line."""
+        return self.model_dump_json(
+            indent=indent,
+            by_alias=use_api_names,
+            exclude_unset=exclude_unset,
+            exclude_defaults=exclude_defaults,
+            exclude_none=exclude_none,
+            warnings=warnings,
+        )
+
+    def __str__(self) -> str:
+        return repr(self)
+
+
+def _copied(value: Any) -> Any:
+    """Return a copy of nested mappings and lists, which may be changed."""
+    if isinstance(value, Mapping):
+        return {key: _copied(entry) for key, entry in value.items()}
+    if isinstance(value, list):
+        return [_copied(entry) for entry in value]
+    return value
+
+
+def _forgive(schema: Any) -> None:
+    """Loosen a model's schema, in place: no field is required, and any text may stand for a literal one.
+
+    The annotations say what the API promises; servers of other makers, and later versions, send other
+    words and leave fields out.
+    """
+    if isinstance(schema, list | tuple):
+        for part in schema:
+            _forgive(part)
+    if not isinstance(schema, dict):
+        return
+    kind = schema.get("type")
+    if kind == "literal" and all(isinstance(word, str) for word in schema["expected"]):
+        del schema["expected"]
+        schema["type"] = "str"
+    elif kind == "model-field" and schema["schema"]["type"] != "default":
+        schema["schema"] = {"type": "default", "schema": schema["schema"], "default": None}
+    for name, part in schema.items():
+        if name not in ("metadata", "default", "cls"):
+            _forgive(part)

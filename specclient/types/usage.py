@@ -6,35 +6,19 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from decimal import Decimal
 
-from specclient.types.base import WireModel
+from specclient.types.completion_usage import CompletionTokensDetails, CompletionUsage, PromptTokensDetails
+
+__all__ = [
+    "NANO",
+    "CompletionTokensDetails",
+    "CompletionUsage",
+    "Cost",
+    "PromptTokensDetails",
+    "Speculation",
+    "Usage",
+]
 
 NANO = Decimal(10) ** 9
-
-
-class PromptTokensDetails(WireModel):
-    """Parts of ``prompt_tokens``."""
-
-    audio_tokens: int | None = None
-    cached_tokens: int | None = None
-
-
-class CompletionTokensDetails(WireModel):
-    """Parts of ``completion_tokens``."""
-
-    accepted_prediction_tokens: int | None = None
-    audio_tokens: int | None = None
-    reasoning_tokens: int | None = None
-    rejected_prediction_tokens: int | None = None
-
-
-class CompletionUsage(WireModel):
-    """The ``usage`` object of an OpenAI answer."""
-
-    completion_tokens: int = 0
-    prompt_tokens: int = 0
-    total_tokens: int = 0
-    completion_tokens_details: CompletionTokensDetails | None = None
-    prompt_tokens_details: PromptTokensDetails | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,83 @@
+"""One event of a streamed chat completion, as it comes over the wire."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from specclient.types.base import Content, JsonText, Loose, Whole, WireModel
+from specclient.types.chat.chat_completion import FinishReason, ServiceTier
+from specclient.types.chat.logprobs import ChoiceLogprobs
+from specclient.types.chat.moderation import Moderation
+from specclient.types.usage import CompletionUsage
+
+
+class ChoiceDeltaAudio(WireModel):
+    """A piece of a spoken answer; ``data`` is base64, ``expires_at`` in Unix seconds."""
+
+    id: str | None = None
+    data: str | None = None
+    expires_at: int | None = None
+    transcript: str | None = None
+
+
+class ChoiceDeltaFunctionCall(WireModel):
+    """A piece of a function call in the API's first form."""
+
+    arguments: JsonText | None = None
+    name: str | None = None
+
+
+class ChoiceDeltaToolCallFunction(WireModel):
+    """A piece of a streamed tool call's function."""
+
+    arguments: JsonText | None = None
+    name: str | None = None
+
+
+class ChoiceDeltaToolCall(WireModel):
+    """A piece of a streamed tool call."""
+
+    index: int = 0
+    id: str | None = None
+    function: ChoiceDeltaToolCallFunction | None = None
+    type: Literal["function"] | None = None
+
+
+class ChoiceDelta(WireModel):
+    """What a chunk adds to a message."""
+
+    audio: Loose[ChoiceDeltaAudio] | None = None
+    content: Content | None = None
+    function_call: ChoiceDeltaFunctionCall | None = None
+    refusal: str | None = None
+    role: Literal["developer", "system", "user", "assistant", "tool"] | None = None
+    tool_calls: list[ChoiceDeltaToolCall] | None = None
+
+
+class Choice(WireModel):
+    """What a chunk adds to one of the ``n`` answers."""
+
+    delta: ChoiceDelta = Field(default_factory=ChoiceDelta)
+    index: int = 0
+    finish_reason: FinishReason | None = None
+    logprobs: Loose[ChoiceLogprobs] | None = None
+
+
+class ChatCompletionChunk(WireModel):
+    """One event of a streamed chat completion; ``created`` is in Unix seconds.
+
+    https://platform.openai.com/docs/api-reference/chat/streaming
+    """
+
+    id: str = ""
+    choices: list[Choice] = Field(default_factory=list)
+    created: Whole = 0
+    model: str = ""
+    object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
+    moderation: Loose[Moderation] | None = None
+    obfuscation: str | None = None
+    service_tier: ServiceTier | None = None
+    system_fingerprint: str | None = None
+    usage: CompletionUsage | None = None

@@ -1,0 +1,100 @@
+"""The message of a chat completion as it comes over the wire: text, refusal, audio, citations, tool calls."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Literal
+
+from specclient.types.base import Content, JsonText, Loose, WireModel
+from specclient.types.union import OneOf
+
+
+class AnnotationURLCitation(WireModel):
+    """A page that the text between two character positions cites."""
+
+    end_index: int
+    start_index: int
+    title: str
+    url: str
+
+
+class Annotation(WireModel):
+    """A remark on the text."""
+
+    type: Literal["url_citation"]
+    url_citation: AnnotationURLCitation
+
+
+class ChatCompletionAudio(WireModel):
+    """A spoken answer; ``data`` is base64, ``expires_at`` in Unix seconds."""
+
+    id: str
+    data: str
+    expires_at: int
+    transcript: str
+
+
+class FunctionCall(WireModel):
+    """The call of a function in the API's first form; ``arguments`` is JSON text, as the model wrote it."""
+
+    arguments: JsonText = ""
+    name: str = ""
+
+
+class Function(WireModel):
+    """The function a tool call names; ``arguments`` is JSON text, as the model wrote it."""
+
+    arguments: JsonText = ""
+    name: str = ""
+
+
+class ChatCompletionMessageFunctionToolCall(WireModel):
+    """The call of a function."""
+
+    id: str = ""
+    function: Function
+    type: Literal["function"] = "function"
+
+
+class Custom(WireModel):
+    """The custom tool a call names, and what goes in."""
+
+    input: str = ""
+    name: str = ""
+
+
+class ChatCompletionMessageCustomToolCall(WireModel):
+    """The call of a custom tool."""
+
+    id: str = ""
+    custom: Custom
+    type: Literal["custom"] = "custom"
+
+
+#: The name that the call of a function had before there were other tools.
+ChatCompletionMessageToolCall = ChatCompletionMessageFunctionToolCall
+
+ChatCompletionMessageToolCallUnion = Annotated[
+    ChatCompletionMessageFunctionToolCall | ChatCompletionMessageCustomToolCall, OneOf("type")
+]
+
+
+class ChatCompletionMessage(WireModel):
+    """The answer of one choice."""
+
+    content: Content | None = None
+    refusal: str | None = None
+    role: Literal["assistant"] = "assistant"
+    annotations: Loose[list[Annotation]] | None = None
+    audio: Loose[ChatCompletionAudio] | None = None
+    function_call: FunctionCall | None = None
+    tool_calls: list[ChatCompletionMessageToolCallUnion] | None = None
+
+
+def plain_text(content: object) -> str:
+    """Return the text of a message's content, which some servers send as a list of parts."""
+    if isinstance(content, str):
+        return content
+    parts = content if isinstance(content, list) else ()
+    texts = (part.get("text") for part in parts if isinstance(part, Mapping))
+    return "".join(text for text in texts if isinstance(text, str))

@@ -1,0 +1,111 @@
+"""Turn a decoded body with single odd values, which validation refuses, into an object that keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, TypeVar
+
+import pydantic
+
+T = TypeVar("T")
+
+#: In an error's place: what follows is the tag of a union's member, not a step into the body.
+TAGGED = "<tagged>"
+#: In an error's place: it was made while a member that the union does not know was tried.
+UNKNOWN = "<unknown>"
+
+_SCALARS = (str, int, float, bool, type(None))
+_NOT_SCALAR = ("model_type", "model_attributes_type", "dict_type", "list_type", "json_invalid")
+
+Place = tuple[int | str, ...]
+
+
+def keep_odd(validate: Callable[[Any], T], decode: Callable[[], Any], error: pydantic.ValidationError) -> T:
+    """Return what ``validate`` makes of a body without its odd values, and then put them in their places.
+
+    Odd is a number, text or truth value where another kind of one belongs, and a null where a value
+    belongs. A null is only put back where there is no default, which is the better value.
+
+    Args:
+        validate: makes an object of a decoded body.
+        decode: gives the body; a fresh one, as it is changed.
+        error: what ``validate`` raised for it.
+
+    Raises:
+        pydantic.ValidationError: ``error`` where it is about more than odd values.
+    """
+    problems = [problem for problem in error.errors(include_url=False) if UNKNOWN not in problem["loc"]]
+    if not problems or any(_grave(problem) for problem in problems):
+        raise error
+    body = decode()
+    if not isinstance(body, dict):
+        raise error
+    taken: dict[Place, Any] = {}
+    for problem in problems:
+        place = tuple(_steps(body, problem["loc"]))
+        if place and place not in taken:
+            taken[place] = None
+    for place in taken:
+        taken[place] = _take(body, place)
+    made = validate(body)
+    for place, value in taken.items():
+        _put(made, place, value)
+    return made
+
+
+def _grave(problem: Mapping[str, Any]) -> bool:
+    value = problem["input"]
+    return not isinstance(value, _SCALARS) or (value is not None and problem["type"] in _NOT_SCALAR)
+
+
+def _steps(body: Any, place: Place) -> Iterator[int | str]:
+    """Yield the steps of ``place`` that lead into ``body``, up to the last name of a field.
+
+    Others name the members of a union. An entry of a list cannot be left out, so its list is what is odd.
+    """
+    walked: list[int | str] = []
+    named = 0
+    skip = False
+    for step in place:
+        if skip or step == TAGGED:
+            skip = not skip
+            continue
+        if isinstance(body, dict) and step in body:
+            walked.append(step)
+            named = len(walked)
+        elif isinstance(body, list) and isinstance(step, int) and step < len(body):
+            walked.append(step)
+        else:
+            continue
+        body = body[step]
+    yield from walked[:named]
+
+
+def _take(body: Any, place: Place) -> Any:
+    for step in place[:-1]:
+        body = body[step]
+    return body.pop(place[-1], None)
+
+
+def _put(made: Any, place: Place, value: Any) -> None:
+    """Set the field at ``place`` in a finished object; a null only where the field has no default."""
+    step: Any
+    for step in place[:-1]:
+        made = made[step] if isinstance(made, list | dict) else getattr(made, _field(made, step), None)
+    step = place[-1]
+    if isinstance(made, dict):
+        made[step] = value
+    elif isinstance(made, pydantic.BaseModel):
+        name = _field(made, step)
+        if value is None and getattr(made, name, None) is not None:
+            return
+        made.__dict__[name] = value
+        made.__pydantic_fields_set__.add(name)
+
+
+def _field(made: Any, step: int | str) -> str:
+    """Return the attribute that ``step`` of a body is."""
+    fields = type(made).model_fields
+    if step in fields:
+        return str(step)
+    return next((name for name, field in fields.items() if field.alias == step), str(step))
