@@ -1,0 +1,1 @@
+"""The helpers of streams; see ``chat`` and ``responses``."""

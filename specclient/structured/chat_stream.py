@@ -1,0 +1,142 @@
+"""Turn a running chat completion into what ``chat.completions.stream`` gives: events, then the completion."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Generic
+
+from specclient.stream import AsyncStream, Stream
+from specclient.structured.chat_events import ChatCompletionStreamEvent, ResponseFormatT
+from specclient.structured.chat_state import ChatCompletionStreamState
+from specclient.structured.shells import AsyncEventStream, AsyncStreamManager, EventStream, StreamManager
+from specclient.structured.tools import Tool
+from specclient.types.chat import ChatCompletionChunk, ParsedChatCompletion
+
+
+class ChatCompletionStream(EventStream[ChatCompletionStreamEvent[ResponseFormatT]], Generic[ResponseFormatT]):
+    """The events of one chat completion: ``for event in stream``.
+
+    Args:
+        raw_stream: the chunks.
+        response_format: what the text is to become; see :func:`.parse_chat.parse_chat_completion`.
+        input_tools: those sent with the request, whose strict calls are parsed.
+    """
+
+    def __init__(
+        self,
+        *,
+        raw_stream: Stream[ChatCompletionChunk],
+        response_format: Any = None,
+        input_tools: Iterable[Tool] | Any = None,
+    ) -> None:
+        self._state = _state(response_format, input_tools)
+        super().__init__(raw_stream, _handler(self._state))
+
+    @property
+    def current_completion_snapshot(self) -> ParsedChatCompletion[Any]:
+        """The completion so far: one object, which grows."""
+        return self._state.current_completion_snapshot
+
+    def get_final_completion(self) -> ParsedChatCompletion[ResponseFormatT]:
+        """Read to the end, and return the whole completion, parsed.
+
+        Raises:
+            LengthFinishReasonError: where a choice was cut off.
+            ContentFilterFinishReasonError: where a choice was filtered.
+            pydantic.ValidationError: where a text does not fit its type.
+            APIError: whatever ended the stream.
+        """
+        return _final(self.until_done(), self._state)
+
+
+class AsyncChatCompletionStream(
+    AsyncEventStream[ChatCompletionStreamEvent[ResponseFormatT]], Generic[ResponseFormatT]
+):
+    """The events of one chat completion: ``async for event in stream``. See :class:`ChatCompletionStream`."""
+
+    def __init__(
+        self,
+        *,
+        raw_stream: AsyncStream[ChatCompletionChunk],
+        response_format: Any = None,
+        input_tools: Iterable[Tool] | Any = None,
+    ) -> None:
+        self._state = _state(response_format, input_tools)
+        super().__init__(raw_stream, _handler(self._state))
+
+    @property
+    def current_completion_snapshot(self) -> ParsedChatCompletion[Any]:
+        """The completion so far: one object, which grows."""
+        return self._state.current_completion_snapshot
+
+    async def get_final_completion(self) -> ParsedChatCompletion[ResponseFormatT]:
+        """Read to the end, and return the whole completion, parsed; raises as the synchronous one does."""
+        return _final(await self.until_done(), self._state)
+
+
+class ChatCompletionStreamManager(
+    StreamManager[ChatCompletionStream[ResponseFormatT]], Generic[ResponseFormatT]
+):
+    """What ``chat.completions.stream`` returns, for ``with``.
+
+    Args:
+        api_request: sends the request.
+        response_format, input_tools: see :class:`ChatCompletionStream`.
+    """
+
+    def __init__(
+        self,
+        api_request: Callable[[], Stream[ChatCompletionChunk]],
+        *,
+        response_format: Any = None,
+        input_tools: Iterable[Tool] | Any = None,
+    ) -> None:
+        def begin() -> ChatCompletionStream[ResponseFormatT]:
+            return ChatCompletionStream(
+                raw_stream=api_request(), response_format=response_format, input_tools=input_tools
+            )
+
+        super().__init__(begin)
+
+
+class AsyncChatCompletionStreamManager(
+    AsyncStreamManager[AsyncChatCompletionStream[ResponseFormatT]], Generic[ResponseFormatT]
+):
+    """What ``chat.completions.stream`` returns, for ``async with``.
+
+    Args:
+        api_request: sends the request once it is called and awaited.
+        response_format, input_tools: see :class:`ChatCompletionStream`.
+    """
+
+    def __init__(
+        self,
+        api_request: Callable[[], Awaitable[AsyncStream[ChatCompletionChunk]]],
+        *,
+        response_format: Any = None,
+        input_tools: Iterable[Tool] | Any = None,
+    ) -> None:
+        async def begin() -> AsyncChatCompletionStream[ResponseFormatT]:
+            return AsyncChatCompletionStream(
+                raw_stream=await api_request(), response_format=response_format, input_tools=input_tools
+            )
+
+        super().__init__(begin)
+
+
+def _state(response_format: Any, input_tools: Any) -> ChatCompletionStreamState[Any]:
+    return ChatCompletionStreamState(response_format=response_format, input_tools=input_tools)
+
+
+def _handler(state: ChatCompletionStreamState[Any]) -> Callable[[ChatCompletionChunk], list[Any]]:
+    def handle(chunk: ChatCompletionChunk) -> list[Any]:
+        # Azure's asynchronous filter sends objects in between that are no chunks.
+        return state.handle_chunk(chunk) if chunk.object == "chat.completion.chunk" else []
+
+    return handle
+
+
+def _final(stream: Any, state: ChatCompletionStreamState[Any]) -> ParsedChatCompletion[Any]:
+    final = state.get_final_completion()
+    final._meta = stream.meta
+    return final

@@ -1,0 +1,54 @@
+"""The events that a streamed response becomes: the API's own, four of them with what has come so far."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Generic
+
+from specclient.types import responses as raw
+from specclient.types.responses import ParsedResponse
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeVar
+
+    TextFormatT = TypeVar("TextFormatT", default=None)  # nothing asked for: ``parsed`` is None
+else:
+    from typing import TypeVar
+
+    TextFormatT = TypeVar("TextFormatT")  # without the default, which pydantic would hold every value to
+
+#: What a stream has brought so far; the same object from the first event to the last, and growing.
+ParsedResponseSnapshot = ParsedResponse
+
+
+class ResponseTextDeltaEvent(raw.ResponseTextDeltaEvent):
+    """A piece of text, and the text so far."""
+
+    snapshot: str
+
+
+class ResponseTextDoneEvent(raw.ResponseTextDoneEvent, Generic[TextFormatT]):
+    """A whole text, and the object it is."""
+
+    parsed: TextFormatT | None = None
+
+
+class ResponseFunctionCallArgumentsDeltaEvent(raw.ResponseFunctionCallArgumentsDeltaEvent):
+    """A piece of the arguments of a function call, and the arguments so far."""
+
+    snapshot: str
+
+
+class ResponseCompletedEvent(raw.ResponseCompletedEvent, Generic[TextFormatT]):
+    """The whole response, parsed."""
+
+    response: ParsedResponse[TextFormatT]
+
+
+#: Any event of a streamed response: one of the four above, or any other of the API's as it came.
+ResponseStreamEvent = (
+    ResponseTextDeltaEvent
+    | ResponseTextDoneEvent[TextFormatT]
+    | ResponseFunctionCallArgumentsDeltaEvent
+    | ResponseCompletedEvent[TextFormatT]
+    | raw.ResponseStreamEvent
+)

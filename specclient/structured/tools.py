@@ -1,0 +1,185 @@
+"""Turn pydantic models into function tools, and the arguments of a model's tool calls back into them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any, cast
+
+import pydantic
+
+from specclient.errors import ConfigurationError
+from specclient.structured.schema import is_given, to_strict_json_schema
+
+Tool = Mapping[str, Any]
+
+
+class PydanticFunctionTool(dict[str, Any]):
+    """The definition of a function, which remembers the model that its arguments become."""
+
+    def __init__(self, definition: Mapping[str, Any], model: type[pydantic.BaseModel]) -> None:
+        super().__init__(definition)
+        self.model = model
+
+
+class ResponsesPydanticFunctionTool(PydanticFunctionTool):
+    """The same in the flat shape of the Responses API."""
+
+
+def pydantic_function_tool(
+    model: type[pydantic.BaseModel], *, name: str | None = None, description: str | None = None
+) -> dict[str, Any]:
+    """Return a strict function tool for chat completions, whose calls are parsed into ``model``.
+
+    Args:
+        model: what the function takes.
+        name: of the function; the class's name by default.
+        description: for the language model; the class's docstring by default.
+    """
+    definition: dict[str, Any] = {
+        "name": name or model.__name__,
+        "strict": True,
+        "parameters": to_strict_json_schema(model),
+    }
+    if description is None:
+        description = model.__doc__
+    if description is not None:
+        definition["description"] = description
+    return {"type": "function", "function": PydanticFunctionTool(definition, model)}
+
+
+def pydantic_responses_function_tool(
+    model: type[pydantic.BaseModel],
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    defer_loading: Any = None,
+) -> dict[str, Any]:
+    """Return a strict function tool for the Responses API, whose calls are parsed into ``model``.
+
+    Args:
+        model, name, description: as for :func:`pydantic_function_tool`.
+        defer_loading: whether the function is found by a tool search only.
+    """
+    definition = pydantic_function_tool(model, name=name, description=description)["function"]
+    tool = ResponsesPydanticFunctionTool({"type": "function", **definition}, model)
+    if is_given(defer_loading):
+        tool["defer_loading"] = defer_loading
+    return tool
+
+
+def listed_tools(tools: Iterable[Tool] | Any) -> list[Tool]:
+    """Return ``tools``, which may be an iterator, as a list; an empty one where none are given."""
+    return list(tools) if is_given(tools) else []
+
+
+def strict_tools(tools: Iterable[Tool] | Any) -> Any:
+    """Return ``tools`` as a list of what ``chat.completions.parse`` takes; not given stays not given.
+
+    Raises:
+        ConfigurationError: (also a ``ValueError``) for a tool whose calls cannot be parsed.
+    """
+    if not is_given(tools):
+        return tools
+    listed = listed_tools(tools)
+    for tool in listed:
+        if tool["type"] != "function":
+            raise ConfigurationError(
+                f"tools holds one of type `{tool['type']}`; only `function` tools support auto-parsing: "
+                "leave it out, or call create() and read the tool calls yourself"
+            )
+        if tool["function"].get("strict") is not True:
+            raise ConfigurationError(
+                f"`{tool['function']['name']}` is not strict. Only `strict` function tools can be auto-parsed: "
+                "add 'strict': True, or make the tool with pydantic_function_tool()"
+            )
+    return listed
+
+
+def response_tools(tools: Iterable[Tool] | Any) -> Any:
+    """Return ``tools`` in the shapes of the Responses API, chat-shaped pydantic tools included.
+
+    Raises:
+        ConfigurationError: for a chat-shaped tool that :func:`pydantic_function_tool` did not make.
+    """
+    if not is_given(tools):
+        return tools
+    return [_response_tool(tool) for tool in tools]
+
+
+def _response_tool(tool: Tool) -> Tool:
+    if tool["type"] == "namespace":
+        return {**tool, "tools": list(tool["tools"])}  # iterators are read here, once for sending and parsing
+    if tool["type"] != "function" or "function" not in tool:
+        return tool
+    function = tool["function"]
+    if not isinstance(function, PydanticFunctionTool):
+        raise ConfigurationError(
+            f"the tool {function.get('name')!r} has the shape of chat completions; give the Responses API "
+            '{"type": "function", "name": …, "parameters": …}, or make it with pydantic_function_tool()'
+        )
+    flat = {"type": "function", "description": None, **function, "strict": bool(function.get("strict"))}
+    return ResponsesPydanticFunctionTool(flat, function.model)
+
+
+class ChatTools:
+    """The function tools of one chat request, by name.
+
+    Args:
+        tools: as given with the request; :data:`NOT_GIVEN` or None for none.
+    """
+
+    def __init__(self, tools: Iterable[Tool] | Any = None) -> None:
+        self._functions: dict[str, Mapping[str, Any]] = {}
+        for tool in listed_tools(tools):
+            if tool["type"] == "function" and "function" in tool:
+                function = tool["function"]
+                self._functions.setdefault(function.get("name"), function)
+
+    @property
+    def parseable(self) -> bool:
+        """Whether the calls of any of them are parsed."""
+        return any(
+            isinstance(function, PydanticFunctionTool) or function.get("strict")
+            for function in self._functions.values()
+        )
+
+    def is_strict(self, name: str | None) -> bool:
+        """Tell whether the arguments for ``name`` are JSON by its schema, so that a beginning can be read."""
+        return bool(self._functions.get(cast(str, name), {}).get("strict"))
+
+    def parse(self, name: str | None, arguments: str) -> object:
+        """Return the arguments of a call as its model, or as decoded JSON; None for a tool that is not strict.
+
+        Raises:
+            pydantic.ValidationError: where they do not fit the model.
+            json.JSONDecodeError: where they are no JSON.
+        """
+        return _parsed(self._functions.get(cast(str, name)), arguments)
+
+
+def parse_response_call(tools: Iterable[Tool] | Any, name: str, namespace: str | None, arguments: str) -> object:
+    """Return the arguments of a function call of the Responses API, as :meth:`ChatTools.parse` does."""
+    return _parsed(_response_function(listed_tools(tools), name, namespace), arguments)
+
+
+def _response_function(tools: list[Tool], name: str, namespace: str | None) -> Tool | None:
+    if namespace is not None:
+        for tool in tools:
+            if tool["type"] == "namespace" and tool["name"] == namespace:
+                return _named(tool["tools"], name)
+        if namespace != name:  # a function loaded by a tool search may name itself as its namespace
+            return None
+    return _named(tools, name)
+
+
+def _named(tools: Iterable[Tool], name: str) -> Tool | None:
+    return next((tool for tool in tools if tool["type"] == "function" and tool.get("name") == name), None)
+
+
+def _parsed(function: Mapping[str, Any] | None, arguments: str) -> object:
+    if function is None:
+        return None
+    if isinstance(function, PydanticFunctionTool):
+        return function.model.model_validate_json(arguments)
+    return json.loads(arguments) if function.get("strict") else None
