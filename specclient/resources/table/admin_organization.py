@@ -59,7 +59,8 @@ ROWS: tuple[Row, ...] = (
             "ExternalKey",
             either=(
                 "external_id kms_arn role_arn",
-                "audience kms_key_location kms_key_name kms_key_ring_name kms_project_id workload_identity_pool_id workload_identity_project_number workload_identity_provider_id",
+                "audience kms_key_location kms_key_name kms_key_ring_name kms_project_id "
+                "workload_identity_pool_id workload_identity_project_number workload_identity_provider_id",
                 "key_name tenant_id vault_uri",
                 "key_ocid region vault_ocid",
             ),

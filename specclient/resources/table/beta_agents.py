@@ -4,13 +4,19 @@ from __future__ import annotations
 
 from specclient.resources.table.rows import Row, group, row
 
+_ASYNC = {"async_": "async"}  # the API's name is a keyword of Python
+
 ROWS: tuple[Row, ...] = (
     *group(
         "beta.agents.automations",
         "/agents/automations",
         row("retrieve", "GET /{automation_id}", "", "Automation"),
         row(
-            "update", "POST /{automation_id}", "expression metadata name run_at target timezone", "Automation"
+            "update",
+            "POST /{automation_id}",
+            "expression metadata name run_at target timezone",
+            "Automation",
+            renames={"target": _ASYNC},
         ),
         row(
             "create",
@@ -18,6 +24,7 @@ ROWS: tuple[Row, ...] = (
             "expression name! target! timezone type! metadata run_at",
             "Automation",
             either=("expression timezone", "run_at"),
+            renames={"target": _ASYNC},
         ),
         row("list", "GET", "after limit order session_id", "CursorPage[Automation]"),
         row("delete", "DELETE /{automation_id}", "", "AutomationDeleted"),
@@ -29,7 +36,7 @@ ROWS: tuple[Row, ...] = (
     *group(
         "beta.agents.automations.invocations",
         "/agents/automations/{automation_id}/invocations",
-        row("create", "POST", "", "AutomationInvocation"),
+        row("create", "POST", "", "AutomationInvocation", renames={"compaction": _ASYNC}),
         row("retrieve", "GET /{invocation_id}", "", "AutomationInvocation"),
         row("list", "GET", "after limit order", "CursorPage[AutomationInvocation]"),
         types="beta.agents.automations",
@@ -52,6 +59,7 @@ ROWS: tuple[Row, ...] = (
             "compaction experimental instructions metadata model multi_agent name reasoning "
             "service_tier text tools",
             "Agent",
+            renames={"compaction": _ASYNC},
         ),
         row("list", "GET", "after limit order", "CursorPage[Agent]"),
         row("delete", "DELETE /{agent_id}", "", "AgentDeleted"),
@@ -118,10 +126,11 @@ ROWS: tuple[Row, ...] = (
         row(
             "create",
             "POST",
-            "environment! output_type tool_handlers agent agent_id input metadata "
+            "environment! agent agent_id input metadata "
             "prompt_cache_options review spend_control stream stream_options vault_ids",
             "AgentSession",
             event="beta.AgentSessionEvent",
+            renames={"agent": _ASYNC},
         ),
         row("retrieve", "GET /{session_id}", "", "AgentSession"),
         row(

@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from specclient.resources.table.rows import Row, group, row
 
+_TEXTS = {"text": "str", "srt": "str", "vtt": "str"}
+_BY_FORMAT = (
+    "response_format",
+    {**_TEXTS, "verbose_json": "audio.TranscriptionVerbose", "diarized_json": "audio.TranscriptionDiarized"},
+)
+
 ROWS: tuple[Row, ...] = (
     *group(
         "audio.speech",
@@ -27,6 +33,7 @@ ROWS: tuple[Row, ...] = (
             "known_speaker_references language languages prompt response_format stream "
             "temperature timestamp_granularities",
             "Transcription",
+            gives_by=_BY_FORMAT,
             files="file",
             event="audio.TranscriptionStreamEvent",
             metered=True,
@@ -41,6 +48,7 @@ ROWS: tuple[Row, ...] = (
             "POST",
             "file! model! prompt response_format temperature",
             "Translation",
+            gives_by=("response_format", {**_TEXTS, "verbose_json": "audio.TranslationVerbose"}),
             files="file",
             deprecated="deprecated",
             metered=True,

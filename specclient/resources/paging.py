@@ -1,0 +1,48 @@
+"""Turn a request that lists into its first page, which knows how to ask for the next."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Protocol
+
+from specclient.types.method import Method
+from specclient.types.named import named
+from specclient.types.pages import AsyncPaginator, Lister
+from specclient.types.request import Request
+
+
+class Asks(Protocol):
+    """The part of a caller that pages need."""
+
+    def call(self, request: Request, into: Callable[[Any], Any] | None = None) -> Any:
+        """Serve a request; see :class:`specclient.resources.base.Caller`."""
+        ...
+
+
+def sync_page(caller: Asks, lister: Lister, request: Request) -> Any:
+    """Return the page a request asks for, in the form the caller gives its results.
+
+    Args:
+        lister: asks for the pages after it.
+    """
+    asked = replace(request, method=_paged(request.method, is_async=False))
+    return caller.call(asked, lambda page: page.attach(lister, request))
+
+
+def async_page(caller: Asks, lister: Lister, request: Request) -> AsyncPaginator[Any]:
+    """Return what gives the page a request asks for when awaited; see :func:`sync_page`."""
+    asked = replace(request, method=_paged(request.method, is_async=True))
+    return AsyncPaginator(lambda: caller.call(asked, lambda page: page.attach(lister, request)))
+
+
+def _paged(method: Method, *, is_async: bool) -> Method:
+    """Return a method whose answer becomes a whole page."""
+    kind = method.page.async_page if is_async else method.page.sync_page
+    return replace(method, gives=_page_class(kind, method.gives), page=None)
+
+
+@functools.cache
+def _page_class(kind: Any, item: Any) -> Any:
+    return kind[named(item) if isinstance(item, str) else item]

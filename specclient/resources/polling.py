@@ -1,0 +1,374 @@
+"""Turn calls that start something into ones that wait for its end, and big files into many calls."""
+
+from __future__ import annotations
+
+import builtins
+import io
+import math
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from specclient.resources.flows import Blocking, Sleep, Steps, Together
+from specclient.types.params import NOT_GIVEN, NotGiven, Omit
+
+DEFAULT_POLL_MS = 1000
+#: Bytes of one part of a big upload (https://platform.openai.com/docs/api-reference/uploads/add-part).
+PART_SIZE = 64 * 1024 * 1024
+_RUN_ENDS = frozenset({"requires_action", "cancelled", "completed", "failed", "expired", "incomplete"})
+
+
+def _given(value: Any) -> bool:
+    return not isinstance(value, NotGiven | Omit)
+
+
+def _poll(
+    retrieve: Callable[..., Any],
+    pending: Callable[[Any], bool],
+    interval_ms: Any,
+    *,
+    what: str = "",
+    max_wait_s: Any = NOT_GIVEN,
+    headers: Mapping[str, Any] | None = None,
+) -> Steps:
+    """Ask until what is asked for is no longer pending.
+
+    Args:
+        retrieve: asks for the raw response; takes ``extra_headers``.
+        interval_ms: between two questions; where not given, the server's wish, else one second.
+        what: is waited for, for the error's message.
+        max_wait_s: seconds; not given: for ever.
+
+    Raises:
+        TimeoutError: at the end of ``max_wait_s``.
+    """
+    marks: dict[str, Any] = {"X-Stainless-Poll-Helper": "true", **(headers or {})}
+    if _given(interval_ms):
+        marks["X-Stainless-Custom-Poll-Interval"] = str(interval_ms)
+    deadline = time.monotonic() + max_wait_s if _given(max_wait_s) else math.inf
+    while True:
+        _remaining(deadline, what)
+        response = yield retrieve(extra_headers=marks)
+        found = response.parse()
+        if not pending(found):
+            return found
+        if not _given(interval_ms):
+            interval_ms = int(response.headers.get("openai-poll-after-ms") or DEFAULT_POLL_MS)
+        yield Sleep(min(interval_ms / 1000, _remaining(deadline, what)))
+
+
+def _remaining(deadline: float, what: str) -> float:
+    left = deadline - time.monotonic()
+    if left <= 0:
+        raise TimeoutError(f"Timed out waiting for {what} to finish processing")
+    return left
+
+
+def _check_wait(max_wait_seconds: Any) -> None:
+    if _given(max_wait_seconds) and not 0 <= max_wait_seconds < math.inf:
+        raise ValueError("Expected a finite, non-negative value for `max_wait_seconds`")
+
+
+def wait_for_processing(
+    self: Any,
+    id: str,  # noqa: A002  # the API's name
+    *,
+    poll_interval: float = 5.0,
+    max_wait_seconds: float = 30 * 60,
+) -> Steps:
+    """Wait until a file has been processed, and return it.
+
+    Args:
+        poll_interval: seconds between two questions.
+        max_wait_seconds: after which it gives up.
+
+    Raises:
+        RuntimeError: when it gives up.
+    """
+    start = time.monotonic()
+    file = yield self.retrieve(id)
+    while file.status not in ("processed", "error", "deleted"):
+        yield Sleep(poll_interval)
+        file = yield self.retrieve(id)
+        if time.monotonic() - start > max_wait_seconds:
+            raise RuntimeError(
+                f"Giving up on waiting for file {id} to finish processing after {max_wait_seconds} seconds."
+            )
+    return file
+
+
+def poll_file(
+    self: Any,
+    file_id: str,
+    *,
+    vector_store_id: str,
+    poll_interval_ms: Any = NOT_GIVEN,
+    max_wait_seconds: Any = NOT_GIVEN,
+) -> Steps:
+    """Wait until a vector store has taken a file in, and return it; it may have failed: see its ``status``.
+
+    Raises:
+        TimeoutError: at the end of ``max_wait_seconds``.
+    """
+    _check_wait(max_wait_seconds)
+    retrieve = partial(self.with_raw_response.retrieve, file_id, vector_store_id=vector_store_id)
+    return (
+        yield from _poll(
+            retrieve,
+            lambda file: bool(file.status == "in_progress"),
+            poll_interval_ms,
+            what=f"vector store file {file_id!r}",
+            max_wait_s=max_wait_seconds,
+        )
+    )
+
+
+def create_and_poll_file(
+    self: Any,
+    file_id: str,
+    *,
+    vector_store_id: str,
+    attributes: Any = NOT_GIVEN,
+    poll_interval_ms: Any = NOT_GIVEN,
+    max_wait_seconds: Any = NOT_GIVEN,
+    chunking_strategy: Any = NOT_GIVEN,
+    extra_headers: Any = None,
+    extra_query: Any = None,
+    extra_body: Any = None,
+    timeout: Any = NOT_GIVEN,
+) -> Steps:
+    """Add a file to a vector store and wait until it has been taken in; see ``poll``."""
+    _check_wait(max_wait_seconds)
+    yield self.create(
+        vector_store_id=vector_store_id,
+        file_id=file_id,
+        attributes=attributes,
+        chunking_strategy=chunking_strategy,
+        extra_headers=extra_headers,
+        extra_query=extra_query,
+        extra_body=extra_body,
+        timeout=timeout,
+    )
+    return (
+        yield self.poll(
+            file_id,
+            vector_store_id=vector_store_id,
+            poll_interval_ms=poll_interval_ms,
+            max_wait_seconds=max_wait_seconds,
+        )
+    )
+
+
+def upload_file(self: Any, *, vector_store_id: str, file: Any, chunking_strategy: Any = NOT_GIVEN) -> Steps:
+    """Upload a file and add it to a vector store, which goes on taking it in."""
+    uploaded = yield self._sibling("files").create(file=file, purpose="assistants")
+    return (
+        yield self.create(
+            vector_store_id=vector_store_id, file_id=uploaded.id, chunking_strategy=chunking_strategy
+        )
+    )
+
+
+def upload_and_poll_file(
+    self: Any,
+    *,
+    vector_store_id: str,
+    file: Any,
+    attributes: Any = NOT_GIVEN,
+    poll_interval_ms: Any = NOT_GIVEN,
+    max_wait_seconds: Any = NOT_GIVEN,
+    chunking_strategy: Any = NOT_GIVEN,
+) -> Steps:
+    """Upload a file, add it to a vector store and wait until it has been taken in; see ``poll``."""
+    _check_wait(max_wait_seconds)
+    uploaded = yield self._sibling("files").create(file=file, purpose="assistants")
+    return (
+        yield self.create_and_poll(
+            vector_store_id=vector_store_id,
+            file_id=uploaded.id,
+            attributes=attributes,
+            poll_interval_ms=poll_interval_ms,
+            max_wait_seconds=max_wait_seconds,
+            chunking_strategy=chunking_strategy,
+        )
+    )
+
+
+def poll_batch(self: Any, batch_id: str, *, vector_store_id: str, poll_interval_ms: Any = NOT_GIVEN) -> Steps:
+    """Wait until a vector store has taken in every file of a batch, and return the batch."""
+    retrieve = partial(self.with_raw_response.retrieve, batch_id, vector_store_id=vector_store_id)
+    return (yield from _poll(retrieve, lambda batch: batch.file_counts.in_progress > 0, poll_interval_ms))
+
+
+def create_and_poll_batch(
+    self: Any,
+    vector_store_id: str,
+    *,
+    attributes: Any = NOT_GIVEN,
+    chunking_strategy: Any = NOT_GIVEN,
+    file_ids: Any = NOT_GIVEN,
+    files: Any = NOT_GIVEN,
+    poll_interval_ms: Any = NOT_GIVEN,
+    extra_headers: Any = None,
+    extra_query: Any = None,
+    extra_body: Any = None,
+    timeout: Any = NOT_GIVEN,
+) -> Steps:
+    """Add a batch of files to a vector store and wait until all have been taken in."""
+    batch = yield self.create(
+        vector_store_id=vector_store_id,
+        attributes=attributes,
+        chunking_strategy=chunking_strategy,
+        file_ids=file_ids,
+        files=files,
+        extra_headers=extra_headers,
+        extra_query=extra_query,
+        extra_body=extra_body,
+        timeout=timeout,
+    )
+    return (yield self.poll(batch.id, vector_store_id=vector_store_id, poll_interval_ms=poll_interval_ms))
+
+
+def upload_and_poll_batch(
+    self: Any,
+    vector_store_id: str,
+    *,
+    files: Iterable[Any],
+    max_concurrency: int = 5,
+    file_ids: Sequence[str] = (),
+    poll_interval_ms: Any = NOT_GIVEN,
+    chunking_strategy: Any = NOT_GIVEN,
+) -> Steps:
+    """Upload files, ``max_concurrency`` at a time, and add them to a vector store as one batch.
+
+    Args:
+        file_ids: files uploaded before that go into the same batch.
+    """
+    create = self._sibling("files").create
+    calls = [partial(create, file=file, purpose="assistants") for file in files]
+    uploaded = yield Together(calls, max_concurrency)
+    return (
+        yield self.create_and_poll(
+            vector_store_id=vector_store_id,
+            file_ids=[*file_ids, *(file.id for file in uploaded)],
+            poll_interval_ms=poll_interval_ms,
+            chunking_strategy=chunking_strategy,
+        )
+    )
+
+
+def poll_video(self: Any, video_id: str, *, poll_interval_ms: Any = NOT_GIVEN) -> Steps:
+    """Wait until a video has been made, and return it; it may have failed: see its ``status``."""
+    retrieve = partial(self.with_raw_response.retrieve, video_id)
+    return (
+        yield from _poll(retrieve, lambda video: video.status in ("queued", "in_progress"), poll_interval_ms)
+    )
+
+
+def create_and_poll_video(self: Any, *, poll_interval_ms: Any = NOT_GIVEN, **create: Any) -> Steps:
+    """Have a video made and wait for it; takes what ``create`` takes."""
+    video = yield self.create(**create)
+    return (yield self.poll(video.id, poll_interval_ms=poll_interval_ms))
+
+
+def poll_run(  # noqa: PLR0917  # the order that callers know
+    self: Any,
+    run_id: str,
+    thread_id: str,
+    extra_headers: Any = None,
+    extra_query: Any = None,
+    extra_body: Any = None,
+    timeout: Any = NOT_GIVEN,
+    poll_interval_ms: Any = NOT_GIVEN,
+) -> Steps:
+    """Wait until a run has ended or needs something, and return it."""
+    retrieve = partial(
+        self.with_raw_response.retrieve,
+        run_id,
+        thread_id=thread_id,
+        extra_query=extra_query,
+        extra_body=extra_body,
+        timeout=timeout,
+    )
+    return (
+        yield from _poll(
+            retrieve, lambda run: run.status not in _RUN_ENDS, poll_interval_ms, headers=extra_headers
+        )
+    )
+
+
+def create_and_poll_run(
+    self: Any, *, thread_id: str, poll_interval_ms: Any = NOT_GIVEN, **create: Any
+) -> Steps:
+    """Start a run and wait for its end; takes what ``create`` takes. See ``poll``."""
+    run = yield self.create(thread_id=thread_id, **create)
+    return (
+        yield self.poll(run.id, thread_id=thread_id, poll_interval_ms=poll_interval_ms, **_common(create))
+    )
+
+
+def create_thread_and_poll(self: Any, *, poll_interval_ms: Any = NOT_GIVEN, **create: Any) -> Steps:
+    """Start a thread with a run and wait for its end; takes what ``create_and_run`` takes."""
+    run = yield self.create_and_run(**create)
+    return (
+        yield self.runs.poll(
+            run.id, thread_id=run.thread_id, poll_interval_ms=poll_interval_ms, **_common(create)
+        )
+    )
+
+
+def submit_and_poll(
+    self: Any, *, run_id: str, thread_id: str, poll_interval_ms: Any = NOT_GIVEN, **submit: Any
+) -> Steps:
+    """Hand a run what its tools gave and wait for its end; takes what ``submit_tool_outputs`` takes."""
+    run = yield self.submit_tool_outputs(run_id=run_id, thread_id=thread_id, **submit)
+    return (
+        yield self.poll(run.id, thread_id=thread_id, poll_interval_ms=poll_interval_ms, **_common(submit))
+    )
+
+
+def _common(given: Mapping[str, Any]) -> dict[str, Any]:
+    names = ("extra_headers", "extra_query", "extra_body", "timeout")
+    return {name: given[name] for name in names if name in given}
+
+
+def upload_file_chunked(
+    self: Any,
+    *,
+    file: os.PathLike[str] | bytes,
+    mime_type: str,
+    purpose: str,
+    filename: str | None = None,
+    bytes: int | None = None,  # noqa: A002  # the API's name
+    part_size: int | None = None,
+    md5: Any = NOT_GIVEN,
+) -> Steps:
+    """Upload a big file in parts, one after the other, and return the completed upload.
+
+    Args:
+        file: a path, or the content; of content, ``filename`` and ``bytes`` must be given.
+        bytes: the size of the whole.
+        part_size: of each part, in bytes; 64 MiB if None.
+    """
+    opened: Any
+    if isinstance(file, builtins.bytes):
+        for name, value in (("filename", filename), ("bytes", bytes)):
+            if value is None:
+                raise TypeError(f"The `{name}` argument must be given for in-memory files")
+        opened = io.BytesIO(file)
+    else:
+        path = Path(file)
+        filename = filename or path.name
+        if bytes is None:
+            bytes = (yield Blocking(path.stat)).st_size  # noqa: A001
+        opened = yield Blocking(partial(path.open, "rb"))
+    with opened:
+        upload = yield self.create(bytes=bytes, filename=filename, mime_type=mime_type, purpose=purpose)
+        part_ids: list[str] = []
+        while data := (yield Blocking(partial(opened.read, part_size or PART_SIZE))):
+            part = yield self.parts.create(upload_id=upload.id, data=data)
+            part_ids.append(part.id)
+    return (yield self.complete(upload_id=upload.id, part_ids=part_ids, md5=md5))

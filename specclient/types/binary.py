@@ -1,0 +1,121 @@
+"""Turn an HTTP response into an object whose body is read as bytes, text or a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import anyio
+
+T = TypeVar("T")
+
+
+class HttpxBinaryResponseContent:
+    """What a method gives whose answer is a file.
+
+    The body has been read when the method returns; to handle it piece by piece as it comes, make the call
+    through ``with_streaming_response``.
+
+    Args:
+        response: the HTTP library's.
+    """
+
+    def __init__(self, response: Any) -> None:
+        self.response = response
+
+    @property
+    def content(self) -> bytes:
+        """The body."""
+        content: bytes = self.response.content
+        return content
+
+    @property
+    def text(self) -> str:
+        """The body as text, in the encoding its headers name."""
+        text: str = self.response.text
+        return text
+
+    @property
+    def encoding(self) -> str | None:
+        """What :attr:`text` is decoded with."""
+        encoding: str | None = self.response.encoding
+        return encoding
+
+    @property
+    def charset_encoding(self) -> str | None:
+        """The encoding that the headers name."""
+        encoding: str | None = self.response.charset_encoding
+        return encoding
+
+    def json(self, **kwargs: Any) -> Any:
+        """Return the body as decoded JSON; ``kwargs`` are those of :func:`json.loads`."""
+        return self.response.json(**kwargs)
+
+    def read(self) -> bytes:
+        """Return the body."""
+        return self.content
+
+    def iter_bytes(self, chunk_size: int | None = None) -> Iterator[bytes]:
+        """Iterate over the body in pieces of ``chunk_size`` bytes; None for one piece."""
+        return iter(self.response.iter_bytes(chunk_size))
+
+    def iter_text(self, chunk_size: int | None = None) -> Iterator[str]:
+        """Iterate over :attr:`text` in pieces of ``chunk_size`` characters."""
+        return iter(self.response.iter_text(chunk_size))
+
+    def iter_lines(self) -> Iterator[str]:
+        """Iterate over the lines of :attr:`text`."""
+        return iter(self.response.iter_lines())
+
+    def iter_raw(self, chunk_size: int | None = None) -> Iterator[bytes]:
+        """Iterate over the body; it has been decompressed already."""
+        return self.iter_bytes(chunk_size)
+
+    def write_to_file(self, file: str | os.PathLike[str]) -> None:
+        """Write the body to a file, over what is there."""
+        Path(file).write_bytes(self.content)
+
+    def stream_to_file(self, file: str | os.PathLike[str], *, chunk_size: int | None = None) -> None:
+        """Write the body to a file in pieces of ``chunk_size`` bytes."""
+        with Path(file).open("wb") as opened:
+            for piece in self.iter_bytes(chunk_size):
+                opened.write(piece)
+
+    def close(self) -> None:
+        """Do nothing: the connection was given back when the body had been read."""
+
+    async def aread(self) -> bytes:
+        """Return the body."""
+        return self.content
+
+    async def aiter_bytes(self, chunk_size: int | None = None) -> AsyncIterator[bytes]:
+        """Return an iterator over the body in pieces of ``chunk_size`` bytes."""
+        return _each(self.iter_bytes(chunk_size))
+
+    async def aiter_text(self, chunk_size: int | None = None) -> AsyncIterator[str]:
+        """Return an iterator over :attr:`text` in pieces of ``chunk_size`` characters."""
+        return _each(self.iter_text(chunk_size))
+
+    async def aiter_lines(self) -> AsyncIterator[str]:
+        """Return an iterator over the lines of :attr:`text`."""
+        return _each(self.iter_lines())
+
+    async def aiter_raw(self, chunk_size: int | None = None) -> AsyncIterator[bytes]:
+        """Return an iterator over the body; it has been decompressed already."""
+        return _each(self.iter_bytes(chunk_size))
+
+    async def astream_to_file(self, file: str | os.PathLike[str], *, chunk_size: int | None = None) -> None:
+        """Write the body to a file in pieces of ``chunk_size`` bytes."""
+        async with await anyio.open_file(file, "wb") as opened:
+            for piece in self.iter_bytes(chunk_size):
+                await opened.write(piece)
+
+    async def aclose(self) -> None:
+        """Do nothing: the connection was given back when the body had been read."""
+
+
+async def _each(pieces: Iterator[T]) -> AsyncIterator[T]:
+    for piece in pieces:
+        yield piece
