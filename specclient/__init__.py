@@ -1,114 +1,136 @@
 """The SDK: an OpenAI-compatible client with routing, speculation telemetry and exact cost accounting.
 
 Names are loaded on first use: ``import specclient`` alone reads no engine, database or tokenizer.
+``import specclient as openai`` works, too: options may be set on the module (``specclient.api_key = …``)
+and resources used from it (``specclient.chat.completions.create(…)``).
 """
 
 from __future__ import annotations
 
 import importlib
+import os as _os
 from typing import TYPE_CHECKING, Any
 
-from specclient.errors import (
-    APIConnectionError,
-    APIError,
-    APIResponseValidationError,
-    APIStatusError,
-    APITimeoutError,
-    AuthenticationError,
-    BadRequestError,
-    CheckpointError,
-    ConfigurationError,
-    ConflictError,
-    ContextOverflowError,
-    EngineError,
-    InternalServerError,
-    LedgerError,
-    NoRouteError,
-    NotFoundError,
-    OpenAIError,
-    PermissionDeniedError,
-    RateLimitError,
-    SpecClientError,
-    UnprocessableEntityError,
-    UnsupportedParameterError,
-)
+from specclient.errors import *  # noqa: F403 - every error, under its own name
+from specclient.errors import __all__ as _errors
 
 if TYPE_CHECKING:
     from specclient import types
+    from specclient.azure import AsyncAzureOpenAI, AzureOpenAI
     from specclient.client import AsyncOpenAI
+    from specclient.client import AsyncOpenAI as AsyncClient
     from specclient.config import Settings
+    from specclient.core import DEFAULT_MAX_RETRIES
+    from specclient.resources.assistants import AssistantEventHandler, AsyncAssistantEventHandler
+    from specclient.resources.inputs import file_from_path
+    from specclient.resources.raw import AsyncStreamedResponse as AsyncAPIResponse
+    from specclient.resources.raw import StreamedResponse as APIResponse
     from specclient.stream import AsyncStream, Stream
+    from specclient.structured import pydantic_function_tool, pydantic_responses_function_tool
     from specclient.sync import OpenAI
+    from specclient.sync import OpenAI as Client
+    from specclient.transport.clients import DEFAULT_CONNECTION_LIMITS, DEFAULT_TIMEOUT, Timeout
+    from specclient.transport.defaults import (
+        DefaultAioHttpClient,
+        DefaultAsyncHttpxClient,
+        DefaultHttpxClient,
+    )
     from specclient.types import Call, Cost, Decision, Policy, Speculation, Usage
-    from specclient.types.params import NOT_GIVEN, omit
+    from specclient.types.base import WireModel as BaseModel
+    from specclient.types.binary import HttpxBinaryResponseContent
+    from specclient.types.params import NOT_GIVEN, NotGiven, Omit, RequestOptions, not_given, omit
 
-__version__ = "0.1.0"
+__title__ = "specclient"
+__version__ = VERSION = "0.1.0"
 
-__all__ = [
-    "NOT_GIVEN",
-    "APIConnectionError",
-    "APIError",
-    "APIResponseValidationError",
-    "APIStatusError",
-    "APITimeoutError",
-    "AsyncOpenAI",
-    "AsyncStream",
-    "AuthenticationError",
-    "BadRequestError",
-    "Call",
-    "CheckpointError",
-    "ConfigurationError",
-    "ConflictError",
-    "ContextOverflowError",
-    "Cost",
-    "Decision",
-    "EngineError",
-    "InternalServerError",
-    "LedgerError",
-    "NoRouteError",
-    "NotFoundError",
-    "OpenAI",
-    "OpenAIError",
-    "PermissionDeniedError",
-    "Policy",
-    "RateLimitError",
-    "Settings",
-    "SpecClientError",
-    "Speculation",
-    "Stream",
-    "UnprocessableEntityError",
-    "UnsupportedParameterError",
-    "Usage",
+NoneType = type(None)
+
+# The options of the module's own client, for `import specclient as openai`; see `specclient.module_client`.
+api_key: Any = None
+admin_api_key: str | None = None
+organization: str | None = None
+project: str | None = None
+webhook_secret: str | None = None
+base_url: Any = None
+timeout: Any = None
+max_retries: int | None = None
+default_headers: Any = None
+default_query: Any = None
+http_client: Any = None
+api_type: str | None = _os.environ.get("OPENAI_API_TYPE")
+api_version: str | None = _os.environ.get("OPENAI_API_VERSION")
+azure_endpoint: str | None = _os.environ.get("AZURE_OPENAI_ENDPOINT")
+azure_ad_token: str | None = None
+azure_ad_token_provider: Any = None
+
+_LAZY = {
+    "APIResponse": ("specclient.resources.raw", "StreamedResponse"),
+    "AssistantEventHandler": ("specclient.resources.assistants", ""),
+    "AsyncAPIResponse": ("specclient.resources.raw", "AsyncStreamedResponse"),
+    "AsyncAssistantEventHandler": ("specclient.resources.assistants", ""),
+    "AsyncAzureOpenAI": ("specclient.azure", ""),
+    "AsyncClient": ("specclient.client", "AsyncOpenAI"),
+    "AsyncOpenAI": ("specclient.client", ""),
+    "AsyncStream": ("specclient.stream", ""),
+    "AzureOpenAI": ("specclient.azure", ""),
+    "BaseModel": ("specclient.types.base", "WireModel"),
+    "Call": ("specclient.types", ""),
+    "Client": ("specclient.sync", "OpenAI"),
+    "Cost": ("specclient.types", ""),
+    "DEFAULT_CONNECTION_LIMITS": ("specclient.transport.clients", ""),
+    "DEFAULT_MAX_RETRIES": ("specclient.core", ""),
+    "DEFAULT_TIMEOUT": ("specclient.transport.clients", ""),
+    "Decision": ("specclient.types", ""),
+    "DefaultAioHttpClient": ("specclient.transport.defaults", ""),
+    "DefaultAsyncHttpxClient": ("specclient.transport.defaults", ""),
+    "DefaultHttpxClient": ("specclient.transport.defaults", ""),
+    "HttpxBinaryResponseContent": ("specclient.types.binary", ""),
+    "NOT_GIVEN": ("specclient.types.params", ""),
+    "NotGiven": ("specclient.types.params", ""),
+    "Omit": ("specclient.types.params", ""),
+    "OpenAI": ("specclient.sync", ""),
+    "Policy": ("specclient.types", ""),
+    "RequestOptions": ("specclient.types.params", ""),
+    "Settings": ("specclient.config", ""),
+    "Speculation": ("specclient.types", ""),
+    "Stream": ("specclient.stream", ""),
+    "Timeout": ("specclient.transport.clients", ""),
+    "Usage": ("specclient.types", ""),
+    "file_from_path": ("specclient.resources.inputs", ""),
+    "not_given": ("specclient.types.params", ""),
+    "omit": ("specclient.types.params", ""),
+    "pydantic_function_tool": ("specclient.structured", ""),
+    "pydantic_responses_function_tool": ("specclient.structured", ""),
+}
+_MODULES = ("lib", "types")
+_RESOURCES = frozenset(
+    "admin audio batches beta chat completions containers content_provenance_checks conversations decisions "
+    "embeddings evals files fine_tuning images live models moderations realtime responses safety skills "
+    "uploads vector_stores videos webhooks".split()
+)
+
+__all__ = [  # noqa: PLE0604 - the errors' names are strings, too
+    *_errors,
+    *_LAZY,
+    "NoneType",
+    "VERSION",
+    "__title__",
     "__version__",
-    "omit",
     "types",
 ]
 
-_LAZY = {
-    "AsyncOpenAI": "specclient.client",
-    "Settings": "specclient.config",
-    "AsyncStream": "specclient.stream",
-    "Stream": "specclient.stream",
-    "OpenAI": "specclient.sync",
-    "Call": "specclient.types",
-    "Cost": "specclient.types",
-    "Decision": "specclient.types",
-    "Policy": "specclient.types",
-    "Speculation": "specclient.types",
-    "Usage": "specclient.types",
-    "NOT_GIVEN": "specclient.types.params",
-    "omit": "specclient.types.params",
-}
-
 
 def __getattr__(name: str) -> Any:
-    if name == "types":
-        return importlib.import_module("specclient.types")
-    if name not in _LAZY:
-        raise AttributeError(f"module 'specclient' has no attribute {name!r}")
-    value = getattr(importlib.import_module(_LAZY[name]), name)
-    globals()[name] = value
-    return value
+    if name in _LAZY:
+        module, attribute = _LAZY[name]
+        value = getattr(importlib.import_module(module), attribute or name)
+        globals()[name] = value
+        return value
+    if name in _MODULES:
+        return importlib.import_module(f"specclient.{name}")
+    if name in _RESOURCES:
+        return importlib.import_module("specclient.module_client").resource(name, globals())
+    raise AttributeError(f"module 'specclient' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

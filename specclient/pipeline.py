@@ -11,22 +11,21 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import cast
+from typing import Any
 
 from anyio import CancelScope, to_thread
 
 from specclient.costs.prices import Prices
-from specclient.errors import APIConnectionError
+from specclient.errors import APIConnectionError, APIError, NotFoundError
 from specclient.providers import DIALECTS, Dialect, Endpoint, usage_requested
+from specclient.reading import Exchange, decoded, read, replay
 from specclient.record import Recorder
 from specclient.routing.places import Place
 from specclient.routing.router import Router
 from specclient.stream import AsyncStream
 from specclient.transport.http import Transport
-from specclient.types.backend import Answer, Backend, Chunk, Telemetry
-from specclient.types.call import Call
-from specclient.types.chat import ChatCompletion, ChatCompletionChunk
-from specclient.types.completion import Completion
+from specclient.types.backend import Backend, Telemetry
+from specclient.types.call import Call, Metered
 from specclient.types.model import Model
 from specclient.types.request import Request
 from specclient.types.route import Decision
@@ -59,7 +58,7 @@ class Pipeline:
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.router = router
-        self._transport = transport
+        self.transport = transport
         self._prices = prices
         self._observers = observers
         self._prepare = prepare
@@ -67,21 +66,38 @@ class Pipeline:
         self._warming = threading.Lock()
         self._clock = clock
 
-    async def chat(self, request: Request) -> ChatCompletion:
-        """Answer a conversation whole."""
-        return cast("ChatCompletion", await self._whole(request))
+    async def call(self, request: Request) -> Any:
+        """Serve a request whole and return what its method gives."""
+        return (await self.exchange(request)).answer()
 
-    async def completion(self, request: Request) -> Completion:
-        """Continue a text whole."""
-        return cast("Completion", await self._whole(request))
+    async def exchange(self, request: Request) -> Exchange:
+        """Serve a request whole and return the answer together with the HTTP that brought it.
 
-    async def stream_chat(self, request: Request) -> AsyncStream[ChatCompletionChunk]:
-        """Answer a conversation in chunks; returns once the answer has begun."""
-        return cast("AsyncStream[ChatCompletionChunk]", await self._streamed(request))
+        An answer that cannot be read is an error inside the exchange, not one of this method: whoever asked
+        for the raw response still has it.
+        """
+        return await (self._metered(request) if request.method.metered else self._plain(request))
 
-    async def stream_completion(self, request: Request) -> AsyncStream[Completion]:
-        """Continue a text in chunks; returns once the answer has begun."""
-        return cast("AsyncStream[Completion]", await self._streamed(request))
+    async def stream(self, request: Request) -> AsyncStream[Any]:
+        """Serve a request in the events of its method; returns once the answer has begun."""
+        if not request.method.metered:
+            return await self._started(self._plain_events(request), _no_call)
+        decision, place, record = await self._begin(request)
+        if isinstance(place, Endpoint):
+            source = self._hosted(request, decision, place, record)
+        else:
+            source = self._local(request, decision, place, record)
+        return await self._started(self._watched(source, request, place, record), record.snapshot)
+
+    async def open(self, request: Request) -> AsyncStream[bytes]:
+        """Serve a request in the bytes of its body, as they arrive; returns once the answer has begun."""
+        if not request.method.metered:
+            return await self._started(self._plain_bytes(request), _no_call)
+        decision, place, record = await self._begin(request)
+        if not isinstance(place, Endpoint):
+            await self._end(record, error := _not_over_http(decision.provider))
+            raise error
+        return await self._started(self._metered_bytes(request, decision, place, record), record.snapshot)
 
     async def models(self, provider: str | None = None) -> list[Model]:
         """List what an endpoint or an engine serves; the default endpoint's where none is named."""
@@ -89,34 +105,50 @@ class Pipeline:
         name = provider or places.default
         place = places.get(name)
         if isinstance(place, Endpoint):
-            reply = await self._transport.fetch(place.dialect.encode_models(place))
+            reply = await self.transport.fetch(place.dialect.encode_models(place))
             return place.dialect.decode_models(reply)
         return [Model(id=f"{name}/{model.id}", owned_by=name) for model in place.models()]
 
-    async def _whole(self, request: Request) -> Answer:
+    async def _plain(self, request: Request) -> Exchange:
+        """Serve a call on which no model works: nothing to decide, nothing to record."""
+        place = self._endpoint(request)
+        wire = await self.transport.fetch(place.dialect.encode(request, place, ""))
+        return read(place, request, wire)
+
+    def _endpoint(self, request: Request) -> Endpoint:
+        name = request.provider or self.router.places.default
+        place = self.router.places.get(name)
+        if not isinstance(place, Endpoint):
+            raise _not_over_http(name)
+        return place
+
+    async def _metered(self, request: Request) -> Exchange:
         decision, place, record = await self._begin(request)
         try:
             if isinstance(place, Endpoint):
-                answer = await self._fetch(request, decision, place, record)
+                wire = await self.transport.fetch(place.dialect.encode(request, place, decision.model))
+                record.connected(wire.attempts, wire.request_id)
+                done = read(place, request, wire)
             else:
-                answer, measured = await place.complete(_in_process(request), decision.model)
+                answer, measured = await place.complete(_in_process(request, decision), decision.model)
                 record.telemetry(measured)
-            record.answer(answer, _dialect(place).usage(answer))
+                done = Exchange(answer)
+            if done.error is None:
+                record.answer(done.value, _dialect(place).usage(done.value))
         except BaseException as error:
             await self._end(record, error)
             raise
-        answer._meta = await self._end(record)
-        return answer
+        call = await self._end(record, done.error)
+        if isinstance(done.value, Metered):
+            done.value._meta = call
+        return done
 
-    async def _streamed(self, request: Request) -> AsyncStream[Chunk]:
-        decision, place, record = await self._begin(request)
-        if isinstance(place, Endpoint):
-            source = self._hosted(request, decision, place, record)
-        else:
-            source = self._local(request, decision, place, record)
-        chunks = self._watched(source, request, place, record)
-        await anext(chunks)  # until the answer has begun: what refuses a request is raised here
-        return AsyncStream(cast("AsyncGenerator[Chunk, None]", chunks), record.snapshot)
+    async def _started(
+        self, batches: AsyncGenerator[Any, None], meta: Callable[[], Call]
+    ) -> AsyncStream[Any]:
+        """Return a stream once its answer has begun: what refuses the request is raised here."""
+        response, dialect = await anext(batches)
+        return AsyncStream(batches, meta, response, dialect)
 
     async def _begin(self, request: Request) -> tuple[Decision, Place, Recorder]:
         kind = self.router.kind(request)
@@ -143,58 +175,87 @@ class Pipeline:
                 self.router.warm(kind)
                 self._warm.add(kind)
 
-    async def _fetch(self, request: Request, decision: Decision, place: Endpoint, record: Recorder) -> Answer:
-        reply = await self._transport.fetch(place.dialect.encode(request, place, decision.model))
-        record.connected(reply.attempts, reply.request_id)
-        return place.dialect.decode(request.operation, reply)
-
     async def _hosted(
         self, request: Request, decision: Decision, place: Endpoint, record: Recorder
-    ) -> AsyncGenerator[Chunk | None, None]:
-        """Yield None once the endpoint has answered, then its chunks."""
+    ) -> AsyncGenerator[Any, None]:
+        """Yield the response once the endpoint has answered, then the chunks, as they came together."""
         wire = place.dialect.encode(request, place, decision.model)
-        async with self._transport.stream(wire) as events:
+        async with self.transport.stream(wire) as events:
             record.connected(events.attempts, events.request_id)
-            yield None
-            async for event in events:
-                chunk = place.dialect.decode_event(request.operation, event.data, event.event)
-                if chunk is not None:
-                    yield chunk
+            yield events.response, None
+            async for batch in decoded(place, request, events):
+                yield batch
+            if not (events.done or record.finished):
+                raise _cut_short(place)
 
     async def _local(
         self, request: Request, decision: Decision, place: Backend, record: Recorder
-    ) -> AsyncGenerator[Chunk | None, None]:
+    ) -> AsyncGenerator[Any, None]:
         """Yield None once the engine has taken the request, then its chunks."""
         begun = False
-        async with aclosing(place.stream(_in_process(request), decision.model)) as items:
+        async with aclosing(place.stream(_in_process(request, decision), decision.model)) as items:
             async for item in items:
                 if not begun:
                     begun = True
-                    yield None
+                    yield None, None
                 if isinstance(item, Telemetry):
                     record.telemetry(item)
                 else:
-                    yield item
+                    yield [item]
 
     async def _watched(
-        self, source: AsyncGenerator[Chunk | None, None], request: Request, place: Place, record: Recorder
-    ) -> AsyncGenerator[Chunk | None, None]:
+        self, source: AsyncGenerator[Any, None], request: Request, place: Place, record: Recorder
+    ) -> AsyncGenerator[Any, None]:
         """Note every chunk, pass on what the caller asked for, and end the record however the source ends."""
         usage_of = _dialect(place).usage
-        withhold = not usage_requested(request)
+        withhold = request.operation in ("chat", "completion") and not usage_requested(request)
         try:
             async with aclosing(source):
-                async for chunk in source:
-                    if chunk is not None:
+                yield await anext(source)
+                async for batch in source:
+                    for chunk in batch:
                         record.chunk(chunk, usage_of(chunk))
-                        if withhold and not chunk.choices and chunk.usage is not None:
-                            continue
-                    yield chunk
+                    if withhold and (batch[-1].usage is not None):
+                        batch = [c for c in batch if c.choices or c.usage is None]  # noqa: PLW2901
+                    yield batch
         except BaseException as error:
             if isinstance(error, APIConnectionError) and error.partial is None:
                 error.partial = record.text or None
             await self._end(record, error)
             raise
+        await self._end(record)
+
+    async def _plain_events(self, request: Request) -> AsyncGenerator[Any, None]:
+        place = self._endpoint(request)
+        async with self.transport.stream(place.dialect.encode(request, place, "")) as events:
+            yield events.response, None
+            async for batch in decoded(place, request, events):
+                yield batch
+
+    async def _plain_bytes(self, request: Request) -> AsyncGenerator[Any, None]:
+        place = self._endpoint(request)
+        async with self.transport.open(place.dialect.encode(request, place, "")) as body:
+            yield body.response, place.dialect
+            async for chunk in body.chunks():
+                yield [chunk]
+
+    async def _metered_bytes(
+        self, request: Request, decision: Decision, place: Endpoint, record: Recorder
+    ) -> AsyncGenerator[Any, None]:
+        """Yield the response, then its body; whatever of it was read is what the call is recorded by."""
+        passed: list[bytes] = []
+        try:
+            async with self.transport.open(place.dialect.encode(request, place, decision.model)) as body:
+                record.connected(body.attempts, body.request_id)
+                yield body.response, place.dialect
+                async for chunk in body.chunks():
+                    passed.append(chunk)
+                    yield [chunk]
+        except BaseException as error:
+            replay(place, request, b"".join(passed), record)
+            await self._end(record, error)
+            raise
+        replay(place, request, b"".join(passed), record)
         await self._end(record)
 
     async def _end(self, record: Recorder, error: BaseException | None = None) -> Call:
@@ -209,13 +270,37 @@ class Pipeline:
         return call
 
 
+def _cut_short(place: Endpoint) -> APIConnectionError:
+    return APIConnectionError(
+        message=f"Connection error: the stream of {place.name!r} ended before the answer did: it brought "
+        "neither a finish_reason nor [DONE]."
+    )
+
+
+def _not_over_http(name: str) -> NotFoundError:
+    return NotFoundError(
+        f"{name!r} is an engine in this process and serves chat.completions.create and completions.create "
+        "alone; name a hosted provider's model for anything else"
+    )
+
+
+def _no_call() -> Call:
+    raise AttributeError("no model worked on this call, so there is no record of it")
+
+
 def _dialect(place: Place) -> Dialect:
     """Return how a place's usage is read: what engines answer with is shaped as OpenAI's."""
     return place.dialect if isinstance(place, Endpoint) else DIALECTS["openai"]
 
 
-def _in_process(request: Request) -> Request:
-    """Return a request as engines take it: ``extra_body`` merged, usage always asked for."""
+def _in_process(request: Request, decision: Decision) -> Request:
+    """Return a request as engines take it: ``extra_body`` merged, usage always asked for.
+
+    Raises:
+        NotFoundError: for a method that no engine serves.
+    """
+    if request.operation not in ("chat", "completion"):
+        raise _not_over_http(decision.provider)
     params = {**request.params, **request.options.body}
     if request.stream:
         params["stream_options"] = {**(params.get("stream_options") or {}), "include_usage": True}

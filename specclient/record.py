@@ -7,20 +7,28 @@ from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
+from typing import Any
 
 from specclient import tokens
 from specclient.costs.prices import Prices
 from specclient.errors import APIConnectionError, APIError, APIStatusError
 from specclient.speculation import telemetry
-from specclient.types.backend import Answer, Chunk, Telemetry
+from specclient.types.backend import Telemetry
 from specclient.types.call import Call, Status
-from specclient.types.chat import ChatCompletionMessage, Choice, ChoiceDelta, ChunkChoice, plain_text
-from specclient.types.completion import CompletionChoice
+from specclient.types.chat.chat_completion_message import ChatCompletionMessage, plain_text
+from specclient.types.chat import ChatCompletion, ChatCompletionChunk
+from specclient.types.chat.chat_completion import Choice
+from specclient.types.chat.chat_completion_chunk import Choice as ChunkChoice
+from specclient.types.chat.chat_completion_chunk import ChoiceDelta
+from specclient.types.completion import Completion, CompletionChoice
 from specclient.types.request import Request
 from specclient.types.route import Decision
 from specclient.types.usage import Cost, Speculation, Usage
 
 _ZERO = Decimal(0)
+
+#: What ends the stream of a response.
+_LAST_EVENTS = frozenset({"response.completed", "response.incomplete", "response.failed", "error"})
 
 #: Where servers put reasoning that they show: DeepSeek, vLLM, SGLang; OpenRouter, Groq.
 _REASONING = ("reasoning_content", "reasoning")
@@ -54,6 +62,9 @@ class Recorder:
         self._texts: list[str] = []  # of the first choice
         self._beside: list[str] = []  # all else that was generated: other choices, reasoning, tool calls
         self._connected = False
+        self._completes = request.operation in ("chat", "completion")
+        #: Whether the answer has said that it is complete; of some kinds of stream, none ever says.
+        self.finished = not self._completes and request.operation != "response"
         self._usage: Usage | None = None
         self._speculation: Speculation | None = None
         self._call = Call(
@@ -82,26 +93,49 @@ class Recorder:
         self._connected = True
         self._attempts, self._request_id = attempts, request_id
 
-    def answer(self, answer: Answer, usage: Usage | None) -> None:
+    def answer(self, answer: Any, usage: Usage | None) -> None:
         """Note a whole answer."""
-        self._served_model = answer.model or None
+        self._served_model = _model_of(answer)
         self._usage = usage
+        if not self._completes:
+            if usage is None:
+                self._texts.append(_output_text(answer))
+            return
         self._note_speculation(answer)
         if usage is None:
             for choice in answer.choices:
                 self._note_text(choice)
 
-    def chunk(self, chunk: Chunk, usage: Usage | None) -> None:
+    def chunk(self, chunk: Any, usage: Usage | None) -> None:
         """Note a chunk of a stream, and the usage it carries; on the hot path."""
+        if usage is not None:
+            self._usage = usage
+        if not self._completes:
+            self._note_event(chunk)
+            return
         for choice in chunk.choices:
             if self._note_text(choice) and self._ttft_s is None:
                 self._ttft_s = self._clock() - self._begun
+            if choice.finish_reason is not None:
+                self.finished = True
         if self._served_model is None:
             self._served_model = chunk.model or None
-        if usage is not None:
-            self._usage = usage
         if usage is not None or chunk.model_extra:
             self._note_speculation(chunk)
+
+    def _note_event(self, event: Any) -> None:
+        """Note an event of a stream that is none of chunks: a response's, an image's, a transcript's."""
+        kind = getattr(event, "type", "") or ""
+        if kind.endswith(".delta"):
+            delta = getattr(event, "delta", None)
+            if isinstance(delta, str):
+                (self._texts if "text" in kind else self._beside).append(delta)
+            if self._ttft_s is None:
+                self._ttft_s = self._clock() - self._begun
+        elif kind in _LAST_EVENTS:
+            self.finished = True
+        if self._served_model is None:
+            self._served_model = _model_of(getattr(event, "response", event))
 
     def _note_text(self, choice: Choice | ChunkChoice | CompletionChoice) -> bool:
         """Keep what a choice holds or adds; return whether that was anything."""
@@ -122,7 +156,7 @@ class Recorder:
         self._speculation = measured.speculation
         self._engine_s = measured.engine_s
 
-    def _note_speculation(self, seen: Answer | Chunk) -> None:
+    def _note_speculation(self, seen: ChatCompletion | ChatCompletionChunk | Completion) -> None:
         found = telemetry.recognise(seen, predicted="prediction" in self._request.params)
         self._speculation = found or self._speculation
 
@@ -187,10 +221,23 @@ class Recorder:
         return replace(call, usage=usage, engine_s=engine_s, cost=cost)
 
     def _estimate(self) -> Usage:
+        if not self._completes and self._request.operation not in ("response", "embedding"):
+            return Usage()  # images, sound, video: not counted in tokens of text
         model = self._call.route.model
         prompt = tokens.count_prompt(self._request, model)
         completion = tokens.count_text(self.text + "".join(self._beside), model)
         return Usage(prompt=prompt.tokens, completion=completion.tokens, estimated=True)
+
+
+def _model_of(answer: Any) -> str | None:
+    """Return the model that an answer names; most have the field, sound and files have not."""
+    model = getattr(answer, "model", None)
+    return model if isinstance(model, str) and model else None
+
+
+def _output_text(answer: Any) -> str:
+    text = getattr(answer, "output_text", None) or getattr(answer, "text", None)
+    return text if isinstance(text, str) else ""
 
 
 def _beside_content(message: ChatCompletionMessage | ChoiceDelta) -> str:

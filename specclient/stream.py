@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator
 from types import TracebackType
-from typing import Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar
 
 from specclient.types.call import Call
 
@@ -17,10 +18,26 @@ class AsyncStream(Generic[T]):
     """A streamed answer: ``async for chunk in stream``.
 
     Leaving early (``break`` and ``close``, or the ``async with`` block) frees the connection at once.
+
+    Args:
+        batches: what came, in order: one list for each read from the network, so that the chunks of one
+            read cost no switch of tasks.
+        meta: returns the record of the call.
+        response: the HTTP library's response; None where no HTTP was spoken.
+        dialect: how the endpoint's answers are read; None where they have been.
     """
 
-    def __init__(self, chunks: AsyncGenerator[T, None], meta: Callable[[], Call]) -> None:
-        self._chunks = chunks
+    def __init__(
+        self,
+        batches: AsyncGenerator[list[T], None],
+        meta: Callable[[], Call],
+        response: Any = None,
+        dialect: Any = None,
+    ) -> None:
+        self.response = response
+        self.dialect = dialect
+        self._batches = batches
+        self._ready: deque[T] = deque()
         self._meta = meta
         self._reader: asyncio.Task[object] | None = None
         self._left: asyncio.Event | None = None
@@ -34,9 +51,15 @@ class AsyncStream(Generic[T]):
         return self
 
     async def __anext__(self) -> T:
+        while not self._ready:
+            self._ready.extend(await self.next_batch())
+        return self._ready.popleft()
+
+    async def next_batch(self) -> list[T]:
+        """Wait for the next chunks that came together; raises ``StopAsyncIteration`` at the end."""
         self._reader = reader = asyncio.current_task()
         try:
-            return await self._chunks.__anext__()
+            return await self._batches.__anext__()
         except asyncio.CancelledError:
             if self._left is None or reader is None:
                 raise
@@ -53,7 +76,8 @@ class AsyncStream(Generic[T]):
             self._left = asyncio.Event()
             self._reader.cancel()
             await self._left.wait()
-        await self._chunks.aclose()
+        self._ready.clear()
+        await self._batches.aclose()
 
     async def __aenter__(self) -> Self:
         return self
@@ -75,6 +99,10 @@ class Source(Protocol[T_co]):
         """Return the record of the call."""
         ...
 
+    def origin(self) -> AsyncStream[Any]:
+        """Return the stream that the chunks come from."""
+        ...
+
     def close(self) -> None:
         """Cancel what still runs and wait for it to end."""
         ...
@@ -94,6 +122,20 @@ class Stream(Generic[T]):
     def meta(self) -> Call:
         """The record of the call; complete once the stream has ended, ``status`` says whether it has."""
         return self._source.meta()
+
+    @property
+    def response(self) -> Any:
+        """The HTTP library's response; None where no HTTP was spoken."""
+        return self._source.origin().response
+
+    @property
+    def dialect(self) -> Any:
+        """How the endpoint's answers are read; None where they have been."""
+        return self._source.origin().dialect
+
+    def origin(self) -> AsyncStream[Any]:
+        """Return the asynchronous stream that the chunks come from."""
+        return self._source.origin()
 
     def __iter__(self) -> Iterator[T]:
         return self

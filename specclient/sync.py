@@ -11,22 +11,32 @@ import atexit
 import os
 import threading
 import weakref
-from collections.abc import Awaitable, Callable
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Future
 from contextlib import AbstractContextManager, suppress
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Generic, ParamSpec, Self, TypeVar, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, ParamSpec, Self, TypeVar, Unpack
 
 from anyio import CancelScope
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from specclient.client import AsyncOpenAI, ClientOptions
+from specclient.core import ClientOptions, Core, Parts, checked_options
+from specclient.resources.base import Caller
+from specclient.resources.callers import SyncCaller
 from specclient.resources.chat import Chat
 from specclient.resources.completions import Completions
+from specclient.resources.embeddings import Embeddings
 from specclient.resources.models import Models
+from specclient.resources.moderations import Moderations
+from specclient.resources.responses import Responses
 from specclient.stream import AsyncStream, Stream
+from specclient.surface import Surface
 from specclient.types.call import Call
+
+if TYPE_CHECKING:
+    from specclient.costs.ledger import Ledger
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -83,7 +93,7 @@ class _Stopped(Exception):  # noqa: N818 - no error: the interpreter is leaving
 
 
 #: Whose ledgers are flushed once the loop has ended: a stream that is cut short then leaves a row.
-_clients: weakref.WeakSet[AsyncOpenAI] = weakref.WeakSet()
+_clients: weakref.WeakSet[Parts] = weakref.WeakSet()
 
 _loop = _Loop()
 
@@ -124,7 +134,8 @@ class _Pump(Generic[T]):
 
     def __init__(self, open_stream: Callable[[], Awaitable[AsyncStream[T]]]) -> None:
         self._open_stream = open_stream
-        self._queue: SimpleQueue[T | _End] = SimpleQueue()
+        self._queue: SimpleQueue[list[T] | _End] = SimpleQueue()
+        self._ready: deque[T] = deque()
         self._opened: Future[AsyncStream[T]] = Future()
         self._ended = threading.Event()
         self._finished = False
@@ -150,12 +161,15 @@ class _Pump(Generic[T]):
             raise
         self._opened.set_result(stream)
         try:
-            async for chunk in stream:
-                self._queue.put(chunk)
-                self._room -= 1
+            while True:
+                batch = await stream.next_batch()
+                self._queue.put(batch)
+                self._room -= len(batch)
                 while self._room <= 0:
                     self._granted.clear()
                     await self._granted.wait()
+        except StopAsyncIteration:
+            pass
         except Exception as error:  # noqa: BLE001 - carried across and raised in the reader
             end = _End(error)
         finally:
@@ -169,24 +183,31 @@ class _Pump(Generic[T]):
         self._granted.set()
 
     def next(self) -> T:
-        item = self._queue.get()
-        if isinstance(item, _End):
-            self._queue.put(item)  # for any other reader
-            first, self._finished = not self._finished, True
-            raise (item.error if first and item.error else StopIteration)
-        self._read += 1
-        if self._read % (HIGH_WATER // 2) == 0:
-            with suppress(RuntimeError):  # the loop has ended, and the stream with it
-                self._loop.call_soon_threadsafe(self._grant, HIGH_WATER // 2)
-        return item
+        while not self._ready:
+            item = self._queue.get()
+            if isinstance(item, _End):
+                self._queue.put(item)  # for any other reader
+                first, self._finished = not self._finished, True
+                raise (item.error if first and item.error else StopIteration)
+            self._ready.extend(item)
+            self._read += len(item)
+            if self._read >= HIGH_WATER // 2:
+                read, self._read = self._read, 0
+                with suppress(RuntimeError):  # the loop has ended, and the stream with it
+                    self._loop.call_soon_threadsafe(self._grant, read)
+        return self._ready.popleft()
 
     def meta(self) -> Call:
         return self._stream.meta
+
+    def origin(self) -> AsyncStream[T]:
+        return self._stream
 
     def close(self) -> None:
         self._finished = True
         self._task.cancel()
         self._ended.wait(CLOSE_S)
+        self._ready.clear()
         while not self._queue.empty():  # nobody reads on in what was left
             self._queue.get()
         self._queue.put(_End())
@@ -195,21 +216,56 @@ class _Pump(Generic[T]):
         self._task.cancel()
 
 
-class OpenAI:
+class OpenAI(Surface):
     """The synchronous client; options as :class:`specclient.client.AsyncOpenAI`'s."""
 
+    chat: Chat
+    completions: Completions
+    embeddings: Embeddings
+    models: Models
+    moderations: Moderations
+    responses: Responses
+
+    _resources: ClassVar[Mapping[str, Callable[[Caller], Any]]] = {
+        "chat": Chat,
+        "completions": Completions,
+        "embeddings": Embeddings,
+        "models": Models,
+        "moderations": Moderations,
+        "responses": Responses,
+    }
+
+    _is_async = False
+
     def __init__(self, **options: Unpack[ClientOptions]) -> None:
-        self._core = AsyncOpenAI(**options)
-        _clients.add(self._core)
+        checked_options(type(self), options)
+        self._begin(Core(options))
+
+    def _begin(self, core: Core) -> None:
+        self._core = core
         self._bridge = Bridge()
-        pipeline = self._core.pipeline
-        self.chat = Chat(pipeline, self._bridge)
-        self.completions = Completions(pipeline, self._bridge)
-        self.models = Models(pipeline, self._bridge)
+        self._caller = SyncCaller(core.pipeline, self._bridge)
+        _clients.add(core.parts)
+
+    def _changed(self, changes: Mapping[str, Any]) -> Self:
+        checked_options(type(self), changes)
+        seen = type(self).__new__(type(self))
+        core = self._core
+        seen._begin(Core({**core.options, **changes}, endpoint=core.endpoint, parts=core.parts))
+        return seen
+
+    @property
+    def ledger(self) -> Ledger:
+        """The record of every call."""
+        return self._core.parts.ledger
+
+    def is_closed(self) -> bool:
+        """Tell whether :meth:`close` has been called; a closed client opens anew when it is used."""
+        return self._core.parts.closed
 
     def close(self) -> None:
         """Close connections, free the local engine and write what the ledger still holds."""
-        self._bridge.run(self._core.close)
+        self._bridge.run(self._core.parts.close)
 
     def __enter__(self) -> Self:
         return self

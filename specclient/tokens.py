@@ -13,7 +13,7 @@ import os
 import re
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sized
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -111,14 +111,27 @@ def _fields(message: Any) -> Mapping[str, Any]:
 
 
 def count_prompt(request: Request, model: str) -> Count:
-    """Count what a request sends: its messages, or its prompt as text or token ids."""
+    """Count what a request sends: its messages, or its prompt or input as text or token ids."""
     if request.operation == "chat":
         return count_messages(request.params.get("messages") or (), model)
-    prompt = request.params.get("prompt")
+    if request.operation == "response":
+        return _count_response_input(request.params, model)
+    return _count_texts(request.params.get("input" if request.operation == "embedding" else "prompt"), model)
+
+
+def _count_response_input(params: Mapping[str, Any], model: str) -> Count:
+    given = params.get("input")
+    told = count_text(params.get("instructions") or "", model)
+    items = count_text(given, model) if isinstance(given, str) else count_messages(given or (), model)
+    return Count(told.tokens + items.tokens, told.estimated or items.estimated)
+
+
+def _count_texts(prompt: Any, model: str) -> Count:
+    """Count one text, one list of token ids, or a list of either."""
     if isinstance(prompt, list | tuple):
         if all(isinstance(token, int) for token in prompt):
             return Count(len(prompt), estimated=False)
-        parts = [count_prompt(replace(request, params={"prompt": part}), model) for part in prompt]
+        parts = [_count_texts(part, model) for part in prompt]
         return Count(sum(part.tokens for part in parts), any(part.estimated for part in parts))
     return count_text(prompt if isinstance(prompt, str) else "", model)
 

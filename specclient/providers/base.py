@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
 from specclient.errors import ConfigurationError
-from specclient.types.chat import ChatCompletion, ChatCompletionChunk
-from specclient.types.completion import Completion
+from specclient.types.method import Method
 from specclient.types.model import Model
-from specclient.types.request import Operation, Request
+from specclient.types.request import Request
 from specclient.types.usage import Usage
 from specclient.types.wire import WireReply, WireRequest
 
-Answer = ChatCompletion | Completion
-Chunk = ChatCompletionChunk | Completion
+#: Returns a key when it is called: a fresh one for every try.
+KeySource = Callable[[], str | Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +29,11 @@ class Endpoint:
         base_url: with scheme; a path and a query are kept in every URL.
         dialect: the language spoken there.
         key: sent as a bearer token; None sends none.
+        key_source: asked for the key before each try, in place of ``key``.
+        key_header: ``api-key`` sends the key by itself under that name (Azure).
+        admin_key: sent with the methods of ``client.admin``.
+        deployments: whether model calls go to ``/deployments/MODEL/…`` (Azure).
+        deployment: the one they go to, whatever their model.
         headers, query: sent with every request; a header that is None is left out.
         organization, project: OpenAI's headers of these names, where not None.
         key_env: environment variables that hold the key, named when it is missing.
@@ -46,6 +50,11 @@ class Endpoint:
     base_url: str
     dialect: Dialect
     key: SecretStr | None = None
+    key_source: KeySource | None = field(default=None, repr=False)
+    key_header: Literal["authorization", "api-key"] = "authorization"
+    admin_key: SecretStr | None = None
+    deployments: bool = False
+    deployment: str | None = None
     headers: Mapping[str, str | None] = field(default_factory=dict, repr=False)  # may hold keys
     query: Mapping[str, Any] = field(default_factory=dict, repr=False)
     organization: str | None = None
@@ -74,8 +83,8 @@ class Dialect(Protocol):
         """
         ...
 
-    def decode(self, operation: Operation, reply: WireReply) -> Answer:
-        """Return a whole answer.
+    def decode(self, method: Method, reply: WireReply) -> Any:
+        """Return a whole answer as what the method gives.
 
         Raises, with ``attempts`` noted and without the secrets of the request:
             APIResponseValidationError: for what is no such answer.
@@ -83,8 +92,8 @@ class Dialect(Protocol):
         """
         ...
 
-    def decode_event(self, operation: Operation, data: bytes, event: str | None = None) -> Chunk | None:
-        """Return one event of a stream as a chunk, None for the mark of its end and for a ping.
+    def decode_event(self, method: Method, data: bytes, event: str | None = None) -> Any:
+        """Return one event of a stream as what the method's events are, None for its end's mark and a ping.
 
         Raises:
             APIResponseValidationError: for what is no such chunk.
@@ -92,7 +101,7 @@ class Dialect(Protocol):
         """
         ...
 
-    def usage(self, answer: Answer | Chunk) -> Usage | None:
+    def usage(self, answer: Any) -> Usage | None:
         """Return the tokens an answer or chunk reports, None where it reports none."""
         ...
 

@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from specclient.config import ProviderSettings, Settings
 from specclient.errors import ConfigurationError
-from specclient.providers.base import Endpoint
+from specclient.providers.base import Endpoint, KeySource
 from specclient.providers.presets import DIALECTS, PRESETS
 
 
@@ -18,7 +18,8 @@ def endpoints(
     settings: Settings,
     env: Mapping[str, str],
     *,
-    api_key: str | None = None,
+    api_key: str | KeySource | None = None,
+    admin_api_key: str | None = None,
     base_url: str | None = None,
     organization: str | None = None,
     project: str | None = None,
@@ -37,8 +38,11 @@ def endpoints(
     known = {name: preset.endpoint(key=preset.key_in(env)) for name, preset in PRESETS.items()}
     if env.get("OPENAI_BASE_URL"):
         known["openai"] = _moved(known["openai"], env["OPENAI_BASE_URL"])
+    admin_key = env.get("OPENAI_ADMIN_KEY")
     known["openai"] = replace(
         known["openai"],
+        admin_key=SecretStr(admin_key) if admin_key else None,
+        headers={**known["openai"].headers, **_headers_in(env.get("OPENAI_CUSTOM_HEADERS", ""))},
         organization=env.get("OPENAI_ORG_ID") or None,
         project=env.get("OPENAI_PROJECT_ID") or None,
     )
@@ -50,9 +54,12 @@ def endpoints(
     endpoint = known[default]
     if base_url is not None:
         endpoint = _moved(endpoint, base_url)
+    key_source = api_key if callable(api_key) else None
     known[default] = replace(
         endpoint,
-        key=SecretStr(api_key) if api_key else endpoint.key,
+        key=SecretStr(api_key) if isinstance(api_key, str) and api_key else None if key_source else endpoint.key,
+        key_source=key_source,
+        admin_key=SecretStr(admin_api_key) if admin_api_key else endpoint.admin_key,
         organization=organization or endpoint.organization,
         project=project or endpoint.project,
         headers={**endpoint.headers, **(headers or {})},
@@ -82,6 +89,12 @@ def _changed(name: str, known: Endpoint | None, table: ProviderSettings, env: Ma
         stream_usage=known.stream_usage if table.stream_usage is None else table.stream_usage,
         price_provider=table.price_provider or known.price_provider,
     )
+
+
+def _headers_in(text: str) -> dict[str, str]:
+    """Return the headers of ``OPENAI_CUSTOM_HEADERS``: one a line, name and value parted by a colon."""
+    lines = (line.partition(":") for line in text.split("\n"))
+    return {name.strip(): value.strip() for name, colon, value in lines if colon and name.strip()}
 
 
 def _moved(endpoint: Endpoint, base_url: str) -> Endpoint:

@@ -2,149 +2,105 @@
 
 from __future__ import annotations
 
-import functools
-import importlib.metadata
+import inspect
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeVar
-from urllib.parse import urlencode, urlsplit, urlunsplit
 
+import anyio.to_thread
 import pydantic
 
-from specclient.errors import (
-    APIError,
-    APIResponseValidationError,
-    BadRequestError,
-    ConfigurationError,
-    UnsupportedParameterError,
-    status_error,
-)
-from specclient.providers.base import Answer, Chunk, Endpoint
+from specclient.errors import APIError, OpenAIError, UnsupportedParameterError
+from specclient.providers import forms
+from specclient.providers.base import Endpoint, KeySource
+from specclient.providers.counts import usage_of
+from specclient.providers.encoding import headers_of, json_of, parts_of, path_of, url_of
+from specclient.providers.faults import error_from, fault_of, invalid, raise_fault_in, where
 from specclient.types.base import WireModel
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk
 from specclient.types.completion import Completion
-from specclient.types.fault import read_fault
+from specclient.types.method import Method
 from specclient.types.model import Model
-from specclient.types.request import Operation, Request
+from specclient.types.named import named, reader
+from specclient.types.request import Request
 from specclient.types.usage import Usage
 from specclient.types.wire import WireReply, WireRequest
 
 _Wire = TypeVar("_Wire", bound=WireModel)
 
-_PATHS: dict[Operation, str] = {"chat": "/chat/completions", "completion": "/completions"}
-_EXCERPT = 200
-
-# What an error that arrives under status 200 would have had as status, by its type or code.
-_STATUS_OF_FAULT = {
-    "invalid_request_error": 400,
-    "BadRequestError": 400,
-    "context_length_exceeded": 400,
-    "authentication_error": 401,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "model_not_found": 404,
-    "rate_limit_error": 429,
-    "rate_limit_exceeded": 429,
-    "insufficient_quota": 429,
-    "api_error": 500,
-    "internal_error": 500,
-    "internal_server_error": 500,
-    "InternalServerError": 500,
-    "server_error": 500,
-    "overloaded_error": 503,
-}
+#: Answers and chunks whose parts are looked at: a gateway's error may hide among them.
+_COMPLETIONS = (ChatCompletion, ChatCompletionChunk, Completion)
+_NO_MODELS = Method(name="models.list", verb="GET", path="/models")
 
 
 class OpenAIDialect:
-    """What ``/chat/completions`` and ``/completions`` speak; see :class:`specclient.providers.Dialect`."""
+    """What OpenAI's API and its many imitations speak; see :class:`specclient.providers.Dialect`."""
 
     def encode(self, request: Request, endpoint: Endpoint, model: str) -> WireRequest:
-        body: dict[str, Any] = {"model": model, **request.params}
-        if endpoint.prediction is False and body.get("prediction") is not None:
-            raise UnsupportedParameterError(
-                f"provider {endpoint.name!r} does not take 'prediction'; leave it out, or name a model of a "
-                "provider that does (openai, mistral, fireworks, cerebras, openrouter)"
-            )
-        if request.stream:
-            body["stream"] = True
-            if not endpoint.stream_usage:
-                body.pop("stream_options", None)
-        body.update(request.options.body)
-        if request.stream and endpoint.stream_usage:  # after the caller's own, which must not drop the usage
-            body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+        method, options = request.method, request.options
+        params: Mapping[str, Any] = {"model": model, **request.params} if model else request.params
+        query, body = parts_of(method, params)
+        if request.stream or options.body or body.get("prediction") is not None:
+            body = _shaped(body, request, endpoint)
+        data, files = forms.multipart(body, method.files) if method.files else (None, None)
+        content = request.content
+        if content is None and files is None and (body or method.verb in ("POST", "PUT", "PATCH")):
+            content = json_of(body) if body or method.params else None
         return WireRequest(
-            method="POST",
-            url=_url(endpoint, _PATHS[request.operation], request.options.query),
-            headers=_headers(endpoint, request.options.headers, stream=request.stream),
-            content=_dump(body),
+            method=method.verb,
+            url=url_of(
+                endpoint,
+                path_of(method, request.places, endpoint, model),
+                {**query, **options.query} if query or options.query else {},
+            ),
+            headers=headers_of(
+                endpoint,
+                method,
+                options.headers,
+                accept=_accept(request),
+                json_body=content is not None,
+            ),
+            content=content,
+            data=data,
+            files=files,
+            auth=None if endpoint.key_source is None else _fresh_key(endpoint, endpoint.key_source),
             deployment=f"{endpoint.name}/{model}",
-            timeout=request.options.timeout,
-            max_retries=request.options.max_retries,
+            timeout=options.timeout,
+            max_retries=options.max_retries,
+            deadline_s=options.deadline_s,
         )
 
-    def decode(self, operation: Operation, reply: WireReply) -> Answer:
-        cls: type[Answer] = ChatCompletion if operation == "chat" else Completion
+    def decode(self, method: Method, reply: WireReply) -> Any:
+        gives = named(method.gives) if isinstance(method.gives, str) else method.gives
         try:
-            answer = _parse(cls, reply.content, reply.status)
-            _raise_fault_in(answer)
-            if "choices" not in answer.model_fields_set:
-                raise _fault_of(reply.content) or _invalid(reply.content, reply.status, "it has no choices")
+            if gives is None:
+                return None
+            if isinstance(gives, type) and issubclass(gives, WireModel):
+                answer = _parse(gives, reply.content, reply.status)
+                if isinstance(answer, _COMPLETIONS):
+                    raise_fault_in(answer)
+                    if "choices" not in answer.model_fields_set:
+                        raise fault_of(reply.content) or invalid(
+                            reply.content, reply.status, "it has no choices"
+                        )
+                return answer
+            return _plain_answer(gives, reply)
         except APIError as error:
             _finish(error, reply)
             raise
-        return answer
 
-    def decode_event(self, operation: Operation, data: bytes, event: str | None = None) -> Chunk | None:
+    def decode_event(self, method: Method, data: bytes, event: str | None = None) -> Any:
         if event == "ping" or data.strip() == b"[DONE]":
             return None
-        if event == "error":
-            raise _fault_of(data) or _invalid(data, None, "an error without a message")
-        chunk: Chunk = (
-            _parse(ChatCompletionChunk, data, None) if operation == "chat" else _parse(Completion, data, None)
-        )
-        _raise_fault_in(chunk)
-        if not chunk.choices:
-            _check_choiceless(chunk, data)
-        elif "message" in (chunk.choices[0].model_extra or ()):
-            raise _invalid(data, None, "a whole answer where a stream was asked for")
-        return chunk
+        if method.event is ChatCompletionChunk or method.event is Completion:
+            return _chunk(method.event, data, event)
+        return _event(method, data, event)
 
-    def usage(self, answer: Answer | Chunk) -> Usage | None:
-        reported = answer.usage
-        if reported is None:
-            return _usage_of_groq(answer)
-        given = reported.model_fields_set
-        extra = reported.model_extra or {}
-        inputs, outputs = reported.prompt_tokens_details, reported.completion_tokens_details
-        reasoning = outputs.reasoning_tokens if outputs else None
-        if reasoning is None:
-            reasoning = _count(extra.get("reasoning_tokens"))  # SGLang
-        completion = reported.completion_tokens if "completion_tokens" in given else None
-        prompt = reported.prompt_tokens if "prompt_tokens" in given else None
-        if (
-            completion is not None
-            and reasoning
-            and reported.total_tokens == (prompt or 0) + completion + reasoning
-        ):
-            completion += reasoning  # xAI counts reasoning beside completion_tokens; the sum tells
-        cached = inputs.cached_tokens if inputs else None
-        return Usage(
-            prompt=prompt,
-            completion=completion,
-            cached=_count(extra.get("prompt_cache_hit_tokens")) if cached is None else cached,  # DeepSeek
-            cache_write=_count((inputs.model_extra or {}).get("cache_write_tokens")) if inputs else None,
-            reasoning=reasoning,
-            accepted_prediction=outputs.accepted_prediction_tokens if outputs else None,
-            rejected_prediction=outputs.rejected_prediction_tokens if outputs else None,
-        )
+    def usage(self, answer: Any) -> Usage | None:
+        return usage_of(answer)
 
     def encode_models(self, endpoint: Endpoint) -> WireRequest:
-        return WireRequest(
-            method="GET",
-            url=_url(endpoint, "/models", {}),
-            headers=_headers(endpoint, {}, stream=False),
-            deployment=f"{endpoint.name}/",
-        )
+        return self.encode(Request(_NO_MODELS), endpoint, "")
 
     def decode_models(self, reply: WireReply) -> list[Model]:
         try:
@@ -152,10 +108,10 @@ class OpenAIDialect:
             rows = body["data"] if isinstance(body, dict) else body  # Together sends the bare list
             return [Model.received(json.dumps(row).encode()) for row in rows]
         except pydantic.ValidationError as error:
-            reason = _where(error)
+            reason = where(error)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             reason = f"{type(error).__name__}: {error}"
-        failure = _fault_of(reply.content) or _invalid(reply.content, reply.status, reason)
+        failure = fault_of(reply.content) or invalid(reply.content, reply.status, reason)
         _finish(failure, reply)
         raise failure
 
@@ -170,93 +126,130 @@ def usage_requested(request: Request) -> bool:
     return isinstance(options, Mapping) and bool(options.get("include_usage"))
 
 
-def _url(endpoint: Endpoint, path: str, query: Mapping[str, Any]) -> str:
-    base = urlsplit(endpoint.base_url)
-    added = urlencode(
-        [(k, _query_text(v)) for k, v in {**endpoint.query, **query}.items() if v is not None], doseq=True
-    )
-    full = "&".join(part for part in (base.query, added) if part)
-    return urlunsplit((base.scheme, base.netloc, base.path.rstrip("/") + path, full, ""))
-
-
-def _query_text(value: Any) -> Any:
-    if isinstance(value, bool):
-        return str(value).lower()
-    return [_query_text(v) for v in value] if isinstance(value, list | tuple) else value
-
-
-def _headers(endpoint: Endpoint, added: Mapping[str, str | None], *, stream: bool) -> dict[str, str]:
-    """Return headers by lower-case name: ours, then the endpoint's, then the call's; None takes one out."""
-    headers: dict[str, str | None] = {
-        "accept": "text/event-stream" if stream else "application/json",
-        "content-type": "application/json",
-        "user-agent": _user_agent(),
-        "openai-organization": endpoint.organization,
-        "openai-project": endpoint.project,
-        "authorization": f"Bearer {endpoint.key.get_secret_value()}" if endpoint.key else None,
-    }
-    for name, value in (*endpoint.headers.items(), *added.items()):
-        headers[name.lower()] = value
-        if value is not None and not (value.isascii() and value.isprintable()):
-            raise ConfigurationError(f"header {name!r} holds a line break or a character outside ASCII")
-    if endpoint.key_required and endpoint.key is None and not headers["authorization"]:
-        variables = " or ".join(endpoint.key_env)
-        raise ConfigurationError(
-            f"no key for provider {endpoint.name!r}: set {variables} in the environment, or pass the key"
+def _shaped(body: dict[str, Any], request: Request, endpoint: Endpoint) -> dict[str, Any]:
+    """Return a body with what a stream needs and what the caller adds."""
+    if endpoint.prediction is False and body.get("prediction") is not None:
+        raise UnsupportedParameterError(
+            f"provider {endpoint.name!r} does not take 'prediction'; leave it out, or name a model of a "
+            "provider that does (openai, mistral, fireworks, cerebras, openrouter)"
         )
-    return {name: value for name, value in headers.items() if value is not None}
+    asks_usage = request.operation in ("chat", "completion")
+    if request.stream:
+        body["stream"] = True
+        if asks_usage and not endpoint.stream_usage:
+            body.pop("stream_options", None)
+    body = _merged(body, request.options.body)
+    if request.stream and asks_usage and endpoint.stream_usage:  # whatever the caller's own options drop
+        body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+    return body
 
 
-@functools.cache
-def _user_agent() -> str:
-    return f"specclient/{importlib.metadata.version('specclient')}"
+def _merged(body: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
+    return {**body, **added}
 
 
-def _dump(body: Mapping[str, Any]) -> bytes:
+def _accept(request: Request) -> str:
+    if request.stream:
+        return "text/event-stream"
+    return "application/octet-stream" if request.method.gives is bytes else "application/json"
+
+
+def _fresh_key(endpoint: Endpoint, source: KeySource) -> Any:
+    """Return what asks for a key and gives the headers that carry it."""
+
+    async def headers() -> dict[str, str]:
+        if inspect.iscoroutinefunction(source):
+            key: Any = await source()
+        else:  # in a thread: it may read a file or ask a server
+            key = await anyio.to_thread.run_sync(source)
+            if inspect.isawaitable(key):
+                key = await key
+        if not isinstance(key, str):
+            raise OpenAIError(f"the callable api_key returned a {type(key).__name__}; it must return a string")
+        if not key:
+            return {}
+        return {"api-key": key} if endpoint.key_header == "api-key" else {"authorization": f"Bearer {key}"}
+
+    return headers
+
+
+def _plain_answer(gives: Any, reply: WireReply) -> Any:
+    """Return an answer that is no object of the API's: bytes, text, decoded JSON, or the user's own type."""
+    if gives is bytes:
+        return reply
+    if gives is str:
+        return reply.content.decode("utf-8", "replace")
+    if gives is not object and isinstance(gives, type) and isinstance(reply.response, gives):
+        return reply.response
     try:
-        return _to_json(body)
-    except (TypeError, ValueError, RecursionError) as error:
-        for name, value in body.items():
-            try:
-                _to_json(value)
-            except (TypeError, ValueError, RecursionError) as cause:
-                raise BadRequestError(
-                    f"parameter {name!r} cannot be sent as JSON: {_reason(cause)}"
-                ) from cause
-        raise BadRequestError(f"the request cannot be sent as JSON: {_reason(error)}") from error
+        return _parsed_as(gives, reply.content) if reply.content else None
+    except pydantic.ValidationError as error:
+        reason = where(error)
+    except (ValueError, RecursionError) as error:
+        reason = str(error)
+    raise fault_of(reply.content) or invalid(reply.content, reply.status, reason)
 
 
-def _to_json(value: Any) -> bytes:
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
-    return text.encode()
+def _parsed_as(kind: Any, content: bytes) -> Any:
+    """Return JSON as any type that pydantic knows; as it is where the type does not matter."""
+    if isinstance(kind, type) and issubclass(kind, WireModel):
+        return kind.received(content)
+    if kind in (object, dict, list, Any):
+        return json.loads(content)
+    return pydantic.TypeAdapter(kind).validate_json(content)
 
 
-def _plain(value: Any) -> Any:
-    """Return what the JSON encoder takes for ``value``: an answer's message, a generator, a mapping."""
-    if isinstance(value, pydantic.BaseModel):
-        return value.model_dump(mode="json", by_alias=True, exclude_unset=True)
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray | memoryview):
-        return list(value)
-    raise TypeError(f"a value of type {type(value).__name__} has no JSON form")
+def _chunk(cls: type[_Wire], data: bytes, event: str | None) -> _Wire:
+    """Return one piece of a streamed completion."""
+    if event == "error":
+        raise fault_of(data) or invalid(data, None, "an error without a message")
+    chunk: Any = _parse(cls, data, None)
+    raise_fault_in(chunk)
+    if not chunk.choices:
+        _check_choiceless(chunk, data)
+    elif "message" in (chunk.choices[0].model_extra or ()):
+        raise invalid(data, None, "a whole answer where a stream was asked for")
+    found: _Wire = chunk
+    return found
 
 
-def _reason(error: BaseException) -> str:
-    if isinstance(error, UnicodeError):
-        return "it holds half of a surrogate pair, which is no character"
-    if isinstance(error, ValueError) and "float" in str(error):
-        return "NaN and infinity have no JSON form"
-    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)
+def _event(method: Method, data: bytes, event: str | None) -> Any:
+    """Return one event of any other stream; Assistants' events get their name beside their data."""
+    if b'"error"' in data or event == "error":
+        _raise_error_event(data, event)
+    if event is not None and event.startswith("thread."):
+        data = b'{"event":%b,"data":%b}' % (json.dumps(event).encode(), data)
+    kind = method.event
+    try:
+        if isinstance(kind, str):
+            return reader(kind)(data)
+        return _parsed_as(kind, data)
+    except pydantic.ValidationError as error:
+        reason = where(error)
+    except ValueError as error:
+        reason = str(error)
+    raise fault_of(data) or invalid(data, None, reason)
+
+
+def _raise_error_event(data: bytes, event: str | None) -> None:
+    """Raise the error that an event is; one with a type of its own (``responses``) is an event like any other."""
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    if not isinstance(body, Mapping) or (event is not None and event.startswith("thread.")):
+        return
+    if (body.get("error") and body.get("type") != "error") or (event == "error" and "type" not in body):
+        raise error_from(body)
 
 
 def _parse(cls: type[_Wire], content: bytes, status: int | None) -> _Wire:
     try:
         return cls.received(content)
     except pydantic.ValidationError as error:
-        reason = _where(error)
+        reason = where(error)
     # Out here, so that no traceback or crash report leads on to pydantic's error, which quotes its input.
-    raise _fault_of(content) or _invalid(content, status, reason)
+    raise fault_of(content) or invalid(content, status, reason)
 
 
 def _finish(error: APIError, reply: WireReply) -> None:
@@ -265,74 +258,9 @@ def _finish(error: APIError, reply: WireReply) -> None:
     error.attempts = reply.attempts
 
 
-def _check_choiceless(chunk: Chunk, data: bytes) -> None:
+def _check_choiceless(chunk: Any, data: bytes) -> None:
     """Raise for an event without choices that is neither a usage chunk nor any other part of an answer."""
-    if "choices" not in chunk.model_fields_set and (fault := _fault_of(data)):
+    if "choices" not in chunk.model_fields_set and (fault := fault_of(data)):
         raise fault
     if not chunk.model_fields_set - (chunk.model_extra or {}).keys():
-        raise _invalid(data, None, "it has no field of a chunk")
-
-
-def _where(error: pydantic.ValidationError) -> str:
-    first = error.errors(include_url=False, include_input=False)[0]
-    return f"{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}"
-
-
-def _invalid(content: bytes, status: int | None, reason: object) -> APIResponseValidationError:
-    text = content.decode("utf-8", "replace")[:_EXCERPT]
-    error = APIResponseValidationError(
-        body=text, message=f"The answer is not what the endpoint promises ({reason}). It begins: {text!r}"
-    )
-    error.status_code = status
-    return error
-
-
-def _raise_fault_in(answer: Answer | Chunk) -> None:
-    """Raise the error that some gateways put beside the fields of an otherwise well-formed answer."""
-    extra = answer.model_extra
-    if extra and extra.get("error"):
-        raise _error_from(extra)
-
-
-def _fault_of(content: bytes) -> APIError | None:
-    """Return the error that ``content`` is, None where it is none."""
-    try:
-        body = json.loads(content)
-    except (ValueError, RecursionError):
-        return None
-    if isinstance(body, list) and len(body) == 1:
-        body = body[0]  # Gemini
-    if not isinstance(body, Mapping):
-        return None
-    is_error = body.get("error") or body.get("object") == "error" or body.get("message")
-    return _error_from(body) if is_error else None
-
-
-def _error_from(body: object) -> APIError:
-    fault = read_fault(body)
-    message = fault.message or f"An error without a message: {fault.body}"
-    code = int(fault.code) if fault.code is not None and fault.code.isdigit() else 0
-    status = code if 400 <= code < 600 else 0
-    status = status or _STATUS_OF_FAULT.get(fault.code or "", 0) or _STATUS_OF_FAULT.get(fault.type or "", 0)
-    error: APIError
-    if status:
-        error = status_error(status, message, body=fault.body)
-        error.status_code = status
-    else:
-        error = APIError(message, body=fault.body)
-    error.code, error.param, error.type = fault.code, fault.param, fault.type
-    return error
-
-
-def _usage_of_groq(answer: Answer | Chunk) -> Usage | None:
-    groq = (answer.model_extra or {}).get("x_groq")
-    counts = groq.get("usage") if isinstance(groq, Mapping) else None
-    if not isinstance(counts, Mapping):
-        return None
-    return Usage(
-        prompt=_count(counts.get("prompt_tokens")), completion=_count(counts.get("completion_tokens"))
-    )
-
-
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+        raise invalid(data, None, "it has no field of a chunk")

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import Any, ParamSpec, Protocol, TypeVar
+from functools import cached_property
+from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
 from pydantic import BaseModel
 
 from specclient.stream import AsyncStream, Stream
-from specclient.types.params import CallOptions, NotGiven
-from specclient.types.request import Operation, Options, Request
+from specclient.types.method import Method
+from specclient.types.params import CallOptions, NotGiven, Omit
+from specclient.types.request import Options, Request
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 _OURS = frozenset(CallOptions.__annotations__)
+_NO_OPTIONS = Options()
 
 
 class Runner(Protocol):
@@ -31,40 +34,123 @@ class Runner(Protocol):
         ...
 
 
+class Caller(Protocol):
+    """How a resource reaches the pipeline; the form of what comes back is the caller's business.
+
+    An asynchronous caller returns awaitables, a synchronous one results; each gives results parsed, raw
+    (``with_raw_response``) or as bodies yet to be read (``with_streaming_response``).
+    """
+
+    def call(self, request: Request, into: Callable[[Any], Any] | None = None) -> Any:
+        """Serve a request; ``into`` turns the parsed result, or the stream of it, into what is returned."""
+        ...
+
+    def page(self, request: Request) -> Any:
+        """Serve a request that lists."""
+        ...
+
+    def raw(self) -> Self:
+        """Return the caller whose results are raw responses."""
+        ...
+
+    def streaming(self) -> Self:
+        """Return the caller whose results are responses with the body unread."""
+        ...
+
+    def view(self, resource: Any) -> Any:
+        """Return a resource as :meth:`streaming` callers show it: each method opens a context."""
+        ...
+
+
+class Resource:
+    """A group of methods on a client.
+
+    Args:
+        client: how they are served.
+    """
+
+    def __init__(self, client: Caller) -> None:
+        self._client = client
+
+    @cached_property
+    def with_raw_response(self) -> Any:
+        """The same methods, returning the HTTP response: ``.headers``, ``.status_code``, ``.parse()``."""
+        return type(self)(self._client.raw())
+
+    @cached_property
+    def with_streaming_response(self) -> Any:
+        """The same methods, as contexts of a response whose body is read when it is asked for."""
+        streaming = self._client.streaming()
+        return streaming.view(type(self)(streaming))
+
+
 def build_request(
-    operation: Operation, model: str, given: Mapping[str, Any], *, known: Iterable[str], stream: bool
+    method: Method,
+    given: Mapping[str, Any],
+    *,
+    places: Mapping[str, str] | None = None,
+    provider: str | None = None,
 ) -> Request:
     """Return the request that keywords stand for.
 
     Args:
-        given: everything but ``model`` and ``stream``; values that are not given are dropped.
-        known: the names the operation takes.
+        given: every keyword of the call; values that are not given are dropped.
+        places: what stands for the placeholders of the method's path.
+        provider: whose endpoint a method without a model goes to; None for the default one.
 
     Raises:
-        TypeError: for an unknown keyword, as the OpenAI client does; says how to send it all the same.
+        TypeError: for an unknown keyword or a model that is no name, as the OpenAI client does.
     """
-    unknown = given.keys() - set(known) - _OURS
-    if unknown:
-        name = sorted(unknown)[0]
-        raise TypeError(
-            f"create() got an unexpected keyword argument {name!r}; "
-            f"to send a parameter this client does not know, use extra_body={{{name!r}: …}}"
-        )
-    if not isinstance(model, str) or not model:
-        raise TypeError(f"model is {model!r}; it must be a model's name, such as 'gpt-4.1' or 'local/demo'")
-    params = {k: _plain(v) for k, v in given.items() if k not in _OURS and not isinstance(v, NotGiven)}
-    options = Options(
-        headers=given.get("extra_headers") or {},
-        query=given.get("extra_query") or {},
-        body=given.get("extra_body") or {},
-        timeout=None if isinstance(given.get("timeout"), NotGiven) else given.get("timeout"),
-        tags=given.get("tags") or {},
+    params: dict[str, Any] = {}
+    ours: dict[str, Any] = {}
+    for name, value in given.items():
+        if isinstance(value, NotGiven | Omit):
+            continue
+        if name in _OURS:
+            ours[name] = value
+        elif name in method.params or name in ("model", "stream"):
+            params[name] = _plain(value)
+        else:
+            raise TypeError(
+                f"{method.name.rpartition('.')[2]}() got an unexpected keyword argument {name!r}; "
+                f"to send a parameter this client does not know, use extra_body={{{name!r}: …}}"
+            )
+    model = ""
+    if method.metered and "model" in params:
+        model = params.pop("model")
+        if not isinstance(model, str) or not model:
+            raise TypeError(
+                f"model is {model!r}; it must be a model's name, such as 'gpt-4.1' or 'local/demo'"
+            )
+    stream = bool(params.pop("stream", False)) if method.event is not None else False
+    return Request(
+        method,
+        model,
+        params,
+        places or {},
+        provider=provider,
+        stream=stream,
+        policy=ours.get("policy"),
+        options=_options(ours) if ours else _NO_OPTIONS,
     )
-    return Request(operation, model, params, stream=stream, policy=given.get("policy"), options=options)
+
+
+def _options(ours: Mapping[str, Any]) -> Options:
+    headers = ours.get("extra_headers") or {}
+    if key := ours.get("idempotency_key"):
+        headers = {"idempotency-key": key, **headers}
+    return Options(
+        headers=headers,
+        query=ours.get("extra_query") or {},
+        body=ours.get("extra_body") or {},
+        timeout=ours.get("timeout"),
+        deadline_s=ours.get("deadline_s"),
+        tags=ours.get("tags") or {},
+    )
 
 
 def _plain(value: Any) -> Any:
     """Make a list of an iterable that JSON cannot hold (``messages`` may be any iterable)."""
-    if isinstance(value, str | bytes | Mapping | list | BaseModel) or not isinstance(value, Iterable):
+    if isinstance(value, str | bytes | list | Mapping | BaseModel) or not isinstance(value, Iterable):
         return value
-    return list(value)
+    return value if hasattr(value, "read") else list(value)

@@ -1,31 +1,61 @@
-"""Turn ``client.chat.completions.create(...)`` into a request for the pipeline."""
+"""Turn ``client.chat.completions`` into requests, and answers into what was asked for."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Literal, Unpack, overload
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
-from specclient.pipeline import Pipeline
-from specclient.resources.base import Runner, build_request
+from pydantic import BaseModel
+
+from specclient.resources.base import Resource, build_request
+from specclient.resources.tail import tabled
 from specclient.stream import AsyncStream, Stream
-from specclient.types.chat import ChatCompletion, ChatCompletionChunk
-from specclient.types.params import ChatCreateParams
+from specclient.types.chat import ChatCompletion, ChatCompletionChunk, ParsedChatCompletion
+from specclient.types.methods import CHAT
+from specclient.types.params import NOT_GIVEN, ChatCreateParams
 from specclient.types.request import Request
 
-_KNOWN = frozenset(ChatCreateParams.__annotations__) | {"messages"}
+if TYPE_CHECKING:
+    from specclient.structured.chat_stream import (
+        AsyncChatCompletionStreamManager,
+        ChatCompletionStreamManager,
+    )
 
-Messages = Iterable[Mapping[str, Any]]
+Messages = Iterable[Mapping[str, Any] | BaseModel]
+T = TypeVar("T")
 
 
 def _request(model: str, messages: Messages, stream: bool | None, params: Mapping[str, Any]) -> Request:
-    return build_request("chat", model, {"messages": messages, **params}, known=_KNOWN, stream=bool(stream))
+    wanted = params.get("response_format")
+    if inspect.isclass(wanted) and issubclass(wanted, BaseModel):
+        raise TypeError(
+            f"response_format is the class {wanted.__name__}, which chat.completions.create() does not parse; "
+            "use chat.completions.parse() instead"
+        )
+    return build_request(CHAT, {"model": model, "messages": messages, "stream": stream, **params})
 
 
-class AsyncCompletions:
+def _parsing(
+    model: str, messages: Messages, response_format: Any, params: Mapping[str, Any], *, stream: bool = False
+) -> tuple[Request, Callable[[Any], Any], Any]:
+    """Return the request of a parsed answer, what parses it, and the tools as they were given."""
+    from specclient import structured  # noqa: PLC0415 - only who parses pays for its import
+
+    tools = structured.strict_tools(params.get("tools", NOT_GIVEN))
+    wire = {**params, "response_format": structured.chat_format(response_format)}
+    request = build_request(CHAT, {"model": model, "messages": messages, "stream": stream, **wire})
+
+    def parse(answer: ChatCompletion) -> Any:
+        return structured.parse_chat_completion(answer, response_format=response_format, input_tools=tools)
+
+    return request, parse, tools
+
+
+@tabled("chat.completions", is_async=True)
+class AsyncCompletions(Resource):
     """``client.chat.completions``."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
 
     @overload
     async def create(
@@ -47,7 +77,7 @@ class AsyncCompletions:
         messages: Messages,
         stream: bool | None = False,
         **params: Unpack[ChatCreateParams],
-    ) -> ChatCompletion | AsyncStream[ChatCompletionChunk]:
+    ) -> Any:
         """Answer a conversation.
 
         Args:
@@ -59,18 +89,41 @@ class AsyncCompletions:
         Raises:
             OpenAIError: see the tree in :mod:`specclient.errors`.
         """
-        request = _request(model, messages, stream, params)
-        if request.stream:
-            return await self._pipeline.stream_chat(request)
-        return await self._pipeline.chat(request)
+        return await self._client.call(_request(model, messages, stream, params))
+
+    async def parse(
+        self, *, model: str, messages: Messages, response_format: Any = NOT_GIVEN, **params: Any
+    ) -> ParsedChatCompletion[Any]:
+        """Answer a conversation in a given form.
+
+        Args:
+            response_format: a pydantic model, a dataclass, or a JSON schema; ``message.parsed`` is of it.
+            params: as for :meth:`create`; the arguments of calls to tools made by
+                :func:`specclient.pydantic_function_tool` are parsed as well.
+
+        Raises:
+            LengthFinishReasonError, ContentFilterFinishReasonError: for an answer that was cut or withheld.
+            OpenAIError: as :meth:`create`.
+        """
+        request, parse, _ = _parsing(model, messages, response_format, params)
+        answer: ParsedChatCompletion[Any] = await self._client.call(request, parse)
+        return answer
+
+    def stream(
+        self, *, model: str, messages: Messages, response_format: Any = NOT_GIVEN, **params: Any
+    ) -> AsyncChatCompletionStreamManager[Any]:
+        """Stream an answer as events, within ``async with``; arguments as for :meth:`parse`."""
+        from specclient.structured.chat_stream import AsyncChatCompletionStreamManager  # noqa: PLC0415
+
+        request, _, tools = _parsing(model, messages, response_format, params, stream=True)
+        return AsyncChatCompletionStreamManager(
+            self._client.call(request), response_format=response_format, input_tools=tools
+        )
 
 
-class Completions:
+@tabled("chat.completions", is_async=False)
+class Completions(Resource):
     """``client.chat.completions`` of the synchronous client."""
-
-    def __init__(self, pipeline: Pipeline, runner: Runner) -> None:
-        self._pipeline = pipeline
-        self._runner = runner
 
     @overload
     def create(
@@ -92,23 +145,43 @@ class Completions:
         messages: Messages,
         stream: bool | None = False,
         **params: Unpack[ChatCreateParams],
-    ) -> ChatCompletion | Stream[ChatCompletionChunk]:
+    ) -> Any:
         """Answer a conversation; see :meth:`AsyncCompletions.create`."""
-        request = _request(model, messages, stream, params)
-        if request.stream:
-            return self._runner.stream(self._pipeline.stream_chat, request)
-        return self._runner.run(self._pipeline.chat, request)
+        return self._client.call(_request(model, messages, stream, params))
+
+    def parse(
+        self, *, model: str, messages: Messages, response_format: Any = NOT_GIVEN, **params: Any
+    ) -> ParsedChatCompletion[Any]:
+        """Answer a conversation in a given form; see :meth:`AsyncCompletions.parse`."""
+        request, parse, _ = _parsing(model, messages, response_format, params)
+        answer: ParsedChatCompletion[Any] = self._client.call(request, parse)
+        return answer
+
+    def stream(
+        self, *, model: str, messages: Messages, response_format: Any = NOT_GIVEN, **params: Any
+    ) -> ChatCompletionStreamManager[Any]:
+        """Stream an answer as events, within ``with``; arguments as for :meth:`parse`."""
+        from specclient.structured.chat_stream import ChatCompletionStreamManager  # noqa: PLC0415
+
+        request, _, tools = _parsing(model, messages, response_format, params, stream=True)
+        return ChatCompletionStreamManager(
+            lambda: self._client.call(request), response_format=response_format, input_tools=tools
+        )
 
 
-class AsyncChat:
+class AsyncChat(Resource):
     """``client.chat``."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        self.completions = AsyncCompletions(pipeline)
+    @cached_property
+    def completions(self) -> AsyncCompletions:
+        """Conversations."""
+        return AsyncCompletions(self._client)
 
 
-class Chat:
+class Chat(Resource):
     """``client.chat`` of the synchronous client."""
 
-    def __init__(self, pipeline: Pipeline, runner: Runner) -> None:
-        self.completions = Completions(pipeline, runner)
+    @cached_property
+    def completions(self) -> Completions:
+        """Conversations."""
+        return Completions(self._client)

@@ -5,27 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Unpack, overload
 
-from specclient.pipeline import Pipeline
-from specclient.resources.base import Runner, build_request
+from specclient.resources.base import Resource, build_request
 from specclient.stream import AsyncStream, Stream
 from specclient.types.completion import Completion
+from specclient.types.methods import COMPLETION
 from specclient.types.params import CompletionCreateParams
 from specclient.types.request import Request
 
-_KNOWN = frozenset(CompletionCreateParams.__annotations__) | {"prompt"}
-
-Prompt = str | Iterable[str] | Iterable[int] | Iterable[Iterable[int]]
+Prompt = str | Iterable[str] | Iterable[int] | Iterable[Iterable[int]] | None
 
 
 def _request(model: str, prompt: Prompt, stream: bool | None, params: Mapping[str, Any]) -> Request:
-    return build_request("completion", model, {"prompt": prompt, **params}, known=_KNOWN, stream=bool(stream))
+    return build_request(COMPLETION, {"model": model, "prompt": prompt, "stream": stream, **params})
 
 
-class AsyncCompletions:
+class AsyncCompletions(Resource):
     """``client.completions``: text in, the text that follows out."""
-
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
 
     @overload
     async def create(
@@ -47,7 +42,7 @@ class AsyncCompletions:
         prompt: Prompt,
         stream: bool | None = False,
         **params: Unpack[CompletionCreateParams],
-    ) -> Completion | AsyncStream[Completion]:
+    ) -> Any:
         """Continue a text.
 
         Args:
@@ -59,18 +54,11 @@ class AsyncCompletions:
         Raises:
             OpenAIError: see the tree in :mod:`specclient.errors`.
         """
-        request = _request(model, prompt, stream, params)
-        if request.stream:
-            return await self._pipeline.stream_completion(request)
-        return await self._pipeline.completion(request)
+        return await self._client.call(_request(model, prompt, stream, params))
 
 
-class Completions:
+class Completions(Resource):
     """``client.completions`` of the synchronous client."""
-
-    def __init__(self, pipeline: Pipeline, runner: Runner) -> None:
-        self._pipeline = pipeline
-        self._runner = runner
 
     @overload
     def create(
@@ -92,9 +80,6 @@ class Completions:
         prompt: Prompt,
         stream: bool | None = False,
         **params: Unpack[CompletionCreateParams],
-    ) -> Completion | Stream[Completion]:
+    ) -> Any:
         """Continue a text; see :meth:`AsyncCompletions.create`."""
-        request = _request(model, prompt, stream, params)
-        if request.stream:
-            return self._runner.stream(self._pipeline.stream_completion, request)
-        return self._runner.run(self._pipeline.completion, request)
+        return self._client.call(_request(model, prompt, stream, params))

@@ -1,53 +1,54 @@
-"""Turn ``client.models.list()`` into what the default endpoint serves."""
+"""Turn ``client.models`` into what the default endpoint, or another one, serves."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from typing import TYPE_CHECKING, Any
 
-from pydantic import Field
+from specclient.resources.base import Resource, build_request
+from specclient.resources.table.index import rows_of
+from specclient.resources.table.rows import method_of
+from specclient.resources.tail import tabled
+from specclient.types.request import Request
 
-from specclient.pipeline import Pipeline
-from specclient.resources.base import Runner
-from specclient.types.base import WireModel
-from specclient.types.model import Model
-
-
-class ModelPage(WireModel):
-    """The models of an endpoint; iterate over it, or read ``data``."""
-
-    data: list[Model] = Field(default_factory=list)
-    object: str = "list"
-
-    def __iter__(self) -> Iterator[Model]:  # type: ignore[override]  # as the OpenAI client's pages do
-        return iter(self.data)
-
-    async def __aiter__(self) -> AsyncIterator[Model]:
-        for model in self.data:
-            yield model
+if TYPE_CHECKING:
+    from specclient.types import Model, ModelDeleted
+    from specclient.types.pages import AsyncPage, AsyncPaginator, SyncPage
 
 
-class AsyncModels:
+def _request(provider: str | None, options: dict[str, Any]) -> Request:
+    row = rows_of("models")["list"]
+    return build_request(method_of(row, row.gives), options, provider=provider)
+
+
+@tabled("models", is_async=True)
+class AsyncModels(Resource):
     """``client.models``."""
 
-    def __init__(self, pipeline: Pipeline) -> None:
-        self._pipeline = pipeline
+    if TYPE_CHECKING:
 
-    async def list(self, *, provider: str | None = None) -> ModelPage:
-        """List the models of an endpoint.
+        async def retrieve(self, model: str, **options: Any) -> Model: ...
+        async def delete(self, model: str, **options: Any) -> ModelDeleted: ...
+
+    def list(self, *, provider: str | None = None, **options: Any) -> AsyncPaginator[AsyncPage[Model]]:
+        """List the models of an endpoint: await it, or iterate over it.
 
         Args:
             provider: whose; the client's default endpoint if None.
         """
-        return ModelPage(data=await self._pipeline.models(provider))
+        found: AsyncPaginator[AsyncPage[Model]] = self._client.page(_request(provider, options))
+        return found
 
 
-class Models:
+@tabled("models", is_async=False)
+class Models(Resource):
     """``client.models`` of the synchronous client."""
 
-    def __init__(self, pipeline: Pipeline, runner: Runner) -> None:
-        self._async = AsyncModels(pipeline)
-        self._runner = runner
+    if TYPE_CHECKING:
 
-    def list(self, *, provider: str | None = None) -> ModelPage:
+        def retrieve(self, model: str, **options: Any) -> Model: ...
+        def delete(self, model: str, **options: Any) -> ModelDeleted: ...
+
+    def list(self, *, provider: str | None = None, **options: Any) -> SyncPage[Model]:
         """List the models of an endpoint; see :meth:`AsyncModels.list`."""
-        return self._runner.run(lambda: self._async.list(provider=provider))
+        page: SyncPage[Model] = self._client.page(_request(provider, options))
+        return page

@@ -23,14 +23,21 @@ class Places:
         owns_names: whether model names go to the default endpoint exactly as they are given. True for a
             client with a base URL of its own: what stands before a slash is then the server's business
             (OpenRouter's ``openai/gpt-4.1``, a folder name at vLLM).
+        backends: where the engines are kept, for several to share.
     """
 
     def __init__(
-        self, settings: Settings, endpoints: Mapping[str, Endpoint], default: str, *, owns_names: bool = False
+        self,
+        settings: Settings,
+        endpoints: Mapping[str, Endpoint],
+        default: str,
+        *,
+        owns_names: bool = False,
+        backends: dict[str, Backend] | None = None,
     ) -> None:
         self._settings = settings
         self._endpoints = endpoints
-        self._backends: dict[str, Backend] = {}
+        self._backends = {} if backends is None else backends
         self._points: dict[str, EntryPoint] | None = None
         self.default = default
         self.owns_names = owns_names
@@ -82,12 +89,6 @@ class Places:
                 raise NotFoundError(f"unknown provider {name!r}; known: {', '.join(self.names())}")
             self._backends[name] = self._make(point)
         return self._backends[name]
-
-    async def aclose(self) -> None:
-        """Close the engines that were made."""
-        backends, self._backends = self._backends, {}
-        for backend in backends.values():
-            await backend.aclose()
 
     def _make(self, point: EntryPoint) -> Backend:
         try:

@@ -24,7 +24,7 @@ Kind = Literal["aiohttp", "httpx"]
 Timeout = httpx.Timeout
 URL = httpx.URL
 DEFAULT_TIMEOUT = httpx.Timeout(600.0, connect=5.0)
-_LIMITS = httpx.Limits(max_connections=1000, max_keepalive_connections=100)
+DEFAULT_CONNECTION_LIMITS = httpx.Limits(max_connections=1000, max_keepalive_connections=100)
 _UNTOUCHED = httpx.Timeout(5.0)  # what httpx gives a client whose maker named no timeout
 _PARTS = ("connect", "read", "write", "pool")
 
@@ -251,7 +251,7 @@ async def _finish(keeper: AsyncGenerator[AsyncLink]) -> None:
 def new_client(kind: Kind) -> httpx.AsyncClient:
     """Return an async client; proxies and certificates come from the environment, as with httpx."""
     if kind == "httpx":
-        return httpx.AsyncClient(timeout=DEFAULT_TIMEOUT, limits=_LIMITS, follow_redirects=True)
+        return httpx.AsyncClient(timeout=DEFAULT_TIMEOUT, limits=DEFAULT_CONNECTION_LIMITS, follow_redirects=True)
     from httpx_aiohttp import HttpxAiohttpClient  # noqa: PLC0415  aiohttp takes 0.1 s to import
 
-    return HttpxAiohttpClient(timeout=DEFAULT_TIMEOUT, limits=_LIMITS, follow_redirects=True)
+    return HttpxAiohttpClient(timeout=DEFAULT_TIMEOUT, limits=DEFAULT_CONNECTION_LIMITS, follow_redirects=True)

@@ -10,7 +10,7 @@ from typing import Literal
 from pydantic import PrivateAttr
 
 from specclient.types.base import WireModel
-from specclient.types.request import Operation
+
 from specclient.types.route import Decision
 from specclient.types.usage import Cost, Speculation, Usage
 
@@ -35,7 +35,7 @@ class Call:
 
     id: str
     started_at: datetime
-    operation: Operation
+    operation: str
     model: str
     route: Decision
     streamed: bool = False

@@ -18,10 +18,11 @@ class Method:
         params: the keywords it takes, beside those of every call (``extra_headers``, ``timeout``, …).
         query: those of ``params`` that go into the query; of a GET or DELETE, all do.
         files: those of ``params`` that hold files; where there are any, the body is multipart.
-        gives: what its answer becomes: a model, ``bytes``, ``str``, ``None`` for nothing, ``object`` for
-            plain decoded JSON.
-        page: the class of the page where it lists, ``gives`` being what it lists.
-        event: what each event becomes where ``stream=True`` is given; None where it does not stream.
+        gives: what its answer becomes: a class of ours, or the name of one; ``bytes``, ``str``, ``None`` for
+            nothing, ``object`` for plain decoded JSON; any other type pydantic knows.
+        page: how it lists, ``gives`` being what it lists; None where it does not.
+        event: what each event becomes where ``stream=True`` is given: a class of ours, the name of one, or a
+            function of the event's bytes; None where it does not stream.
         metered: whether a model works on it: then it is routed by its ``model`` and recorded as a call.
         operation: what the ledger calls it; ``name`` where empty.
         headers: sent with it.

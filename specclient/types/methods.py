@@ -1,11 +1,17 @@
-"""The rows of the methods that models answer by typed objects: chat, completions, responses, embeddings, …"""
+"""The rows of the methods that have a resource of their own shape: chat, completions, responses, …"""
 
 from __future__ import annotations
 
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk
 from specclient.types.completion import Completion
 from specclient.types.method import Method
-from specclient.types.params import ChatCreateParams, CompletionCreateParams
+from specclient.types.params import (
+    ChatCreateParams,
+    CompletionCreateParams,
+    EmbeddingCreateParams,
+    ModerationCreateParams,
+    ResponseCreateParams,
+)
 
 CHAT = Method(
     name="chat.completions.create",
@@ -27,4 +33,35 @@ COMPLETION = Method(
     event=Completion,
     metered=True,
     operation="completion",
+)
+
+EMBEDDING = Method(
+    name="embeddings.create",
+    verb="POST",
+    path="/embeddings",
+    params=frozenset(EmbeddingCreateParams.__annotations__) | {"input"},
+    gives="CreateEmbeddingResponse",
+    metered=True,
+    operation="embedding",
+)
+
+MODERATION = Method(
+    name="moderations.create",
+    verb="POST",
+    path="/moderations",
+    params=frozenset(ModerationCreateParams.__annotations__) | {"input"},
+    gives="ModerationCreateResponse",
+    metered=True,
+    operation="moderation",
+)
+
+RESPONSE = Method(
+    name="responses.create",
+    verb="POST",
+    path="/responses",
+    params=frozenset(ResponseCreateParams.__annotations__),
+    gives="responses.Response",
+    event="responses.ResponseStreamEvent",
+    metered=True,
+    operation="response",
 )

@@ -41,6 +41,8 @@ class Request:
         params: the API's parameters as given (``messages`` or ``prompt``, ``temperature``, …), without
             ``model`` and ``stream``; never holds a parameter that was not given.
         places: what the placeholders of the method's path stand for.
+        content: a body that goes out as it is, in place of ``params``.
+        provider: whose endpoint a method without a model goes to; None for the default one.
         stream: whether chunks are wanted.
         policy: for routed calls; a name stands for a policy of the configuration.
         options: see :class:`Options`.
@@ -50,6 +52,8 @@ class Request:
     model: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
+    content: bytes | None = None
+    provider: str | None = None
     stream: bool = False
     policy: Policy | str | None = None
     options: Options = field(default_factory=Options)

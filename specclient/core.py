@@ -1,0 +1,267 @@
+"""Turn a client's options into the parts of its pipeline, own their lifetime, and share them with its copies."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypedDict
+
+from anyio import to_thread
+
+from specclient.config import Settings, load
+from specclient.costs.prices import Prices
+from specclient.errors import ConfigurationError
+from specclient.logs import setup_logging
+from specclient.pipeline import Pipeline
+from specclient.providers.base import Endpoint, KeySource
+from specclient.providers.configured import endpoints
+from specclient.routing.estimates import Estimates
+from specclient.routing.places import Places
+from specclient.routing.router import Router
+from specclient.transport.http import Transport
+from specclient.types.backend import Backend
+from specclient.types.call import Call
+from specclient.types.params import NotGiven
+from specclient.types.route import Policy
+
+if TYPE_CHECKING:
+    from specclient.costs.ledger import Ledger
+    from specclient.costs.rows import Row
+
+#: Seconds that the end of a program waits for the ledger.
+FLUSH_S = 2.0
+DEFAULT_MAX_RETRIES = 2
+
+
+class ClientOptions(TypedDict, total=False):
+    """What a client takes; every option may be left out.
+
+    Those of the OpenAI client: ``api_key`` (a string, or a function that returns one and is asked before
+    each try), ``admin_api_key``, ``organization``, ``project``, ``webhook_secret``, ``base_url``,
+    ``timeout``, ``max_retries``, ``default_headers``, ``default_query`` (of the default provider),
+    ``http_client``.
+
+    Ours: ``config`` (a path, or :class:`Settings`; searched for otherwise), ``ledger`` (a path or URL, or
+    ``"off"``), ``policy`` and ``candidates`` (of calls with ``model="auto"``).
+    """
+
+    api_key: str | KeySource | None
+    admin_api_key: str | None
+    organization: str | None
+    project: str | None
+    webhook_secret: str | None
+    base_url: Any
+    websocket_base_url: Any
+    timeout: Any
+    max_retries: int
+    default_headers: Mapping[str, Any] | None
+    default_query: Mapping[str, object] | None
+    http_client: Any
+    config: str | Path | Settings | None
+    ledger: str | None
+    policy: Policy | str | None
+    candidates: Sequence[str] | None
+
+
+#: Options of a client that its copies cannot change: they share what was made of them.
+SHARED = frozenset({"config", "ledger"})
+KNOWN = frozenset(ClientOptions.__annotations__)
+
+
+class Parts:
+    """What a client and its copies share: settings, connections, engines, the ledger and what was learned."""
+
+    def __init__(self, options: Mapping[str, Any]) -> None:
+        self.settings = _settings(options)
+        self.prices = Prices(self.settings)
+        self.estimates = Estimates(_Past(self))
+        self.backends: dict[str, Backend] = {}
+        self.closed = False
+        self.transport = Transport(http_client=options.get("http_client"), kind=self.settings.transport)
+
+    @cached_property
+    def ledger(self) -> Ledger:
+        """The record of every call; the database toolkit is imported when it is first needed."""
+        from specclient.costs.ledger import Ledger  # noqa: PLC0415 - keeps `import specclient` light
+
+        return Ledger(self.settings.ledger)
+
+    def open_ledger(self) -> None:
+        """Import what the ledger needs, and refuse a setting that cannot name one."""
+        _ = self.ledger
+
+    async def account(self, call: Call) -> None:
+        """Note a finished call."""
+        self.estimates.observe(call)
+        await self.ledger.record(call)
+
+    def flush(self) -> None:
+        """Write what the ledger still holds; for the end of a program."""
+        if "ledger" in self.__dict__:
+            self.ledger.flush(FLUSH_S)
+
+    async def close(self) -> None:
+        """Close connections, free the engines and write what the ledger still holds."""
+        self.closed = True
+        await self.transport.aclose()
+        backends = list(self.backends.values())
+        self.backends.clear()
+        for backend in backends:
+            await backend.aclose()
+        if "ledger" in self.__dict__:
+            await to_thread.run_sync(self.ledger.close)
+
+
+class Core:
+    """One client's own options on shared parts; its pipeline serves every call.
+
+    Args:
+        options: see :class:`ClientOptions`; those that are not given count as left out.
+        endpoint: changes to the default endpoint that no option stands for (Azure's).
+        parts: of the client that this one is a copy of.
+
+    Raises:
+        ConfigurationError: for an option, file or environment variable that cannot be used.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        *,
+        endpoint: Mapping[str, Any] | None = None,
+        parts: Parts | None = None,
+    ) -> None:
+        self.options = {name: value for name, value in options.items() if not isinstance(value, NotGiven)}
+        self.endpoint = dict(endpoint or {})
+        setup_logging(os.environ)
+        self.parts = parts or Parts(self.options)
+        self.pipeline = Pipeline(
+            self._router(),
+            self._transport(),
+            self.parts.prices,
+            (self.parts.account,),
+            prepare=self.parts.open_ledger,
+        )
+
+    @property
+    def settings(self) -> Settings:
+        """The configuration."""
+        return self.parts.settings
+
+    @property
+    def default(self) -> Endpoint:
+        """The endpoint whose a bare model name is."""
+        place = self.pipeline.router.places.get(self.settings.default_provider)
+        assert isinstance(place, Endpoint)
+        return place
+
+    @property
+    def webhook_secret(self) -> str | None:
+        """What webhooks are signed with."""
+        given: str | None = self.options.get("webhook_secret")
+        return os.environ.get("OPENAI_WEBHOOK_SECRET") if given is None else given
+
+    @property
+    def max_retries(self) -> int:
+        """Tries after the first."""
+        return checked_retries(self.options.get("max_retries", DEFAULT_MAX_RETRIES))
+
+    def set(self, name: str, value: Any) -> None:
+        """Change one option; calls that are made from now on follow it."""
+        self.options[name] = value
+        self.pipeline.router, self.pipeline.transport = self._router(), self._transport()
+
+    def _transport(self) -> Transport:
+        options = self.options
+        timeout = options.get("timeout")
+        if "timeout" in options and timeout is None:
+            timeout = math.inf  # the OpenAI client's way to say: wait for ever
+        return self.parts.transport.sharing(
+            timeout=timeout,
+            max_retries=self.max_retries,
+            http_client=options.get("http_client"),
+        )
+
+    def _router(self) -> Router:
+        settings, parts, options = self.parts.settings, self.parts, self.options
+        base_url = options.get("base_url")
+        known = endpoints(
+            settings,
+            os.environ,
+            api_key=options.get("api_key"),
+            admin_api_key=options.get("admin_api_key"),
+            base_url=None if base_url is None else str(base_url),
+            organization=options.get("organization"),
+            project=options.get("project"),
+            headers=options.get("default_headers"),
+            query=options.get("default_query"),
+        )
+        if self.endpoint:
+            name = settings.default_provider
+            known[name] = replace(known[name], **self.endpoint)
+        places = Places(
+            settings,
+            known,
+            settings.default_provider,
+            owns_names=base_url is not None,
+            backends=parts.backends,
+        )
+        return Router(
+            settings,
+            places,
+            parts.estimates,
+            parts.prices,
+            candidates=options.get("candidates") or settings.candidates,
+            policy=_policy(settings, options.get("policy")),
+        )
+
+
+def checked_options(cls: type, options: Mapping[str, Any]) -> None:
+    """Raise TypeError for an option that no client takes."""
+    unknown = options.keys() - KNOWN
+    if unknown:
+        raise TypeError(f"{cls.__name__}() got an unexpected keyword argument {sorted(unknown)[0]!r}")
+
+
+def checked_retries(value: Any) -> int:
+    """Return a number of retries.
+
+    Raises:
+        TypeError, ValueError: for what is none, as the OpenAI client does.
+    """
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise TypeError(
+            f"max_retries is {value!r}; it must be a whole number, 0 or more (0 switches retries off)"
+        )
+    if value < 0:
+        raise ConfigurationError(f"max_retries is {value}; it must be 0 or more")
+    return value
+
+
+def _settings(options: Mapping[str, Any]) -> Settings:
+    config = options.get("config")
+    ledger = options.get("ledger")
+    if isinstance(config, Settings):
+        return config if ledger is None else config.model_copy(update={"ledger": ledger})
+    return load(config, ledger=ledger)
+
+
+def _policy(settings: Settings, policy: Policy | str | None) -> Policy:
+    return settings.policy_named(policy) if isinstance(policy, str) else policy or Policy()
+
+
+class _Past:
+    """A client's ledger as its estimates read it: opened when they first ask."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+
+    def rows(
+        self, since: datetime | None = None, until: datetime | None = None, *, limit: int | None = None
+    ) -> list[Row]:
+        return self._parts.ledger.rows(since, until, limit=limit)

@@ -1,0 +1,172 @@
+"""Turn a request and an endpoint into the URL, headers and body of OpenAI's wire form; pure."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import json
+from collections.abc import Iterable, Mapping
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+import pydantic
+
+from specclient.errors import BadRequestError, ConfigurationError
+from specclient.providers import forms
+from specclient.providers.base import Endpoint
+from specclient.types.method import Method
+from specclient.types.params import Omit
+
+#: Paths that Azure keeps under the deployment's name
+#: (https://learn.microsoft.com/azure/ai-services/openai/reference).
+_DEPLOYED = frozenset(
+    {
+        "/completions",
+        "/chat/completions",
+        "/embeddings",
+        "/audio/transcriptions",
+        "/audio/translations",
+        "/audio/speech",
+        "/images/generations",
+        "/images/edits",
+    }
+)
+_QUERY_VERBS = frozenset({"GET", "HEAD", "DELETE"})
+
+
+def path_of(method: Method, places: Mapping[str, str], endpoint: Endpoint, model: str) -> str:
+    """Return the path of a call: placeholders filled in, Azure's deployment before it."""
+    path = method.path
+    if places:
+        path = path.format_map({name: quote(str(value), safe="") for name, value in places.items()})
+    deployment = endpoint.deployment or model
+    if endpoint.deployments and deployment and path in _DEPLOYED:
+        return f"/deployments/{quote(deployment, safe='')}{path}"
+    return path
+
+
+def url_of(endpoint: Endpoint, path: str, query: Mapping[str, Any]) -> str:
+    """Return the URL of a path: that of the base URL, and its query, are kept."""
+    if path.startswith(("http://", "https://")):
+        base, path = urlsplit(path), ""
+    else:
+        base = urlsplit(endpoint.base_url)
+        path, _, own = path.partition("?")
+        base = base._replace(query="&".join(part for part in (base.query, own) if part))
+    added = forms.query_text({**endpoint.query, **query}) if endpoint.query or query else ""
+    full = "&".join(part for part in (base.query, added) if part)
+    joined = base.path.rstrip("/") + (path if not path or path.startswith("/") else f"/{path}")
+    return urlunsplit((base.scheme, base.netloc, joined, full, ""))
+
+
+def parts_of(method: Method, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return what of a call's parameters goes into the query, and what into the body."""
+    if method.verb in _QUERY_VERBS:
+        return dict(params), {}
+    if not method.query:
+        return {}, dict(params)
+    query = {name: value for name, value in params.items() if name in method.query}
+    return query, {name: value for name, value in params.items() if name not in method.query}
+
+
+def headers_of(
+    endpoint: Endpoint, method: Method, added: Mapping[str, Any], *, accept: str, json_body: bool
+) -> dict[str, str]:
+    """Return headers by lower-case name: ours, the method's, the endpoint's, the call's; None takes one out.
+
+    Raises:
+        ConfigurationError: for a key that is missing, or a value that cannot be sent.
+    """
+    headers: dict[str, Any] = {
+        "accept": accept,
+        "content-type": "application/json" if json_body else None,
+        "user-agent": _user_agent(),
+        "openai-organization": endpoint.organization,
+        "openai-project": endpoint.project,
+        **_credentials(endpoint, method),
+    }
+    for name, value in (*method.headers.items(), *endpoint.headers.items(), *added.items()):
+        omitted = value is None or isinstance(value, Omit)
+        headers[name.lower()] = None if omitted else _checked_header(name, value)
+    _check_credentials(endpoint, headers, added)
+    return {name: value for name, value in headers.items() if value is not None}
+
+
+def _credentials(endpoint: Endpoint, method: Method) -> dict[str, str]:
+    key = endpoint.key
+    if endpoint.admin_key is not None and (key is None or method.name.startswith("admin.")):
+        key = endpoint.admin_key
+    if key is None:
+        return {}
+    text = key.get_secret_value()
+    return {"api-key": text} if endpoint.key_header == "api-key" else {"authorization": f"Bearer {text}"}
+
+
+def _checked_header(name: str, value: Any) -> str:
+    text = value.decode("latin-1") if isinstance(value, bytes) else str(value)
+    if not (text.isascii() and text.isprintable()):
+        raise ConfigurationError(f"header {name!r} holds a line break or a character outside ASCII")
+    return text
+
+
+def _check_credentials(endpoint: Endpoint, headers: Mapping[str, Any], added: Mapping[str, Any]) -> None:
+    if not endpoint.key_required or endpoint.key_source is not None:
+        return
+    if headers.get("authorization") or headers.get("api-key"):
+        return
+    if any(name.lower() in ("authorization", "api-key") for name in added):
+        return  # taken out on purpose: the request goes out without
+    variables = " or ".join(endpoint.key_env)
+    raise ConfigurationError(
+        f"no key for provider {endpoint.name!r}: set {variables} in the environment, or pass the key"
+    )
+
+
+@functools.cache
+def _user_agent() -> str:
+    return f"specclient/{importlib.metadata.version('specclient')}"
+
+
+def json_of(body: Any) -> bytes:
+    """Return a body as JSON.
+
+    Raises:
+        BadRequestError: naming the parameter that has no JSON form, and why.
+    """
+    try:
+        return _to_json(body)
+    except (TypeError, ValueError, RecursionError) as error:
+        for name, value in body.items() if isinstance(body, Mapping) else ():
+            try:
+                _to_json(value)
+            except (TypeError, ValueError, RecursionError) as cause:
+                raise BadRequestError(
+                    f"parameter {name!r} cannot be sent as JSON: {_reason(cause)}"
+                ) from cause
+        raise BadRequestError(f"the request cannot be sent as JSON: {_reason(error)}") from error
+
+
+def _to_json(value: Any) -> bytes:
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
+    return text.encode()
+
+
+def _plain(value: Any) -> Any:
+    """Return what the JSON encoder takes for ``value``: an answer's message, a generator, a mapping, a date."""
+    if isinstance(value, pydantic.BaseModel):
+        return value.model_dump(mode="json", by_alias=True, exclude_unset=True)
+    if isinstance(value, Mapping):
+        return dict(value)
+    if hasattr(value, "isoformat"):
+        return value.isoformat()
+    if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray | memoryview):
+        return list(value)
+    raise TypeError(f"a value of type {type(value).__name__} has no JSON form")
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, UnicodeError):
+        return "it holds half of a surrogate pair, which is no character"
+    if isinstance(error, ValueError) and "float" in str(error):
+        return "NaN and infinity have no JSON form"
+    return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)

@@ -1,0 +1,98 @@
+"""Turn what an endpoint sent into what a method gives: whole, in events, or from bytes that have passed by."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from specclient.errors import APIError
+from specclient.providers import DIALECTS, Dialect, Endpoint
+from specclient.record import Recorder
+from specclient.transport.http import EventStream
+from specclient.transport.sse import Decoder, Event
+from specclient.types.base import WireModel
+from specclient.types.request import Request
+from specclient.types.wire import WireReply
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """One answer, whole.
+
+    Attributes:
+        value: what the method gives; None where it could not be read.
+        wire: the HTTP that brought it; None where an engine in this process answered.
+        error: why it could not be read.
+        dialect: how it is read.
+    """
+
+    value: Any
+    wire: WireReply | None = None
+    error: APIError | None = None
+    dialect: Dialect = DIALECTS["openai"]
+
+    def answer(self) -> Any:
+        """Return the value, or raise why there is none."""
+        if self.error is not None:
+            raise self.error
+        return self.value
+
+
+def read(place: Endpoint, request: Request, wire: WireReply) -> Exchange:
+    """Return a whole answer as what its method gives, or with the reason why it cannot be."""
+    try:
+        value = place.dialect.decode(request.method, wire)
+    except APIError as error:
+        return Exchange(None, wire, error, place.dialect)
+    if isinstance(value, WireModel):
+        value._request_id = wire.request_id
+    return Exchange(value, wire, None, place.dialect)
+
+
+def answer_from(dialect: Dialect, request: Request, content: bytes, *, to: Any = None) -> Any:
+    """Return a body that has been read as what its method gives, or as another type."""
+    method = request.method if to is None else replace(request.method, gives=to, page=None)
+    return dialect.decode(method, WireReply(200, {}, content))
+
+
+def chunks_from(dialect: Dialect, request: Request, events: list[Event]) -> list[Any]:
+    """Return what the events of a stream become."""
+    chunks = [dialect.decode_event(request.method, event.data, event.event) for event in events if event.data]
+    return [chunk for chunk in chunks if chunk is not None]
+
+
+async def decoded(place: Endpoint, request: Request, events: EventStream) -> AsyncGenerator[list[Any], None]:
+    """Yield what events become, as they came together; those before one that is an error are not lost."""
+    decode, method = place.dialect.decode_event, request.method
+    async for batch in events.batches():
+        chunks: list[Any] = []
+        failure: APIError | None = None
+        for event in batch:
+            try:
+                chunk = decode(method, event.data, event.event)
+            except APIError as error:
+                failure = error
+                break
+            if chunk is not None:
+                chunks.append(chunk)
+        if chunks:
+            yield chunks
+        if failure is not None:
+            raise failure
+
+
+def replay(place: Endpoint, request: Request, content: bytes, record: Recorder) -> None:
+    """Note what a body holds that a caller has read as bytes, as far as it was read."""
+    dialect = place.dialect
+    try:
+        if request.stream:
+            decoder = Decoder()
+            for event in (*decoder.feed(content), *decoder.flush()):
+                for chunk in chunks_from(dialect, request, [event]):
+                    record.chunk(chunk, dialect.usage(chunk))
+        else:
+            value = answer_from(dialect, request, content)
+            record.answer(value, dialect.usage(value))
+    except APIError:
+        return  # half an answer, or none: what came before it is noted

@@ -1,0 +1,48 @@
+"""Turn ``client.moderations.create(...)`` into a request."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Unpack
+
+from specclient.resources.base import Resource, build_request
+from specclient.types.methods import MODERATION
+from specclient.types.params import ModerationCreateParams
+
+if TYPE_CHECKING:
+    from specclient.types import ModerationCreateResponse
+
+Input = str | Iterable[str] | Iterable[Mapping[str, Any]]
+
+
+class AsyncModerations(Resource):
+    """``client.moderations``."""
+
+    async def create(
+        self, *, input: Input, **params: Unpack[ModerationCreateParams]  # noqa: A002
+    ) -> ModerationCreateResponse:  # fmt: skip
+        """Tell whether texts or images may be harmful.
+
+        Args:
+            input: a text, several, or a list of text and image parts.
+            params: see :class:`ModerationCreateParams`; without ``model``, the provider chooses.
+
+        Raises:
+            OpenAIError: see the tree in :mod:`specclient.errors`.
+        """
+        request = build_request(MODERATION, {"input": input, **params})
+        answer: ModerationCreateResponse = await self._client.call(request)
+        return answer
+
+
+class Moderations(Resource):
+    """``client.moderations`` of the synchronous client."""
+
+    def create(
+        self, *, input: Input, **params: Unpack[ModerationCreateParams]  # noqa: A002
+    ) -> ModerationCreateResponse:  # fmt: skip
+        """Tell whether texts or images may be harmful; see :meth:`AsyncModerations.create`."""
+        answer: ModerationCreateResponse = self._client.call(
+            build_request(MODERATION, {"input": input, **params})
+        )
+        return answer

@@ -1,0 +1,148 @@
+"""Turn ``client.responses`` into requests, and answers into what was asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, Unpack
+
+from specclient.resources.base import Resource, build_request
+from specclient.resources.tail import tabled
+from specclient.types.methods import RESPONSE
+from specclient.types.params import NOT_GIVEN, NotGiven, Omit, ResponseCreateParams
+from specclient.types.request import Request
+
+if TYPE_CHECKING:
+    from specclient.structured.response_stream import AsyncResponseStreamManager, ResponseStreamManager
+    from specclient.types.responses import ParsedResponse
+
+
+def _given(value: Any) -> bool:
+    return not isinstance(value, NotGiven | Omit)
+
+
+def _parsing(
+    text_format: Any, params: Mapping[str, Any], *, stream: bool = False
+) -> tuple[Request, Callable[[Any], Any], Any]:
+    """Return the request of a parsed response, what parses it, and the tools as they were given."""
+    from specclient import structured  # noqa: PLC0415 - only who parses pays for its import
+
+    given = dict(params)
+    tools = given.get("tools", NOT_GIVEN)
+    if _given(tools):
+        given["tools"] = structured.response_tools(tools)
+    if _given(text_format):
+        text = given.get("text")
+        text = dict(text) if isinstance(text, Mapping) else {}
+        if "format" in text:
+            raise TypeError("text_format and text.format cannot both be given; leave one of them out")
+        given["text"] = {**text, "format": structured.text_format_param(text_format)}
+    request = build_request(RESPONSE, {**given, "stream": stream})
+
+    def parse(response: Any) -> Any:
+        return structured.parse_response(response, text_format=text_format, input_tools=tools)
+
+    return request, parse, tools
+
+
+@tabled("responses", is_async=True)
+class AsyncResponses(Resource):
+    """``client.responses``."""
+
+    async def create(self, **params: Unpack[ResponseCreateParams]) -> Any:
+        """Answer an input, with the tools and the state the provider keeps.
+
+        Args:
+            params: see :class:`ResponseCreateParams`; with ``stream=True``, events as they come.
+
+        Returns:
+            A ``Response``, or a stream of ``ResponseStreamEvent``.
+
+        Raises:
+            OpenAIError: see the tree in :mod:`specclient.errors`.
+        """
+        return await self._client.call(build_request(RESPONSE, params))
+
+    async def parse(self, *, text_format: Any = NOT_GIVEN, **params: Any) -> ParsedResponse[Any]:
+        """Answer an input in a given form.
+
+        Args:
+            text_format: a pydantic model, a dataclass, or a JSON schema; ``output_parsed`` is of it.
+            params: as for :meth:`create`.
+        """
+        request, parse, _ = _parsing(text_format, params)
+        answer: ParsedResponse[Any] = await self._client.call(request, parse)
+        return answer
+
+    def stream(
+        self, *, text_format: Any = NOT_GIVEN, response_id: Any = NOT_GIVEN, starting_after: Any = NOT_GIVEN,
+        **params: Any,
+    ) -> AsyncResponseStreamManager[Any]:  # fmt: skip
+        """Stream a response as events, within ``async with``.
+
+        Args:
+            text_format: as for :meth:`parse`.
+            response_id: of a response that is being made, to follow it instead of making one.
+            starting_after: the number of the event after which to follow it.
+            params: as for :meth:`create`.
+        """
+        from specclient.structured.response_stream import AsyncResponseStreamManager  # noqa: PLC0415
+
+        call, tools, after = _following(self, text_format, response_id, starting_after, params)
+        return AsyncResponseStreamManager(
+            call(), text_format=text_format, input_tools=tools, starting_after=after
+        )
+
+
+@tabled("responses", is_async=False)
+class Responses(Resource):
+    """``client.responses`` of the synchronous client."""
+
+    def create(self, **params: Unpack[ResponseCreateParams]) -> Any:
+        """Answer an input; see :meth:`AsyncResponses.create`."""
+        return self._client.call(build_request(RESPONSE, params))
+
+    def parse(self, *, text_format: Any = NOT_GIVEN, **params: Any) -> ParsedResponse[Any]:
+        """Answer an input in a given form; see :meth:`AsyncResponses.parse`."""
+        request, parse, _ = _parsing(text_format, params)
+        answer: ParsedResponse[Any] = self._client.call(request, parse)
+        return answer
+
+    def stream(
+        self, *, text_format: Any = NOT_GIVEN, response_id: Any = NOT_GIVEN, starting_after: Any = NOT_GIVEN,
+        **params: Any,
+    ) -> ResponseStreamManager[Any]:  # fmt: skip
+        """Stream a response as events, within ``with``; see :meth:`AsyncResponses.stream`."""
+        from specclient.structured.response_stream import ResponseStreamManager  # noqa: PLC0415
+
+        call, tools, after = _following(self, text_format, response_id, starting_after, params)
+        return ResponseStreamManager(call, text_format=text_format, input_tools=tools, starting_after=after)
+
+
+def _following(
+    resource: Any, text_format: Any, response_id: Any, starting_after: Any, params: Mapping[str, Any]
+) -> tuple[Callable[[], Any], Any, int | None]:
+    """Return what opens the stream of a new response or of one that is being made, and what it starts after.
+
+    Raises:
+        ValueError: for arguments of both, or of neither.
+    """
+    after = starting_after if _given(starting_after) else None
+    making = {name for name, value in params.items() if _given(value)} & {"input", "model"}
+    if not _given(response_id):
+        if after is not None:
+            raise ValueError("starting_after is for following a response; give its response_id, too")
+        request, _, tools = _parsing(text_format, params, stream=True)
+        return lambda: resource._client.call(request), tools, None
+    if making:
+        raise ValueError(
+            f"response_id follows a response that exists, so {sorted(making)} cannot be given beside it"
+        )
+    options = {
+        name: params[name]
+        for name in ("extra_headers", "extra_query", "extra_body", "timeout")
+        if name in params
+    }
+    if after is not None:
+        options["starting_after"] = after
+    tools = params.get("tools", NOT_GIVEN)
+    return lambda: resource.retrieve(response_id, stream=True, **options), tools, after
