@@ -41,7 +41,7 @@ def _completion_usage(reported: CompletionUsage) -> Usage:
         prompt=prompt,
         completion=completion,
         cached=_count(extra.get("prompt_cache_hit_tokens")) if cached is None else cached,  # DeepSeek
-        cache_write=_count((inputs.model_extra or {}).get("cache_write_tokens")) if inputs else None,
+        cache_write=inputs.cache_write_tokens if inputs else None,
         reasoning=reasoning,
         accepted_prediction=outputs.accepted_prediction_tokens if outputs else None,
         rejected_prediction=outputs.rejected_prediction_tokens if outputs else None,

@@ -106,7 +106,10 @@ class OpenAIDialect:
         try:
             body = json.loads(reply.content)
             rows = body["data"] if isinstance(body, dict) else body  # Together sends the bare list
-            return [Model.received(json.dumps(row).encode()) for row in rows]
+            models = [Model.received(json.dumps(row).encode()) for row in rows]
+            if all(model.id for model in models):
+                return models
+            reason = "a model without an id"
         except pydantic.ValidationError as error:
             reason = where(error)
         except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -16,6 +16,7 @@ from specclient.errors import (
     NotFoundError,
     UnsupportedParameterError,
 )
+from specclient.types import methods
 from specclient.types.backend import BackendModel, Telemetry
 from specclient.types.request import Request
 
@@ -45,12 +46,12 @@ def backend(folder):
 
 def chat(model="pair", **params):
     return Request(
-        "chat", f"local/{model}", {"messages": MESSAGES, "max_tokens": 12, "temperature": 0, **params}
+        methods.CHAT, f"local/{model}", {"messages": MESSAGES, "max_tokens": 12, "temperature": 0, **params}
     )
 
 
 def completion(model="pair", **params):
-    return Request("completion", f"local/{model}", {"prompt": "def f", "temperature": 0, **params})
+    return Request(methods.COMPLETION, f"local/{model}", {"prompt": "def f", "temperature": 0, **params})
 
 
 async def collect(backend, request, model="pair"):

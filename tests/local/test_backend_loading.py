@@ -12,6 +12,7 @@ from specclient_local import engine as engine_module
 from specclient_local.backend import create
 
 from specclient.errors import ConfigurationError, EngineError
+from specclient.types import methods
 from specclient.types.request import Request
 
 pytestmark = pytest.mark.anyio
@@ -23,7 +24,7 @@ def folder(checkpoint):
 
 
 def completion(model):
-    return Request("completion", f"local/{model}", {"prompt": "def f", "temperature": 0})
+    return Request(methods.COMPLETION, f"local/{model}", {"prompt": "def f", "temperature": 0})
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from specclient.errors import (
     RateLimitError,
 )
 from specclient.providers import OpenAIDialect, Preset, usage_requested
+from specclient.types import methods
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessage
 from specclient.types.completion import Completion
 from specclient.types.request import Options, Request
@@ -33,9 +34,9 @@ CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 
 
 def encode(
-    params: dict[str, Any] = CHAT, endpoint: Any = ENDPOINT, operation: Any = "chat", **fields: Any
+    params: dict[str, Any] = CHAT, endpoint: Any = ENDPOINT, method: Any = methods.CHAT, **fields: Any
 ) -> Any:
-    return DIALECT.encode(Request(operation, "mine/m", params, **fields), endpoint, "m")
+    return DIALECT.encode(Request(method, "mine/m", params, **fields), endpoint, "m")
 
 
 def sent(*args: Any, **fields: Any) -> Any:
@@ -64,7 +65,7 @@ def test_a_chat_request() -> None:
 
 
 def test_a_text_completion_request() -> None:
-    wire = encode({"prompt": "Once"}, operation="completion")
+    wire = encode({"prompt": "Once"}, method=methods.COMPLETION)
     assert wire.url == "http://host/v1/completions"
     assert json.loads(wire.content) == {"model": "m", "prompt": "Once"}
 
@@ -95,7 +96,7 @@ def test_text_is_sent_as_utf8_and_not_escaped() -> None:
 def test_streams_ask_for_usage_and_remember_who_wanted_it(
     params: Any, body: Any, expected: Any, asked: bool
 ) -> None:
-    request = Request("chat", "mine/m", {**CHAT, **params}, stream=True, options=Options(body=body))
+    request = Request(methods.CHAT, "mine/m", {**CHAT, **params}, stream=True, options=Options(body=body))
     wire = DIALECT.encode(request, ENDPOINT, "m")
     assert json.loads(wire.content)["stream_options"] == expected
     assert json.loads(wire.content)["stream"] is True
@@ -122,7 +123,7 @@ def test_an_endpoint_that_refuses_stream_options_gets_none() -> None:
 def test_urls_keep_the_path_and_the_query_of_the_base(base: str, query: Any, url: str | None) -> None:
     endpoint = Preset("x", base).endpoint(query={"z": 1} if url is None else {})
     wire = encode(endpoint=endpoint, options=Options(query=query))
-    assert wire.url == (url or "http://host/v1/chat/completions?a=1&z=1&b=true&c=x+y&c=2")
+    assert wire.url == (url or "http://host/v1/chat/completions?a=1&z=1&b=true&c%5B%5D=x+y&c%5B%5D=2")
 
 
 def test_headers_of_endpoint_and_call_win_and_none_takes_out() -> None:
@@ -194,17 +195,17 @@ def test_what_has_no_json_form_is_named(value: Any, reason: str) -> None:
 
 
 def test_whole_answers() -> None:
-    answer = DIALECT.decode("chat", reply(chat(usage={"prompt_tokens": 1}, vendor={"x": 1})))
+    answer = DIALECT.decode(methods.CHAT, reply(chat(usage={"prompt_tokens": 1}, vendor={"x": 1})))
     assert isinstance(answer, ChatCompletion)
     assert answer.choices[0].message.content == "yo"
     assert answer.model_extra == {"vendor": {"x": 1}}
-    text = DIALECT.decode("completion", reply({"choices": [{"text": "upon"}]}))
+    text = DIALECT.decode(methods.COMPLETION, reply({"choices": [{"text": "upon"}]}))
     assert isinstance(text, Completion)
     assert text.choices[0].text == "upon"
 
 
 def test_blank_lines_before_a_body_are_keep_alives() -> None:
-    assert DIALECT.decode("chat", reply(b"\n\n\n" + json.dumps(chat()).encode()))
+    assert DIALECT.decode(methods.CHAT, reply(b"\n\n\n" + json.dumps(chat()).encode()))
 
 
 @pytest.mark.parametrize(
@@ -222,7 +223,7 @@ def test_blank_lines_before_a_body_are_keep_alives() -> None:
 )
 def test_what_is_no_answer_is_shown_in_part(content: bytes) -> None:
     with pytest.raises(APIResponseValidationError, match="not what the endpoint promises") as caught:
-        DIALECT.decode("chat", reply(content))
+        DIALECT.decode(methods.CHAT, reply(content))
     assert caught.value.status_code == 200
     assert caught.value.body == content.decode("utf-8", "replace")[:200]
     assert len(str(caught.value)) < 500
@@ -246,19 +247,19 @@ def failure_of(answer: WireReply, method: Any) -> APIError:
 )
 def test_an_error_about_an_answer_knows_its_tries_and_no_secret(content: bytes, models: bool) -> None:
     answer = WireReply(200, {}, content, 3, lambda: Secrets([("x-key", "sk-secret-key")]))
-    error = failure_of(answer, DIALECT.decode_models if models else lambda a: DIALECT.decode("chat", a))
+    error = failure_of(answer, DIALECT.decode_models if models else lambda a: DIALECT.decode(methods.CHAT, a))
     assert error.attempts == 3
     assert (error.__cause__, error.__context__) == (None, None)  # pydantic's errors quote their input
     assert "sk-secret" not in f"{error} {error!r} {vars(error)}"
 
 
 def test_chunks() -> None:
-    chunk = DIALECT.decode_event("chat", b'{"choices": [{"delta": {"content": "y"}}]}')
+    chunk = DIALECT.decode_event(methods.CHAT, b'{"choices": [{"delta": {"content": "y"}}]}')
     assert isinstance(chunk, ChatCompletionChunk)
     assert chunk.choices[0].delta.content == "y"
-    text = DIALECT.decode_event("completion", b'{"choices": [{"text": "u"}]}')
+    text = DIALECT.decode_event(methods.COMPLETION, b'{"choices": [{"text": "u"}]}')
     assert isinstance(text, Completion)
-    assert DIALECT.decode_event("chat", b"[DONE]") is None
+    assert DIALECT.decode_event(methods.CHAT, b"[DONE]") is None
 
 
 EMPTY = "An error without a message: {'type': 'overloaded_error', 'message': ''}"
@@ -310,7 +311,7 @@ def test_errors_amid_a_stream(
     body: Any, cls: type[APIError], status: int | None, message: str, event: Any
 ) -> None:
     with pytest.raises(APIError) as caught:
-        DIALECT.decode_event("chat", json.dumps(body).encode(), event)
+        DIALECT.decode_event(methods.CHAT, json.dumps(body).encode(), event)
     assert type(caught.value) is cls
     assert getattr(caught.value, "status_code", None) == status
     assert str(caught.value) == message
@@ -318,12 +319,12 @@ def test_errors_amid_a_stream(
 
 def test_an_error_under_status_200_is_an_error() -> None:
     with pytest.raises(RateLimitError, match="slow") as caught:
-        DIALECT.decode("chat", reply({"error": {"message": "slow", "code": 429, "type": "t", "param": "p"}}))
+        DIALECT.decode(methods.CHAT, reply({"error": {"message": "slow", "code": 429, "type": "t", "param": "p"}}))
     assert (caught.value.code, caught.value.type, caught.value.param) == ("429", "t", "p")
 
 
 def test_a_null_error_beside_an_answer_is_none() -> None:
-    assert DIALECT.decode("chat", reply(chat(error=None)))
+    assert DIALECT.decode(methods.CHAT, reply(chat(error=None)))
 
 
 KEYS = ["error", "choices", "message", "code", "type", "usage", "object", "delta", "x_groq"]
@@ -337,7 +338,7 @@ json_values = st.recursive(
 @given(st.binary(max_size=60) | json_values.map(lambda value: json.dumps(value).encode()), st.booleans())
 def test_any_bytes_are_an_answer_or_one_of_our_errors(data: bytes, error: bool) -> None:
     try:
-        chunk = DIALECT.decode_event("chat", data, "error" if error else None)
+        chunk = DIALECT.decode_event(methods.CHAT, data, "error" if error else None)
     except OpenAIError:
         return
     if chunk is None:
@@ -396,16 +397,16 @@ def test_any_bytes_are_an_answer_or_one_of_our_errors(data: bytes, error: bool) 
     ],
 )
 def test_usage_in_one_vocabulary(usage: Any, expected: Usage) -> None:
-    assert DIALECT.usage(DIALECT.decode("chat", reply(chat(usage=usage)))) == expected
+    assert DIALECT.usage(DIALECT.decode(methods.CHAT, reply(chat(usage=usage)))) == expected
 
 
 def test_usage_that_is_not_there_is_unknown() -> None:
-    assert DIALECT.usage(DIALECT.decode("chat", reply(chat()))) is None
+    assert DIALECT.usage(DIALECT.decode(methods.CHAT, reply(chat()))) is None
 
 
 def test_groqs_usage_of_a_stream() -> None:
     body = {"choices": [], "x_groq": {"id": "r", "usage": {"prompt_tokens": 4, "completion_tokens": 6}}}
-    chunk = DIALECT.decode_event("chat", json.dumps(body).encode())
+    chunk = DIALECT.decode_event(methods.CHAT, json.dumps(body).encode())
     assert DIALECT.usage(chunk) == Usage(prompt=4, completion=6)
 
 

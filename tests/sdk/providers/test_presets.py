@@ -7,6 +7,7 @@ from pydantic import SecretStr
 
 from specclient.errors import ConfigurationError, UnsupportedParameterError
 from specclient.providers import DIALECTS, PRESETS, Preset, preset
+from specclient.types import methods
 from specclient.types.request import Request
 
 HOSTED = {row.name for row in PRESETS.values() if row.key_required}
@@ -15,7 +16,7 @@ HOSTED = {row.name for row in PRESETS.values() if row.key_required}
 @pytest.mark.parametrize("row", PRESETS.values(), ids=lambda row: row.name)
 def test_every_row_makes_an_endpoint_that_encodes(row: Preset) -> None:
     endpoint = row.endpoint(key=SecretStr("k"))
-    wire = endpoint.dialect.encode(Request("chat", "any", {"messages": []}), endpoint, "m")
+    wire = endpoint.dialect.encode(Request(methods.CHAT, "any", {"messages": []}), endpoint, "m")
     assert wire.url == row.base_url.rstrip("/") + "/chat/completions"
     assert wire.headers["authorization"] == "Bearer k"
     assert wire.deployment == f"{row.name}/m"
@@ -42,7 +43,7 @@ def test_the_error_for_prediction_names_the_providers_that_take_it() -> None:
     endpoint = preset("groq").endpoint(key=SecretStr("k"))
     params = {"messages": [], "prediction": {"type": "content", "content": "x"}}
     with pytest.raises(UnsupportedParameterError) as caught:
-        endpoint.dialect.encode(Request("chat", "groq/m", params), endpoint, "m")
+        endpoint.dialect.encode(Request(methods.CHAT, "groq/m", params), endpoint, "m")
     for name, row in PRESETS.items():
         assert (f"{name}," in str(caught.value) or f"{name})" in str(caught.value)) == (
             row.prediction is True
@@ -59,7 +60,7 @@ def test_keys_are_looked_for_in_order() -> None:
 def test_a_missing_key_names_the_variables() -> None:
     endpoint = preset("gemini").endpoint()
     with pytest.raises(ConfigurationError, match="set GEMINI_API_KEY or GOOGLE_API_KEY"):
-        endpoint.dialect.encode(Request("chat", "gemini/m", {}), endpoint, "m")
+        endpoint.dialect.encode(Request(methods.CHAT, "gemini/m", {}), endpoint, "m")
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
