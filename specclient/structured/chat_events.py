@@ -35,6 +35,8 @@ ParsedChoiceSnapshot = ParsedChoice
 class ChunkEvent(Late):
     """Every chunk, as it came, with the completion so far."""
 
+    live = frozenset({"snapshot"})
+
     type: Literal["chunk"]
     chunk: ChatCompletionChunk
     snapshot: ParsedChatCompletion[Any]

@@ -60,7 +60,7 @@ class MessageState:
         for model in self._fresh:
             mark_set(model, but="parsed")
         self._fresh = [] if self._data else [self.message]
-        if self._decode is None or not self.content_done:
+        if not self.content_done or self.message.parsed is None:
             self.message.model_fields_set.discard("parsed")
         data = delta.to_dict()
         if isinstance(data.get("content"), list):  # Mistral's reasoning models send a list of parts
@@ -145,7 +145,8 @@ class MessageState:
         if name == "tool_calls" and value is not None:
             self._show_calls(delta.tool_calls or ())
         elif name not in fields:
-            (message.model_extra or {})[name] = value
+            assert message.model_extra is not None  # wire models keep what they do not know
+            message.model_extra[name] = value
         elif value is None or isinstance(value, str):
             message.__dict__[name] = value
             message.model_fields_set.add(name)

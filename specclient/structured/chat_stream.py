@@ -13,7 +13,7 @@ from specclient.structured.tools import Tool
 from specclient.types.chat import ChatCompletionChunk, ParsedChatCompletion
 
 
-class ChatCompletionStream(EventStream[ChatCompletionStreamEvent[ResponseFormatT]], Generic[ResponseFormatT]):
+class ChatCompletionStream(EventStream["ChatCompletionStreamEvent[ResponseFormatT]"], Generic[ResponseFormatT]):
     """The events of one chat completion: ``for event in stream``.
 
     Args:
@@ -50,7 +50,7 @@ class ChatCompletionStream(EventStream[ChatCompletionStreamEvent[ResponseFormatT
 
 
 class AsyncChatCompletionStream(
-    AsyncEventStream[ChatCompletionStreamEvent[ResponseFormatT]], Generic[ResponseFormatT]
+    AsyncEventStream["ChatCompletionStreamEvent[ResponseFormatT]"], Generic[ResponseFormatT]
 ):
     """The events of one chat completion: ``async for event in stream``. See :class:`ChatCompletionStream`."""
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar, get_args
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, ClassVar, TypeVar, get_args
 
 import pydantic
 from pydantic import PrivateAttr, SerializerFunctionWrapHandler, model_serializer
@@ -107,40 +108,51 @@ def _made(
 
 
 class Late(WireModel):
-    """A model some of whose fields are worked out when they are first read, and then kept.
+    """A model some of whose fields are worked out when they are read.
 
     What a growing text stands for so far costs time in proportion to the text: done for every chunk, a
-    stream of n chunks would cost n². So it is done for the chunks whose reader asks.
+    stream of n chunks would cost n². So it is done for the chunks whose reader asks, once, except for
+    ``live`` fields, which are worked out at every reading.
     """
 
+    live: ClassVar[frozenset[str]] = frozenset()
     _late: dict[str, Callable[[], Any]] = PrivateAttr(default_factory=dict)
 
     def __getattr__(self, name: str) -> Any:
         work = (self.__pydantic_private__ or {}).get("_late", {}).get(name)
         if work is None:
             return super().__getattr__(name)  # type: ignore[misc]  # pydantic hides it from type checkers
-        value = self.__dict__[name] = work()
+        value = work()
+        if name not in self.live:
+            self.__dict__[name] = value
         return value
 
-    def _ready(self) -> None:
-        for name in (self.__pydantic_private__ or {}).get("_late", {}):
-            getattr(self, name)
+    @contextmanager
+    def _whole(self) -> Iterator[None]:
+        """Let ``__dict__`` hold every field, as pydantic expects."""
+        late = [name for name in (self.__pydantic_private__ or {}).get("_late", {}) if name not in self.__dict__]
+        self.__dict__.update({name: getattr(self, name) for name in late})
+        try:
+            yield
+        finally:
+            for name in self.live.intersection(late):
+                del self.__dict__[name]
 
     @model_serializer(mode="wrap")
-    def _whole(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
-        self._ready()
-        whole: dict[str, Any] = handler(self)
-        return whole
+    def _dumped(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        with self._whole():
+            dumped: dict[str, Any] = handler(self)
+            return dumped
 
     def __repr_args__(self) -> Any:
-        self._ready()
-        return super().__repr_args__()
+        with self._whole():
+            return [*super().__repr_args__()]
 
     def __eq__(self, other: object) -> bool:
-        self._ready()
-        if isinstance(other, Late):
-            other._ready()
-        return super().__eq__(other)
+        if not isinstance(other, Late) or type(other) is not type(self):
+            return NotImplemented
+        with self._whole(), other._whole():
+            return self.__dict__ == other.__dict__ and self.model_extra == other.model_extra
 
     __hash__ = None  # type: ignore[assignment]
 

@@ -13,7 +13,7 @@ from specclient.structured.tools import Tool
 from specclient.types.responses import ParsedResponse
 
 
-class ResponseStream(EventStream[ResponseStreamEvent[TextFormatT]], Generic[TextFormatT]):
+class ResponseStream(EventStream["ResponseStreamEvent[TextFormatT]"], Generic[TextFormatT]):
     """The events of one response: ``for event in stream``.
 
     Args:
@@ -45,7 +45,7 @@ class ResponseStream(EventStream[ResponseStreamEvent[TextFormatT]], Generic[Text
         return _final(self.until_done(), self._state)
 
 
-class AsyncResponseStream(AsyncEventStream[ResponseStreamEvent[TextFormatT]], Generic[TextFormatT]):
+class AsyncResponseStream(AsyncEventStream["ResponseStreamEvent[TextFormatT]"], Generic[TextFormatT]):
     """The events of one response: ``async for event in stream``. See :class:`ResponseStream`."""
 
     def __init__(

@@ -10,9 +10,10 @@ import inspect
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import Any, TypeGuard, is_typeddict
+from typing import Any, TypeGuard
 
 import pydantic
+from typing_extensions import is_typeddict
 
 from specclient.types.params import NotGiven, Omit
 
@@ -111,7 +112,8 @@ def _target(ref: object, root: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
-    if hasattr(kind, "__pydantic_config__") or dataclasses.is_dataclass(kind) or is_typeddict(kind):
+    plain = inspect.isclass(kind) and (dataclasses.is_dataclass(kind) or is_typeddict(kind))
+    if plain or hasattr(kind, "__pydantic_config__"):
         return pydantic.TypeAdapter(kind)
     raise TypeError(
         f"Unsupported response_format type - {kind!r}; give a pydantic model, a dataclass, a TypedDict, "
