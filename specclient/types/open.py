@@ -39,4 +39,6 @@ def open_class(path: str) -> type[OpenObject]:
     """
     package, _, name = path.rpartition(".")
     module = "specclient.types" + (f".{package}" if package else "")
-    return create_model(name, __base__=OpenObject, __module__=module, __doc__=f"OpenAI's ``{path}``.")
+    made = create_model(name, __base__=OpenObject, __module__=module, __doc__=f"OpenAI's ``{path}``.")
+    made.model_rebuild(_types_namespace=globals())  # its own module does not know what an attribute may be
+    return made
