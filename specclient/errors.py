@@ -371,7 +371,9 @@ def status_error(
 ) -> APIStatusError:
     """Return (not raise) the exception a status stands for."""
     cls = InternalServerError if status >= 500 else _BY_STATUS.get(status, APIStatusError)
-    return cls(message, response=response, body=body)
+    error = cls(message, response=response, body=body)
+    error.status_code = status
+    return error
 
 
 class ConfigurationError(SpecClientError, ValueError):

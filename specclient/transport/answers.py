@@ -155,6 +155,7 @@ class Opened(Generic[B]):
     """The context of one answer: sends on entry, frees the connection on exit.
 
     Args:
+        guard: makes the request's guard, on entry.
         read: turns the response into what the context gives.
         running: the guards of what runs; this one's is among them while the context is open.
     """
@@ -163,17 +164,19 @@ class Opened(Generic[B]):
         self,
         send: Send,
         request: WireRequest,
+        guard: Callable[[WireRequest], Guard],
         running: set[Guard],
         read: Callable[[Exchange, Guard], Awaitable[B]],
     ) -> None:
         self._send = send
         self._request = request
+        self._guard_of = guard
         self._running = running
         self._read = read
         self._exchange: Exchange | None = None
 
     async def __aenter__(self) -> B:
-        self._guard = Guard(self._request)
+        self._guard = self._guard_of(self._request)
         self._running.add(self._guard)
         try:
             return await self._guard.wait(self._open)
@@ -195,7 +198,10 @@ class Opened(Generic[B]):
         if isinstance(error, APIError):  # a dialect's, too, which knows neither tries nor secrets
             error.attempts = exchange.attempts
             exchange.secrets().clean(error)
-        await exchange.close()
+        try:
+            await exchange.close()
+        finally:
+            exchange.leave()
 
 
 async def as_body(exchange: Exchange, guard: Guard) -> Body:

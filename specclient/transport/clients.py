@@ -251,7 +251,11 @@ async def _finish(keeper: AsyncGenerator[AsyncLink]) -> None:
 def new_client(kind: Kind) -> httpx.AsyncClient:
     """Return an async client; proxies and certificates come from the environment, as with httpx."""
     if kind == "httpx":
-        return httpx.AsyncClient(timeout=DEFAULT_TIMEOUT, limits=DEFAULT_CONNECTION_LIMITS, follow_redirects=True)
+        return httpx.AsyncClient(
+            timeout=DEFAULT_TIMEOUT, limits=DEFAULT_CONNECTION_LIMITS, follow_redirects=True
+        )
     from httpx_aiohttp import HttpxAiohttpClient  # noqa: PLC0415  aiohttp takes 0.1 s to import
 
-    return HttpxAiohttpClient(timeout=DEFAULT_TIMEOUT, limits=DEFAULT_CONNECTION_LIMITS, follow_redirects=True)
+    return HttpxAiohttpClient(
+        timeout=DEFAULT_TIMEOUT, limits=DEFAULT_CONNECTION_LIMITS, follow_redirects=True
+    )

@@ -10,6 +10,7 @@ import anyio
 from specclient.errors import APIConnectionError
 from specclient.transport import failures
 from specclient.transport.clients import Link
+from specclient.transport.pacing import Turn
 from specclient.types.wire import Secrets, WireRequest
 
 RETRY_HEADER = "x-stainless-retry-count"
@@ -25,10 +26,11 @@ class Exchange:
         attempts: the try's number, from 1.
         failed: the exceptions that mean "this try failed".
         response: the HTTP library's; None before it came.
+        turn: its place among the requests to its deployment; None before it was granted.
         headers: of the response, names in lower case.
     """
 
-    __slots__ = ("attempts", "failed", "headers", "limits", "link", "request", "response")
+    __slots__ = ("attempts", "failed", "headers", "limits", "link", "request", "response", "turn")
 
     def __init__(self, link: Link, request: WireRequest, limits: Any, attempts: int) -> None:
         self.link = link
@@ -37,6 +39,7 @@ class Exchange:
         self.attempts = attempts
         self.failed = failures.caught(link.vendor)
         self.response: Any = None
+        self.turn: Turn | None = None
         self.headers: dict[str, str] = {}
 
     def take(self, response: Any) -> None:
@@ -69,6 +72,11 @@ class Exchange:
             return await self.read()
         finally:
             await self.close()
+
+    def leave(self) -> None:
+        """Let another request have this one's place; safe to call twice."""
+        if self.turn is not None:
+            self.turn.leave()
 
     async def close(self) -> None:
         with anyio.move_on_after(_CLOSE_S, shield=True):  # a cancelled caller must still free its connection

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
+from collections.abc import Mapping
 from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
@@ -16,15 +17,15 @@ from specclient.errors import (
     APITimeoutError,
     status_error,
 )
-from specclient.types.fault import read_fault
+from specclient.types.fault import Fault, read_fault
 from specclient.types.wire import Secrets, WireRequest
 
 _EXCERPT = 200
 _TIMEOUTS = {
-    "ConnectTimeout": ("connect", "no connection to {origin} was made"),
+    "ConnectTimeout": ("connect", "No connection to {origin} was made"),
     "ReadTimeout": ("read", "{origin} sent nothing"),
     "WriteTimeout": ("write", "{origin} took nothing of the request"),
-    "PoolTimeout": ("pool", "no connection to {origin} became free"),
+    "PoolTimeout": ("pool", "No connection to {origin} became free"),
 }
 
 
@@ -68,17 +69,17 @@ def connection_failure(
         part, what = _TIMEOUTS.get(type(error).__name__, ("read", "{origin} sent nothing"))
         return APITimeoutError(
             sent,
-            message=f"Request timed out: {what.format(origin=origin)} within the {part} timeout of "
+            message=f"Request timed out. {what.format(origin=origin)} within the {part} timeout of "
             f"{getattr(limits, part, None)} s; pass a larger timeout= if it needs longer.",
         )
     cause = error.__cause__ or error
     text = _text_of(cause)
     reason = secrets.redact(f"{type(cause).__name__}: {text}" if text else type(cause).__name__)
     if begun:
-        text = f"Connection error: the answer of {origin} broke off ({reason})."
+        text = f"Connection error. The answer of {origin} broke off ({reason})."
     else:
         text = (
-            f"Connection error: no answer from {origin} ({reason}). "
+            f"Connection error. No answer from {origin} ({reason}). "
             "Check that the server is running and that base_url is right."
         )
     return APIConnectionError(message=text, request=sent)
@@ -87,13 +88,17 @@ def connection_failure(
 def client_closed(request: WireRequest) -> APIConnectionError:
     """Return the error for a request that was running when its client was closed."""
     return APIConnectionError(
-        message="Connection error: the client was closed while the answer of "
+        message="Connection error. The client was closed while the answer of "
         f"{origin_of(request.url)} was coming."
     )
 
 
 def refusal(response: Any, content: bytes, request: WireRequest) -> APIStatusError:
-    """Return the error for an answer with a status of 400 or more.
+    """Return the error for an answer with a status other than 2xx.
+
+    Message, body and fields are those of the OpenAI client for the same bytes: of an answer only the field
+    meant for people goes into the message, since the rest may quote the prompt. Where that client finds no
+    such field, because the vendor has another name for it, this one looks on (:func:`read_fault`).
 
     Args:
         response: the HTTP library's; the error carries a copy without keys.
@@ -101,15 +106,19 @@ def refusal(response: Any, content: bytes, request: WireRequest) -> APIStatusErr
     """
     secrets = secrets_of(request, response)
     text, body = _shown_body(content, secrets)
-    fault = read_fault(body)
+    fault = Fault(None, None, None, None, body) if isinstance(body, str) else read_fault(body)
     status: int = response.status_code
     error = status_error(
         status,
-        f"Error code: {status} - {body}" if body else f"Error code: {status}",
+        f"Error code: {status}" + (f" - {fault.message}" if fault.message else ""),
         response=_shown_response(response, text, request, secrets),
-        body=fault.body,
+        body=body.get("error", body) if isinstance(body, Mapping) else body,
     )
-    error.code, error.param, error.type = fault.code, fault.param, fault.type
+    error.code, error.param, error.type = (
+        error.code or fault.code,
+        error.param or fault.param,
+        error.type or fault.type,
+    )
     return error
 
 
@@ -170,7 +179,7 @@ def _shown_body(content: bytes, secrets: Secrets) -> tuple[str, object]:
         body: object = json.loads(text)
     except (ValueError, RecursionError):
         text = secrets.redact(text)
-        return text, text
+        return text, text.strip()
     shown = secrets.redact(body)
     # Written anew: in JSON a secret may be escaped, which a search in the text would miss.
     return (text, body) if shown == body else (json.dumps(shown), shown)

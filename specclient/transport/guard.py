@@ -1,12 +1,15 @@
-"""Turn the closing of a client into an error for whoever is waiting for one of its answers."""
+"""Turn the closing of a client, and a deadline, into an error for whoever is waiting for an answer."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-from specclient.errors import APIError
+import anyio
+
+from specclient.errors import APIError, ConfigurationError, DeadlineExceededError
 from specclient.transport import failures
 from specclient.types.wire import WireRequest
 
@@ -14,33 +17,59 @@ T = TypeVar("T")
 
 
 class Guard:
-    """Lets ``Transport.aclose`` end one request, whatever its reader is waiting for.
+    """Watches over one request, all its tries: lets ``Transport.aclose`` or its deadline end it.
 
     By cancelling the reader's task and taking the cancellation back: closing the connection beneath a reader
     is not enough, since aiohttp then lets it wait for ever.
 
+    Args:
+        clock: seconds, monotonic; the request's deadline counts from now.
+
     Attributes:
         attempts: tries begun; every APIError that passes carries the number.
+        failure: what the last try that failed raised.
+
+    Raises:
+        ConfigurationError: for a deadline that is no number of seconds.
     """
 
-    __slots__ = ("_cancelled", "_ended", "_request", "_task", "attempts", "loop")
+    __slots__ = (
+        "_cancelled",
+        "_clock",
+        "_ended",
+        "_ends",
+        "_request",
+        "_task",
+        "attempts",
+        "failure",
+        "loop",
+    )
 
-    def __init__(self, request: WireRequest) -> None:
+    def __init__(self, request: WireRequest, clock: Callable[[], float]) -> None:
         self.loop = asyncio.get_running_loop()
         self.attempts = 0
+        self.failure: APIError | None = None
         self._request = request
+        self._clock = clock
+        deadline = request.deadline_s
+        self._ends = None if deadline is None else clock() + _checked(deadline)
         self._task: asyncio.Task[Any] | None = None  # waits now
         self._cancelled = False
         self._ended = False
 
     async def wait(self, step: Callable[[], Awaitable[T]]) -> T:
-        """Return what ``step`` returns; raises APIConnectionError once the guard has been ended."""
+        """Return what ``step`` returns.
+
+        Raises:
+            APIConnectionError: once the guard has been ended.
+            DeadlineExceededError: where the deadline passes first.
+        """
         if not self._ended:
             task = self._task = asyncio.current_task()
             assert task is not None
             before = task.cancelling()
             try:
-                return await step()
+                return await (step() if self._ends is None else self._within_deadline(step, self._ends))
             except BaseException as error:
                 if isinstance(error, APIError):
                     error.attempts = self.attempts
@@ -58,3 +87,30 @@ class Guard:
             self._ended = True
             if self._task is not None:
                 self._cancelled = self._task.cancel()
+
+    def check_wait(self, seconds: float) -> None:
+        """Raise DeadlineExceededError where a wait of ``seconds`` would end at the deadline or later."""
+        if self._ends is not None and self._clock() + seconds >= self._ends:
+            raise self._too_late(f"is over before a wait of {seconds:.3g} s would be") from self.failure
+
+    async def _within_deadline(self, step: Callable[[], Awaitable[T]], ends: float) -> T:
+        with anyio.move_on_after(max(0.0, ends - self._clock())):
+            return await step()
+        raise self._too_late(f"was over in try {max(self.attempts, 1)}") from self.failure
+
+    def _too_late(self, what: str) -> DeadlineExceededError:
+        last = "" if self.failure is None else f" The last failure: {self.failure.message}"
+        return DeadlineExceededError(
+            None if self.failure is None else self.failure.request,
+            message=f"Request timed out. The deadline of {self._request.deadline_s:g} s for "
+            f"{failures.origin_of(self._request.url)} {what}; pass a larger deadline_s= if it needs "
+            f"longer.{last}",
+        )
+
+
+def _checked(deadline: object) -> float:
+    if isinstance(deadline, bool) or not isinstance(deadline, int | float) or not deadline > 0:
+        raise ConfigurationError(
+            f"deadline_s is {deadline!r}; it must be seconds, more than 0, or None for none"
+        )
+    return deadline if math.isfinite(deadline) else math.inf

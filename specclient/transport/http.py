@@ -7,7 +7,7 @@ import copy
 import logging
 import random as _random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
 from functools import partial
@@ -15,9 +15,10 @@ from typing import Any
 
 import anyio
 
-from specclient.errors import APIError, ConfigurationError
+from specclient.errors import APIError, CircuitOpenError, ConfigurationError
 from specclient.transport import failures
 from specclient.transport.answers import Body, EventStream, Opened, as_body, as_events
+from specclient.transport.breaker import Breaker
 from specclient.transport.clients import (
     DEFAULT_TIMEOUT,
     Kind,
@@ -32,11 +33,13 @@ from specclient.transport.guard import Guard
 from specclient.transport.pacing import Pacer
 from specclient.transport.retry import DEFAULT_MAX_RETRIES, retrying
 from specclient.transport.uploads import Uploads
+from specclient.types.limit import Circuit, Limit
 from specclient.types.wire import WireReply, WireRequest
 
 __all__ = ["Body", "EventStream", "Timeout", "Transport"]
 
 _log = logging.getLogger("specclient")
+_CIRCUIT = Circuit()
 
 
 class Transport:
@@ -49,6 +52,8 @@ class Transport:
             where one was set on it, else 600 s with 5 s to connect.
         max_retries: tries after the first, for requests that name no number.
         kind: what our own client's sockets are: ``aiohttp`` (half the CPU) or ``httpx``.
+        limits: what deployments take, by ``provider/model``, where more is known than their headers tell.
+        circuit: when a deployment that keeps failing is given a rest; None for never.
         clock: seconds, monotonic. ``now``: seconds since the epoch. ``sleep``: waits for seconds.
         random: draws from [0, 1).
 
@@ -63,6 +68,8 @@ class Transport:
         timeout: Any = None,
         max_retries: int = DEFAULT_MAX_RETRIES,
         kind: Kind = "aiohttp",
+        limits: Mapping[str, Limit] | None = None,
+        circuit: Circuit | None = _CIRCUIT,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
@@ -76,7 +83,8 @@ class Transport:
         self._limits = timeout_of(timeout) if self._link is None else timeout_of(timeout, self._link.vendor)
         self._clock, self._now, self._sleep, self._random = clock, now, sleep, random
         self._running: set[Guard] = set()
-        self._pacer = Pacer(clock=clock, now=now, sleep=sleep, random=random)
+        self._pacer = Pacer(clock=clock, now=now, sleep=sleep, random=random, limits=limits)
+        self._breaker = Breaker(circuit, clock=clock)
 
     def sharing(self, *, http_client: Any, timeout: Any, max_retries: int) -> Transport:
         """Return a transport of other defaults, on the same connections and what is known of rate limits.
@@ -89,22 +97,28 @@ class Transport:
         other._link = None if http_client is None else link_of(http_client)
         if timeout is None:
             timeout = DEFAULT_TIMEOUT if http_client is None else default_timeout(http_client)
-        other._limits = timeout_of(timeout) if other._link is None else timeout_of(timeout, other._link.vendor)
+        other._limits = (
+            timeout_of(timeout) if other._link is None else timeout_of(timeout, other._link.vendor)
+        )
         return other
 
     async def fetch(self, request: WireRequest) -> WireReply:
         """Send ``request`` and return its whole answer.
 
         Raises:
-            APIStatusError: for a status of 400 or more, once retries are spent.
+            APIStatusError: for a status other than 2xx, once retries are spent.
             APIConnectionError, APITimeoutError: where no whole answer came.
+            DeadlineExceededError: where ``deadline_s`` passed first.
+            CircuitOpenError: where the deployment has been failing, and is given a rest.
+            ConfigurationError: for a timeout, deadline or number of retries that is none.
         """
-        guard = Guard(request)
+        guard = self._guard(request)
         self._running.add(guard)
         try:
             done = await guard.wait(partial(self._send, request, guard, stream=False))
         finally:
             self._running.discard(guard)
+        done.leave()
         response = done.response
         return WireReply(
             response.status_code, done.headers, response.content, done.attempts, done.secrets, response
@@ -116,7 +130,7 @@ class Transport:
         Retries cover the time until the answer's headers; after that an error is the caller's to handle.
         Raises on entry as :meth:`fetch`.
         """
-        return Opened(self._send, request, self._running, as_body)
+        return Opened(self._send, request, self._guard, self._running, as_body)
 
     def stream(self, request: WireRequest) -> AbstractAsyncContextManager[EventStream]:
         """Return a context that sends ``request``, gives its events, and frees the connection when left.
@@ -127,7 +141,7 @@ class Transport:
             APIResponseValidationError: for a web page where events were asked for.
             APIConnectionError, APITimeoutError: where the stream breaks off or falls silent.
         """
-        return Opened(self._send, request, self._running, as_events)
+        return Opened(self._send, request, self._guard, self._running, as_events)
 
     async def aclose(self) -> None:
         """End what still runs in the running loop, then close our own client of that loop.
@@ -141,6 +155,13 @@ class Transport:
                 guard.end()
         await self._own.aclose()
 
+    def used(self, request: WireRequest, tokens: int) -> None:
+        """Tell how many tokens, prompt and answer, a request has used; later ones are paced by it."""
+        self._pacer.used(_lane(request), request.tokens, tokens)
+
+    def _guard(self, request: WireRequest) -> Guard:
+        return Guard(request, self._clock)
+
     async def _send(self, request: WireRequest, guard: Guard, *, stream: bool) -> Exchange:
         link = self._link
         if link is None:
@@ -148,17 +169,23 @@ class Transport:
         limits = self._limits if request.timeout is None else timeout_of(request.timeout, link.vendor)
         retries = self._max_retries if request.max_retries is None else _checked_retries(request.max_retries)
         uploads = Uploads(request.files) if request.files else None
+        retries = retries if request.retryable else 0
 
         async def attempt() -> Exchange:
             guard.attempts += 1
-            await self._pacer.wait(request.deployment)
-            exchange = Exchange(link, await _dressed(request, guard.attempts), limits, guard.attempts)
-            return await self._try(exchange, stream=stream)
+            try:
+                exchange = Exchange(link, request, limits, guard.attempts)
+                return await self._try(exchange, guard, stream=stream)
+            except APIError as error:
+                if isinstance(error, CircuitOpenError) and guard.failure is not None:
+                    raise guard.failure from None  # what this caller's own tries have met says more
+                guard.failure = error
+                raise
 
         try:
             return await attempt()
         except APIError as error:
-            if not retries or not request.retryable:
+            if not retries:
                 raise
             failed = [error]
 
@@ -168,12 +195,43 @@ class Transport:
                 raise failed.pop()
             return await attempt()
 
+        def before_wait(seconds: float, error: BaseException | None) -> bool:
+            guard.check_wait(seconds)
+            if self._breaker.is_open(_lane(request), seconds) or not (uploads is None or uploads.rewind()):
+                return False
+            _log.info("retry %d of %d in %.3f s: %s", guard.attempts, retries, seconds, type(error).__name__)
+            return True
+
         loop = retrying(
-            retries, sleep=self._sleep, random=self._random, now=self._now, again=uploads and uploads.rewind
+            retries, sleep=self._sleep, random=self._random, now=self._now, before_wait=before_wait
         )
         return await loop(replay)
 
-    async def _try(self, exchange: Exchange, *, stream: bool) -> Exchange:
+    async def _try(self, exchange: Exchange, guard: Guard, *, stream: bool) -> Exchange:
+        """Make one try, when breaker and pacer let it; both learn how it ends."""
+        lane = _lane(exchange.request)
+        self._breaker.check(lane)  # before the wait for a turn, and after it
+        turn = exchange.turn = await self._pacer.enter(lane, exchange.request.tokens, guard)
+        try:
+            started = self._breaker.enter(lane)
+            failure: BaseException | None = None
+            try:
+                exchange.request = await _dressed(exchange.request, exchange.attempts)
+                await self._exchange(exchange, stream=stream)
+            except BaseException as error:
+                failure = error
+                raise
+            finally:
+                self._breaker.leave(started, failure)
+        except BaseException as error:
+            turn.leave()
+            if isinstance(error, APIError):
+                self._pacer.refused(lane, turn, error, exchange.headers)
+            raise
+        self._pacer.served(lane, turn, exchange.headers)
+        return exchange
+
+    async def _exchange(self, exchange: Exchange, *, stream: bool) -> None:
         request, number = exchange.request, exchange.attempts
         debug = _log.isEnabledFor(logging.DEBUG)
         start = self._clock() if debug else 0.0
@@ -190,20 +248,21 @@ class Transport:
             where, took = failures.origin_of(request.url), self._clock() - start
             _log.debug("try %d: %s %s: %d, %.3f s", number, request.method, where, response.status_code, took)
         exchange.take(response)
-        if response.status_code >= 400:
-            refusal = failures.refusal(response, await exchange.read_and_close(stream=stream), request)
-            self._pacer.refused(request.deployment, refusal)
-            raise refusal
-        self._pacer.learn(request.deployment, exchange.headers)
-        return exchange
+        if not 200 <= response.status_code < 300:
+            raise failures.refusal(response, await exchange.read_and_close(stream=stream), request)
 
 
 async def _dressed(request: WireRequest, number: int) -> WireRequest:
     """Return the request as try ``number`` sends it."""
     winning = {} if request.auth is None else dict(await request.auth())
-    if request.count_retries and RETRY_HEADER not in request.headers:
+    if request.count_retries and not any(name.lower() == RETRY_HEADER for name in request.headers):
         winning[RETRY_HEADER] = str(number - 1)
     return replace(request, headers=merged(request.headers, winning))
+
+
+def _lane(request: WireRequest) -> str:
+    """Return what limits and failures are kept by."""
+    return request.deployment or failures.origin_of(request.url)
 
 
 def _checked_retries(value: object) -> int:

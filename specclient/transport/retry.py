@@ -14,7 +14,7 @@ from email.utils import parsedate_to_datetime
 
 import tenacity
 
-from specclient.errors import APIConnectionError, APIError, APIStatusError
+from specclient.errors import APIConnectionError, APIError, APIStatusError, SpecClientError
 
 DEFAULT_MAX_RETRIES = 2
 LONGEST_DELAY_S = 120.0
@@ -58,19 +58,34 @@ def _parse_instant(text: str) -> datetime | None:
 
 
 def requested_delay(headers: Mapping[str, str], body: object, now: float) -> float | None:
-    """Return the seconds an answer asks its client to wait, or None where it asks for none.
+    """Return the seconds an answer asks its client to wait, or None where it asks for none, or for none left.
 
     Args:
         headers: of the answer.
         body: its decoded error object; Gemini keeps the delay there, as ``google.rpc.RetryInfo``.
         now: seconds since the epoch.
     """
-    milliseconds = headers.get("retry-after-ms")
-    if milliseconds is not None and _NUMBER.fullmatch(milliseconds.strip()):
-        return float(milliseconds) / 1000
-    seconds = headers.get("retry-after")
-    if seconds is not None and (delay := parse_delay(seconds, now)) is not None:
-        return delay
+    delay = _number(headers.get("retry-after-ms"), 1000.0)
+    if delay is None:
+        seconds = headers.get("retry-after")
+        delay = _number(seconds, 1.0)
+        if delay is None and seconds is not None:
+            delay = parse_delay(seconds, now)
+    if delay is None:
+        delay = _delay_in(body, now)
+    return delay if delay is not None and delay > 0 else None  # not a number, too, is not above 0
+
+
+def _number(text: str | None, divisor: float) -> float | None:
+    try:
+        value = float(text or "")
+    except ValueError:
+        return None
+    # "1e999" is a pause too long to write down; "inf" is not a number of seconds.
+    return math.nan if math.isinf(value) and "inf" in (text or "").lower() else value / divisor
+
+
+def _delay_in(body: object, now: float) -> float | None:
     details = body.get("details") if isinstance(body, Mapping) else None
     for detail in details if isinstance(details, list) else ():
         if isinstance(detail, Mapping) and isinstance(text := detail.get("retryDelay"), str):
@@ -98,7 +113,7 @@ def should_retry(error: BaseException, now: float) -> bool:
     :data:`LONGEST_DELAY_S` end the retries.
     """
     if not isinstance(error, APIStatusError) or error.response is None:
-        return isinstance(error, APIConnectionError)
+        return isinstance(error, APIConnectionError) and not isinstance(error, SpecClientError)
     delay = delay_of(error, now)
     if delay is not None and delay > LONGEST_DELAY_S:
         return False
@@ -121,7 +136,7 @@ def retrying(
     sleep: Callable[[float], Awaitable[None]],
     random: Callable[[], float] = _random.random,
     now: Callable[[], float],
-    again: Callable[[], bool] | None = None,
+    before_wait: Callable[[float, BaseException | None], bool] = lambda _, __: True,
 ) -> tenacity.AsyncRetrying:
     """Return a loop that tries once and then up to ``max_retries`` times more, and raises the last error.
 
@@ -130,20 +145,25 @@ def retrying(
         sleep: waits for seconds.
         random: draws from [0, 1).
         now: seconds since the epoch, for delays given as instants.
-        again: asked before each wait whether the request can be sent once more; None where it always can.
+        before_wait: asked, with the seconds to wait and the error that was raised, before each wait; False
+            ends the retries, and what it raises is raised in place of the error.
     """
 
     def wait(state: tenacity.RetryCallState) -> float:
-        error = state.outcome.exception() if state.outcome else None
-        delay = delay_of(error, now())
+        delay = delay_of(_error_of(state), now())
         return backoff(state.attempt_number - 1, random()) if delay is None else delay
+
+    def stop(state: tenacity.RetryCallState) -> bool:
+        return state.attempt_number > max_retries or not before_wait(state.upcoming_sleep, _error_of(state))
 
     return tenacity.AsyncRetrying(
         sleep=sleep,
-        stop=tenacity.stop_after_attempt(max_retries + 1),
+        stop=stop,
         wait=wait,
-        retry=tenacity.retry_if_exception(
-            lambda error: should_retry(error, now()) and (again is None or again())
-        ),
+        retry=tenacity.retry_if_exception(lambda error: should_retry(error, now())),
         reraise=True,
     )
+
+
+def _error_of(state: tenacity.RetryCallState) -> BaseException | None:
+    return state.outcome.exception() if state.outcome else None

@@ -11,7 +11,7 @@ class Fault:
     """What an endpoint says went wrong.
 
     Attributes:
-        message: its own words, None where it gives none.
+        message: its own words for people, None where it gives none.
         type, code, param: the fields of OpenAI's error object, from wherever the vendor keeps them.
         body: the error object itself: the inner ``error`` where there is one, else the body as it came.
     """
@@ -40,7 +40,7 @@ def read_fault(body: object) -> Fault:
     if not isinstance(inner, Mapping):
         inner = body
     return Fault(
-        message=_text(inner.get("message", inner.get("detail"))),
+        message=_words(inner.get("message", inner.get("detail"))),
         type=_text(inner.get("type", inner.get("status"))),
         code=_text(inner.get("code")),
         param=_text(inner.get("param")),
@@ -50,3 +50,8 @@ def read_fault(body: object) -> Fault:
 
 def _text(value: object) -> str | None:
     return None if value is None else str(value)
+
+
+def _words(value: object) -> str | None:
+    """Return a sentence; no list of validation errors, which quote the input."""
+    return value if isinstance(value, str) and value else None

@@ -67,7 +67,7 @@ async def test_a_users_client_fails_with_our_errors(openai_server: OpenAIServer,
     openai_server.script(reply(404, {"error": {"message": "no"}}), reset, hang, broken_stream(b"data: 1\n\n"))
     with pytest.raises(NotFoundError):
         await collect(transport, post(openai_server))
-    with pytest.raises(APIConnectionError, match="no answer from"):
+    with pytest.raises(APIConnectionError, match="No answer from"):
         await transport.fetch(post(openai_server))
     with pytest.raises(APITimeoutError, match=r"read timeout of 0\.1 s"):
         await transport.fetch(post(openai_server, timeout=0.1))

@@ -1,0 +1,145 @@
+"""Turn failures in a row into a rest for the deployment, which ends with one request sent to see.
+
+Tries are counted, not calls: tries are what the server is hit with, and a call that fails at last tells
+nothing which its tries have not. Two rules keep a blip from opening anything. Tries that were under way when
+one failed count with it: a burst that breaks together is one failure. And the failing must have lasted: the
+retries of a burst come a moment later, fast and by the hundred, and must meet the server when it is back.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from specclient.errors import (
+    APIConnectionError,
+    APIError,
+    APIStatusError,
+    CircuitOpenError,
+    DeadlineExceededError,
+)
+from specclient.types.limit import Circuit
+
+_ALIVE = frozenset({501})  # a server that says so is well, and will say so again
+
+
+class Started(NamedTuple):
+    """A try that was let through: to what, when, and whether it is the one sent to see."""
+
+    deployment: str
+    at: float
+    probe: bool
+
+
+class _Failing:
+    """What is kept of a deployment from its first failure until it answers."""
+
+    __slots__ = ("count", "last", "last_at", "opens_until", "probing", "since")
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.count = 0
+        self.last = ""
+        self.last_at = since
+        self.opens_until: float | None = None  # None while closed
+        self.probing = False
+
+
+class Breaker:
+    """Refuses requests to deployments that keep failing.
+
+    An answer, even a refusal such as 400 or 429, closes the circuit: something is there and well. While
+    nothing fails, a try costs two looks into an empty dictionary.
+
+    Args:
+        circuit: when to open; None never opens.
+        clock: seconds, monotonic.
+    """
+
+    def __init__(self, circuit: Circuit | None, *, clock: Callable[[], float]) -> None:
+        self._circuit = circuit
+        self._clock = clock
+        self._failing: dict[str, _Failing] = {}
+        self._lock = threading.Lock()
+
+    def check(self, deployment: str) -> None:
+        """Raise CircuitOpenError where a request to ``deployment`` would be refused now."""
+        failing = self._failing.get(deployment)
+        if failing is not None:
+            self._check(deployment, failing, self._clock())
+
+    def is_open(self, deployment: str, seconds: float) -> bool:
+        """Tell whether ``deployment`` rests for at least ``seconds`` from now."""
+        failing = self._failing.get(deployment)
+        if failing is None or failing.opens_until is None:
+            return False
+        return self._clock() + seconds < failing.opens_until
+
+    def enter(self, deployment: str) -> Started:
+        """Let a try through, which must be told of by :meth:`leave`; the first after a rest is the probe.
+
+        Raises:
+            CircuitOpenError: as :meth:`check`.
+        """
+        now = self._clock()
+        if deployment not in self._failing:
+            return Started(deployment, now, probe=False)
+        with self._lock:
+            failing = self._failing.get(deployment)
+            if failing is None:
+                return Started(deployment, now, probe=False)
+            self._check(deployment, failing, now)
+            probe = failing.probing = failing.opens_until is not None
+            return Started(deployment, now, probe=probe)
+
+    def leave(self, started: Started, error: BaseException | None) -> None:
+        """Tell how a try has ended; ``error`` is None for an answer."""
+        if error is None and started.deployment not in self._failing:
+            return
+        with self._lock:
+            if error is None or _is_answer(error):
+                self._failing.pop(started.deployment, None)
+            elif self._circuit is not None and isinstance(error, APIError) and _is_failure(error):
+                self._count(started, error, self._circuit)
+            elif started.probe and (failing := self._failing.get(started.deployment)) is not None:
+                failing.probing = False  # cancelled: the next one is the probe
+
+    def _count(self, started: Started, error: APIError, circuit: Circuit) -> None:
+        now = self._clock()
+        failing = self._failing.get(started.deployment)
+        if failing is None:
+            failing = self._failing[started.deployment] = _Failing(now)
+        elif started.at <= failing.last_at and not started.probe:
+            return
+        failing.count += 1
+        failing.last_at = now
+        failing.last = error.message
+        if started.probe:
+            failing.probing = False
+        lasted = now - failing.since
+        if failing.count >= circuit.failures and lasted >= circuit.lasting_s:
+            failing.opens_until = now + (min(lasted, circuit.rest_s) if circuit.lasting_s else circuit.rest_s)
+
+    @staticmethod
+    def _check(deployment: str, failing: _Failing, now: float) -> None:
+        if failing.opens_until is None or (now >= failing.opens_until and not failing.probing):
+            return
+        left = max(0.0, failing.opens_until - now)
+        when = "one is under way to see whether it works again" if failing.probing else f"in {left:.1f} s"
+        raise CircuitOpenError(
+            f"Connection error. {deployment} has failed {failing.count} times in a row and is given a rest; "
+            f"the next request is let through {when}. The last failure: {failing.last}",
+            deployment=deployment,
+            retry_after_s=left,
+        )
+
+
+def _is_answer(error: BaseException) -> bool:
+    return isinstance(error, APIStatusError) and (error.status_code < 500 or error.status_code in _ALIVE)
+
+
+def _is_failure(error: APIError) -> bool:
+    if isinstance(error, APIStatusError):
+        return not _is_answer(error)
+    return isinstance(error, APIConnectionError) and not isinstance(error, DeadlineExceededError)

@@ -1,0 +1,167 @@
+"""A deployment that keeps failing is given a rest, and a blip is not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from specclient.errors import (
+    APIConnectionError,
+    APITimeoutError,
+    CircuitOpenError,
+    ConfigurationError,
+    DeadlineExceededError,
+    status_error,
+)
+from specclient.transport.breaker import Breaker
+from specclient.types.limit import Circuit
+
+DOWN = APIConnectionError(message="Connection error. No answer from http://there.")
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.seconds = 100.0
+
+    def __call__(self) -> float:
+        self.seconds += 0.001  # whatever is asked for later is later
+        return self.seconds
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+def fail(breaker: Breaker, clock: Clock, times: int, error: BaseException = DOWN, gap: float = 3.0) -> None:
+    for _ in range(times):
+        breaker.leave(breaker.enter("p/m"), error)
+        clock.seconds += gap
+
+
+def is_open(breaker: Breaker) -> bool:
+    try:
+        breaker.check("p/m")
+    except CircuitOpenError:
+        return True
+    return False
+
+
+def test_five_failures_in_a_row_over_ten_seconds_open_it(clock: Clock) -> None:
+    breaker = Breaker(Circuit(), clock=clock)
+    fail(breaker, clock, 4)
+    assert not is_open(breaker)
+    fail(breaker, clock, 1, gap=0.0)
+    with pytest.raises(
+        CircuitOpenError, match=r"p/m has failed 5 times.*in 12\.0 s.*No answer from"
+    ) as caught:
+        breaker.check("p/m")
+    assert (caught.value.deployment, round(caught.value.retry_after_s)) == ("p/m", 12)
+    assert isinstance(caught.value, APIConnectionError)
+    breaker.check("p/other")
+
+
+@pytest.mark.parametrize("error", [APITimeoutError(), status_error(500, ""), status_error(503, "")])
+def test_what_counts_as_failing(clock: Clock, error: BaseException) -> None:
+    breaker = Breaker(Circuit(), clock=clock)
+    fail(breaker, clock, 5, error)
+    assert is_open(breaker)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [None, *(status_error(status, "") for status in (400, 401, 404, 409, 429, 501))],
+    ids=lambda error: str(error and error.status_code),
+)
+def test_an_answer_whatever_it_says_begins_the_count_anew(clock: Clock, error: BaseException | None) -> None:
+    breaker = Breaker(Circuit(), clock=clock)
+    for _ in range(3):
+        fail(breaker, clock, 4)
+        fail(breaker, clock, 1, error)
+        assert not is_open(breaker)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), DeadlineExceededError(), RuntimeError()])
+def test_what_says_nothing_of_the_server_changes_nothing(clock: Clock, error: BaseException) -> None:
+    breaker = Breaker(Circuit(), clock=clock)
+    fail(breaker, clock, 20, error)
+    assert not is_open(breaker)
+    fail(breaker, clock, 4)
+    fail(breaker, clock, 1, error)
+    fail(breaker, clock, 1)
+    assert is_open(breaker)
+
+
+def test_a_burst_that_fails_together_counts_once(clock: Clock) -> None:
+    breaker = Breaker(Circuit(lasting_s=0), clock=clock)
+    for _ in range(4):  # four waves of a hundred
+        under_way = [breaker.enter("p/m") for _ in range(100)]
+        for started in under_way:
+            breaker.leave(started, DOWN)
+    assert not is_open(breaker)
+    fail(breaker, clock, 1, gap=0.0)
+    assert is_open(breaker)
+
+
+def test_a_burst_whose_retries_fail_fast_within_a_blip_opens_nothing(clock: Clock) -> None:
+    breaker = Breaker(Circuit(), clock=clock)
+    fail(breaker, clock, 300, gap=0.01)  # three seconds, one after the other
+    assert not is_open(breaker)
+
+
+def test_one_probe_at_a_time_and_its_end_decides(clock: Clock) -> None:
+    breaker = Breaker(Circuit(failures=2, lasting_s=0, rest_s=30), clock=clock)
+    fail(breaker, clock, 2, gap=0.0)
+    clock.seconds += 29
+    assert is_open(breaker)
+    clock.seconds += 1
+    probe = breaker.enter("p/m")
+    with pytest.raises(CircuitOpenError, match="one is under way to see"):
+        breaker.enter("p/m")
+    breaker.leave(probe, DOWN)
+    assert is_open(breaker)
+    clock.seconds += 30
+    cancelled = breaker.enter("p/m")
+    breaker.leave(cancelled, KeyboardInterrupt())
+    second = breaker.enter("p/m")
+    breaker.leave(second, None)
+    assert not is_open(breaker)
+    fail(breaker, clock, 1)
+    assert not is_open(breaker)
+
+
+def test_a_rest_is_as_long_as_the_failing_and_half_a_minute_at_most(clock: Clock) -> None:
+    breaker = Breaker(Circuit(), clock=clock)
+    rests = []
+    for _ in range(8):
+        while not is_open(breaker):
+            fail(breaker, clock, 1, gap=0.0)
+            clock.seconds += 0.0 if is_open(breaker) else 2.5
+        with pytest.raises(CircuitOpenError) as caught:
+            breaker.check("p/m")
+        rests.append(round(caught.value.retry_after_s))
+        clock.seconds += caught.value.retry_after_s
+    assert rests == [10, 20, 30, 30, 30, 30, 30, 30]
+
+
+def test_a_late_failure_does_not_open_a_circuit_that_closed_meanwhile(clock: Clock) -> None:
+    breaker = Breaker(Circuit(failures=1, lasting_s=0), clock=clock)
+    slow = breaker.enter("p/m")
+    fail(breaker, clock, 1, gap=31.0)
+    breaker.leave(breaker.enter("p/m"), None)
+    assert not is_open(breaker)
+    breaker.leave(slow, None)
+    assert not is_open(breaker)
+
+
+def test_off_is_off(clock: Clock) -> None:
+    breaker = Breaker(None, clock=clock)
+    fail(breaker, clock, 100)
+    assert not is_open(breaker)
+
+
+@pytest.mark.parametrize("options", [{"failures": 0}, {"rest_s": -1}, {"lasting_s": -1}, {"rest_s": "long"}])
+def test_circuits_that_are_none(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=f"circuit {next(iter(options))} is"):
+        Circuit(**options)
