@@ -1,1 +1,60 @@
 """Structured outputs and the helpers of streams: types to schemas, answers to types, chunks to events."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from specclient.structured.parse_chat import parse_chat_completion
+    from specclient.structured.parse_response import output_format, parse_response, text_with_format
+    from specclient.structured.schema import chat_format, text_format_param, to_strict_json_schema
+    from specclient.structured.tools import (
+        given_tools,
+        pydantic_function_tool,
+        pydantic_responses_function_tool,
+        response_tools,
+        strict_tools,
+    )
+
+_WHERE = {
+    "chat_format": "schema",
+    "given_tools": "tools",
+    "output_format": "parse_response",
+    "parse_chat_completion": "parse_chat",
+    "parse_response": "parse_response",
+    "pydantic_function_tool": "tools",
+    "pydantic_responses_function_tool": "tools",
+    "response_tools": "tools",
+    "strict_tools": "tools",
+    "text_format_param": "schema",
+    "text_with_format": "parse_response",
+    "to_strict_json_schema": "schema",
+}
+
+__all__ = [
+    "chat_format",
+    "given_tools",
+    "output_format",
+    "parse_chat_completion",
+    "parse_response",
+    "pydantic_function_tool",
+    "pydantic_responses_function_tool",
+    "response_tools",
+    "strict_tools",
+    "text_format_param",
+    "text_with_format",
+    "to_strict_json_schema",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Load a module on first use: who makes a tool pays for no response types."""
+    if name not in _WHERE:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = globals()[name] = getattr(importlib.import_module(f"{__name__}.{_WHERE[name]}"), name)
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

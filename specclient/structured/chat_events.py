@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Generic, Literal
 
+from typing_extensions import TypeAliasType
+
 from specclient.structured.models import Late
 from specclient.types.base import WireModel
 from specclient.types.chat import (
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 else:
     from typing import TypeVar
 
-    ResponseFormatT = TypeVar("ResponseFormatT")  # without the default, which pydantic would hold every value to
+    ResponseFormatT = TypeVar(
+        "ResponseFormatT"
+    )  # without the default, which pydantic would hold every value to
 
 #: What a stream has brought so far; the same object from the first event to the last, and growing.
 ParsedChatCompletionSnapshot = ParsedChatCompletion
@@ -43,7 +47,7 @@ class ChunkEvent(Late):
 
 
 class ContentDeltaEvent(Late):
-    """A piece of text: ``delta``; the text so far: ``snapshot``; and what its JSON says so far: ``parsed``."""
+    """A piece of text: ``delta``; the text so far: ``snapshot``; what its JSON says so far: ``parsed``."""
 
     type: Literal["content.delta"]
     delta: str
@@ -125,7 +129,8 @@ class LogprobsRefusalDoneEvent(WireModel):
     refusal: list[ChatCompletionTokenLogprob]
 
 
-ChatCompletionStreamEvent = (
+ChatCompletionStreamEvent = TypeAliasType(
+    "ChatCompletionStreamEvent",
     ChunkEvent
     | ContentDeltaEvent
     | ContentDoneEvent[ResponseFormatT]
@@ -136,5 +141,6 @@ ChatCompletionStreamEvent = (
     | LogprobsContentDeltaEvent
     | LogprobsContentDoneEvent
     | LogprobsRefusalDeltaEvent
-    | LogprobsRefusalDoneEvent
+    | LogprobsRefusalDoneEvent,
+    type_params=(ResponseFormatT,),
 )

@@ -111,7 +111,11 @@ class MessageState:
         """
         message = self.message
         self.content_done = True
-        parsed = self._decode(message.content) if self._decode and message.content and not message.refusal else None
+        parsed = (
+            self._decode(message.content)
+            if self._decode and message.content and not message.refusal
+            else None
+        )
         message.parsed = parsed
         return parsed
 

@@ -6,7 +6,11 @@ from collections.abc import Iterable
 from functools import partial
 from typing import Any, Generic
 
-from specclient.errors import APIResponseValidationError, ContentFilterFinishReasonError, LengthFinishReasonError
+from specclient.errors import (
+    APIResponseValidationError,
+    ContentFilterFinishReasonError,
+    LengthFinishReasonError,
+)
 from specclient.structured.chat_choice import ChoiceState
 from specclient.structured.chat_events import ChatCompletionStreamEvent, ChunkEvent, ResponseFormatT
 from specclient.structured.models import late_event, recast
@@ -42,7 +46,9 @@ class ChatCompletionStreamState(Generic[ResponseFormatT]):
             APIResponseValidationError: before the first chunk.
         """
         if self._completion is None:
-            raise APIResponseValidationError(message="The stream has brought no chunk yet, so no completion either.")
+            raise APIResponseValidationError(
+                message="The stream has brought no chunk yet, so no completion either."
+            )
         for choice in self._choices.values():
             choice.show_parsed()
         return self._completion
@@ -102,7 +108,7 @@ def _snapshot(state: ChatCompletionStreamState[Any]) -> ParsedChatCompletion[Any
 def _begun(chunk: ChatCompletionChunk) -> ParsedChatCompletion[Any]:
     """Return the completion that begins with ``chunk``, without its choices."""
     fingerprint = chunk.system_fingerprint
-    told = {"choices": [], "object": "chat.completion", "system_fingerprint": fingerprint}
+    told: dict[str, Any] = {"choices": [], "object": "chat.completion", "system_fingerprint": fingerprint}
     return recast(chunk, ParsedChatCompletion, without=("obfuscation",), **told)
 
 

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Generic
 
 from specclient.stream import AsyncStream, Stream
 from specclient.structured.chat_events import ChatCompletionStreamEvent, ResponseFormatT
 from specclient.structured.chat_state import ChatCompletionStreamState
-from specclient.structured.shells import AsyncEventStream, AsyncStreamManager, EventStream, StreamManager
+from specclient.structured.shells import (
+    AsyncEventStream,
+    AsyncRequest,
+    AsyncStreamManager,
+    EventStream,
+    StreamManager,
+)
 from specclient.structured.tools import Tool
 from specclient.types.chat import ChatCompletionChunk, ParsedChatCompletion
 
 
-class ChatCompletionStream(EventStream["ChatCompletionStreamEvent[ResponseFormatT]"], Generic[ResponseFormatT]):
+class ChatCompletionStream(EventStream[ChatCompletionStreamEvent[ResponseFormatT]], Generic[ResponseFormatT]):
     """The events of one chat completion: ``for event in stream``.
 
     Args:
@@ -50,7 +57,7 @@ class ChatCompletionStream(EventStream["ChatCompletionStreamEvent[ResponseFormat
 
 
 class AsyncChatCompletionStream(
-    AsyncEventStream["ChatCompletionStreamEvent[ResponseFormatT]"], Generic[ResponseFormatT]
+    AsyncEventStream[ChatCompletionStreamEvent[ResponseFormatT]], Generic[ResponseFormatT]
 ):
     """The events of one chat completion: ``async for event in stream``. See :class:`ChatCompletionStream`."""
 
@@ -91,12 +98,10 @@ class ChatCompletionStreamManager(
         response_format: Any = None,
         input_tools: Iterable[Tool] | Any = None,
     ) -> None:
-        def begin() -> ChatCompletionStream[ResponseFormatT]:
-            return ChatCompletionStream(
-                raw_stream=api_request(), response_format=response_format, input_tools=input_tools
-            )
-
-        super().__init__(begin)
+        wrap = partial(
+            ChatCompletionStream[ResponseFormatT], response_format=response_format, input_tools=input_tools
+        )
+        super().__init__(api_request, wrap)
 
 
 class AsyncChatCompletionStreamManager(
@@ -105,23 +110,23 @@ class AsyncChatCompletionStreamManager(
     """What ``chat.completions.stream`` returns, for ``async with``.
 
     Args:
-        api_request: sends the request once it is called and awaited.
+        api_request: the request, or what makes it; see :class:`.AsyncStreamManager`.
         response_format, input_tools: see :class:`ChatCompletionStream`.
     """
 
     def __init__(
         self,
-        api_request: Callable[[], Awaitable[AsyncStream[ChatCompletionChunk]]],
+        api_request: AsyncRequest,
         *,
         response_format: Any = None,
         input_tools: Iterable[Tool] | Any = None,
     ) -> None:
-        async def begin() -> AsyncChatCompletionStream[ResponseFormatT]:
-            return AsyncChatCompletionStream(
-                raw_stream=await api_request(), response_format=response_format, input_tools=input_tools
-            )
-
-        super().__init__(begin)
+        wrap = partial(
+            AsyncChatCompletionStream[ResponseFormatT],
+            response_format=response_format,
+            input_tools=input_tools,
+        )
+        super().__init__(api_request, wrap)
 
 
 def _state(response_format: Any, input_tools: Any) -> ChatCompletionStreamState[Any]:

@@ -27,15 +27,17 @@ def accumulate(known: dict[str, Any], delta: Mapping[str, Any]) -> dict[str, Any
             continue
         elif key in _REPLACED:
             known[key] = value
-        elif isinstance(before, str) and isinstance(value, str):
-            known[key] = before + value
-        elif isinstance(before, int | float) and isinstance(value, int | float):
+        elif _add_up(before, value):
             known[key] = before + value
         elif isinstance(before, dict) and isinstance(value, Mapping):
             accumulate(before, value)
         elif isinstance(before, list) and isinstance(value, list):
             _added_entries(before, value)
     return known
+
+
+def _add_up(before: object, value: object) -> bool:
+    return any(isinstance(before, kind) and isinstance(value, kind) for kind in (str, int | float))
 
 
 def _added_entries(known: list[Any], entries: list[Any]) -> list[Any]:

@@ -16,7 +16,7 @@ M = TypeVar("M", bound=pydantic.BaseModel)
 
 
 def build(kind: type[M], values: Mapping[str, Any]) -> M:
-    """Return a ``kind`` that holds ``values`` as they are; fields that are missing take their default or None.
+    """Return a ``kind`` that holds ``values`` as they are; missing fields take their default or None.
 
     As in an object off the wire, names that are no fields become extras, and only what was given counts
     as set.
@@ -44,7 +44,11 @@ def recast(source: pydantic.BaseModel, kind: type[M], *, without: Iterable[str] 
     state.update({name: _default(field) for name, field in fields.items() if name not in state})
     state.update(changes)
     given = {name for name in source.model_fields_set if name in fields and name not in left} | set(changes)
-    extra = {name: value for name, value in (source.model_extra or {}).items() if name not in fields and name not in left}
+    extra = {
+        name: value
+        for name, value in (source.model_extra or {}).items()
+        if name not in fields and name not in left
+    }
     return _made(kind, state, given, extra, _private(source, kind))
 
 
@@ -60,7 +64,7 @@ def mark_set(model: pydantic.BaseModel, *, but: str = "") -> None:
 
 
 def construct(annotation: Any, value: Any) -> Any:
-    """Return plain ``value`` as the models that ``annotation`` names, unvalidated; what names none as it is."""
+    """Return plain ``value`` as the models that ``annotation`` names, unvalidated; else as it is."""
     if isinstance(value, Mapping):
         kind = _model_in(annotation)
         if kind is None:
@@ -130,7 +134,9 @@ class Late(WireModel):
     @contextmanager
     def _whole(self) -> Iterator[None]:
         """Let ``__dict__`` hold every field, as pydantic expects."""
-        late = [name for name in (self.__pydantic_private__ or {}).get("_late", {}) if name not in self.__dict__]
+        late = [
+            name for name in (self.__pydantic_private__ or {}).get("_late", {}) if name not in self.__dict__
+        ]
         self.__dict__.update({name: getattr(self, name) for name in late})
         try:
             yield
@@ -157,6 +163,6 @@ class Late(WireModel):
     __hash__ = None  # type: ignore[assignment]
 
 
-def late_event(kind: type[M], late: dict[str, Callable[[], Any]], **values: Any) -> M:
+def late_event(kind: type[M], late: Mapping[str, Callable[[], Any]], **values: Any) -> M:
     """Return an :func:`event` of a :class:`Late` kind whose fields in ``late`` are worked out when read."""
-    return _made(kind, values, {*values, *late}, {}, {"_late": late})
+    return _made(kind, values, {*values, *late}, {}, {"_late": dict(late)})

@@ -63,7 +63,7 @@ def parsed_completion(
 
 
 def _parsed_call(call: Any, tools: ChatTools) -> Any:
-    """Return a tool call with its arguments parsed; None for a custom one, which has no arguments to parse."""
+    """Return a tool call with its arguments parsed; None for a custom one, which has none."""
     if call.type == "custom":
         log.warning("left out the custom tool call %s: it has no arguments that could be parsed", call.id)
         return None

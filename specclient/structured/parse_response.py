@@ -53,7 +53,9 @@ def output_format(request_input: Any, text: Any, text_format: Any, parse_as: Any
         return None
     same = isinstance(text, Mapping) and update == text.get("format")
     if is_given(text_format) and not is_given(parse_as) and not same:
-        raise TypeError("Pass parse_as for the updated output schema, or parse_as=None to read plain output_text")
+        raise TypeError(
+            "Pass parse_as for the updated output schema, or parse_as=None to read plain output_text"
+        )
     return parse_as if is_given(parse_as) else text_format
 
 

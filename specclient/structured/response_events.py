@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Generic
 
+from typing_extensions import TypeAliasType
+
 from specclient.types import responses as raw
 from specclient.types.responses import ParsedResponse
 
@@ -45,10 +47,12 @@ class ResponseCompletedEvent(raw.ResponseCompletedEvent, Generic[TextFormatT]):
 
 
 #: Any event of a streamed response: one of the four above, or any other of the API's as it came.
-ResponseStreamEvent = (
+ResponseStreamEvent = TypeAliasType(
+    "ResponseStreamEvent",
     ResponseTextDeltaEvent
     | ResponseTextDoneEvent[TextFormatT]
     | ResponseFunctionCallArgumentsDeltaEvent
     | ResponseCompletedEvent[TextFormatT]
-    | raw.ResponseStreamEvent
+    | raw.ResponseStreamEvent,
+    type_params=(TextFormatT,),
 )

@@ -35,7 +35,9 @@ def growing(item: Any) -> Any:
     if item.type == "function_call":
         return recast(item, ParsedResponseFunctionToolCall)
     if item.type == "message":
-        return recast(item, ParsedResponseOutputMessage, content=[growing_part(part) for part in item.content or ()])
+        return recast(
+            item, ParsedResponseOutputMessage, content=[growing_part(part) for part in item.content or ()]
+        )
     return item
 
 

@@ -142,11 +142,13 @@ class ResponseStreamState(Generic[TextFormatT]):
                 return _with(ResponseCompletedEvent, event, response=self.completed)
             case kind if kind in _LIFECYCLE and event.response.output is None:
                 output = self._output.so_far() if kind in _BROKEN_OFF else []
-                return recast(event, type(event), response=recast(event.response, type(event.response), output=output))
+                return recast(
+                    event, type(event), response=recast(event.response, type(event.response), output=output)
+                )
         return event
 
 
 def _with(kind: type[M], event: Any, **more: Any) -> M:
-    """Return the declared fields of ``event``, and ``more``, as a ``kind``; what pads it on the wire is left out."""
+    """Return the declared fields of ``event``, and ``more``, as a ``kind``; wire padding is left out."""
     fields = {name: getattr(event, name, None) for name in kind.model_fields if name not in more}
     return made(kind, **fields, **more)

@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Generic
 
 from specclient.stream import AsyncStream, Stream
 from specclient.structured.response_events import ResponseStreamEvent, TextFormatT
 from specclient.structured.response_state import ResponseStreamState
-from specclient.structured.shells import AsyncEventStream, AsyncStreamManager, EventStream, StreamManager
+from specclient.structured.shells import (
+    AsyncEventStream,
+    AsyncRequest,
+    AsyncStreamManager,
+    EventStream,
+    StreamManager,
+)
 from specclient.structured.tools import Tool
 from specclient.types.responses import ParsedResponse
 
 
-class ResponseStream(EventStream["ResponseStreamEvent[TextFormatT]"], Generic[TextFormatT]):
+class ResponseStream(EventStream[ResponseStreamEvent[TextFormatT]], Generic[TextFormatT]):
     """The events of one response: ``for event in stream``.
 
     Args:
@@ -45,7 +52,7 @@ class ResponseStream(EventStream["ResponseStreamEvent[TextFormatT]"], Generic[Te
         return _final(self.until_done(), self._state)
 
 
-class AsyncResponseStream(AsyncEventStream["ResponseStreamEvent[TextFormatT]"], Generic[TextFormatT]):
+class AsyncResponseStream(AsyncEventStream[ResponseStreamEvent[TextFormatT]], Generic[TextFormatT]):
     """The events of one response: ``async for event in stream``. See :class:`ResponseStream`."""
 
     def __init__(
@@ -80,42 +87,38 @@ class ResponseStreamManager(StreamManager[ResponseStream[TextFormatT]], Generic[
         input_tools: Iterable[Tool] | Any = None,
         starting_after: int | None = None,
     ) -> None:
-        def begin() -> ResponseStream[TextFormatT]:
-            return ResponseStream(
-                raw_stream=api_request(),
-                text_format=text_format,
-                input_tools=input_tools,
-                starting_after=starting_after,
-            )
-
-        super().__init__(begin)
+        wrap = partial(
+            ResponseStream[TextFormatT],
+            text_format=text_format,
+            input_tools=input_tools,
+            starting_after=starting_after,
+        )
+        super().__init__(api_request, wrap)
 
 
 class AsyncResponseStreamManager(AsyncStreamManager[AsyncResponseStream[TextFormatT]], Generic[TextFormatT]):
     """What ``responses.stream`` returns, for ``async with``.
 
     Args:
-        api_request: sends the request once it is called and awaited.
+        api_request: the request, or what makes it; see :class:`.AsyncStreamManager`.
         text_format, input_tools, starting_after: see :class:`ResponseStream`.
     """
 
     def __init__(
         self,
-        api_request: Callable[[], Awaitable[AsyncStream[Any]]],
+        api_request: AsyncRequest,
         *,
         text_format: Any = None,
         input_tools: Iterable[Tool] | Any = None,
         starting_after: int | None = None,
     ) -> None:
-        async def begin() -> AsyncResponseStream[TextFormatT]:
-            return AsyncResponseStream(
-                raw_stream=await api_request(),
-                text_format=text_format,
-                input_tools=input_tools,
-                starting_after=starting_after,
-            )
-
-        super().__init__(begin)
+        wrap = partial(
+            AsyncResponseStream[TextFormatT],
+            text_format=text_format,
+            input_tools=input_tools,
+            starting_after=starting_after,
+        )
+        super().__init__(api_request, wrap)
 
 
 def _state(text_format: Any, input_tools: Any) -> ResponseStreamState[Any]:

@@ -1,4 +1,4 @@
-"""Turn a Python type, or a JSON schema, into the strict schema that the API is told, and an answer's text back.
+"""Turn a Python type, or a JSON schema, into the strict schema for the API, and an answer's text back.
 
 What strict mode allows: https://platform.openai.com/docs/guides/structured-outputs#supported-schemas
 """
@@ -66,7 +66,7 @@ def strict_schema(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _strict(node: object, root: Mapping[str, Any], inside: tuple[str, ...]) -> dict[str, Any]:
-    """Return ``node`` made strict; ``inside`` are the references that led here, so that none is unrolled twice."""
+    """Return ``node`` made strict; ``inside`` are the references that led here, none unrolled twice."""
     if not isinstance(node, Mapping):
         raise TypeError(f"{node!r} is no JSON schema; a schema is a JSON object")
     made = dict(node)
@@ -90,7 +90,7 @@ def _strict(node: object, root: Mapping[str, Any], inside: tuple[str, ...]) -> d
 
 
 def _unrolled(made: dict[str, Any], root: Mapping[str, Any], inside: tuple[str, ...]) -> dict[str, Any]:
-    """Return ``made`` with a ``$ref`` that has keywords beside it, which strict mode forbids, replaced by its target."""
+    """Return ``made`` with a ``$ref`` that has keywords beside it, which strict mode forbids, unrolled."""
     ref = made.get("$ref")
     if not ref or len(made) == 1:
         return made
@@ -107,7 +107,7 @@ def _target(ref: object, root: Mapping[str, Any]) -> Mapping[str, Any]:
     for step in ref[2:].split("/"):
         node = node.get(step) if isinstance(node, Mapping) else None
     if not isinstance(node, Mapping):
-        raise ValueError(f"$ref {ref!r} leads to no schema")
+        raise ValueError(f"$ref {ref!r} leads to no schema")  # noqa: TRY004 - the schema is wrong, not a type
     return node
 
 

@@ -1,4 +1,4 @@
-"""Turn a running stream of chunks into a stream of events about them, and hold it open within a ``with`` block."""
+"""Turn a running stream of chunks into a stream of events about them, open within a ``with`` block."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from specclient.types.call import Call
 E = TypeVar("E")
 S = TypeVar("S", bound="EventStream[Any]")
 A = TypeVar("A", bound="AsyncEventStream[Any]")
+AsyncRequest = Awaitable[AsyncStream[Any]] | Callable[[], Awaitable[AsyncStream[Any]]]
 
 
 class _Underlying:
@@ -113,15 +114,17 @@ class StreamManager(Generic[S]):
     """Sends a request when its ``with`` block is entered, and closes the stream when it is left.
 
     Args:
-        begin: sends the request.
+        request: sends it.
+        wrap: makes the stream of events of a ``raw_stream``.
     """
 
-    def __init__(self, begin: Callable[[], S]) -> None:
-        self._begin = begin
+    def __init__(self, request: Callable[[], Stream[Any]], wrap: Callable[..., S]) -> None:
+        self._request = request
+        self._wrap = wrap
         self._stream: S | None = None
 
     def __enter__(self) -> S:
-        self._stream = self._begin()
+        self._stream = self._wrap(raw_stream=self._request())
         return self._stream
 
     def __exit__(
@@ -132,14 +135,21 @@ class StreamManager(Generic[S]):
 
 
 class AsyncStreamManager(Generic[A]):
-    """The same for ``async with``."""
+    """The same for ``async with``.
 
-    def __init__(self, begin: Callable[[], Awaitable[A]]) -> None:
-        self._begin = begin
+    Args:
+        request: the request, or what makes it: then nothing is left behind where the block is never entered.
+        wrap: as for :class:`StreamManager`.
+    """
+
+    def __init__(self, request: AsyncRequest, wrap: Callable[..., A]) -> None:
+        self._request = request
+        self._wrap = wrap
         self._stream: A | None = None
 
     async def __aenter__(self) -> A:
-        self._stream = await self._begin()
+        request = self._request() if callable(self._request) else self._request
+        self._stream = self._wrap(raw_stream=await request)
         return self._stream
 
     async def __aexit__(

@@ -73,6 +73,11 @@ def listed_tools(tools: Iterable[Tool] | Any) -> list[Tool]:
     return list(tools) if is_given(tools) else []
 
 
+def given_tools(tools: Iterable[Tool] | Any) -> Any:
+    """Return ``tools``, which may be an iterator, as a list to send and to parse by; not given stays so."""
+    return list(tools) if is_given(tools) else tools
+
+
 def strict_tools(tools: Iterable[Tool] | Any) -> Any:
     """Return ``tools`` as a list of what ``chat.completions.parse`` takes; not given stays not given.
 
@@ -90,8 +95,8 @@ def strict_tools(tools: Iterable[Tool] | Any) -> Any:
             )
         if tool["function"].get("strict") is not True:
             raise ConfigurationError(
-                f"`{tool['function']['name']}` is not strict. Only `strict` function tools can be auto-parsed: "
-                "add 'strict': True, or make the tool with pydantic_function_tool()"
+                f"`{tool['function']['name']}` is not strict. Only `strict` function tools can be "
+                "auto-parsed: add 'strict': True, or make the tool with pydantic_function_tool()"
             )
     return listed
 
@@ -146,19 +151,21 @@ class ChatTools:
 
     def is_strict(self, name: str | None) -> bool:
         """Tell whether the arguments for ``name`` are JSON by its schema, so that a beginning can be read."""
-        return bool(self._functions.get(cast(str, name), {}).get("strict"))
+        return bool(self._functions.get(cast("str", name), {}).get("strict"))
 
     def parse(self, name: str | None, arguments: str) -> object:
-        """Return the arguments of a call as its model, or as decoded JSON; None for a tool that is not strict.
+        """Return the arguments of a call as its model, or as decoded JSON; None for one that is not strict.
 
         Raises:
             pydantic.ValidationError: where they do not fit the model.
             json.JSONDecodeError: where they are no JSON.
         """
-        return _parsed(self._functions.get(cast(str, name)), arguments)
+        return _parsed(self._functions.get(cast("str", name)), arguments)
 
 
-def parse_response_call(tools: Iterable[Tool] | Any, name: str, namespace: str | None, arguments: str) -> object:
+def parse_response_call(
+    tools: Iterable[Tool] | Any, name: str, namespace: str | None, arguments: str
+) -> object:
     """Return the arguments of a function call of the Responses API, as :meth:`ChatTools.parse` does."""
     return _parsed(_response_function(listed_tools(tools), name, namespace), arguments)
 

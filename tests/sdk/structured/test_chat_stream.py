@@ -38,7 +38,14 @@ USAGE = {"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
 
 def chunk(*deltas: dict[str, Any], **more: Any) -> ChatCompletionChunk:
     choices = [{"index": 0, **delta} for delta in deltas]
-    body = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": choices, **more}
+    body = {
+        "id": "c",
+        "object": "chat.completion.chunk",
+        "created": 1,
+        "model": "m",
+        "choices": choices,
+        **more,
+    }
     return ChatCompletionChunk.received(json.dumps(body).encode())
 
 
@@ -174,7 +181,7 @@ def test_a_snapshot_grows_and_says_what_its_text_stands_for() -> None:
     assert message.parsed == {"name": "Ulm"}
     assert first.to_dict()["snapshot"]["choices"][0]["message"]["parsed"] == {"name": "Ulm"}
     begin = {"index": 0, "id": "c", "type": "function", "function": {"name": "City", "arguments": ""}}
-    feed(state, chunk(said(", \"rivers\": []}")), chunk(called(begin)))
+    feed(state, chunk(said(', "rivers": []}')), chunk(called(begin)))
     feed(state, chunk(called({"index": 0, "function": {"arguments": '{"name": "Köln", "ri'}})))
     assert first.snapshot.choices[0].message is message
     assert message.parsed == City(name="Ulm")
@@ -288,7 +295,9 @@ async def test_the_same_in_an_event_loop() -> None:
     async def send() -> Any:
         return chunks
 
-    manager: AsyncChatCompletionStreamManager[City] = AsyncChatCompletionStreamManager(send, response_format=City)
+    manager: AsyncChatCompletionStreamManager[City] = AsyncChatCompletionStreamManager(
+        send, response_format=City
+    )
     async with manager as stream:
         assert (await anext(stream)).type == "chunk"
         events = [event async for event in stream]

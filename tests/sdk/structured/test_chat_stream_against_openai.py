@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import warnings
@@ -39,7 +40,11 @@ PLAIN_TOOL = {
     "function": {"name": "search", "strict": True, "parameters": {"type": "object", "properties": {}}},
 }
 LOOSE_TOOL = {"type": "function", "function": {"name": "anything", "parameters": {"type": "object"}}}
-ARGUMENTS = {"Weather": '{"city": "Oslo", "days": 3}', "search": '{"q": ["a", {"b": null}]}', "anything": "{}"}
+ARGUMENTS = {
+    "Weather": '{"city": "Oslo", "days": 3}',
+    "search": '{"q": ["a", {"b": null}]}',
+    "anything": "{}",
+}
 CITY = '{"name": "Ulm, \\u00fc\\n", "people": 126405, "rivers": ["Donau", "Iller", "Blau"]}'
 USAGE = {"prompt_tokens": 3, "completion_tokens": 4, "total_tokens": 7}
 
@@ -52,7 +57,7 @@ class Case(NamedTuple):
 
 def pieces(text: str, cuts: list[int]) -> list[str]:
     edges = sorted({0, len(text), *(cut % (len(text) + 1) for cut in cuts)})
-    return [text[start:end] for start, end in zip(edges, edges[1:], strict=False)]
+    return [text[start:end] for start, end in itertools.pairwise(edges)]
 
 
 def logprob(token: str) -> dict[str, Any]:
@@ -69,10 +74,18 @@ def choice_deltas(draw: st.DrawFn, content: str | None) -> list[dict[str, Any]]:
     for kind in draw(st.permutations(["content", "refusal"]))[: draw(st.integers(0, 2))]:
         for piece in pieces(text, draw(cuts)):
             extra = {"reasoning_content": "hm", "score": 2} if vendor else {}
-            probs = {kind: [logprob(piece)], **({"refusal": None} if kind == "content" else {"content": None})}
+            probs = {
+                kind: [logprob(piece)],
+                **({"refusal": None} if kind == "content" else {"content": None}),
+            }
             out.append({"delta": {kind: piece, **extra}, "logprobs": draw(st.sampled_from([None, probs]))})
     for index, name in enumerate(draw(st.lists(st.sampled_from(list(ARGUMENTS)), max_size=3))):
-        start = {"index": index, "id": f"call_{index}", "type": "function", "function": {"name": name, "arguments": ""}}
+        start = {
+            "index": index,
+            "id": f"call_{index}",
+            "type": "function",
+            "function": {"name": name, "arguments": ""},
+        }
         out.append({"delta": {"tool_calls": [start]}})
         out.extend(
             {"delta": {"tool_calls": [{"index": index, "function": {"arguments": piece}}]}}
@@ -82,7 +95,12 @@ def choice_deltas(draw: st.DrawFn, content: str | None) -> list[dict[str, Any]]:
     return [*out, {"delta": {}, "finish_reason": reason}]
 
 
-STARTS: list[dict[str, Any]] = [{"content": ""}, {"content": None, "refusal": None}, {}, {"content": "", "annotations": []}]
+STARTS: list[dict[str, Any]] = [
+    {"content": ""},
+    {"content": None, "refusal": None},
+    {},
+    {"content": "", "annotations": []},
+]
 
 
 @st.composite
@@ -120,13 +138,18 @@ def chunk(choices: list[dict[str, Any]], **more: Any) -> dict[str, Any]:
 
 
 def told(state: Any, chunks: list[Any]) -> list[Any]:
-    """What a reader sees: the events of each chunk and the completion so far, then the whole, or what was raised."""
+    """What a reader sees: each chunk's events, the completion so far, then the whole, or an error."""
     seen: list[Any] = []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the other client's own, about its generic types
         try:
             for one in chunks:
-                seen.append([(type(event).__name__.partition("[")[0], event.to_dict()) for event in state.handle_chunk(one)])
+                seen.append(
+                    [
+                        (type(event).__name__.partition("[")[0], event.to_dict())
+                        for event in state.handle_chunk(one)
+                    ]
+                )
                 seen.append(state.current_completion_snapshot.to_dict())
             seen.append(state.get_final_completion().to_dict())
         except (openai.OpenAIError, errors.OpenAIError) as error:
@@ -141,8 +164,12 @@ def both(case: Case) -> tuple[list[Any], list[Any]]:
     given_format = {} if case.response_format is None else {"response_format": case.response_format}
     our_tools = [lib.pydantic_function_tool(Weather), PLAIN_TOOL, LOOSE_TOOL]
     their_tools = [openai.pydantic_function_tool(Weather), PLAIN_TOOL, LOOSE_TOOL]
-    mine = ours.ChatCompletionStreamState(**given_format, **({"input_tools": our_tools} if case.tools else {}))
-    other = theirs.ChatCompletionStreamState(**given_format, **({"input_tools": their_tools} if case.tools else {}))
+    mine = ours.ChatCompletionStreamState(
+        **given_format, **({"input_tools": our_tools} if case.tools else {})
+    )
+    other = theirs.ChatCompletionStreamState(
+        **given_format, **({"input_tools": their_tools} if case.tools else {})
+    )
     return (
         told(mine, [ChatCompletionChunk.received(json.dumps(one).encode()) for one in case.chunks]),
         told(other, [TheirChunk.construct(**one) for one in case.chunks]),

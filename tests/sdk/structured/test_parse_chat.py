@@ -40,14 +40,21 @@ def call(name: str, arguments: str) -> dict[str, Any]:
 
 def completion(*messages: dict[str, Any], reason: str = "stop", **more: Any) -> dict[str, Any]:
     choices = [
-        {"index": index, "finish_reason": reason, "logprobs": None, "message": {"role": "assistant", **message}}
+        {
+            "index": index,
+            "finish_reason": reason,
+            "logprobs": None,
+            "message": {"role": "assistant", **message},
+        }
         for index, message in enumerate(messages)
     ]
     return {"id": "c", "object": "chat.completion", "created": 1, "model": "m", "choices": choices, **more}
 
 
 BODIES = [
-    completion({"content": '{"name": "Ulm"}'}, usage={"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}),
+    completion(
+        {"content": '{"name": "Ulm"}'}, usage={"prompt_tokens": 1, "completion_tokens": 2, "total_tokens": 3}
+    ),
     completion({"content": '{"name": "Ulm"}', "refusal": None}, {"content": '{"name": "Köln", "people": 3}'}),
     completion({"content": None, "refusal": "No."}, vendor={"queue": 0.1}),
     completion({"content": "", "annotations": [], "reasoning_content": "well"}),
@@ -139,7 +146,9 @@ def test_custom_tool_calls_are_left_out_with_a_warning(caplog: pytest.LogCapture
     custom = {"id": "call_1", "type": "custom", "custom": {"name": "sql", "input": "select 1"}}
     body = completion({"content": None, "tool_calls": [custom, call("search", "{}")]})
     with caplog.at_level(logging.WARNING, logger="specclient"):
-        parsed = parse_chat_completion(ChatCompletion.received(json.dumps(body).encode()), input_tools=[STRICT])
+        parsed = parse_chat_completion(
+            ChatCompletion.received(json.dumps(body).encode()), input_tools=[STRICT]
+        )
     assert [one.id for one in parsed.choices[0].message.tool_calls] == ["call_search"]
     assert "call_1" in caplog.text
     assert "select" not in caplog.text
@@ -148,7 +157,7 @@ def test_custom_tool_calls_are_left_out_with_a_warning(caplog: pytest.LogCapture
 def test_tools_that_cannot_be_parsed_are_refused_before_sending() -> None:
     with pytest.raises(ValueError, match="`anything` is not strict"):
         strict_tools([LOOSE])
-    with pytest.raises(ConfigurationError, match="`custom`.*only `function` tools"):
+    with pytest.raises(ConfigurationError, match=r"`custom`.*only `function` tools"):
         strict_tools([{"type": "custom", "custom": {"name": "sql"}}])
     assert strict_tools(tool for tool in [STRICT]) == [STRICT]
     assert strict_tools(NOT_GIVEN) is NOT_GIVEN
@@ -156,10 +165,14 @@ def test_tools_that_cannot_be_parsed_are_refused_before_sending() -> None:
 
 
 def test_types_made_for_one_call_go_when_it_is_over() -> None:
-    body = json.dumps(completion({"content": '{"name": "Ulm"}', "tool_calls": [call("Fresh", '{"name": "Ulm"}')]}))
+    body = json.dumps(
+        completion({"content": '{"name": "Ulm"}', "tool_calls": [call("Fresh", '{"name": "Ulm"}')]})
+    )
     delta = {"role": "assistant", "content": '{"name": "Ulm"}'}
     choices = [{"index": 0, "delta": delta, "finish_reason": "stop"}]
-    chunk = json.dumps({"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": choices})
+    chunk = json.dumps(
+        {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": choices}
+    )
     made: list[weakref.ref[Any]] = []
     for _ in range(200):
         kind = pydantic.create_model("Fresh", name=(str, ...))
@@ -169,7 +182,9 @@ def test_types_made_for_one_call_go_when_it_is_over() -> None:
             ChatCompletion.received(body.encode()), response_format=kind, input_tools=tools
         )
         assert parsed.choices[0].message.parsed == kind(name="Ulm")
-        state: ChatCompletionStreamState[Any] = ChatCompletionStreamState(response_format=kind, input_tools=tools)
+        state: ChatCompletionStreamState[Any] = ChatCompletionStreamState(
+            response_format=kind, input_tools=tools
+        )
         assert len(state.handle_chunk(ChatCompletionChunk.received(chunk.encode()))) == 3
         assert state.get_final_completion().choices[0].message.parsed == kind(name="Ulm")
         made.append(weakref.ref(kind))

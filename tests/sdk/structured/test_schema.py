@@ -7,7 +7,7 @@ import dataclasses
 import datetime as dt
 import enum
 from decimal import Decimal
-from typing import Annotated, Any, Generic, Literal, Optional, TypeVar, Union
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import pydantic
 import pytest
@@ -50,8 +50,8 @@ class Nested(BaseModel):
 
 
 class Optionals(BaseModel):
-    a: Optional[int] = None
-    b: Union[int, str, None] = None
+    a: int | None = None
+    b: int | str | None = None
     c: str | None = Field(None, description="maybe")
     d: list[str] = Field(default_factory=list)
 
@@ -60,8 +60,8 @@ class Tree(BaseModel):
     """Recursive."""
 
     value: int
-    left: Optional["Tree"] = None
-    children: list["Tree"] = []
+    left: Tree | None = None
+    children: list[Tree] = []
 
 
 class Cat(BaseModel):
@@ -193,7 +193,11 @@ def test_formats_of_the_api_go_through(given: Any) -> None:
 
 
 def test_a_plain_json_schema_is_made_strict_and_its_answer_decoded() -> None:
-    schema = {"title": "My answer!", "type": "object", "properties": {"a": {"type": "object", "properties": {}}}}
+    schema = {
+        "title": "My answer!",
+        "type": "object",
+        "properties": {"a": {"type": "object", "properties": {}}},
+    }
     before = copy.deepcopy(schema)
     wire = chat_format(schema)
     assert wire["json_schema"]["name"] == "My_answer_"
@@ -203,7 +207,9 @@ def test_a_plain_json_schema_is_made_strict_and_its_answer_decoded() -> None:
         "type": "object",
         "additionalProperties": False,
         "required": ["a"],
-        "properties": {"a": {"type": "object", "properties": {}, "required": [], "additionalProperties": False}},
+        "properties": {
+            "a": {"type": "object", "properties": {}, "required": [], "additionalProperties": False}
+        },
     }
     assert schema == before
     assert decoder(schema)('{"a": {}}') == {"a": {}}
@@ -213,7 +219,9 @@ def test_a_plain_json_schema_is_made_strict_and_its_answer_decoded() -> None:
 
 def test_a_described_recursive_reference_ends() -> None:
     schema = {
-        "$defs": {"Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node", "description": "on"}}}},
+        "$defs": {
+            "Node": {"type": "object", "properties": {"next": {"$ref": "#/$defs/Node", "description": "on"}}}
+        },
         "$ref": "#/$defs/Node",
     }
     made = strict_schema(schema)
