@@ -31,6 +31,8 @@ _DEPLOYED = frozenset(
         "/images/edits",
     }
 )
+#: What a segment of a path may hold as it is (RFC 3986, section 3.3).
+_IN_A_SEGMENT = "!$&'()*+,;=:@"
 _QUERY_VERBS = frozenset({"GET", "HEAD", "DELETE"})
 
 
@@ -38,7 +40,7 @@ def path_of(method: Method, places: Mapping[str, str], endpoint: Endpoint, model
     """Return the path of a call: placeholders filled in, Azure's deployment before it."""
     path = method.path
     if places:
-        path = path.format_map({name: quote(str(value), safe="") for name, value in places.items()})
+        path = path.format_map({name: quote(str(value), safe=_IN_A_SEGMENT) for name, value in places.items()})
     deployment = endpoint.deployment or model
     if endpoint.deployments and deployment and path in _DEPLOYED:
         return f"/deployments/{quote(deployment, safe='')}{path}"

@@ -40,7 +40,9 @@ class OpenAIDialect:
         method, options = request.method, request.options
         params: Mapping[str, Any] = {"model": model, **request.params} if model else request.params
         query, body = parts_of(method, params)
-        if request.stream or options.body or body.get("prediction") is not None:
+        if method.verb == "GET":  # has no body
+            query |= {"stream": True} if request.stream and "stream" in method.params else {}
+        elif request.stream or options.body or body.get("prediction") is not None:
             body = _shaped(body, request, endpoint)
         data, files = forms.multipart(body, method.files) if method.files else (None, None)
         content = request.content

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -17,8 +16,6 @@ from specclient.resources.table.rows import Row, method_of
 from specclient.types.binary import HttpxBinaryResponseContent
 from specclient.types.params import NOT_GIVEN, NotGiven, Omit
 from specclient.types.request import Request
-
-_DOT_SEGMENT = re.compile(r"(\.|%2[eE]){1,2}")
 
 
 def resource(name: str, *, is_async: bool) -> type[Resource]:
@@ -134,7 +131,7 @@ def _request(row: Row, given: dict[str, Any]) -> Request:
     for name, value in places.items():
         if not value:
             raise ValueError(f"Expected a non-empty value for `{name}` but received {value!r}")
-        if _DOT_SEGMENT.fullmatch(str(value)):
+        if value in (".", ".."):
             raise ValueError(f"{name} is {value!r}, which is a dot-segment of a path, not allowed there")
     headers: dict[str, Any] = {}
     for name, header in row.in_headers.items():
@@ -144,12 +141,18 @@ def _request(row: Row, given: dict[str, Any]) -> Request:
     if headers:
         given["extra_headers"] = {**headers, **(given.get("extra_headers") or {})}
     method = method_of(row, _gives(row, given))
-    if row.files and row.form == "with files" and not any(_is_given(given, name) for name in row.files):
+    if (
+        row.files
+        and row.form == "with files"
+        and not any(_is_given(given, name) and given[name] != [] for name in row.files)
+    ):
         method = replace(method, files=frozenset())
     for name, renames in row.renames.items():
         if name in given:
             given[name] = _renamed(given[name], renames)
+    held = {name: given.pop(name) for name in row.files if _is_given(given, name)}
     request = build_request(method, given, places={name: str(value) for name, value in places.items()})
+    request = replace(request, params={**request.params, **held}, stream=request.stream or row.streams)
     return behaviours.SHAPES.get(row.name, _unchanged)(request)
 
 
@@ -159,7 +162,7 @@ def _unchanged(request: Request) -> Request:
 
 def _is_given(given: Mapping[str, Any], name: str) -> bool:
     value = given.get(name, NOT_GIVEN)
-    return not isinstance(value, NotGiven | Omit) and value != []
+    return not isinstance(value, NotGiven | Omit)
 
 
 def _gives(row: Row, given: Mapping[str, Any]) -> str:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import base64
 import hashlib
 import hmac
-import json
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from specclient.errors import InvalidWebhookSignatureError
-from specclient.types.open import open_class
+from specclient.types.named import reader
 
 DEFAULT_TOLERANCE_S = 300
 _PREFIX = "whsec_"
@@ -33,7 +32,7 @@ def unwrap(self: Any, payload: str | bytes, headers: Mapping[str, str], *, secre
         InvalidWebhookSignatureError: see ``verify_signature``.
     """
     self.verify_signature(payload=payload, headers=headers, secret=secret)
-    return open_class("webhooks.UnwrapWebhookEvent").model_validate(json.loads(payload))
+    return reader("webhooks.UnwrapWebhookEvent")(payload if isinstance(payload, bytes) else payload.encode())
 
 
 def verify_signature(

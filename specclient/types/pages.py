@@ -76,7 +76,8 @@ class BasePage(WireModel, Generic[T]):
             raise RuntimeError(_NO_NEXT)
         options = self._request.options
         query = {**options.query, **info.params}
-        return replace(self._request, options=replace(options, query=query))
+        found: Request = replace(self._request, options=replace(options, query=query))
+        return found
 
 
 class _Sync(BasePage[T]):

@@ -36,7 +36,7 @@ ROWS: tuple[Row, ...] = (
     *group(
         "beta.agents.automations.invocations",
         "/agents/automations/{automation_id}/invocations",
-        row("create", "POST", "", "AutomationInvocation", renames={"compaction": _ASYNC}),
+        row("create", "POST", "", "AutomationInvocation"),
         row("retrieve", "GET /{invocation_id}", "", "AutomationInvocation"),
         row("list", "GET", "after limit order", "CursorPage[AutomationInvocation]"),
         types="beta.agents.automations",
@@ -51,6 +51,7 @@ ROWS: tuple[Row, ...] = (
             "model! compaction experimental instructions metadata multi_agent name reasoning "
             "service_tier text tools",
             "Agent",
+            renames={"compaction": _ASYNC},
         ),
         row("retrieve", "GET /{agent_id}", "", "Agent"),
         row(
@@ -156,6 +157,7 @@ ROWS: tuple[Row, ...] = (
             "include_obfuscation",
             "AgentSessionEvent",
             event="beta.AgentSessionEvent",
+            streams=True,
             accept="text/event-stream",
         ),
         types="beta",

@@ -63,7 +63,7 @@ ROWS: tuple[Row, ...] = (
             "create",
             "POST",
             "input! model! questions! prompt_cache_key prompt_cache_options safety_identifier",
-            "Decision",
+            "decision.Decision",
         ),
     ),
     *group(

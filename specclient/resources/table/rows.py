@@ -29,6 +29,7 @@ class Row:
         gives_by: a parameter, and what the answer becomes for a value of it where not ``gives``.
         page: how it lists; empty where it does not.
         event: the name of what each event becomes with ``stream=True``; empty where it does not stream.
+        streams: whether it streams always, and not with ``stream=True`` only.
         query, files: those of ``params`` that go into the query of a POST, that hold files.
         form: whether the body is multipart always, or only where a file is given.
         headers: sent with it.
@@ -48,6 +49,7 @@ class Row:
     gives_by: tuple[str, Mapping[str, str]] | None = None
     page: str = ""
     event: str = ""
+    streams: bool = False
     query: frozenset[str] = frozenset()
     files: frozenset[str] = frozenset()
     form: Literal["always", "with files"] = "always"

@@ -1,0 +1,75 @@
+"""Walk the installed OpenAI client: every method of its resources, by its place on a client."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import openai
+
+#: Connections that stay open: this package speaks HTTP, and has no WebSocket of its own.
+SOCKETS = frozenset(
+    {
+        "beta.realtime.connect",
+        "beta.responses.connect",
+        "live.connect",
+        "live.forks.connect",
+        "live.sideband.connect",
+        "realtime.connect",
+        "realtime.translations.connect",
+        "responses.connect",
+    }
+)
+#: Helpers that run local tools for a hosted agent, or pack files for it; what they call is here.
+AGENT_HELPERS = frozenset(
+    {
+        "beta.agents.environments.files.prepare",
+        "beta.agents.environments.files.prepare_directory",
+        "beta.agents.environments.files.upload",
+        "beta.agents.sessions.artifacts.for_result",
+        "beta.agents.sessions.stream",
+    }
+)
+ABSENT = SOCKETS | AGENT_HELPERS
+#: Parameters of those helpers on a method that is here.
+ABSENT_PARAMS = {"beta.agents.sessions.create": {"output_type", "tool_handlers"}}
+
+
+def methods(client: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the path and the function of every method."""
+    for name in dir(type(client)):
+        if isinstance(inspect.getattr_static(type(client), name), functools.cached_property):
+            found = getattr(client, name)
+            if type(found).__module__.startswith("openai.resources"):
+                yield from _methods(found, name)
+
+
+def _methods(resource: Any, path: str) -> Iterator[tuple[str, Any]]:
+    cls = type(resource)
+    for name in dir(cls):
+        if name.startswith(("_", "with_")):
+            continue
+        found = inspect.getattr_static(cls, name)
+        if isinstance(found, functools.cached_property | property):
+            child = getattr(resource, name)
+            if type(child).__module__.startswith("openai.resources"):
+                yield from _methods(child, f"{path}.{name}")
+        elif inspect.isfunction(found):
+            yield f"{path}.{name}", found
+
+
+def at(client: Any, path: str) -> Any:
+    """Return what stands at a path of a client."""
+    return functools.reduce(getattr, path.split("."), client)
+
+
+def sync_client(base_url: str) -> openai.OpenAI:
+    """Return an OpenAI client that asks once."""
+    return openai.OpenAI(api_key="sk-plain", admin_api_key="sk-admin", base_url=base_url, max_retries=0)
+
+
+def async_client(base_url: str) -> openai.AsyncOpenAI:
+    """Return an asynchronous OpenAI client that asks once."""
+    return openai.AsyncOpenAI(api_key="sk-plain", admin_api_key="sk-admin", base_url=base_url, max_retries=0)
