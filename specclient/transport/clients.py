@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import contextvars
 import inspect
+import logging
 import math
 import sys
 import weakref
@@ -72,6 +74,29 @@ class AsyncLink:
 
     async def close(self, response: Any) -> None:
         await response.aclose()
+
+
+class _OwnLink(AsyncLink):
+    """A client of ours: what httpx logs of its requests, with whole URLs, is cut to what may be shown."""
+
+    async def open(self, request: WireRequest, limits: Any, *, stream: bool) -> Any:
+        token = _ours.set(True)
+        try:
+            return await super().open(request, limits, stream=stream)
+        finally:
+            _ours.reset(token)
+
+
+_ours: contextvars.ContextVar[bool] = contextvars.ContextVar("ours", default=False)
+
+
+def _cut_urls(record: logging.LogRecord) -> bool:
+    if _ours.get() and isinstance(record.args, tuple):
+        record.args = tuple(
+            arg.copy_with(query=None, userinfo=b"") if isinstance(arg, httpx.URL) else arg
+            for arg in record.args
+        )
+    return True
 
 
 class ThreadLink:
@@ -202,7 +227,8 @@ class LoopClients:
             for ended in [other for other in list(self._held) if other.is_closed()]:
                 if (stale := self._held.pop(ended, None)) is not None:
                     stale.let_go()
-            keeper = _keep(AsyncLink(new_client(self.kind)))
+            logging.getLogger("httpx").addFilter(_cut_urls)  # once, however often it is added
+            keeper = _keep(_OwnLink(new_client(self.kind)))
             link = await anext(keeper)
             # The finalizer's own reference keeps the client out of reference cycles this object may be in:
             # the garbage collector would find its sockets unclosed before anyone could close them.

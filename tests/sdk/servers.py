@@ -301,6 +301,12 @@ async def _receive(reader: asyncio.StreamReader, connection: int) -> Received:
     first, *lines = head.rstrip("\r\n").split("\r\n")
     method, target, _ = first.split(" ")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-    body = await reader.readexactly(int(headers.get("content-length", "0")))
+    if headers.get("transfer-encoding") == "chunked":
+        body = b""
+        while size := int(await reader.readuntil(b"\r\n"), 16):
+            body += (await reader.readexactly(size + 2))[:-2]
+        await reader.readuntil(b"\r\n")
+    else:
+        body = await reader.readexactly(int(headers.get("content-length", "0")))
     path, _, query = target.partition("?")
     return Received(method, path, query, headers, body, connection)

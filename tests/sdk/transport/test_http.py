@@ -31,7 +31,6 @@ from specclient.errors import (
 from specclient.providers import OpenAIDialect
 from specclient.transport import Timeout, Transport
 from specclient.types import methods
-from specclient.types.methods import CHAT
 from specclient.types.wire import WireRequest
 
 pytestmark = pytest.mark.anyio

@@ -1,4 +1,4 @@
-"""Callers of a deployment set out when its limits allow: in the order of asking, together held, apart let go."""
+"""Callers of a deployment set out when its limits allow, in order; held together, they are let go apart."""
 
 from __future__ import annotations
 
