@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 from specclient.core import ClientOptions, Core, checked_options
 from specclient.resources.base import Caller
+from specclient.resources.beta import AsyncBeta
 from specclient.resources.callers import AsyncCaller
 from specclient.resources.chat import AsyncChat
 from specclient.resources.completions import AsyncCompletions
@@ -31,6 +32,7 @@ class AsyncOpenAI(Surface):
         ConfigurationError: for an option, file or environment variable that cannot be used.
     """
 
+    beta: AsyncBeta
     chat: AsyncChat
     completions: AsyncCompletions
     embeddings: AsyncEmbeddings
@@ -39,6 +41,7 @@ class AsyncOpenAI(Surface):
     responses: AsyncResponses
 
     _resources: ClassVar[Mapping[str, Callable[[Caller], Any]]] = {
+        "beta": AsyncBeta,
         "chat": AsyncChat,
         "completions": AsyncCompletions,
         "embeddings": AsyncEmbeddings,
@@ -55,7 +58,7 @@ class AsyncOpenAI(Surface):
 
     def _begin(self, core: Core) -> None:
         self._core = core
-        self._caller = AsyncCaller(core.pipeline)
+        self._caller = AsyncCaller(core.pipeline, secret=lambda: core.webhook_secret)
 
     def _changed(self, changes: Mapping[str, Any]) -> Self:
         checked_options(type(self), changes)

@@ -24,6 +24,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from specclient.core import ClientOptions, Core, Parts, checked_options
 from specclient.resources.base import Caller
+from specclient.resources.beta import Beta
 from specclient.resources.callers import SyncCaller
 from specclient.resources.chat import Chat
 from specclient.resources.completions import Completions
@@ -219,6 +220,7 @@ class _Pump(Generic[T]):
 class OpenAI(Surface):
     """The synchronous client; options as :class:`specclient.client.AsyncOpenAI`'s."""
 
+    beta: Beta
     chat: Chat
     completions: Completions
     embeddings: Embeddings
@@ -227,6 +229,7 @@ class OpenAI(Surface):
     responses: Responses
 
     _resources: ClassVar[Mapping[str, Callable[[Caller], Any]]] = {
+        "beta": Beta,
         "chat": Chat,
         "completions": Completions,
         "embeddings": Embeddings,
@@ -244,7 +247,7 @@ class OpenAI(Surface):
     def _begin(self, core: Core) -> None:
         self._core = core
         self._bridge = Bridge()
-        self._caller = SyncCaller(core.pipeline, self._bridge)
+        self._caller = SyncCaller(core.pipeline, self._bridge, secret=lambda: core.webhook_secret)
         _clients.add(core.parts)
 
     def _changed(self, changes: Mapping[str, Any]) -> Self:

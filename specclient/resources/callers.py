@@ -19,14 +19,25 @@ from specclient.types.request import Request
 
 Form = Literal["parsed", "raw", "unread"]
 Into = Callable[[Any], Any] | None
+Secret = Callable[[], str | None]
+
+
+def _no_secret() -> None:
+    return None
 
 
 class AsyncCaller:
     """Serves the resources of an asynchronous client; see :class:`specclient.resources.base.Caller`."""
 
-    def __init__(self, pipeline: Pipeline, form: Form = "parsed") -> None:
+    def __init__(self, pipeline: Pipeline, form: Form = "parsed", *, secret: Secret = _no_secret) -> None:
         self._pipeline = pipeline
         self._form = form
+        self._secret = secret
+
+    @property
+    def webhook_secret(self) -> str | None:
+        """What the client's webhooks are signed with."""
+        return self._secret()
 
     async def call(self, request: Request, into: Into = None) -> Any:
         if self._form == "unread":
@@ -44,10 +55,10 @@ class AsyncCaller:
         return async_page(self, AsyncCaller(self._pipeline), request)
 
     def raw(self) -> Self:
-        return type(self)(self._pipeline, "raw")
+        return type(self)(self._pipeline, "raw", secret=self._secret)
 
     def streaming(self) -> Self:
-        return type(self)(self._pipeline, "unread")
+        return type(self)(self._pipeline, "unread", secret=self._secret)
 
     def view(self, resource: Any) -> Any:
         return _View(resource, _AsyncContext)
@@ -56,10 +67,18 @@ class AsyncCaller:
 class SyncCaller:
     """Serves the resources of a synchronous client; see :class:`specclient.resources.base.Caller`."""
 
-    def __init__(self, pipeline: Pipeline, runner: Runner, form: Form = "parsed") -> None:
+    def __init__(
+        self, pipeline: Pipeline, runner: Runner, form: Form = "parsed", *, secret: Secret = _no_secret
+    ) -> None:
         self._pipeline = pipeline
         self._runner = runner
         self._form = form
+        self._secret = secret
+
+    @property
+    def webhook_secret(self) -> str | None:
+        """What the client's webhooks are signed with."""
+        return self._secret()
 
     def call(self, request: Request, into: Into = None) -> Any:
         if self._form == "unread":
@@ -77,10 +96,10 @@ class SyncCaller:
         return sync_page(self, SyncCaller(self._pipeline, self._runner), request)
 
     def raw(self) -> Self:
-        return type(self)(self._pipeline, self._runner, "raw")
+        return type(self)(self._pipeline, self._runner, "raw", secret=self._secret)
 
     def streaming(self) -> Self:
-        return type(self)(self._pipeline, self._runner, "unread")
+        return type(self)(self._pipeline, self._runner, "unread", secret=self._secret)
 
     def view(self, resource: Any) -> Any:
         return _View(resource, _SyncContext)
