@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeVar
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self, TypeVar
 
 import pydantic
 import pydantic_core
@@ -49,6 +49,9 @@ class WireModel(pydantic.BaseModel):
         extra="allow", defer_build=True, protected_namespaces=(), coerce_numbers_to_str=True
     )
 
+    #: Whether something of another shape (a text where an object belongs) is kept as it came, or refused.
+    keeps_shapes: ClassVar[bool] = True
+
     if TYPE_CHECKING:
         _request_id: str | None
         """The provider's id of the request, on what a call returned; nested objects have none."""
@@ -63,29 +66,32 @@ class WireModel(pydantic.BaseModel):
     def received(cls, content: bytes) -> Self:
         """Return the object that ``content`` is as JSON.
 
-        A null where a value belongs counts as left out, and a number, text or truth value where another
-        kind of one belongs is kept as it came. Both are only looked for where validation fails, so an
-        answer in order costs nothing more.
+        A null where a value belongs counts as left out, and what is of another kind than belongs there is
+        kept as it came. Both are only looked for where validation fails, so an answer in order costs
+        nothing more.
 
         Raises:
-            pydantic.ValidationError: for what is no such object. It quotes its input, which may hold secrets.
+            pydantic.ValidationError: for what is no such object, and where something of another shape stands
+                in a class that does not keep it. The error quotes its input, which may hold secrets.
         """
         try:
             return cls.model_validate_json(content)
         except pydantic.ValidationError as error:
-            return keep_odd(cls.model_validate, lambda: pydantic_core.from_json(content), error)
+            return keep_odd(
+                cls.model_validate, lambda: pydantic_core.from_json(content), error, cls.keeps_shapes
+            )
 
     @classmethod
     def construct(cls, _fields_set: set[str] | None = None, **values: Any) -> Self:
         """Return an object of these fields, nested mappings becoming objects; odd values are kept.
 
         Raises:
-            pydantic.ValidationError: where an object or a list belongs and there is something else.
+            pydantic.ValidationError: where something of another shape stands in a class that does not keep it.
         """
         try:
             made = cls.model_validate(values)
         except pydantic.ValidationError as error:
-            made = keep_odd(cls.model_validate, lambda: _copied(values), error)
+            made = keep_odd(cls.model_validate, lambda: _copied(values), error, cls.keeps_shapes)
         if _fields_set is not None:
             made.__pydantic_fields_set__.update(_fields_set)
         return made
@@ -144,6 +150,37 @@ class WireModel(pydantic.BaseModel):
 
     def __str__(self) -> str:
         return repr(self)
+
+
+class BothNames(WireModel):
+    """An object some of whose names are no names of attributes (``hate/threatening``).
+
+    Such a field is there under both names: in ``model_extra`` and so in a dump also as on the wire, where
+    the OpenAI client leaves it too.
+    """
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Leave what has another name on the wire there, too."""
+        extra = self.__pydantic_extra__
+        for name, field in type(self).model_fields.items():
+            if extra is not None and field.alias and name in self.__pydantic_fields_set__:
+                extra[field.alias] = self.__dict__[name]
+
+
+def read_as(kind: Any) -> Callable[[bytes], Any]:
+    """Return what turns JSON into an object of ``kind``, which may be a union; odd values are kept.
+
+    The function raises ``pydantic.ValidationError`` for what is no such object.
+    """
+    adapter = pydantic.TypeAdapter(kind)
+
+    def read(content: bytes) -> Any:
+        try:
+            return adapter.validate_json(content)
+        except pydantic.ValidationError as error:
+            return keep_odd(adapter.validate_python, lambda: pydantic_core.from_json(content), error, True)
+
+    return read
 
 
 def _copied(value: Any) -> Any:

@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
 from pydantic import Field
 
-from specclient.types.base import Whole, WireModel
+from specclient.types.base import Loose, Whole, WireModel
 from specclient.types.call import Metered
-from specclient.types.usage import CompletionUsage
+from specclient.types.completion_usage import CompletionUsage
+
+
+class Logprobs(WireModel):
+    """The log probabilities of a text's tokens; ``text_offset`` in characters."""
+
+    text_offset: list[int] | None = None
+    token_logprobs: list[float] | None = None
+    tokens: list[str] | None = None
+    top_logprobs: list[dict[str, float]] | None = None
 
 
 class CompletionChoice(WireModel):
     """One of the ``n`` texts."""
 
-    finish_reason: str | None = None
+    finish_reason: Literal["stop", "length", "content_filter"]
     index: int = 0
-    logprobs: Any | None = None
+    logprobs: Loose[Logprobs] | None = None
     text: str = ""
 
 
 class Completion(Metered):
-    """The answer of ``completions.create``, or one event of its stream."""
+    """The answer of ``completions.create``, or one event of its stream; ``created`` is in Unix seconds.
+
+    https://platform.openai.com/docs/api-reference/completions/object
+    """
+
+    keeps_shapes = False
 
     id: str = ""
     choices: list[CompletionChoice] = Field(default_factory=list)
     created: Whole = 0
     model: str = ""
-    object: str = "text_completion"
+    object: Literal["text_completion"] = "text_completion"
     system_fingerprint: str | None = None
     usage: CompletionUsage | None = None

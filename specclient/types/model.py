@@ -1,14 +1,25 @@
-"""A model as ``models.list`` reports it."""
+"""A model as ``models.list`` reports it, and what the API says of one deleted."""
 
 from __future__ import annotations
+
+from typing import Literal
 
 from specclient.types.base import Whole, WireModel
 
 
 class Model(WireModel):
-    """One model that an endpoint serves."""
+    """One model that an endpoint serves; ``created`` is in Unix seconds."""
 
     id: str
     created: Whole = 0
-    object: str = "model"
+    object: Literal["model"] = "model"
     owned_by: str = ""
+    shutdown_date: str | None = None
+
+
+class ModelDeleted(WireModel):
+    """That a model of one's own has been deleted."""
+
+    id: str
+    deleted: bool
+    object: str

@@ -11,42 +11,45 @@ T = TypeVar("T")
 
 #: In an error's place: what follows is the tag of a union's member, not a step into the body.
 TAGGED = "<tagged>"
-#: In an error's place: it was made while a member that the union does not know was tried.
+#: In an error's place: what follows is about an object that the union does not know.
 UNKNOWN = "<unknown>"
 
+#: What errors say of members of a union that were tried and are not meant.
+_OF_UNIONS = ("known_tag", "union_tag_not_found", "union_tag_invalid")
 _SCALARS = (str, int, float, bool, type(None))
-_NOT_SCALAR = ("model_type", "model_attributes_type", "dict_type", "list_type", "json_invalid")
+_NOT_SCALAR = ("model_type", "model_attributes_type", "dict_type", "list_type")
 
 Place = tuple[int | str, ...]
 
 
-def keep_odd(validate: Callable[[Any], T], decode: Callable[[], Any], error: pydantic.ValidationError) -> T:
+def keep_odd(
+    validate: Callable[[Any], T], decode: Callable[[], Any], error: pydantic.ValidationError, any_shape: bool
+) -> T:
     """Return what ``validate`` makes of a body without its odd values, and then put them in their places.
 
-    Odd is a number, text or truth value where another kind of one belongs, and a null where a value
-    belongs. A null is only put back where there is no default, which is the better value.
+    Odd is what is of another kind than belongs there, and a null where a value belongs. A null is only put
+    back where there is no default, which is the better value.
 
     Args:
         validate: makes an object of a decoded body.
         decode: gives the body; a fresh one, as it is changed.
         error: what ``validate`` raised for it.
+        any_shape: whether also objects and lists may be odd, or stand where another kind belongs.
 
     Raises:
         pydantic.ValidationError: ``error`` where it is about more than odd values.
     """
-    problems = [problem for problem in error.errors(include_url=False) if UNKNOWN not in problem["loc"]]
-    if not problems or any(_grave(problem) for problem in problems):
+    problems = [problem for problem in error.errors(include_url=False) if problem["type"] not in _OF_UNIONS]
+    if not problems or problems[0]["type"] == "json_invalid":
+        raise error
+    if not any_shape and any(_grave(problem) for problem in problems):
         raise error
     body = decode()
     if not isinstance(body, dict):
         raise error
-    taken: dict[Place, Any] = {}
-    for problem in problems:
-        place = tuple(_steps(body, problem["loc"]))
-        if place and place not in taken:
-            taken[place] = None
-    for place in taken:
-        taken[place] = _take(body, place)
+    places = {tuple(_steps(body, problem["loc"])) for problem in problems} - {()}
+    places = {place for place in places if not any(place[:end] in places for end in range(1, len(place)))}
+    taken = {place: _take(body, place) for place in places}
     made = validate(body)
     for place, value in taken.items():
         _put(made, place, value)

@@ -32,6 +32,8 @@ class ChatCompletion(Metered):
     https://platform.openai.com/docs/api-reference/chat/object
     """
 
+    keeps_shapes = False
+
     id: str = ""
     choices: list[Choice] = Field(default_factory=list)
     created: Whole = 0

@@ -71,6 +71,8 @@ class ChatCompletionChunk(WireModel):
     https://platform.openai.com/docs/api-reference/chat/streaming
     """
 
+    keeps_shapes = False
+
     id: str = ""
     choices: list[Choice] = Field(default_factory=list)
     created: Whole = 0

@@ -1,0 +1,37 @@
+"""Embeddings as they come over the wire."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from specclient.types.base import Loose, WireModel
+from specclient.types.call import Metered
+
+EmbeddingModel = str
+
+
+class Embedding(WireModel):
+    """The vector of one input: floats, or base64 of little-endian 32-bit floats where that was asked for."""
+
+    embedding: Loose[list[float]]
+    index: int
+    object: Literal["embedding"]
+
+
+class Usage(WireModel):
+    """The tokens that the inputs took."""
+
+    prompt_tokens: int
+    total_tokens: int
+
+
+class CreateEmbeddingResponse(Metered):
+    """The answer of ``embeddings.create``.
+
+    https://platform.openai.com/docs/api-reference/embeddings/object
+    """
+
+    data: list[Embedding]
+    model: str
+    object: Literal["list"]
+    usage: Usage

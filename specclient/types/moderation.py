@@ -1,0 +1,86 @@
+"""Moderations as they come over the wire."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import Field
+
+from specclient.types.base import BothNames, WireModel
+from specclient.types.call import Metered
+
+ModerationModel = str
+
+
+class Categories(BothNames):
+    """Whether the input falls into each category."""
+
+    harassment: bool
+    harassment_threatening: bool = Field(alias="harassment/threatening")
+    hate: bool
+    hate_threatening: bool = Field(alias="hate/threatening")
+    illicit: bool | None = None
+    illicit_violent: bool | None = Field(alias="illicit/violent", default=None)
+    self_harm: bool = Field(alias="self-harm")
+    self_harm_instructions: bool = Field(alias="self-harm/instructions")
+    self_harm_intent: bool = Field(alias="self-harm/intent")
+    sexual: bool
+    sexual_minors: bool = Field(alias="sexual/minors")
+    violence: bool
+    violence_graphic: bool = Field(alias="violence/graphic")
+
+
+class CategoryAppliedInputTypes(BothNames):
+    """Which kinds of input each category was found in."""
+
+    harassment: list[Literal["text"]]
+    harassment_threatening: list[Literal["text"]] = Field(alias="harassment/threatening")
+    hate: list[Literal["text"]]
+    hate_threatening: list[Literal["text"]] = Field(alias="hate/threatening")
+    illicit: list[Literal["text"]]
+    illicit_violent: list[Literal["text"]] = Field(alias="illicit/violent")
+    self_harm: list[Literal["text", "image"]] = Field(alias="self-harm")
+    self_harm_instructions: list[Literal["text", "image"]] = Field(alias="self-harm/instructions")
+    self_harm_intent: list[Literal["text", "image"]] = Field(alias="self-harm/intent")
+    sexual: list[Literal["text", "image"]]
+    sexual_minors: list[Literal["text"]] = Field(alias="sexual/minors")
+    violence: list[Literal["text", "image"]]
+    violence_graphic: list[Literal["text", "image"]] = Field(alias="violence/graphic")
+
+
+class CategoryScores(BothNames):
+    """How sure the model is of each category, between 0 and 1."""
+
+    harassment: float
+    harassment_threatening: float = Field(alias="harassment/threatening")
+    hate: float
+    hate_threatening: float = Field(alias="hate/threatening")
+    illicit: float
+    illicit_violent: float = Field(alias="illicit/violent")
+    self_harm: float = Field(alias="self-harm")
+    self_harm_instructions: float = Field(alias="self-harm/instructions")
+    self_harm_intent: float = Field(alias="self-harm/intent")
+    sexual: float
+    sexual_minors: float = Field(alias="sexual/minors")
+    violence: float
+    violence_graphic: float = Field(alias="violence/graphic")
+
+
+class Moderation(WireModel):
+    """What moderation found in one input."""
+
+    categories: Categories
+    category_applied_input_types: CategoryAppliedInputTypes
+    category_scores: CategoryScores
+    flagged: bool
+
+
+class ModerationCreateResponse(Metered):
+    """The answer of ``moderations.create``.
+
+    https://platform.openai.com/docs/api-reference/moderations/object
+    """
+
+    id: str
+    model: str
+    results: list[Moderation]

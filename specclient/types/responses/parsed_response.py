@@ -1,0 +1,73 @@
+"""Responses with what was made of their JSON: of a text its ``parsed``, of a call its arguments."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Generic, TypeVar
+
+from specclient.types.responses.calls import ResponseFunctionToolCall
+from specclient.types.responses.content import (
+    ResponseOutputMessage,
+    ResponseOutputRefusal,
+    ResponseOutputText,
+)
+from specclient.types.responses.items import OtherOutputItem
+from specclient.types.responses.response import Response
+from specclient.types.union import OneOf
+
+ContentType = TypeVar("ContentType")
+
+
+class ParsedResponseOutputText(ResponseOutputText, Generic[ContentType]):
+    """Text, and what it is in the format that was asked for; None where it is not."""
+
+    parsed: ContentType | None = None
+
+    #: What the API does not take when the object is sent back to it.
+    __api_exclude__ = frozenset({"parsed"})
+
+
+ParsedContent = Annotated[ParsedResponseOutputText[ContentType] | ResponseOutputRefusal, OneOf("type")]
+
+
+class ParsedResponseOutputMessage(ResponseOutputMessage, Generic[ContentType]):
+    """A message whose text has been parsed."""
+
+    content: list[ParsedContent[ContentType]]  # type: ignore[assignment]  # narrower
+
+    @property
+    def __api_exclude__(self) -> Mapping[str, Any]:
+        """What the API does not take when the object is sent back to it."""
+        parts = self.content if isinstance(self.content, list) else ()
+        texts = (at for at, part in enumerate(parts) if isinstance(part, ParsedResponseOutputText))
+        return {"content": {at: {"parsed"} for at in texts}}
+
+
+class ParsedResponseFunctionToolCall(ResponseFunctionToolCall):
+    """The call of a function, with its arguments as what the tool takes; None where they were not parsed."""
+
+    parsed_arguments: Any | None = None
+
+    #: What the API does not take when the object is sent back to it.
+    __api_exclude__ = frozenset({"parsed_arguments"})
+
+
+ParsedResponseOutputItem = Annotated[
+    ParsedResponseOutputMessage[ContentType] | ParsedResponseFunctionToolCall | OtherOutputItem, OneOf("type")
+]
+
+
+class ParsedResponse(Response, Generic[ContentType]):
+    """The answer of ``responses.parse``."""
+
+    output: list[ParsedResponseOutputItem[ContentType]]  # type: ignore[assignment]  # narrower
+
+    @property
+    def output_parsed(self) -> ContentType | None:
+        """What the first text is that has been parsed; None where none has."""
+        for item in self.output or ():
+            if item.type == "message":
+                for part in item.content or ():
+                    if part.type == "output_text" and part.parsed:
+                        return part.parsed
+        return None
