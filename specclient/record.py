@@ -120,7 +120,7 @@ class Recorder:
                 self.finished = True
         if self._served_model is None:
             self._served_model = chunk.model or None
-        if usage is not None or chunk.model_extra:
+        if usage is not None or chunk.__pydantic_extra__:
             self._note_speculation(chunk)
 
     def _note_event(self, event: Any) -> None:
@@ -139,12 +139,15 @@ class Recorder:
 
     def _note_text(self, choice: Choice | ChunkChoice | CompletionChoice) -> bool:
         """Keep what a choice holds or adds; return whether that was anything."""
-        beside = ""
         if isinstance(choice, CompletionChoice):
-            text = choice.text
+            text, beside = choice.text, ""
         else:
             message = choice.delta if isinstance(choice, ChunkChoice) else choice.message
-            text, beside = plain_text(message.content), _beside_content(message)
+            content = message.content
+            text = content if isinstance(content, str) else plain_text(content)
+            beside = ""
+            if message.refusal or message.tool_calls or message.__pydantic_extra__:
+                beside = _beside_content(message)
         if text:
             (self._beside if choice.index else self._texts).append(text)
         if beside:

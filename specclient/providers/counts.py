@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from specclient.types.chat import ChatCompletion, ChatCompletionChunk
+from specclient.types.completion import Completion
 from specclient.types.usage import CompletionUsage, Usage
 
 
@@ -13,12 +15,12 @@ def usage_of(answer: Any) -> Usage | None:
     reported = getattr(answer, "usage", None)
     if isinstance(reported, CompletionUsage):
         return _completion_usage(reported)
+    if isinstance(answer, ChatCompletionChunk | ChatCompletion | Completion):  # most chunks end here
+        return _usage_of_groq(answer) if answer.__pydantic_extra__ else None
     if reported is None:
         inner = getattr(answer, "response", None)  # the last event of a streamed response carries it whole
         reported = getattr(inner, "usage", None)
-    if reported is None:
-        return _usage_of_groq(answer)
-    return _other_usage(reported)
+    return None if reported is None else _other_usage(reported)
 
 
 def _completion_usage(reported: CompletionUsage) -> Usage:

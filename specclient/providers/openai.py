@@ -60,7 +60,7 @@ class OpenAIDialect:
                 method,
                 options.headers,
                 accept=_accept(request),
-                json_body=content is not None,
+                json_body=files is None and method.verb != "GET",
             ),
             content=content,
             data=data,
@@ -92,7 +92,7 @@ class OpenAIDialect:
             raise
 
     def decode_event(self, method: Method, data: bytes, event: str | None = None) -> Any:
-        if event == "ping" or data.strip() == b"[DONE]":
+        if (event is not None and event == "ping") or (data[:1] != b"{" and data.strip() == b"[DONE]"):
             return None
         if method.event is ChatCompletionChunk or method.event is Completion:
             return _chunk(method.event, data, event)
@@ -154,8 +154,7 @@ def _merged(body: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _accept(request: Request) -> str:
-    if request.stream:
-        return "text/event-stream"
+    """Return what the OpenAI client asks for: JSON, of a stream of events, too; servers are tried with that."""
     return "application/octet-stream" if request.method.gives is bytes else "application/json"
 
 
@@ -209,10 +208,11 @@ def _chunk(cls: type[_Wire], data: bytes, event: str | None) -> _Wire:
     if event == "error":
         raise fault_of(data) or invalid(data, None, "an error without a message")
     chunk: Any = _parse(cls, data, None)
-    raise_fault_in(chunk)
+    if chunk.__pydantic_extra__:
+        raise_fault_in(chunk)
     if not chunk.choices:
         _check_choiceless(chunk, data)
-    elif "message" in (chunk.choices[0].model_extra or ()):
+    elif (extra := chunk.choices[0].__pydantic_extra__) and "message" in extra:
         raise invalid(data, None, "a whole answer where a stream was asked for")
     found: _Wire = chunk
     return found

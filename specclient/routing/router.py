@@ -56,7 +56,8 @@ class Router:
         for head in sorted(heads):
             if self.places.known(head):
                 with suppress(ConfigurationError):  # told where a request is decided
-                    if isinstance(self.places.get(head), Endpoint):
+                    place = self.places.get(head)
+                    if isinstance(place, Endpoint) and place.price_provider is not None:
                         self._prices.warm()
 
     def decide(self, request: Request) -> Decision:
