@@ -14,7 +14,7 @@ from specclient.errors import (
 from specclient.structured.chat_choice import ChoiceState
 from specclient.structured.chat_events import ChatCompletionStreamEvent, ChunkEvent, ResponseFormatT
 from specclient.structured.models import late_event, recast
-from specclient.structured.parse_chat import parsed_completion
+from specclient.structured.chat_parsing import parsed_completion
 from specclient.structured.schema import decoder
 from specclient.structured.tools import ChatTools, Tool
 from specclient.types.chat import ChatCompletionChunk, ParsedChatCompletion
@@ -28,7 +28,7 @@ class ChatCompletionStreamState(Generic[ResponseFormatT]):
 
     Args:
         input_tools: those sent with the request, whose strict calls are parsed.
-        response_format: what the text is to become; see :func:`.parse_chat.parse_chat_completion`.
+        response_format: what the text is to become; see :func:`.chat_parsing.parse_chat_completion`.
     """
 
     def __init__(self, *, input_tools: Iterable[Tool] | Any = None, response_format: Any = None) -> None:

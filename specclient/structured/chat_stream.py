@@ -25,7 +25,7 @@ class ChatCompletionStream(EventStream[ChatCompletionStreamEvent[ResponseFormatT
 
     Args:
         raw_stream: the chunks.
-        response_format: what the text is to become; see :func:`.parse_chat.parse_chat_completion`.
+        response_format: what the text is to become; see :func:`.chat_parsing.parse_chat_completion`.
         input_tools: those sent with the request, whose strict calls are parsed.
     """
 

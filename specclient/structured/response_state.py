@@ -9,7 +9,7 @@ import pydantic
 
 from specclient.structured.models import event as made
 from specclient.structured.models import recast
-from specclient.structured.parse_response import parse_text, parsed_response
+from specclient.structured.response_parsing import parse_text, parsed_response
 from specclient.structured.response_events import (
     ResponseCompletedEvent,
     ResponseFunctionCallArgumentsDeltaEvent,
@@ -35,7 +35,7 @@ class ResponseStreamState(Generic[TextFormatT]):
 
     Args:
         input_tools: those sent with the request, whose strict calls are parsed.
-        text_format: what the texts are to become; see :func:`.parse_response.parse_response`.
+        text_format: what the texts are to become; see :func:`.response_parsing.parse_response`.
 
     Attributes:
         completed: the whole response, parsed; None before it is complete.

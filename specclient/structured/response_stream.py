@@ -25,7 +25,7 @@ class ResponseStream(EventStream[ResponseStreamEvent[TextFormatT]], Generic[Text
 
     Args:
         raw_stream: the API's events.
-        text_format: what the texts are to become; see :func:`.parse_response.parse_response`.
+        text_format: what the texts are to become; see :func:`.response_parsing.parse_response`.
         input_tools: those sent with the request, whose strict calls are parsed.
         starting_after: the sequence number up to which events are only accumulated, not told.
     """

@@ -85,7 +85,7 @@ def parse_response(
 
     Args:
         response: as the API gave it.
-        text_format: what the texts are to become, as for :func:`.parse_chat.parse_chat_completion`.
+        text_format: what the texts are to become, as for :func:`.chat_parsing.parse_chat_completion`.
         input_tools: those sent with the request, whose strict calls are parsed.
 
     Raises:

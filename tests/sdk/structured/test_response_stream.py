@@ -1,0 +1,239 @@
+"""Streamed responses: streams that contradict themselves, where to start, and the streams that users hold."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pydantic
+import pytest
+
+from specclient.lib.streaming.responses import (
+    AsyncResponseStreamManager,
+    ResponseStream,
+    ResponseStreamManager,
+    ResponseStreamState,
+)
+from specclient.structured import output_format, text_with_format
+from specclient.types.base import read_as
+from specclient.types.params import NOT_GIVEN
+from specclient.types.responses import ResponseStreamEvent
+
+pytestmark = pytest.mark.anyio
+
+read = read_as(ResponseStreamEvent)
+
+
+class City(pydantic.BaseModel):
+    name: str
+
+
+def event(kind: str, number: int = 0, **fields: Any) -> Any:
+    return read(json.dumps({"type": f"response.{kind}", "sequence_number": number, **fields}).encode())
+
+
+def whole(status: str, output: Any, name: str = "resp_1") -> dict[str, Any]:
+    return {"id": name, "object": "response", "created_at": 1.0, "status": status, "model": "m", "output": output}
+
+
+def message(text: str | None, **more: Any) -> dict[str, Any]:
+    content = [] if text is None else [{"type": "output_text", "text": text, "annotations": []}]
+    return {"id": "msg", "type": "message", "role": "assistant", "status": "completed", "content": content, **more}
+
+
+def call(name: str = "fc", call_id: str = "call") -> dict[str, Any]:
+    return {"id": name, "type": "function_call", "call_id": call_id, "name": "search", "arguments": ""}
+
+
+PLACE = {"output_index": 0, "item_id": "msg", "content_index": 0}
+CREATED = event("created", 0, response=whole("in_progress", []))
+ADDED = event("output_item.added", 1, item=message(None), output_index=0)
+PART = event("content_part.added", 2, part={"type": "output_text", "text": "", "annotations": []}, **PLACE)
+DELTA = event("output_text.delta", 3, delta='{"name": "Ulm"}', logprobs=[], **PLACE)
+DONE = event("output_text.done", 4, text='{"name": "Ulm"}', logprobs=[], **PLACE)
+ITEM_DONE = event("output_item.done", 5, item=message('{"name": "Ulm"}'), output_index=0)
+COMPLETED = event("completed", 6, response=whole("completed", [message('{"name": "Ulm"}')]))
+STREAM = (CREATED, ADDED, PART, DELTA, DONE, ITEM_DONE, COMPLETED)
+
+
+def fed(*events: Any) -> ResponseStreamState[Any]:
+    state: ResponseStreamState[Any] = ResponseStreamState()
+    for one in events:
+        state.handle_event(one)
+    return state
+
+
+FUNCTION = event("output_item.added", 1, item=call(), output_index=0)
+FUNCTION_DONE = event("output_item.done", 2, item=call(), output_index=0)
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        ((ADDED,), "`response.created` before `response.output_item.added`"),
+        ((CREATED, DELTA), "output index 0 before receiving its output item"),
+        ((CREATED, ADDED, DELTA), "where no text has begun"),
+        ((CREATED, FUNCTION, DELTA), "where no text has begun"),
+        ((CREATED, ADDED, ADDED), "Duplicate response output index 0"),
+        ((CREATED, event("in_progress", 1, response=whole("in_progress", [], "resp_2"))), "from 'resp_1' to 'resp_2'"),
+        ((CREATED, ADDED, event("output_item.done", 2, item=call(), output_index=0)), "identity changed"),
+        (
+            (CREATED, ITEM_DONE, event("output_item.done", 6, item=message("x"), output_index=1)),
+            "conflicting output identities",
+        ),
+        ((CREATED, event("in_progress", 1, response=whole("in_progress", [call(), call("b")]))), "conflicting"),
+        (
+            (CREATED, FUNCTION_DONE, event("in_progress", 3, response=whole("in_progress", [call("other")]))),
+            "conflicting",
+        ),
+        ((CREATED, FUNCTION_DONE, event("completed", 3, response=whole("completed", [call("other")]))), "changed"),
+        ((CREATED, ADDED, event("completed", 2, response=whole("completed", []))), "unfinished output items"),
+        ((CREATED, ADDED, event("completed", 2, response=whole("completed", None))), "unfinished output items"),
+    ],
+)
+def test_a_stream_that_contradicts_itself_is_refused(events: tuple[Any, ...], said: str) -> None:
+    fed(*events[:-1])
+    with pytest.raises(RuntimeError, match=said):
+        fed(*events)
+
+
+def test_an_item_that_is_done_twice_is_as_it_was_last() -> None:
+    early = event("output_item.done", 2, item=message("early"), output_index=0)
+    later = whole("in_progress", [message("later")])
+    state = fed(CREATED, early, ITEM_DONE, event("in_progress", 3, response=later))
+    [told] = state.handle_event(event("completed", 4, response=whole("completed", None)))
+    assert told.response.output_text == "later"
+
+
+def test_an_item_that_was_announced_without_being_told_is_left_out() -> None:
+    state = fed(CREATED)
+    assert state.handle_event(event("output_item.added", 1, item=None, output_index=0)) == []
+    [told] = state.handle_event(event("completed", 2, response=whole("completed", [])))
+    assert told.response.output == []
+
+
+def test_what_broke_off_tells_what_came() -> None:
+    state = fed(CREATED, ADDED, PART, DELTA)
+    [told] = state.handle_event(event("incomplete", 4, response=whole("incomplete", None)))
+    assert told.response.output[0].content[0].text == '{"name": "Ulm"}'
+    assert state.completed is None
+
+
+def test_a_delta_costs_the_same_however_much_came_before() -> None:
+    def calls_made() -> int:
+        count = 0
+
+        def note(frame: object, what: str, arg: object) -> None:
+            nonlocal count
+            count += what in ("call", "c_call")
+
+        sys.setprofile(note)
+        try:
+            state.handle_event(DELTA)
+        finally:
+            sys.setprofile(None)
+        return count
+
+    state = fed(CREATED, ADDED, PART, DELTA, DELTA)
+    early = calls_made()
+    for _ in range(3_000):
+        state.handle_event(DELTA)
+    assert calls_made() == early
+
+
+class Events:
+    """A stream of events that notes whether it was closed."""
+
+    meta = None
+    response = None
+
+    def __init__(self, *events: Any) -> None:
+        self._events = events
+        self.closed = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self._events
+
+    async def __aiter__(self) -> AsyncIterator[Any]:
+        for one in self._events:
+            yield one
+
+    def close(self) -> None:
+        self.closed += 1
+
+
+class AsyncEvents(Events):
+    async def close(self) -> None:  # type: ignore[override]
+        self.closed += 1
+
+
+def test_a_stream_gives_events_and_the_response() -> None:
+    events: Any = Events(*STREAM)
+    manager: ResponseStreamManager[City] = ResponseStreamManager(lambda: events, text_format=City)
+    with manager as stream:
+        told = list(stream)
+        assert [one.type for one in told] == [one.type for one in STREAM]
+        assert told[3].snapshot == '{"name": "Ulm"}'
+        assert told[4].parsed == told[6].response.output_parsed == City(name="Ulm")
+        assert stream.get_final_response().output_parsed == City(name="Ulm")
+    assert events.closed == 1
+
+
+def test_a_stream_that_is_taken_up_again_tells_what_is_new() -> None:
+    events: Any = Events(*STREAM)
+    manager: ResponseStreamManager[Any] = ResponseStreamManager(lambda: events, starting_after=4)
+    with manager as stream:
+        assert [one.sequence_number for one in stream] == [5, 6]
+        assert stream.get_final_response().output_text == '{"name": "Ulm"}'
+
+
+@pytest.mark.parametrize(("events", "last"), [((), "no event"), ((CREATED, ADDED), "`response.output_item.added`")])
+def test_no_completed_event_no_response(events: tuple[Any, ...], last: str) -> None:
+    raw: Any = Events(*events)
+    with pytest.raises(RuntimeError, match=rf"Didn't receive a `response.completed` event.*{last}"):
+        ResponseStream(raw_stream=raw).get_final_response()
+
+
+async def test_the_same_in_an_event_loop() -> None:
+    raw: Any = AsyncEvents(*STREAM)
+
+    async def send() -> Any:
+        return raw
+
+    for request in (send, send()):  # what makes the request, or the request itself
+        manager: AsyncResponseStreamManager[City] = AsyncResponseStreamManager(
+            request, text_format=City, starting_after=5
+        )
+        async with manager as stream:
+            assert [one.type async for one in stream] == ["response.completed"]
+            assert (await stream.get_final_response()).output_parsed == City(name="Ulm")
+    assert raw.closed == 2
+
+
+def test_text_and_its_format_are_told_once() -> None:
+    told = text_with_format({"verbosity": "low"}, City)
+    assert told["verbosity"] == "low"
+    assert (told["format"]["type"], told["format"]["name"]) == ("json_schema", "City")
+    assert text_with_format(NOT_GIVEN, NOT_GIVEN) is NOT_GIVEN
+    with pytest.raises(TypeError, match=r"text\.format with text_format"):
+        text_with_format({"format": {"type": "text"}}, City)
+
+
+def test_a_format_that_the_input_changes() -> None:
+    def update(given: Any) -> list[Any]:
+        return [{"type": "configuration_update", "text": {"format": given}}, {"type": "message"}]
+
+    schema = {"type": "json_schema", "name": "x"}
+    assert output_format("hello", NOT_GIVEN, City, NOT_GIVEN) is City
+    assert output_format("hello", NOT_GIVEN, NOT_GIVEN, City) is City
+    assert output_format("hello", NOT_GIVEN, City, None) is None
+    assert output_format(update(None), NOT_GIVEN, City, NOT_GIVEN) is City
+    assert output_format(update({"type": "text"}), NOT_GIVEN, City, NOT_GIVEN) is None
+    assert output_format(update(schema), {"format": schema}, City, NOT_GIVEN) is City
+    assert output_format(update(schema), NOT_GIVEN, City, dict) is dict
+    with pytest.raises(TypeError, match="Cannot use parse_as"):
+        output_format(update({"type": "text"}), NOT_GIVEN, City, City)
+    with pytest.raises(TypeError, match="Pass parse_as"):
+        output_format(update(schema), NOT_GIVEN, City, NOT_GIVEN)
