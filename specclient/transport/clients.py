@@ -17,7 +17,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 import anyio
 import anyio.to_thread
-import httpx
+from specclient.transport.vendor import httpx
 
 from specclient.errors import ConfigurationError
 from specclient.types.wire import WireRequest

@@ -30,7 +30,7 @@ def read_fault(body: object) -> Fault:
     wrapped in a list, as its OpenAI endpoint sends it), the flat object of SGLang and TensorRT-LLM,
     ``{"error": "text", "error_type"}`` of TGI and mlx-lm, and ``{"detail": …}`` of Mistral and FastAPI.
     """
-    if isinstance(body, list) and body:
+    if isinstance(body, list) and body and isinstance(body[0], Mapping):
         body = body[0]
     if not isinstance(body, Mapping):
         return Fault(body if isinstance(body, str) and body else None, None, None, None, body)

@@ -1,0 +1,144 @@
+"""Every exception of the OpenAI client is here under its name, is made alike, and can be pickled."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import openai
+import openai._exceptions as theirs
+import pytest
+
+from specclient import errors
+
+REQUEST = httpx.Request("POST", "https://api.example.com/v1/chat/completions", content=b"{}")
+THEIR_CLASSES = {
+    name: cls
+    for name, cls in vars(theirs).items()
+    if inspect.isclass(cls) and issubclass(cls, Exception) and cls.__module__.startswith("openai")
+}
+OUR_CLASSES = {
+    name: getattr(errors, name) for name in errors.__all__ if inspect.isclass(getattr(errors, name))
+}
+
+
+def response(status: int = 429) -> httpx.Response:
+    return httpx.Response(status, request=REQUEST, headers={"x-request-id": "req-1"}, json={"error": {}})
+
+
+@pytest.mark.parametrize("name", sorted(THEIR_CLASSES))
+def test_every_class_has_the_bases_and_takes_the_arguments_it_has_there(name: str) -> None:
+    cls, ours = THEIR_CLASSES[name], OUR_CLASSES[name]
+    bases = [base.__name__ for base in cls.__mro__ if base in THEIR_CLASSES.values() or base is ValueError]
+    ours_too = [base.__name__ for base in ours.__mro__ if base.__name__ in {*THEIR_CLASSES, "ValueError"}]
+    assert ours_too == bases
+    if cls.__init__ in (Exception.__init__, ValueError.__init__):
+        return
+    given = inspect.signature(ours).parameters
+    for parameter in inspect.signature(cls).parameters.values():
+        if parameter.name not in ("args", "kwargs"):
+            assert given[parameter.name].kind == parameter.kind
+
+
+def test_the_names_that_package_shows_are_all_here() -> None:
+    shown = {name for name in dir(openai) if name.endswith("Error") and not name.startswith("_")}
+    assert shown <= set(errors.__all__)
+
+
+BODY = {"message": "slow down", "code": 429, "param": "messages", "type": "tokens"}
+MADE: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
+    ("OpenAIError", ("said",), {}),
+    ("APIError", ("said", REQUEST), {"body": BODY}),
+    ("APIError", ("said", REQUEST), {"body": "text"}),
+    ("APIConnectionError", (), {"request": REQUEST}),
+    ("APIConnectionError", (), {"message": "said", "request": REQUEST}),
+    ("APITimeoutError", (REQUEST,), {}),
+    ("APITimeoutError", (), {"request": REQUEST}),
+    ("APIResponseValidationError", (response(200), {"a": 1}), {}),
+    ("APIResponseValidationError", (), {"response": response(200), "body": None, "message": "said"}),
+    ("APIStatusError", ("said",), {"response": response(418), "body": None}),
+    ("RateLimitError", ("said",), {"response": response(), "body": BODY}),
+    ("InternalServerError", ("said",), {"response": response(503), "body": [1]}),
+    ("OAuthError", (), {"response": response(401), "body": {"error": "invalid_grant"}}),
+    ("OAuthError", (), {"response": response(401), "body": {"error": "x", "error_description": "said"}}),
+    ("LengthFinishReasonError", (), {"completion": SimpleNamespace(usage={"total_tokens": 3})}),
+    ("LengthFinishReasonError", (), {"completion": SimpleNamespace(usage=None)}),
+    ("ContentFilterFinishReasonError", (), {}),
+    ("ContentFilterFinishReasonError", (), {"completion": SimpleNamespace(id="c")}),
+    ("InvalidWebhookSignatureError", ("said",), {}),
+    ("SubjectTokenProviderError", ("said",), {"response": None}),
+    ("WebSocketConnectionClosedError", ("said",), {"unsent_messages": ["a", b"b", b"\xff"]}),
+    ("WebSocketConnectionClosedError", ("said",), {"unsent_messages": ["a"]}),
+    ("WebSocketQueueFullError", ("said",), {}),
+]
+SEEN = (
+    "message", "request", "response", "body", "code", "param", "type", "status_code", "request_id", "error",
+    "completion", "unsent_messages", "unsent_frames",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "args", "options"), MADE)
+def test_errors_made_alike_look_alike(name: str, args: Any, options: Any) -> None:
+    ours, other = OUR_CLASSES[name](*args, **options), THEIR_CLASSES[name](*args, **options)
+    assert (str(ours), ours.args) == (str(other), other.args)
+    assert isinstance(ours, errors.OpenAIError) or name == "InvalidWebhookSignatureError"
+    for attribute in SEEN:
+        assert hasattr(ours, attribute) == hasattr(other, attribute), attribute
+        assert getattr(ours, attribute, None) == getattr(other, attribute, None), attribute
+
+
+OF_OURS = [
+    errors.DeadlineExceededError(REQUEST, message="late", partial="so far"),
+    errors.CircuitOpenError("rests", deployment="p/m", retry_after_s=1.5),
+    errors.BudgetExceededError("spent"),
+    errors.NoRouteError("none", decision={"candidates": ["a"]}),
+    errors.ConfigurationError("bad"),
+    errors.UnsupportedParameterError("no", body={"param": "prediction"}),
+    errors.ContextOverflowError("long"),
+    errors.CheckpointError("none"),
+    errors.LedgerError("locked"),
+]
+EVERY = [*(OUR_CLASSES[name](*args, **options) for name, args, options in MADE), *OF_OURS]
+
+
+@pytest.mark.parametrize("error", EVERY, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("travel", [lambda e: pickle.loads(pickle.dumps(e)), copy.copy, copy.deepcopy])
+def test_every_error_can_be_pickled_and_copied(error: Any, travel: Any) -> None:
+    if hasattr(error, "add_note"):
+        error.__dict__.pop("__notes__", None)
+        error.add_note("seen on the way")
+    arrived = travel(error)
+    assert type(arrived) is type(error)
+    assert (str(arrived), arrived.args, arrived.__notes__) == (str(error), error.args, ["seen on the way"])
+    shown = (httpx.Request, httpx.Response)
+    for name, value in vars(error).items():
+        got = getattr(arrived, name)
+        assert type(got) is type(value)
+        if isinstance(value, shown):
+            assert (str(got.url), got.content) == (str(value.url), value.content)
+        else:
+            assert got == value
+
+
+def test_ours_are_caught_as_what_they_are() -> None:
+    late, rests = OF_OURS[0], OF_OURS[1]
+    assert isinstance(late, errors.APITimeoutError | errors.SpecClientError)
+    assert isinstance(late, errors.SpecClientError)
+    assert isinstance(rests, errors.APIConnectionError)
+    assert isinstance(rests, errors.SpecClientError)
+    assert not isinstance(rests, errors.APITimeoutError)
+
+
+def test_a_response_made_without_a_request_makes_an_error_all_the_same() -> None:
+    error = errors.RateLimitError("said", response=httpx.Response(429), body=None)
+    assert (error.request, error.status_code) == (None, 429)
+
+
+def test_what_was_not_sent_over_a_socket_is_in_no_repr() -> None:
+    error = errors.WebSocketConnectionClosedError("closed", unsent_messages=["a secret"])
+    assert "secret" not in repr(vars(error)) + repr(error)
+    assert error.unsent_messages == ["a secret"]
