@@ -152,21 +152,6 @@ class WireModel(pydantic.BaseModel):
         return repr(self)
 
 
-class BothNames(WireModel):
-    """An object some of whose names are no names of attributes (``hate/threatening``).
-
-    Such a field is there under both names: in ``model_extra`` and so in a dump also as on the wire, where
-    the OpenAI client leaves it too.
-    """
-
-    def model_post_init(self, context: Any, /) -> None:
-        """Leave what has another name on the wire there, too."""
-        extra = self.__pydantic_extra__
-        for name, field in type(self).model_fields.items():
-            if extra is not None and field.alias and name in self.__pydantic_fields_set__:
-                extra[field.alias] = self.__dict__[name]
-
-
 def read_as(kind: Any) -> Callable[[bytes], Any]:
     """Return what turns JSON into an object of ``kind``, which may be a union; odd values are kept.
 

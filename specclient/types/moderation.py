@@ -2,14 +2,29 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import Field
 
-from specclient.types.base import BothNames, WireModel
+from specclient.types.base import WireModel
 from specclient.types.call import Metered
 
 ModerationModel = str
+
+
+class BothNames(WireModel):
+    """An object some of whose names are no names of attributes (``hate/threatening``).
+
+    Such a field is there under both names: in ``model_extra`` and so in a dump also as on the wire, where
+    the OpenAI client leaves it too.
+    """
+
+    def model_post_init(self, context: Any, /) -> None:
+        """Leave what has another name on the wire there, too."""
+        extra = self.__pydantic_extra__
+        for name, field in type(self).model_fields.items():
+            if extra is not None and field.alias and name in self.__pydantic_fields_set__:
+                extra[field.alias] = self.__dict__[name]
 
 
 class Categories(BothNames):

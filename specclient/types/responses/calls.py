@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from specclient.types.base import BothNames, JsonText, WireModel
+from specclient.types.base import JsonText, WireModel
 from specclient.types.responses.content import ResponseInputFile, ResponseInputImage, ResponseInputText
 from specclient.types.responses.tools import Tool
 from specclient.types.union import OneOf
@@ -28,7 +28,7 @@ class CallerProgram(WireModel):
 Caller = Annotated[CallerDirect | CallerProgram | None, OneOf("type")]
 
 
-class ResponseFunctionToolCall(BothNames):
+class ResponseFunctionToolCall(WireModel):
     """The call of a function; ``arguments`` is JSON text, as the model wrote it."""
 
     arguments: JsonText
@@ -59,7 +59,7 @@ class ResponseFunctionToolCallOutputItem(WireModel):
     namespace: str | None = None
 
 
-class ResponseCustomToolCall(BothNames):
+class ResponseCustomToolCall(WireModel):
     """The call of a custom tool."""
 
     call_id: str

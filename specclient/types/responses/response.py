@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from specclient.types.base import BothNames, WireModel
+from specclient.types.base import WireModel
 from specclient.types.call import Metered
 from specclient.types.open import OpenObject
 from specclient.types.responses.content import (
@@ -79,7 +79,7 @@ class ResponsePrompt(WireModel):
     version: str | None = None
 
 
-class ResponseFormatTextJSONSchemaConfig(BothNames):
+class ResponseFormatTextJSONSchemaConfig(WireModel):
     """JSON that fits a schema."""
 
     name: str

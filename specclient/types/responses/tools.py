@@ -6,12 +6,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from specclient.types.base import BothNames, WireModel
+from specclient.types.base import WireModel
 from specclient.types.shared.objects import ComparisonFilter, CompoundFilter, CustomToolInputFormat, Metadata
 from specclient.types.union import OneOf
 
 
-class FunctionTool(BothNames):
+class FunctionTool(WireModel):
     """A function that a model may call; ``parameters`` is JSON Schema."""
 
     name: str
@@ -209,7 +209,7 @@ class FunctionShellTool(WireModel):
     environment: Environment | None = None
 
 
-class CustomTool(BothNames):
+class CustomTool(WireModel):
     """A tool that takes text of some format."""
 
     name: str
@@ -221,7 +221,7 @@ class CustomTool(BothNames):
     format: CustomToolInputFormat | None = None
 
 
-class ToolFunction(BothNames):
+class ToolFunction(WireModel):
     """A function of a namespace."""
 
     name: str

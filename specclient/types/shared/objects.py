@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from specclient.types.base import BothNames, Loose, WireModel
+from specclient.types.base import Loose, WireModel
 from specclient.types.union import OneOf
 
 #: JSON Schema of a function's arguments.
@@ -80,7 +80,7 @@ class ResponseFormatJSONObject(WireModel):
     type: Literal["json_object"]
 
 
-class JSONSchema(BothNames):
+class JSONSchema(WireModel):
     """A named JSON Schema that an answer fits."""
 
     name: str
