@@ -174,7 +174,6 @@ class MessageState:
                 now = calls[state.position] = _told_call(self._data["tool_calls"][state.position])
                 if before.function is not None and now.function is not None:
                     now.function.parsed_arguments = before.function.parsed_arguments
-                mark_set(now)
 
 
 def _told_call(data: dict[str, Any]) -> ParsedFunctionToolCall:

@@ -13,8 +13,8 @@ from specclient.errors import (
 )
 from specclient.structured.chat_choice import ChoiceState
 from specclient.structured.chat_events import ChatCompletionStreamEvent, ChunkEvent, ResponseFormatT
-from specclient.structured.models import late_event, recast
 from specclient.structured.chat_parsing import parsed_completion
+from specclient.structured.models import late_event, recast
 from specclient.structured.schema import decoder
 from specclient.structured.tools import ChatTools, Tool
 from specclient.types.chat import ChatCompletionChunk, ParsedChatCompletion
@@ -109,7 +109,7 @@ def _begun(chunk: ChatCompletionChunk) -> ParsedChatCompletion[Any]:
     """Return the completion that begins with ``chunk``, without its choices."""
     fingerprint = chunk.system_fingerprint
     told: dict[str, Any] = {"choices": [], "object": "chat.completion", "system_fingerprint": fingerprint}
-    return recast(chunk, ParsedChatCompletion, without=("obfuscation",), **told)
+    return recast(chunk, ParsedChatCompletion, **told)
 
 
 def _take_totals(completion: ParsedChatCompletion[Any], chunk: ChatCompletionChunk) -> None:

@@ -9,7 +9,6 @@ import pydantic
 
 from specclient.structured.models import event as made
 from specclient.structured.models import recast
-from specclient.structured.response_parsing import parse_text, parsed_response
 from specclient.structured.response_events import (
     ResponseCompletedEvent,
     ResponseFunctionCallArgumentsDeltaEvent,
@@ -19,6 +18,7 @@ from specclient.structured.response_events import (
     TextFormatT,
 )
 from specclient.structured.response_output import OutputState, growing, growing_part
+from specclient.structured.response_parsing import parse_text, parsed_response
 from specclient.structured.schema import decoder
 from specclient.structured.tools import Tool, listed_tools
 from specclient.types.responses import ParsedResponse

@@ -93,8 +93,10 @@ def test_a_call_that_comes_whole_with_the_reason_to_finish_is_told_as_done() -> 
 def test_calls_without_an_index_or_out_of_order() -> None:
     state: Any = ChatCompletionStreamState()
     nameless = {"id": "c", "type": "function", "function": {"name": "search", "arguments": "{}"}}
-    feed(state, chunk(said(None)), chunk(called(nameless)), chunk(END))
-    assert state.get_final_completion().choices[0].message.tool_calls[0].id == "c"
+    rest = {"function": {"arguments": " "}}
+    feed(state, chunk(said(None)), chunk(called(nameless)), chunk(called(rest)), chunk(END))
+    [call] = state.get_final_completion().choices[0].message.tool_calls
+    assert (call.id, call.function.arguments) == ("c", "{} ")
     state = ChatCompletionStreamState()
     late = [{"index": i, "id": f"c{i}", "type": "function", "function": {"arguments": "{}"}} for i in (3, 1)]
     feed(state, chunk(said(None)), chunk(called(late[0])), chunk(called(late[1])), chunk(END))
@@ -118,6 +120,15 @@ def test_choices_may_begin_in_any_order_and_chunks_hold_several() -> None:
     final = state.get_final_completion()
     assert [(choice.index, choice.message.content) for choice in final.choices] == [(0, "a"), (1, "b")]
     assert len(final.choices[0].logprobs.content) == 1  # each token once, with a choice that begins late too
+
+
+def test_log_probabilities_of_an_event_and_of_a_chunk_stay_as_they_were() -> None:
+    state: Any = ChatCompletionStreamState()
+    probs = {"content": [{"token": "a", "logprob": -1.0, "top_logprobs": []}], "refusal": None}
+    chunks = [chunk({**said("a"), "logprobs": probs}) for _ in range(3)]
+    events = [event for event in feed(state, *chunks) if event.type == "logprobs.content.delta"]
+    assert [len(event.snapshot) for event in events] == [1, 2, 3]
+    assert [len(one.choices[0].logprobs.content) for one in chunks] == [1, 1, 1]
 
 
 def test_usage_and_fingerprint_outlast_chunks_without_them() -> None:
@@ -186,6 +197,9 @@ def test_a_snapshot_grows_and_says_what_its_text_stands_for() -> None:
     assert first.snapshot.choices[0].message is message
     assert message.parsed == City(name="Ulm")
     assert message.tool_calls[0].function.parsed_arguments == {"name": "Köln"}
+    feed(state, chunk(called({"index": 0, "function": {"arguments": 'vers": []}'}})), chunk(END))
+    call = first.snapshot.choices[0].message.tool_calls[0]
+    assert call.function.parsed_arguments == City(name="Köln")
 
 
 def calls_made(work: Callable[[], object]) -> int:

@@ -35,12 +35,26 @@ def event(kind: str, number: int = 0, **fields: Any) -> Any:
 
 
 def whole(status: str, output: Any, name: str = "resp_1") -> dict[str, Any]:
-    return {"id": name, "object": "response", "created_at": 1.0, "status": status, "model": "m", "output": output}
+    return {
+        "id": name,
+        "object": "response",
+        "created_at": 1.0,
+        "status": status,
+        "model": "m",
+        "output": output,
+    }
 
 
 def message(text: str | None, **more: Any) -> dict[str, Any]:
     content = [] if text is None else [{"type": "output_text", "text": text, "annotations": []}]
-    return {"id": "msg", "type": "message", "role": "assistant", "status": "completed", "content": content, **more}
+    return {
+        "id": "msg",
+        "type": "message",
+        "role": "assistant",
+        "status": "completed",
+        "content": content,
+        **more,
+    }
 
 
 def call(name: str = "fc", call_id: str = "call") -> dict[str, Any]:
@@ -77,20 +91,32 @@ FUNCTION_DONE = event("output_item.done", 2, item=call(), output_index=0)
         ((CREATED, ADDED, DELTA), "where no text has begun"),
         ((CREATED, FUNCTION, DELTA), "where no text has begun"),
         ((CREATED, ADDED, ADDED), "Duplicate response output index 0"),
-        ((CREATED, event("in_progress", 1, response=whole("in_progress", [], "resp_2"))), "from 'resp_1' to 'resp_2'"),
+        (
+            (CREATED, event("in_progress", 1, response=whole("in_progress", [], "resp_2"))),
+            "from 'resp_1' to 'resp_2'",
+        ),
         ((CREATED, ADDED, event("output_item.done", 2, item=call(), output_index=0)), "identity changed"),
         (
             (CREATED, ITEM_DONE, event("output_item.done", 6, item=message("x"), output_index=1)),
             "conflicting output identities",
         ),
-        ((CREATED, event("in_progress", 1, response=whole("in_progress", [call(), call("b")]))), "conflicting"),
+        (
+            (CREATED, event("in_progress", 1, response=whole("in_progress", [call(), call("b")]))),
+            "conflicting",
+        ),
         (
             (CREATED, FUNCTION_DONE, event("in_progress", 3, response=whole("in_progress", [call("other")]))),
             "conflicting",
         ),
-        ((CREATED, FUNCTION_DONE, event("completed", 3, response=whole("completed", [call("other")]))), "changed"),
+        (
+            (CREATED, FUNCTION_DONE, event("completed", 3, response=whole("completed", [call("other")]))),
+            "changed",
+        ),
         ((CREATED, ADDED, event("completed", 2, response=whole("completed", []))), "unfinished output items"),
-        ((CREATED, ADDED, event("completed", 2, response=whole("completed", None))), "unfinished output items"),
+        (
+            (CREATED, ADDED, event("completed", 2, response=whole("completed", None))),
+            "unfinished output items",
+        ),
     ],
 )
 def test_a_stream_that_contradicts_itself_is_refused(events: tuple[Any, ...], said: str) -> None:
@@ -189,7 +215,9 @@ def test_a_stream_that_is_taken_up_again_tells_what_is_new() -> None:
         assert stream.get_final_response().output_text == '{"name": "Ulm"}'
 
 
-@pytest.mark.parametrize(("events", "last"), [((), "no event"), ((CREATED, ADDED), "`response.output_item.added`")])
+@pytest.mark.parametrize(
+    ("events", "last"), [((), "no event"), ((CREATED, ADDED), "`response.output_item.added`")]
+)
 def test_no_completed_event_no_response(events: tuple[Any, ...], last: str) -> None:
     raw: Any = Events(*events)
     with pytest.raises(RuntimeError, match=rf"Didn't receive a `response.completed` event.*{last}"):

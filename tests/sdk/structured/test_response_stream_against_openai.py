@@ -75,7 +75,14 @@ CUTS = st.lists(st.integers(0, 200), max_size=5)
 @st.composite
 def message(draw: st.DrawFn, at: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     phase = draw(st.sampled_from([{}, {"phase": "commentary"}, {"phase": "final_answer"}]))
-    item = {"id": f"msg_{at}", "type": "message", "role": "assistant", "status": "in_progress", "content": [], **phase}
+    item = {
+        "id": f"msg_{at}",
+        "type": "message",
+        "role": "assistant",
+        "status": "in_progress",
+        "content": [],
+        **phase,
+    }
     events: list[dict[str, Any]] = [{"type": "response.output_item.added", "item": item}]
     content = []
     for index, kind in enumerate(draw(st.lists(st.sampled_from(["output_text", "refusal"]), max_size=2))):
@@ -86,9 +93,12 @@ def message(draw: st.DrawFn, at: int) -> tuple[list[dict[str, Any]], dict[str, A
         name = "response.output_text" if kind == "output_text" else "response.refusal"
         probs = {"logprobs": []} if kind == "output_text" else {}
         padding = draw(st.sampled_from([{}, {"obfuscation": "xyz"}]))
-        events.append({"type": "response.content_part.added", "part": {"type": kind, key: "", **extra}, **place})
+        events.append(
+            {"type": "response.content_part.added", "part": {"type": kind, key: "", **extra}, **place}
+        )
         events += [
-            {"type": f"{name}.delta", "delta": piece, **place, **probs, **padding} for piece in pieces(CITY, draw(CUTS))
+            {"type": f"{name}.delta", "delta": piece, **place, **probs, **padding}
+            for piece in pieces(CITY, draw(CUTS))
         ]
         events.append({"type": f"{name}.done", key: CITY, **place, **probs})
         events.append({"type": "response.content_part.done", "part": part, **place})
@@ -100,13 +110,25 @@ def message(draw: st.DrawFn, at: int) -> tuple[list[dict[str, Any]], dict[str, A
 def call(draw: st.DrawFn, at: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     name = draw(st.sampled_from(list(ARGUMENTS)))
     space = draw(st.sampled_from([{}, {"namespace": "geo"}, {"namespace": name}, {"namespace": "none"}]))
-    item = {"id": f"fc_{at}", "type": "function_call", "call_id": f"call_{at}", "name": name, "arguments": "", **space}
+    item = {
+        "id": f"fc_{at}",
+        "type": "function_call",
+        "call_id": f"call_{at}",
+        "name": name,
+        "arguments": "",
+        **space,
+    }
     place = {"item_id": item["id"]}
     deltas = [
         {"type": "response.function_call_arguments.delta", "delta": piece, **place}
         for piece in pieces(ARGUMENTS[name], draw(CUTS))
     ]
-    done = {"type": "response.function_call_arguments.done", "arguments": ARGUMENTS[name], "name": name, **place}
+    done = {
+        "type": "response.function_call_arguments.done",
+        "arguments": ARGUMENTS[name],
+        "name": name,
+        **place,
+    }
     whole = {**item, "arguments": ARGUMENTS[name], "status": "completed"}
     return [{"type": "response.output_item.added", "item": item}, *deltas, done], whole
 
@@ -114,7 +136,12 @@ def call(draw: st.DrawFn, at: int) -> tuple[list[dict[str, Any]], dict[str, Any]
 @st.composite
 def thought(draw: st.DrawFn, at: int) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     item = {"id": f"rs_{at}", "type": "reasoning", "summary": []}
-    delta = {"type": "response.reasoning_summary_text.delta", "delta": "hm", "summary_index": 0, "item_id": item["id"]}
+    delta = {
+        "type": "response.reasoning_summary_text.delta",
+        "delta": "hm",
+        "summary_index": 0,
+        "item_id": item["id"],
+    }
     events = [{"type": "response.output_item.added", "item": item}, *[delta] * draw(st.integers(0, 2))]
     return events, {**item, "summary": [{"type": "summary_text", "text": "hm"}]}
 
