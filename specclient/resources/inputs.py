@@ -10,6 +10,15 @@ from typing import Any
 import anyio
 
 
+def file_from_path(path: str | os.PathLike[str]) -> tuple[str, bytes]:
+    """Return a file as a call takes it: its name and its content.
+
+    Raises:
+        OSError: for a file that cannot be read.
+    """
+    return Path(path).name, Path(path).read_bytes()
+
+
 def read_files(given: Mapping[str, Any], files: Collection[str]) -> dict[str, Any]:
     """Return a call's keywords with the paths among its files read.
 

@@ -37,9 +37,8 @@ def sync_client(server):
 def pages():
     """Answer with two pages of two files each."""
     first = {"object": "list", "data": [{"id": "a"}, {"id": "b"}], "has_more": True}
-    return reply(200, first), reply(
-        200, {"object": "list", "data": [{"id": "c"}, {"id": "d"}], "has_more": False}
-    )
+    last = {"object": "list", "data": [{"id": "c"}, {"id": "d"}], "has_more": False}
+    return reply(200, first), reply(200, last)
 
 
 async def test_async_list_iterated(server, client):
@@ -88,7 +87,7 @@ def test_page_of_nothing(server, sync_client, body):
 
 def test_bare_list(server, sync_client):
     server.script(reply(200, [{"id": "m"}]))
-    assert [file.id for file in sync_client.files.list()] == ["m"]
+    assert [model.id for model in sync_client.models.list()] == ["m"]
 
 
 async def test_raw_lists(server, client, sync_client):
@@ -165,7 +164,7 @@ async def test_every_row_is_sent_alike_by_both_clients(server, client, sync_clie
     """One call of each kind of row: what holds for the sync client's bytes holds for the async one's."""
     calls = [
         ("batches.create", {"completion_window": "24h", "endpoint": "/v1/x", "input_file_id": "f"}),
-        ("beta.threads.messages.retrieve", {"message_id": "m", "thread_id": "t"}),
+        ("vector_stores.files.retrieve", {"file_id": "f", "vector_store_id": "v"}),
         ("responses.delete", {"response_id": "r"}),
         ("containers.files.create", {"container_id": "c", "file_id": "f"}),
         ("realtime.calls.create", {"sdp": "offer"}),
