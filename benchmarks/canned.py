@@ -1,0 +1,110 @@
+"""A server that answers chat completions from canned bytes: `python benchmarks/canned.py`, then reads its port.
+
+It runs in a process of its own, so that what the clients cost can be told apart from what it costs.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+
+CHUNKS = 300
+_USAGE = {"prompt_tokens": 8, "completion_tokens": CHUNKS, "total_tokens": CHUNKS + 8}
+_LIMITS = (
+    "x-request-id: req-1\r\nx-ratelimit-limit-requests: 100000\r\nx-ratelimit-remaining-requests: 99999\r\n"
+    "x-ratelimit-reset-requests: 6ms\r\nx-ratelimit-limit-tokens: 10000000\r\n"
+    "x-ratelimit-remaining-tokens: 9999000\r\nx-ratelimit-reset-tokens: 6ms\r\n"
+)
+
+
+def _whole() -> bytes:
+    message = {"role": "assistant", "content": "The quick brown fox jumps over the lazy dog.", "refusal": None}
+    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
+    body = json.dumps(
+        {
+            "id": "chatcmpl-1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": "gpt-4.1-mini",
+            "choices": [choice],
+            "usage": {**_USAGE, "completion_tokens": 9, "total_tokens": 17},
+            "system_fingerprint": "fp_1",
+        }
+    ).encode()
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{_LIMITS}content-length: {len(body)}\r\n\r\n"
+    return head.encode() + body
+
+
+def _frames() -> list[bytes]:
+    def chunk(delta: dict[str, str], reason: str | None = None) -> bytes:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
+        return json.dumps(
+            {
+                "id": "chatcmpl-1",
+                "object": "chat.completion.chunk",
+                "created": 1,
+                "model": "gpt-4.1-mini",
+                "system_fingerprint": "fp_1",
+                "choices": [choice],
+            }
+        ).encode()
+
+    data = [chunk({"content": f" word{i}"}) for i in range(CHUNKS - 1)] + [chunk({}, "stop")]
+    lines = [b"data: " + text + b"\n\n" for text in [*data, b"[DONE]"]]
+    return [b"%x\r\n%b\r\n" % (len(line), line) for line in lines] + [b"0\r\n\r\n"]
+
+
+_HEAD = (
+    "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n" + _LIMITS + "transfer-encoding: chunked\r\n\r\n"
+).encode()
+
+
+class _Canned(asyncio.Protocol):
+    """One connection. A path that begins with ``/paced`` gets its chunks half a millisecond apart."""
+
+    whole = _whole()
+    frames = _frames()
+    together = b"".join(frames)
+
+    def __init__(self) -> None:
+        self._read = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._out: asyncio.Transport = transport  # type: ignore[assignment]
+
+    def data_received(self, data: bytes) -> None:
+        self._read += data
+        while (end := self._read.find(b"\r\n\r\n")) >= 0:
+            head = self._read[:end].lower()
+            at = head.find(b"content-length:")
+            length = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
+            if len(self._read) < end + 4 + length:
+                return
+            body = self._read[end + 4 : end + 4 + length]
+            self._read = self._read[end + 4 + length :]
+            streamed = b'"stream":true' in body or b'"stream": true' in body
+            if not streamed:
+                self._out.write(self.whole)
+            elif b"/paced" in head:
+                asyncio.get_running_loop().create_task(self._pace())
+            else:
+                self._out.write(_HEAD + self.together)
+
+    async def _pace(self) -> None:
+        self._out.write(_HEAD)
+        for frame in self.frames:
+            await asyncio.sleep(0.0005)
+            self._out.write(frame)
+
+
+async def main() -> None:
+    """Serve until standard input is closed."""
+    loop = asyncio.get_running_loop()
+    server = await loop.create_server(_Canned, "127.0.0.1", 0, backlog=4096)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await loop.run_in_executor(None, sys.stdin.read)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
