@@ -238,4 +238,11 @@ def test_same_whole_responses(case: Case) -> None:
 
 def test_tools_are_the_openai_clients() -> None:
     assert our_tools() == their_tools()
+    loose = pydantic_function_tool(Weather), openai.pydantic_function_tool(Weather)
+    for tool in loose:
+        del tool["function"]["strict"]
+    make = pytest.importorskip("openai.lib._response_resources")._make_tools
+    assert response_tools([loose[0]]) == make([loose[1]])
+    with pytest.raises(ValueError, match="has the shape of chat completions"):
+        response_tools([{"type": "function", "function": {"name": "x"}}])
     assert pydantic_responses_function_tool(Weather) == openai.pydantic_responses_function_tool(Weather)
