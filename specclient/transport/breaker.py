@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from specclient.errors import (
+from specclient.forks import restart_in_child
     APIConnectionError,
     APIError,
     APIStatusError,
@@ -61,6 +62,12 @@ class Breaker:
         self._circuit = circuit
         self._clock = clock
         self._failing: dict[str, _Failing] = {}
+        self._lock = threading.Lock()
+        restart_in_child(self)
+
+    def start_afresh(self) -> None:
+        """In a forked child: the parent's probes end in the parent."""
+        self._failing = {}
         self._lock = threading.Lock()
 
     def check(self, deployment: str) -> None:

@@ -10,16 +10,16 @@ import logging
 import math
 import sys
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
 from functools import partial
 from types import ModuleType
 from typing import Any, Literal, NamedTuple, Protocol
 
 import anyio
 import anyio.to_thread
-from specclient.transport.vendor import httpx
 
 from specclient.errors import ConfigurationError
+from specclient.transport.vendor import httpx
 from specclient.types.wire import WireRequest
 
 Kind = Literal["aiohttp", "httpx"]
@@ -36,7 +36,9 @@ class Link(Protocol):
 
     vendor: ModuleType
 
-    async def open(self, request: WireRequest, limits: Any, *, stream: bool) -> Any:
+    async def open(
+        self, request: WireRequest, headers: Mapping[str, str], limits: Any, *, stream: bool
+    ) -> Any:
         """Send; return the library's response: read whole, or at its headers with ``stream``."""
         ...
 
@@ -60,8 +62,10 @@ class AsyncLink:
         self.client = client
         self.vendor = vendor
 
-    async def open(self, request: WireRequest, limits: Any, *, stream: bool) -> Any:
-        return await self.client.send(_build(self.client, request, limits), stream=stream)
+    async def open(
+        self, request: WireRequest, headers: Mapping[str, str], limits: Any, *, stream: bool
+    ) -> Any:
+        return await self.client.send(_build(self.client, request, headers, limits), stream=stream)
 
     async def read(self, response: Any) -> bytes:
         content: bytes = await response.aread()
@@ -79,10 +83,12 @@ class AsyncLink:
 class _OwnLink(AsyncLink):
     """A client of ours: what httpx logs of its requests, with whole URLs, is cut to what may be shown."""
 
-    async def open(self, request: WireRequest, limits: Any, *, stream: bool) -> Any:
+    async def open(
+        self, request: WireRequest, headers: Mapping[str, str], limits: Any, *, stream: bool
+    ) -> Any:
         token = _ours.set(True)
         try:
-            return await super().open(request, limits, stream=stream)
+            return await super().open(request, headers, limits, stream=stream)
         finally:
             _ours.reset(token)
 
@@ -106,8 +112,10 @@ class ThreadLink:
         self.client = client
         self.vendor = vendor
 
-    async def open(self, request: WireRequest, limits: Any, *, stream: bool) -> Any:
-        built = _build(self.client, request, limits)
+    async def open(
+        self, request: WireRequest, headers: Mapping[str, str], limits: Any, *, stream: bool
+    ) -> Any:
+        built = _build(self.client, request, headers, limits)
         return await _in_thread(
             partial(self.client.send, built, stream=stream), late=lambda reply: reply.close()
         )
@@ -144,13 +152,13 @@ async def _in_thread(step: Callable[[], Any], late: Callable[[Any], None]) -> An
         raise
 
 
-def _build(client: Any, request: WireRequest, limits: Any) -> Any:
+def _build(client: Any, request: WireRequest, headers: Mapping[str, str], limits: Any) -> Any:
     body = (
         {"content": request.content}
         if request.files is None
         else {"data": request.data, "files": request.files}
     )
-    return client.build_request(request.method, request.url, headers=request.headers, timeout=limits, **body)
+    return client.build_request(request.method, request.url, headers=headers, timeout=limits, **body)
 
 
 def link_of(http_client: Any) -> AsyncLink | ThreadLink:

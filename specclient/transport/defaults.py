@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from specclient.transport.vendor import httpx
-
 from specclient.transport.clients import DEFAULT_CONNECTION_LIMITS, DEFAULT_TIMEOUT
+from specclient.transport.vendor import httpx
 
 
 def _with_defaults(options: dict[str, Any]) -> dict[str, Any]:

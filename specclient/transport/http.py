@@ -216,7 +216,6 @@ class Transport:
             started = self._breaker.enter(lane)
             failure: BaseException | None = None
             try:
-                exchange.request = await _dressed(exchange.request, exchange.attempts)
                 await self._exchange(exchange, stream=stream)
             except BaseException as error:
                 failure = error
@@ -233,11 +232,15 @@ class Transport:
 
     async def _exchange(self, exchange: Exchange, *, stream: bool) -> None:
         request, number = exchange.request, exchange.attempts
+        if request.auth is not None:
+            request = replace(request, headers=merged(request.headers, await request.auth()))
+            exchange.request = request
         debug = _log.isEnabledFor(logging.DEBUG)
         start = self._clock() if debug else 0.0
         failure = None
         try:
-            response = await exchange.link.open(request, exchange.limits, stream=stream)
+            headers = _counted(request, number)
+            response = await exchange.link.open(request, headers, exchange.limits, stream=stream)
         except exchange.failed as error:
             failure = exchange.broken(error, begun=False)
         if failure is not None:
@@ -252,12 +255,12 @@ class Transport:
             raise failures.refusal(response, await exchange.read_and_close(stream=stream), request)
 
 
-async def _dressed(request: WireRequest, number: int) -> WireRequest:
-    """Return the request as try ``number`` sends it."""
-    winning = {} if request.auth is None else dict(await request.auth())
-    if request.count_retries and not any(name.lower() == RETRY_HEADER for name in request.headers):
-        winning[RETRY_HEADER] = str(number - 1)
-    return replace(request, headers=merged(request.headers, winning))
+def _counted(request: WireRequest, number: int) -> Mapping[str, str]:
+    """Return the headers of try ``number``: with how many came before it, unless the caller sets that."""
+    headers = request.headers
+    if not request.count_retries or any(name.lower() == RETRY_HEADER for name in headers):
+        return headers
+    return {**headers, RETRY_HEADER: str(number - 1)}
 
 
 def _lane(request: WireRequest) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Literal, NamedTuple
 
 from specclient.transport import retry
@@ -80,6 +80,9 @@ ROWS: tuple[Row, ...] = (
 )
 
 
+_BY_REMAINING = {row.remaining: row for row in ROWS}
+
+
 class Seen(NamedTuple):
     """What an answer says of one limit: its capacity, what is left, and in how many seconds it is full."""
 
@@ -89,16 +92,16 @@ class Seen(NamedTuple):
     full_in: float | None
 
 
-def read(headers: Mapping[str, str], now: float) -> Iterator[Seen]:
-    """Yield what the headers of an answer (names in lower case) say; ``now`` in seconds since the epoch."""
-    for row in ROWS:
-        remaining = headers.get(row.remaining)
-        if remaining is None or (limit := headers.get(row.limit)) is None:
+def read(headers: Mapping[str, str], now: Callable[[], float]) -> Iterator[Seen]:
+    """Yield what the headers of an answer (names in lower case) say; ``now``: seconds since the epoch."""
+    for name in _BY_REMAINING.keys() & headers:
+        row = _BY_REMAINING[name]
+        if (limit := headers.get(row.limit)) is None:
             continue
-        left, capacity = _count(remaining), _count(limit)
+        left, capacity = _count(headers[name]), _count(limit)
         if capacity > 0 and left >= 0:  # some say -1 for "none"
             text = headers.get(row.reset)
-            yield Seen(row, capacity, left, None if text is None else _seconds(text, now))
+            yield Seen(row, capacity, left, None if text is None else _seconds(text, now()))
 
 
 def _count(text: str) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from specclient.errors import APIError, APIStatusError
+from specclient.forks import restart_in_child
 from specclient.transport import limits, retry
 from specclient.transport.buckets import Bucket
 from specclient.transport.slots import Slots
@@ -148,6 +149,11 @@ class Pacer:
         self._random = random
         self._limits = dict(limits or {})
         self._lanes: dict[str, Lane] = {}
+        restart_in_child(self)
+
+    def start_afresh(self) -> None:
+        """In a forked child: its lanes are empty, whatever the parent has under way."""
+        self._lanes = {}
 
     async def enter(self, deployment: str, tokens: int | None, caller: Waiting) -> Turn:
         """Return when a request to ``deployment`` may set out.
@@ -228,7 +234,7 @@ class Pacer:
         return lane
 
     def _learn(self, lane: Lane, turn: Turn, headers: Mapping[str, str]) -> None:
-        for seen in limits.read(headers, self._now()):
+        for seen in limits.read(headers, self._now):
             row, now = seen.row, self._clock()
             with lane.lock:
                 bucket = lane.buckets.get((row.unit, row.remaining))
