@@ -13,13 +13,13 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from specclient.errors import (
-from specclient.forks import restart_in_child
     APIConnectionError,
     APIError,
     APIStatusError,
     CircuitOpenError,
     DeadlineExceededError,
 )
+from specclient.forks import restart_in_child
 from specclient.types.limit import Circuit
 
 _ALIVE = frozenset({501})  # a server that says so is well, and will say so again

@@ -32,7 +32,7 @@ from specclient.transport.exchange import RETRY_HEADER, Exchange, merged
 from specclient.transport.guard import Guard
 from specclient.transport.pacing import Pacer
 from specclient.transport.retry import DEFAULT_MAX_RETRIES, retrying
-from specclient.transport.uploads import Uploads
+from specclient.transport.uploads import can_send_again
 from specclient.types.limit import Circuit, Limit
 from specclient.types.wire import WireReply, WireRequest
 
@@ -168,7 +168,6 @@ class Transport:
             link = await self._own.link()
         limits = self._limits if request.timeout is None else timeout_of(request.timeout, link.vendor)
         retries = self._max_retries if request.max_retries is None else _checked_retries(request.max_retries)
-        uploads = Uploads(request.files) if request.files else None
         retries = retries if request.retryable else 0
 
         async def attempt() -> Exchange:
@@ -197,7 +196,7 @@ class Transport:
 
         def before_wait(seconds: float, error: BaseException | None) -> bool:
             guard.check_wait(seconds)
-            if self._breaker.is_open(_lane(request), seconds) or not (uploads is None or uploads.rewind()):
+            if self._breaker.is_open(_lane(request), seconds) or not can_send_again(request.files or ()):
                 return False
             _log.info("retry %d of %d in %.3f s: %s", guard.attempts, retries, seconds, type(error).__name__)
             return True
