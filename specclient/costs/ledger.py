@@ -1,7 +1,7 @@
-"""Turn finished calls into rows of one database file, without delaying the calls, and read them back.
+"""Turn finished calls into rows of one database, without delaying the calls, and read them back.
 
 One writer thread a ledger takes all rows that are waiting into one transaction. A call's ``record``
-returns when its row is committed, so whatever a user has seen the result of is in the file. A ledger
+returns when its row is committed, so whatever a user has seen the result of is in the database. A ledger
 that cannot be written never breaks a call: there is one warning, rows are kept in memory and tried
 again, and callers stop waiting until it works again.
 """
@@ -14,27 +14,14 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
+from queue import Empty, SimpleQueue
 
-from sqlalchemy import Engine, insert, select
-from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.exc import SQLAlchemyError
-
-from specclient.costs.rows import Row, timestamp
-from specclient.costs.schema import (
-    OFF,
-    WAY_OUT,
-    calls,
-    exists,
-    explain,
-    immediately,
-    locate,
-    name,
-    open_database,
-)
+from specclient.costs.location import OFF, locate
+from specclient.costs.rows import Row, timestamp, values_of
+from specclient.costs.schema import WAY_OUT, Values
 from specclient.errors import LedgerError
 from specclient.types.call import Call
 
@@ -47,7 +34,7 @@ IDLE_S = 5.0
 #: Seconds that the end of the program waits for rows in memory.
 EXIT_S = 2.0
 
-Wake = Callable[[], None]
+Future = asyncio.Future[bool]
 
 
 class Ledger:
@@ -70,20 +57,22 @@ class Ledger:
     def __init__(
         self, setting: str | None = None, *, patience_s: float = 2.0, retry_s: float = 1.0, keep: int = 10_000
     ) -> None:
-        self._url = locate(setting)
+        self._store = locate(setting)
         self._patience_s = patience_s
         self._retry_s = retry_s
         self._keep = keep
-        self._engine: Engine | None = None
         self._start_afresh()
         _live.add(self)
 
     def _start_afresh(self) -> None:
         """Set up what belongs to one process: locks, thread, rows on their way."""
-        self._changed = threading.Condition()  # guards everything below
-        self._writing = threading.Lock()  # held while a transaction runs; taken before _changed
-        self._waiting: dict[str, tuple[Row, Wake | None]] = {}
+        self._lock = threading.Lock()  # guards everything below; held for moments only
+        self._writing = threading.Lock()  # held while the store works; taken before _lock
+        self._waiting: dict[str, Values] = {}
+        self._waiters: dict[asyncio.AbstractEventLoop, list[Future]] = {}
         self._thread: threading.Thread | None = None
+        self._bell: SimpleQueue[None] = SimpleQueue()  # rung once for each sleep of the thread
+        self._asleep = False
         self._trouble: str | None = None
         self._behind = False
         self._closing = False
@@ -94,7 +83,7 @@ class Ledger:
     @property
     def location(self) -> str:
         """The file, the database URL without its password, or ``off``."""
-        return OFF if self._url is None else name(self._url)
+        return OFF if self._store is None else self._store.name
 
     async def record(self, call: Call) -> None:
         """Keep a finished call; returns when its row is committed, or cannot be for now.
@@ -102,28 +91,25 @@ class Ledger:
         Never raises on a ledger that fails, and waits ``patience_s`` at most, once: while it lags
         behind, further calls do not wait at all.
         """
-        if self._url is None:
+        if self._store is None:
             return
         loop = asyncio.get_running_loop()
-        committed = asyncio.Event()
-
-        def wake() -> None:
-            with suppress(RuntimeError):  # the loop has ended meanwhile; nobody waits
-                loop.call_soon_threadsafe(committed.set)
-
-        if not self._hand_over(Row.of(call), wake):
+        done: Future = loop.create_future()
+        if not self._hand_over(values_of(call), done):
             return
+        late = loop.call_later(self._patience_s, _settle, [done], False)
         try:
-            async with asyncio.timeout(self._patience_s):
-                await committed.wait()
-        except TimeoutError:
+            in_time = await done
+        finally:
+            late.cancel()
+        if not in_time:
             self._behind = True
             self._warn(f"the ledger {self.location} is slow to write (waited {self._patience_s:g} s)")
 
     def submit(self, call: Call) -> None:
         """Keep a finished call without waiting; for places that cannot wait. See :meth:`flush`."""
-        if self._url is not None:
-            self._hand_over(Row.of(call), None)
+        if self._store is not None:
+            self._hand_over(values_of(call), None)
 
     def rows(
         self, since: datetime | None = None, until: datetime | None = None, *, limit: int | None = None
@@ -136,15 +122,17 @@ class Ledger:
         Raises:
             LedgerError: the ledger cannot be read; names it and the way out.
         """
-        if self._url is None:
+        if self._store is None:
             return []
-        with self._changed:
-            waiting = [row for row, _ in self._waiting.values()]
-        found = {row.id: row for row in waiting if _within(row, since, until)}
-        for row in self._read(since, until, limit):
-            found[row.id] = row
-        ordered = sorted(found.values(), key=lambda row: (row.started_at, row.id))
-        return ordered if limit is None else ordered[max(len(ordered) - limit, 0) :]
+        first = None if since is None else timestamp(since)
+        last = None if until is None else timestamp(until)
+        with self._lock:
+            found = {id_: row for id_, row in self._waiting.items() if _within(row, first, last)}
+        if self._store.exists():
+            found |= {str(row[0]): row for row in self._store.read(first, last, limit)}
+        ordered = sorted(found.values(), key=_by_time)
+        newest = ordered if limit is None else ordered[max(len(ordered) - limit, 0) :]
+        return [Row.from_values(row) for row in newest]
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Write what is waiting, in this thread; returns whether everything is in the database."""
@@ -159,9 +147,9 @@ class Ledger:
         Rows that cannot be written are counted in a warning.
         """
         self.flush(timeout_s)
-        with self._changed:
+        with self._lock:
             self._closing = True
-            self._changed.notify_all()
+            self._bell.put(None)
             lost = len(self._waiting) + self._dropped
             told, self._told = self._told, lost
         if lost != told and lost:
@@ -170,147 +158,127 @@ class Ledger:
 
     # -- the writer ------------------------------------------------------------------------------
 
-    def _hand_over(self, row: Row, wake: Wake | None) -> bool:
+    def _hand_over(self, row: Values, done: Future | None) -> bool:
         """Queue a row; returns whether it is worth waiting for."""
-        with self._changed:
+        with self._lock:
             self._closing = False
-            worth_waiting = self._trouble is None and not self._behind
-            self._waiting[row.id] = (row, wake if worth_waiting else None)
+            self._waiting[str(row[0])] = row
             if len(self._waiting) > self._keep:
-                oldest = next(iter(self._waiting))
-                _, abandoned = self._waiting.pop(oldest)
+                del self._waiting[next(iter(self._waiting))]
                 self._dropped += 1
-                if abandoned:
-                    abandoned()
             if self._thread is None:
-                thread = threading.Thread(target=self._work, name="specclient-ledger", daemon=True)
-                with suppress(RuntimeError):  # no threads start while the interpreter ends: `_at_exit` writes
-                    thread.start()
-                    self._thread = thread
-            worth_waiting = worth_waiting and self._thread is not None
-            self._changed.notify_all()
-        return worth_waiting
+                self._start_thread()
+            elif self._asleep:
+                self._asleep = False
+                self._bell.put(None)
+            if done is None or self._thread is None or self._trouble is not None or self._behind:
+                return False
+            self._waiters.setdefault(done.get_loop(), []).append(done)
+            return True
 
-    def _work(self) -> None:
-        while True:
-            with self._changed:
-                if self._trouble is not None:
-                    self._changed.wait_for(lambda: self._closing, self._retry_s)
-                else:
-                    self._changed.wait_for(lambda: bool(self._waiting) or self._closing, IDLE_S)
-                if self._closing or not self._waiting:
-                    self._thread = None
-                    break
+    def _start_thread(self) -> None:
+        self._bell = SimpleQueue()
+        thread = threading.Thread(
+            target=self._work, args=(self._bell,), name="specclient-ledger", daemon=True
+        )
+        with suppress(RuntimeError):  # no threads start while the interpreter ends: `_at_exit` writes
+            thread.start()
+            self._thread = thread
+
+    def _work(self, bell: SimpleQueue[None]) -> None:
+        while self._is_needed(bell):
             self._write()
         self._disconnect()
+
+    def _is_needed(self, bell: SimpleQueue[None]) -> bool:
+        """Return once there are rows to write; False when the thread shall end."""
+        rested = False
+        while True:
+            with self._lock:
+                troubled = self._trouble is not None
+                self._asleep = False
+                if self._closing or (rested and not self._waiting):
+                    self._thread = None
+                    return False
+                if self._waiting and (rested or not troubled):
+                    return True
+                self._asleep = not troubled  # in trouble new rows wait for the next try like the rest
+            try:
+                bell.get(timeout=self._retry_s if troubled else IDLE_S)
+            except Empty:
+                rested = True
 
     def _write(self, timeout_s: float | None = None) -> None:
         """Commit all waiting rows in one transaction; on failure leave them waiting."""
         if not self._writing.acquire(timeout=-1 if timeout_s is None else timeout_s):
             return
         try:
-            with self._changed:
-                batch = list(self._waiting.values())
-            trouble = self._commit([row for row, _ in batch]) if batch else None
-            with self._changed:
+            with self._lock:
+                rows = list(self._waiting.values())
+                waiters, self._waiters = self._waiters, {}
+            trouble = self._commit(rows) if rows else None
+            with self._lock:
                 self._trouble = trouble
-                for row, _ in batch:
-                    if trouble is None:
-                        self._waiting.pop(row.id, None)
-                    elif row.id in self._waiting:
-                        self._waiting[row.id] = (row, None)
+                if trouble is None:
+                    for row in rows:
+                        self._waiting.pop(str(row[0]), None)
                 self._behind = self._behind and bool(self._waiting)
         finally:
             self._writing.release()
         if trouble is not None:
             self._warn(trouble)
-        for _, wake in batch:
-            if wake is not None:
-                wake()
+        for loop, done in waiters.items():
+            with suppress(RuntimeError):  # the loop has ended meanwhile; nobody waits
+                loop.call_soon_threadsafe(_settle, done, True)
 
-    def _commit(self, rows: Sequence[Row]) -> str | None:
+    def _commit(self, rows: Sequence[Values]) -> str | None:
         """Insert rows; a row that is there already stays as it is. Returns what went wrong, if anything."""
+        assert self._store is not None
         try:
-            engine = self._open()
-            with engine.connect() as connection:
-                immediately(connection)
-                connection.execute(_insert(engine), [row.columns() for row in rows])
-                connection.commit()
+            self._store.write(rows)
         except LedgerError as error:
             return str(error)
-        except SQLAlchemyError as error:
-            return f"cannot write the ledger {self.location}: {explain(error)}; {WAY_OUT}"
         except Exception as error:  # noqa: BLE001 - whatever a driver does, no call breaks and the thread lives
             return f"cannot write the ledger {self.location}: {error!r}; {WAY_OUT}"
         return None
 
     def _warn(self, trouble: str) -> None:
-        with self._changed:
+        with self._lock:
             first, self._warned = not self._warned, True
         if first:
             logger.warning("%s. Calls go on; up to %d records are kept in memory", trouble, self._keep)
 
-    # -- the database ----------------------------------------------------------------------------
-
-    def _open(self) -> Engine:
-        assert self._url is not None
-        if self._engine is None:
-            self._engine = open_database(self._url)
-        return self._engine
-
     def _disconnect(self, timeout_s: float | None = None) -> None:
-        if not self._writing.acquire(timeout=-1 if timeout_s is None else timeout_s):
+        if self._store is None or not self._writing.acquire(timeout=-1 if timeout_s is None else timeout_s):
             return
-        engine, self._engine = self._engine, None
-        self._writing.release()
-        if engine is not None:
-            engine.dispose()
+        try:
+            self._store.close()
+        finally:
+            self._writing.release()
 
     def _after_fork(self) -> None:
         """Begin anew in a child: the parent's connection is never touched, not even to close it."""
-        _inherited.append(self._engine)
-        self._engine = None
+        if self._store is not None:
+            self._store.abandon()
         self._start_afresh()
 
-    def _read(self, since: datetime | None, until: datetime | None, limit: int | None) -> list[Row]:
-        assert self._url is not None
-        if not exists(self._url):
-            return []
-        query = select(calls)
-        if since is not None:
-            query = query.where(calls.c.started_at >= timestamp(since))
-        if until is not None:
-            query = query.where(calls.c.started_at < timestamp(until))
-        query = query.order_by(calls.c.started_at.desc()).limit(limit)
-        engine = open_database(self._url)
-        try:
-            with engine.connect() as connection:
-                return [Row.from_columns(found) for found in connection.execute(query).mappings()]
-        except SQLAlchemyError as error:
-            raise LedgerError(
-                f"cannot read the ledger {self.location}: {explain(error)}; {WAY_OUT}"
-            ) from None
-        finally:
-            engine.dispose()
+
+def _settle(waiters: Sequence[Future], in_time: bool) -> None:
+    for done in waiters:
+        if not done.done():
+            done.set_result(in_time)
 
 
-def _within(row: Row, since: datetime | None, until: datetime | None) -> bool:
-    started = timestamp(row.started_at)
-    return (since is None or started >= timestamp(since)) and (until is None or started < timestamp(until))
+def _by_time(row: Values) -> tuple[str, str]:
+    return str(row[1]), str(row[0])
 
 
-def _insert(engine: Engine) -> Any:
-    """Return an insert that passes over rows that are there, where the database can; so retries are safe."""
-    match engine.dialect.name:
-        case "sqlite":
-            return sqlite.insert(calls).on_conflict_do_nothing()
-        case "postgresql":
-            return postgresql.insert(calls).on_conflict_do_nothing()
-    return insert(calls)
+def _within(row: Values, since: str | None, until: str | None) -> bool:
+    started = str(row[1])
+    return (since is None or started >= since) and (until is None or started < until)
 
 
 _live: weakref.WeakSet[Ledger] = weakref.WeakSet()
-_inherited: list[Engine | None] = []
 
 
 def _in_child() -> None:

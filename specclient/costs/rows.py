@@ -8,11 +8,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, Decimal
-from typing import Any
+from typing import Any, overload
 
+from specclient.costs.schema import COLUMNS, NAMES, Values
 from specclient.types.call import Call
 from specclient.types.route import Decision
 from specclient.types.usage import NANO, Cost, Speculation
@@ -21,6 +22,9 @@ __all__ = ["Row"]
 
 _BIGINT = 2**63 - 1
 _JSON = ("cost_by_kind", "tags", "decision")
+_FLAGS = tuple(column.name for column in COLUMNS if column.kind == "flag")
+_NO_SPECULATION = Speculation()
+_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,58 +78,16 @@ class Row:
     @classmethod
     def of(cls, call: Call) -> Row:
         """Return the row of a call; a value of a server's that no database can hold becomes None."""
-        usage, speculation = call.usage, call.speculation or Speculation()
-        return cls(
-            id=_text(call.id) or "",
-            started_at=call.started_at.astimezone(UTC),
-            operation=call.operation,
-            provider=_text(call.provider) or "",
-            model=_text(call.model) or "",
-            served_model=_text(call.served_model),
-            route=_text(call.route.chosen) or "",
-            streamed=call.streamed,
-            status=call.status,
-            error=_text(call.error),
-            http_status=_count(call.http_status),
-            prompt_tokens=_count(usage.prompt),
-            completion_tokens=_count(usage.completion),
-            cached_tokens=_count(usage.cached),
-            cache_write_tokens=_count(usage.cache_write),
-            reasoning_tokens=_count(usage.reasoning),
-            usage_estimated=usage.estimated,
-            method=_text(speculation.method),
-            drafted=_count(speculation.drafted),
-            accepted=_count(speculation.accepted),
-            steps=_count(speculation.steps),
-            predicted_accepted=_count(_first(speculation.predicted_accepted, usage.accepted_prediction)),
-            predicted_rejected=_count(_first(speculation.predicted_rejected, usage.rejected_prediction)),
-            cost_nano=_count(call.cost.nano),
-            cost_by_kind=nano_by_kind(call.cost),
-            price_source=_text(call.cost.source) or "",
-            cost_estimated=call.cost.estimated,
-            attempts=call.attempts,
-            ttft_s=_measure(call.ttft_s),
-            latency_s=_measure(call.latency_s) or 0.0,
-            engine_s=_measure(call.engine_s),
-            request_id=_text(call.request_id),
-            tags={_text(str(k)) or "": _text(str(v)) or "" for k, v in call.tags.items()},
-            decision=_decision(call.route),
-        )
+        return cls.from_values(values_of(call))
 
     @classmethod
-    def from_columns(cls, columns: Mapping[Any, Any]) -> Row:
-        """Return the row that :meth:`columns` was made of."""
-        values = {f.name: columns[f.name] for f in fields(cls)}
-        values |= {name: json.loads(values[name]) for name in _JSON}
-        values["started_at"] = datetime.fromisoformat(values["started_at"])
-        return cls(**values)
-
-    def columns(self) -> dict[str, Any]:
-        """Return the values as a database keeps them: UTC text that sorts by time, mappings as JSON text."""
-        values = {f.name: getattr(self, f.name) for f in fields(self)}
-        values |= {name: json.dumps(values[name], separators=(",", ":")) for name in _JSON}
-        values["started_at"] = timestamp(self.started_at)
-        return values
+    def from_values(cls, values: Values) -> Row:
+        """Return the row that a database, or :func:`values_of`, keeps as these values."""
+        row: dict[str, Any] = dict(zip(NAMES, values, strict=True))
+        row.update((name, json.loads(row[name])) for name in _JSON)
+        row.update((name, bool(row[name])) for name in _FLAGS)
+        row["started_at"] = datetime.fromisoformat(row["started_at"])
+        return cls(**row)
 
     @property
     def cost(self) -> Decimal | None:
@@ -133,9 +95,54 @@ class Row:
         return None if self.cost_nano is None else Decimal(self.cost_nano).scaleb(-9)
 
 
+def values_of(call: Call) -> Values:
+    """Return what a database keeps of a call: times as text that sorts, mappings as JSON, nano-dollars.
+
+    A value of a server's that no database can hold becomes None. On the path of every call, so the row
+    itself is made only where one is read.
+    """
+    usage, speculation, cost = call.usage, call.speculation or _NO_SPECULATION, call.cost
+    return (
+        _text(call.id),
+        timestamp(call.started_at),
+        call.operation,
+        _text(call.provider),
+        _text(call.model),
+        _text(call.served_model),
+        _text(call.route.chosen),
+        call.streamed,
+        call.status,
+        _text(call.error),
+        _count(call.http_status),
+        _count(usage.prompt),
+        _count(usage.completion),
+        _count(usage.cached),
+        _count(usage.cache_write),
+        _count(usage.reasoning),
+        usage.estimated,
+        _text(speculation.method),
+        _count(speculation.drafted),
+        _count(speculation.accepted),
+        _count(speculation.steps),
+        _count(_first(speculation.predicted_accepted, usage.accepted_prediction)),
+        _count(_first(speculation.predicted_rejected, usage.rejected_prediction)),
+        _count(cost.nano),
+        _json(nano_by_kind(cost)),
+        _text(cost.source),
+        cost.estimated,
+        call.attempts,
+        _measure(call.ttft_s),
+        _measure(call.latency_s) or 0.0,
+        _measure(call.engine_s),
+        _text(call.request_id),
+        _json({_text(str(k)): _text(str(v)) for k, v in call.tags.items()}),
+        _json(_decision(call.route)),
+    )
+
+
 def timestamp(at: datetime) -> str:
     """Return a time as fixed-width UTC text, so that text order is time order. A naive time is local."""
-    return at.astimezone(UTC).isoformat(timespec="microseconds")
+    return (at if at.tzinfo is UTC else at.astimezone(UTC)).isoformat(timespec="microseconds")
 
 
 def nano_by_kind(cost: Cost) -> dict[str, int]:
@@ -171,13 +178,23 @@ def _decision(route: Decision) -> dict[str, Any]:
     }
 
 
+def _json(mapping: Mapping[str, Any]) -> str:
+    return _encode(mapping) if mapping else "{}"
+
+
 def _first(one: int | None, other: int | None) -> int | None:
     return other if one is None else one
 
 
+@overload
+def _text(value: str) -> str: ...
+@overload
+def _text(value: str | None) -> str | None: ...
 def _text(value: str | None) -> str | None:
     """Return text that every database can hold: no lone surrogates, no NUL."""
-    return None if value is None else value.encode("utf-8", "replace").decode("utf-8").replace("\0", "")
+    if value is None or (value.isascii() and "\0" not in value):
+        return value
+    return value.encode("utf-8", "replace").decode("utf-8").replace("\0", "")
 
 
 def _count(value: int | None) -> int | None:
