@@ -16,6 +16,7 @@ from typing import Protocol
 
 from specclient.costs.rows import Row
 from specclient.errors import LedgerError
+from specclient.forks import restart_in_child
 from specclient.types.call import Call
 
 __all__ = ["PRIORS", "Estimates", "Forecast", "Prior", "expected_length", "forecast"]
@@ -98,6 +99,11 @@ class Estimates:
         self._now = now
         self._lock = threading.Lock()
         self._routes: dict[str, dict[str, Row]] = {}
+        restart_in_child(self)
+
+    def start_afresh(self) -> None:
+        """In a forked child: another thread may have held the lock."""
+        self._lock = threading.Lock()
 
     def observe(self, call: Call) -> None:
         """Learn from a finished call."""

@@ -17,8 +17,8 @@ import pytest
 from servers import TEXT, OpenAIServer, Received, Wire, broken_stream, hang, reply
 
 from specclient import APIConnectionError, BadRequestError, OpenAI
+from specclient.bridge import HIGH_WATER, Bridge
 from specclient.costs.ledger import Ledger
-from specclient.sync import HIGH_WATER, Bridge
 
 ASK = [{"role": "user", "content": "hello"}]
 
@@ -114,6 +114,7 @@ def test_a_slow_reader_holds_the_stream_back(openai_server: OpenAIServer) -> Non
         await wire.head(200, {"content-type": "text/event-stream", "transfer-encoding": "chunked"})
         for _ in range(count):
             await wire.chunk(frame)
+        await wire.chunk(b"data: [DONE]\n\n")
         await wire.chunk(b"")
 
     openai_server.script(flood)
