@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Generic
 
 from typing_extensions import TypeAliasType
 
-from specclient.types import responses as raw
-from specclient.types.responses import ParsedResponse
+from specclient.types.responses import call_events, events, text_events
+from specclient.types.responses.parsed_response import ParsedResponse
 
 if TYPE_CHECKING:
     from typing_extensions import TypeVar
@@ -22,25 +22,25 @@ else:
 ParsedResponseSnapshot = ParsedResponse
 
 
-class ResponseTextDeltaEvent(raw.ResponseTextDeltaEvent):
+class ResponseTextDeltaEvent(text_events.ResponseTextDeltaEvent):
     """A piece of text, and the text so far."""
 
     snapshot: str
 
 
-class ResponseTextDoneEvent(raw.ResponseTextDoneEvent, Generic[TextFormatT]):
+class ResponseTextDoneEvent(text_events.ResponseTextDoneEvent, Generic[TextFormatT]):
     """A whole text, and the object it is."""
 
     parsed: TextFormatT | None = None
 
 
-class ResponseFunctionCallArgumentsDeltaEvent(raw.ResponseFunctionCallArgumentsDeltaEvent):
+class ResponseFunctionCallArgumentsDeltaEvent(call_events.ResponseFunctionCallArgumentsDeltaEvent):
     """A piece of the arguments of a function call, and the arguments so far."""
 
     snapshot: str
 
 
-class ResponseCompletedEvent(raw.ResponseCompletedEvent, Generic[TextFormatT]):
+class ResponseCompletedEvent(events.ResponseCompletedEvent, Generic[TextFormatT]):
     """The whole response, parsed."""
 
     response: ParsedResponse[TextFormatT]
@@ -53,6 +53,6 @@ ResponseStreamEvent = TypeAliasType(
     | ResponseTextDoneEvent[TextFormatT]
     | ResponseFunctionCallArgumentsDeltaEvent
     | ResponseCompletedEvent[TextFormatT]
-    | raw.ResponseStreamEvent,
+    | events.ResponseStreamEvent,
     type_params=(TextFormatT,),
 )

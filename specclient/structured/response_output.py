@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from specclient.structured.models import recast
-from specclient.types.responses import (
+from specclient.types.responses.parsed_response import (
     ParsedResponseFunctionToolCall,
     ParsedResponseOutputMessage,
     ParsedResponseOutputText,

@@ -21,7 +21,7 @@ from specclient.structured.response_output import OutputState, growing, growing_
 from specclient.structured.response_parsing import parse_text, parsed_response
 from specclient.structured.schema import decoder
 from specclient.structured.tools import Tool, listed_tools
-from specclient.types.responses import ParsedResponse
+from specclient.types.responses.parsed_response import ParsedResponse
 
 M = TypeVar("M", bound=pydantic.BaseModel)
 

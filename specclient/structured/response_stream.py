@@ -17,7 +17,7 @@ from specclient.structured.shells import (
     StreamManager,
 )
 from specclient.structured.tools import Tool
-from specclient.types.responses import ParsedResponse
+from specclient.types.responses.parsed_response import ParsedResponse
 
 
 class ResponseStream(EventStream[ResponseStreamEvent[TextFormatT]], Generic[TextFormatT]):
