@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
 from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
@@ -41,10 +42,17 @@ def _parsing(
     model: str, messages: Messages, response_format: Any, params: Mapping[str, Any], *, stream: bool = False
 ) -> tuple[Request, Callable[[Any], Any], Any]:
     """Return the request of a parsed answer, what parses it, and the tools as they were given."""
-    from specclient import structured  # noqa: PLC0415 - only who parses pays for its import
+    structured = importlib.import_module("specclient.structured")  # only who parses pays for it
 
-    tools = structured.strict_tools(params.get("tools", NOT_GIVEN))
-    wire = {**params, "response_format": structured.chat_format(response_format)}
+    take = structured.given_tools if stream else structured.strict_tools
+    tools = take(params.get("tools", NOT_GIVEN))
+    helper = {"x-stainless-helper-method": f"chat.completions.{'stream' if stream else 'parse'}"}
+    wire = {
+        **params,
+        "response_format": structured.chat_format(response_format),
+        "tools": tools,
+        "extra_headers": {**helper, **(params.get("extra_headers") or {})},
+    }
     request = build_request(CHAT, {"model": model, "messages": messages, "stream": stream, **wire})
 
     def parse(answer: ChatCompletion) -> Any:
@@ -117,7 +125,7 @@ class AsyncCompletions(Resource):
 
         request, _, tools = _parsing(model, messages, response_format, params, stream=True)
         return AsyncChatCompletionStreamManager(
-            self._client.call(request), response_format=response_format, input_tools=tools
+            lambda: self._client.call(request), response_format=response_format, input_tools=tools
         )
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from specclient.resources.base import Resource, build_request
 from specclient.resources.tail import tabled
 from specclient.types.methods import RESPONSE
-from specclient.types.params import NOT_GIVEN, NotGiven, Omit, ResponseCreateParams
+from specclient.types.params import NOT_GIVEN, CallOptions, NotGiven, Omit, ResponseCreateParams
 from specclient.types.request import Request
 
 if TYPE_CHECKING:
@@ -21,25 +22,19 @@ def _given(value: Any) -> bool:
 
 
 def _parsing(
-    text_format: Any, params: Mapping[str, Any], *, stream: bool = False
+    text_format: Any, params: Mapping[str, Any], *, parse_as: Any = NOT_GIVEN, stream: bool = False
 ) -> tuple[Request, Callable[[Any], Any], Any]:
-    """Return the request of a parsed response, what parses it, and the tools as they were given."""
-    from specclient import structured  # noqa: PLC0415 - only who parses pays for its import
+    """Return the request of a parsed response, what parses it, and the tools as they are sent."""
+    structured = importlib.import_module("specclient.structured")  # only who parses pays for it
 
-    given = dict(params)
-    tools = given.get("tools", NOT_GIVEN)
-    if _given(tools):
-        given["tools"] = structured.response_tools(tools)
-    if _given(text_format):
-        text = given.get("text")
-        text = dict(text) if isinstance(text, Mapping) else {}
-        if "format" in text:
-            raise TypeError("text_format and text.format cannot both be given; leave one of them out")
-        given["text"] = {**text, "format": structured.text_format_param(text_format)}
-    request = build_request(RESPONSE, {**given, "stream": stream})
+    tools = structured.response_tools(params.get("tools", NOT_GIVEN))
+    text = params.get("text", NOT_GIVEN)
+    read_as = structured.output_format(params.get("input"), text, text_format, parse_as)
+    text = structured.text_with_format(text, text_format)
+    request = build_request(RESPONSE, {**params, "tools": tools, "text": text, "stream": stream})
 
     def parse(response: Any) -> Any:
-        return structured.parse_response(response, text_format=text_format, input_tools=tools)
+        return structured.parse_response(response, text_format=read_as, input_tools=tools)
 
     return request, parse, tools
 
@@ -62,14 +57,17 @@ class AsyncResponses(Resource):
         """
         return await self._client.call(build_request(RESPONSE, params))
 
-    async def parse(self, *, text_format: Any = NOT_GIVEN, **params: Any) -> ParsedResponse[Any]:
+    async def parse(
+        self, *, text_format: Any = NOT_GIVEN, parse_as: Any = NOT_GIVEN, **params: Any
+    ) -> ParsedResponse[Any]:
         """Answer an input in a given form.
 
         Args:
             text_format: a pydantic model, a dataclass, or a JSON schema; ``output_parsed`` is of it.
+            parse_as: what to read the text as, where the input changes the format on the way; None for text.
             params: as for :meth:`create`.
         """
-        request, parse, _ = _parsing(text_format, params)
+        request, parse, _ = _parsing(text_format, params, parse_as=parse_as)
         answer: ParsedResponse[Any] = await self._client.call(request, parse)
         return answer
 
@@ -89,7 +87,7 @@ class AsyncResponses(Resource):
 
         call, tools, after = _following(self, text_format, response_id, starting_after, params)
         return AsyncResponseStreamManager(
-            call(), text_format=text_format, input_tools=tools, starting_after=after
+            call, text_format=text_format, input_tools=tools, starting_after=after
         )
 
 
@@ -101,9 +99,11 @@ class Responses(Resource):
         """Answer an input; see :meth:`AsyncResponses.create`."""
         return self._client.call(build_request(RESPONSE, params))
 
-    def parse(self, *, text_format: Any = NOT_GIVEN, **params: Any) -> ParsedResponse[Any]:
+    def parse(
+        self, *, text_format: Any = NOT_GIVEN, parse_as: Any = NOT_GIVEN, **params: Any
+    ) -> ParsedResponse[Any]:
         """Answer an input in a given form; see :meth:`AsyncResponses.parse`."""
-        request, parse, _ = _parsing(text_format, params)
+        request, parse, _ = _parsing(text_format, params, parse_as=parse_as)
         answer: ParsedResponse[Any] = self._client.call(request, parse)
         return answer
 
