@@ -22,7 +22,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 from anyio import CancelScope
 
 from specclient.errors import APIConnectionError, SpecClientError
-from specclient.forks import restart_in_child
+from specclient.forks import restart_in_child, uncut
 from specclient.stream import AsyncStream, Stream
 from specclient.types.call import Call
 
@@ -50,6 +50,8 @@ class _LoopThread(threading.Thread):
             runner.run(self._until_told())
 
     async def _until_told(self) -> None:
+        with uncut:
+            CancelScope()  # the first one imports what anyio needs
         await self._told.wait()
 
     def stop(self) -> None:

@@ -1,12 +1,13 @@
 """Turn a fork into a fresh start, in the child, for whatever cannot be used there as it was.
 
-A child has one thread. A lock that another thread held stays locked in it for ever, and whoever waits for
-another thread waits for ever.
+A child has one thread. A lock that another thread held stays locked in it for ever, those of the import
+system among them, and whoever waits for another thread waits for ever.
 """
 
 from __future__ import annotations
 
 import os
+import threading
 import weakref
 from typing import Protocol
 
@@ -19,6 +20,9 @@ class Inherited(Protocol):
         ...
 
 
+#: Held while another thread than the user's imports something; a fork waits until it is free.
+uncut = threading.RLock()
+
 _live: weakref.WeakSet[Inherited] = weakref.WeakSet()
 
 
@@ -28,9 +32,10 @@ def restart_in_child(thing: Inherited) -> None:
 
 
 def _in_child() -> None:
+    uncut.release()
     for thing in list(_live):
         thing.start_afresh()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_in_child)
+    os.register_at_fork(before=uncut.acquire, after_in_parent=uncut.release, after_in_child=_in_child)

@@ -18,6 +18,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from specclient.forks import uncut
 from specclient.types.request import Request
 
 __all__ = ["Count", "count_messages", "count_prompt", "count_text", "estimate"]
@@ -206,8 +207,9 @@ def _encoder(model: str) -> Encode | None:
 @lru_cache(maxsize=256)
 def _load(model: str, folder: str) -> Encode | None:
     try:
-        from tiktoken import get_encoding  # noqa: PLC0415 - loads when first needed
-        from tiktoken.model import encoding_name_for_model  # noqa: PLC0415
+        with uncut:
+            from tiktoken import get_encoding  # noqa: PLC0415 - loads when first needed
+            from tiktoken.model import encoding_name_for_model  # noqa: PLC0415
 
         encoding = encoding_name_for_model(model)
         address, digest = _VOCABULARIES[encoding]

@@ -19,6 +19,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from specclient.config import DEFAULT_DEVICE_COST_PER_HOUR, PriceSettings, Settings
+from specclient.forks import uncut
 from specclient.types.usage import Cost, Usage
 
 if TYPE_CHECKING:
@@ -236,7 +237,8 @@ def _of_catalogue(price: ModelPrice, prompt: int | None) -> Rates | None:
 
 def _find(vendor: str, model: str) -> ModelInfo | None:
     """Find a model in the catalogue."""
-    from genai_prices.data_snapshot import find_provider_by_id, get_snapshot  # noqa: PLC0415 - 0.2 s
+    with uncut:
+        from genai_prices.data_snapshot import find_provider_by_id, get_snapshot  # noqa: PLC0415 - 0.2 s
 
     snapshot = get_snapshot()
     provider = find_provider_by_id(snapshot.providers, vendor)

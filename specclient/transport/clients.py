@@ -19,6 +19,7 @@ import anyio
 import anyio.to_thread
 
 from specclient.errors import ConfigurationError
+from specclient.forks import uncut
 from specclient.transport.vendor import httpx
 from specclient.types.wire import WireRequest
 
@@ -288,7 +289,8 @@ def new_client(kind: Kind) -> httpx.AsyncClient:
         return httpx.AsyncClient(
             timeout=DEFAULT_TIMEOUT, limits=DEFAULT_CONNECTION_LIMITS, follow_redirects=True
         )
-    from httpx_aiohttp import HttpxAiohttpClient  # noqa: PLC0415  aiohttp takes 0.1 s to import
+    with uncut:
+        from httpx_aiohttp import HttpxAiohttpClient  # noqa: PLC0415  aiohttp takes 0.1 s to import
 
     return HttpxAiohttpClient(
         timeout=DEFAULT_TIMEOUT, limits=DEFAULT_CONNECTION_LIMITS, follow_redirects=True
