@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable
-from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
 from specclient import tokens
 from specclient.costs.prices import Prices
-from specclient.errors import APIConnectionError, APIError, APIStatusError
+from specclient.errors import APIConnectionError, APIError, APIStatusError, CircuitOpenError
 from specclient.speculation import telemetry
 from specclient.types.backend import Telemetry
 from specclient.types.call import Call, Status
-from specclient.types.chat.chat_completion_message import ChatCompletionMessage, plain_text
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk
 from specclient.types.chat.chat_completion import Choice
 from specclient.types.chat.chat_completion_chunk import Choice as ChunkChoice
 from specclient.types.chat.chat_completion_chunk import ChoiceDelta
+from specclient.types.chat.chat_completion_message import ChatCompletionMessage, plain_text
 from specclient.types.completion import Completion, CompletionChoice
 from specclient.types.request import Request
 from specclient.types.route import Decision
@@ -67,16 +66,10 @@ class Recorder:
         self.finished = not self._completes and request.operation != "response"
         self._usage: Usage | None = None
         self._speculation: Speculation | None = None
-        self._call = Call(
-            id=uuid.uuid4().hex,
-            started_at=datetime.now(UTC),
-            operation=request.operation,
-            model=request.model,
-            route=route,
-            streamed=request.stream,
-            tags=dict(request.options.tags),
-        )
-        self._closed = False
+        self._route = route
+        self._id = uuid.uuid4().hex
+        self._started_at = datetime.now(UTC)
+        self._closed: Call | None = None
         self._ttft_s: float | None = None
         self._attempts = 1
         self._request_id: str | None = None
@@ -165,68 +158,88 @@ class Recorder:
 
     def snapshot(self) -> Call:
         """Return the finished record, or as it stands while the call runs, with status ``open``."""
-        if self._closed:
-            return self._call
-        return replace(
-            self._call,
-            ttft_s=self._ttft_s,
-            latency_s=self._clock() - self._begun,
-            attempts=self._attempts,
-            request_id=self._request_id,
-            served_model=self._served_model,
-            usage=self._usage or Usage(),
-            speculation=self._speculation,
-            engine_s=self._engine_s,
-        )
+        if self._closed is not None:
+            return self._closed
+        return self._call("open", latency_s=self._clock() - self._begun, usage=self._usage or Usage())
 
     def close(self, error: BaseException | None = None) -> Call:
-        """Return the finished record, priced; see :meth:`_costs`."""
+        """Return the finished record, priced; see :meth:`_bill`."""
+        latency_s = self._clock() - self._begun
         status: Status = "ok" if error is None else "error" if isinstance(error, Exception) else "cancelled"
-        call = replace(
-            self.snapshot(), status=status, error=type(error).__name__ if status == "error" else None
-        )
         if isinstance(error, APIError):
-            call = replace(call, attempts=max(error.attempts, call.attempts))
+            self._attempts = max(error.attempts, self._attempts)
+        http_status = None
         if isinstance(error, APIStatusError) and error.response is not None:
-            call = replace(call, http_status=error.status_code, request_id=error.request_id)
-        self._call, self._closed = self._costs(call, error), True
-        return self._call
+            http_status, self._request_id = error.status_code, error.request_id
+        usage, cost = self._bill(status, error, latency_s)
+        self._closed = self._call(
+            status,
+            latency_s=latency_s,
+            usage=usage,
+            cost=cost,
+            error=type(error).__name__ if status == "error" else None,
+            http_status=http_status,
+        )
+        return self._closed
 
-    def _costs(self, call: Call, error: BaseException | None) -> Call:
+    def _call(self, status: Status, *, latency_s: float, usage: Usage, **ended: Any) -> Call:
+        request = self._request
+        return Call(
+            id=self._id,
+            started_at=self._started_at,
+            operation=request.operation,
+            model=request.model,
+            route=self._route,
+            streamed=request.stream,
+            served_model=self._served_model,
+            status=status,
+            usage=usage,
+            speculation=self._speculation,
+            attempts=self._attempts,
+            ttft_s=self._ttft_s,
+            latency_s=latency_s,
+            engine_s=self._engine_s,
+            request_id=self._request_id,
+            tags=dict(request.options.tags),
+            **ended,
+        )
+
+    def _bill(self, status: Status, error: BaseException | None, latency_s: float) -> tuple[Usage, Cost]:
         """Price a call by what is known of it.
 
         Finished, or left once the endpoint had begun to answer: its usage, or else our count of what was
         sent and generated, marked as an estimate. Refused: nothing. Sent, and no answer ever came: that
         is not known, and not zero.
         """
-        if call.status == "ok" or self._connected or self._usage is not None:
-            return self._priced(call)
+        if status == "ok" or self._connected or self._usage is not None:
+            return self._priced(latency_s)
         if not self._hosted:
-            started = call.status == "cancelled" or self._texts
-            return self._priced(call) if started else replace(call, cost=Cost(_ZERO, {}, "refused"))
-        if isinstance(error, APIConnectionError) or call.status == "cancelled":
-            return replace(call, cost=Cost(None, {}, "unknown: no answer came", estimated=True))
-        return replace(call, cost=Cost(_ZERO, {}, "refused"))
+            started = status == "cancelled" or self._texts
+            return self._priced(latency_s) if started else (Usage(), Cost(_ZERO, {}, "refused"))
+        if isinstance(error, CircuitOpenError):
+            return Usage(), Cost(_ZERO, {}, "not sent")
+        if isinstance(error, APIConnectionError) or status == "cancelled":
+            return Usage(), Cost(None, {}, "unknown: no answer came", estimated=True)
+        return Usage(), Cost(_ZERO, {}, "refused")
 
-    def _priced(self, call: Call) -> Call:
-        engine_s = call.engine_s
-        if engine_s is None and not self._hosted:
-            engine_s = call.latency_s  # left midway: the engine tells its time only at the end
+    def _priced(self, latency_s: float) -> tuple[Usage, Cost]:
+        if self._engine_s is None and not self._hosted:
+            self._engine_s = latency_s  # left midway: the engine tells its time only at the end
         usage = self._usage or self._estimate()
         cost = self._prices.price(
             usage,
-            call.provider,
-            call.route.model,
+            self._route.provider,
+            self._route.model,
             price_provider=self._price_provider,
-            at=call.started_at,
-            engine_s=engine_s,
+            at=self._started_at,
+            engine_s=self._engine_s,
         )
-        return replace(call, usage=usage, engine_s=engine_s, cost=cost)
+        return usage, cost
 
     def _estimate(self) -> Usage:
         if not self._completes and self._request.operation not in ("response", "embedding"):
             return Usage()  # images, sound, video: not counted in tokens of text
-        model = self._call.route.model
+        model = self._route.model
         prompt = tokens.count_prompt(self._request, model)
         completion = tokens.count_text(self.text + "".join(self._beside), model)
         return Usage(prompt=prompt.tokens, completion=completion.tokens, estimated=True)
@@ -250,6 +263,8 @@ def _beside_content(message: ChatCompletionMessage | ChoiceDelta) -> str:
     if extra:
         texts += [value for name in _REASONING if isinstance(value := extra.get(name), str)]
     for tool in message.tool_calls or ():
-        if tool.function is not None:
-            texts += [str(tool.function.name or ""), str(tool.function.arguments or "")]
+        called: Any = getattr(tool, "function", None) or getattr(tool, "custom", None)
+        if called is not None:
+            given = getattr(called, "arguments", None) or getattr(called, "input", None)
+            texts += [str(called.name or ""), str(given or "")]
     return "".join(texts)
