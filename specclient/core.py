@@ -1,8 +1,7 @@
-"""Turn a client's options into the parts of its pipeline, own their lifetime, and share them with its copies."""
+"""Turn a client's options into the parts of its pipeline, own their lifetime, and share them with copies."""
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from specclient.logs import setup_logging
 from specclient.pipeline import Pipeline
 from specclient.providers.base import Endpoint, KeySource
 from specclient.providers.configured import endpoints
+from specclient.resources.base import limit_of
 from specclient.routing.estimates import Estimates
 from specclient.routing.places import Places
 from specclient.routing.router import Router
@@ -178,11 +178,8 @@ class Core:
 
     def _transport(self) -> Transport:
         options = self.options
-        timeout = options.get("timeout")
-        if "timeout" in options and timeout is None:
-            timeout = math.inf  # the OpenAI client's way to say: wait for ever
         return self.parts.transport.sharing(
-            timeout=timeout,
+            timeout=limit_of(options),
             max_retries=self.max_retries,
             http_client=options.get("http_client"),
         )

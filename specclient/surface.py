@@ -1,32 +1,30 @@
-"""Turn a client's core into what users see of it: options as attributes, copies, and calls by path."""
+"""Turn a client's core into what users see of it: its options as attributes, and changed copies."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from specclient.by_path import ByPath
 from specclient.core import SHARED, Core
 from specclient.errors import ConfigurationError
-from specclient.providers.encoding import headers_of, json_of
+from specclient.providers.encoding import user_agent
 from specclient.resources import tail
 from specclient.resources.base import Caller
 from specclient.resources.table.index import roots
 from specclient.transport.clients import DEFAULT_TIMEOUT, URL
-from specclient.types.method import Method
-from specclient.types.params import NotGiven
-from specclient.types.request import Options, Request
+from specclient.types.params import NotGiven, Omit, omit
 
 if TYPE_CHECKING:
     from specclient.config import Settings
     from specclient.pipeline import Pipeline
 
 
-class Surface:
+class Surface(ByPath):
     """What synchronous and asynchronous clients have in common."""
 
     _core: Core
-    _caller: Caller
     #: The class of each hand-shaped resource, by its attribute.
     _resources: ClassVar[Mapping[str, Callable[[Caller], Any]]]
     _is_async: ClassVar[bool]
@@ -111,9 +109,8 @@ class Surface:
     @property
     def base_url(self) -> Any:
         """The URL of the default provider, as an ``httpx.URL``, with a slash at its end."""
-        url = self._core.default.base_url
-        path, mark, query = url.partition("?")
-        return URL(path.rstrip("/") + "/" + mark + query)
+        path, mark, query = self._core.default.base_url.partition("?")
+        return URL(path + mark + query if URL(path).path.endswith("/") else f"{path}/{mark}{query}")
 
     @base_url.setter
     def base_url(self, value: Any) -> None:
@@ -138,11 +135,33 @@ class Surface:
         self._core.set("max_retries", value)
 
     @property
-    def default_headers(self) -> dict[str, str]:
-        """The headers of every request to the default provider, the key's included."""
-        return headers_of(
-            self._core.default, Method(name="", verb="POST", path=""), {}, accept="application/json", json_body=True
+    def auth_headers(self) -> dict[str, str]:
+        """The header that carries the key of the default provider; none where a function gives it."""
+        key = self.api_key
+        if not key:
+            return {}
+        return (
+            {"api-key": key}
+            if self._core.default.key_header == "api-key"
+            else {"Authorization": f"Bearer {key}"}
         )
+
+    @property
+    def default_headers(self) -> dict[str, str | Omit]:
+        """The headers of every request to the default provider, but for the key's."""
+        return {
+            "Accept": "application/json",
+            "Content-Type": "application/json",
+            "User-Agent": self.user_agent,
+            "OpenAI-Organization": omit if self.organization is None else self.organization,
+            "OpenAI-Project": omit if self.project is None else self.project,
+            **self._custom_headers,
+        }
+
+    @property
+    def user_agent(self) -> str:
+        """What the client calls itself."""
+        return user_agent()
 
     @property
     def default_query(self) -> dict[str, Any]:
@@ -178,7 +197,9 @@ class Surface:
             ValueError: where headers, or a query, are both added and set.
             TypeError: for an unknown option.
         """
-        changes = {k: v for k, v in {**options, **(_extra_kwargs or {})}.items() if not isinstance(v, NotGiven)}
+        changes = {
+            k: v for k, v in {**options, **(_extra_kwargs or {})}.items() if not isinstance(v, NotGiven)
+        }
         changes["default_headers"] = _changed(
             "headers", self._custom_headers, default_headers, set_default_headers
         )
@@ -212,96 +233,6 @@ class Surface:
             del seen.__dict__[name]  # resources of this client's own caller
         seen._caller = caller
         return seen
-
-    def request(self, cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
-        """Send a request described by ``options`` (``method``, ``url``, ``json_data``, ``headers``, ``params``)."""
-        fields = dict(options) if isinstance(options, Mapping) else options.model_dump()
-        verb, path, body = fields.pop("method"), fields.pop("url"), fields.pop("json_data", None)
-        return self._send(verb.upper(), path, cast_to, body, fields, stream=stream, stream_cls=stream_cls)
-
-    def get(
-        self, path: str, *, cast_to: Any, options: Mapping[str, Any] | None = None, stream: bool = False,
-        stream_cls: Any = None,
-    ) -> Any:  # fmt: skip
-        """Send a GET to a path and return the answer as ``cast_to``."""
-        return self._send("GET", path, cast_to, None, options, stream=stream, stream_cls=stream_cls)
-
-    def post(
-        self, path: str, *, cast_to: Any, body: Any = None, content: Any = None,
-        options: Mapping[str, Any] | None = None, files: Any = None, stream: bool = False,
-        stream_cls: Any = None,
-    ) -> Any:  # fmt: skip
-        """Send a POST to a path and return the answer as ``cast_to``.
-
-        Args:
-            path: after the base URL, or a whole URL.
-            cast_to: a model class, any type pydantic knows, ``object``, ``str``, ``httpx.Response``, ….
-            body: sent as JSON; ``content`` is sent as it is; ``files`` make the request multipart.
-            options: ``headers``, ``params``, ``timeout``, ``max_retries``, ``extra_json``, ``idempotency_key``.
-            stream: whether to return a stream of events, ``stream_cls`` (``Stream[T]``) saying of what.
-        """
-        return self._send(
-            "POST", path, cast_to, body, options, content=content, files=files, stream=stream, stream_cls=stream_cls
-        )  # fmt: skip
-
-    def put(
-        self, path: str, *, cast_to: Any, body: Any = None, content: Any = None,
-        options: Mapping[str, Any] | None = None, files: Any = None,
-    ) -> Any:  # fmt: skip
-        """Send a PUT; see :meth:`post`."""
-        return self._send("PUT", path, cast_to, body, options, content=content, files=files)
-
-    def patch(
-        self, path: str, *, cast_to: Any, body: Any = None, content: Any = None,
-        options: Mapping[str, Any] | None = None, files: Any = None,
-    ) -> Any:  # fmt: skip
-        """Send a PATCH; see :meth:`post`."""
-        return self._send("PATCH", path, cast_to, body, options, content=content, files=files)
-
-    def delete(
-        self, path: str, *, cast_to: Any, body: Any = None, content: Any = None,
-        options: Mapping[str, Any] | None = None,
-    ) -> Any:  # fmt: skip
-        """Send a DELETE; see :meth:`post`."""
-        return self._send("DELETE", path, cast_to, body, options, content=content)
-
-    def _send(
-        self, verb: str, path: str, cast_to: Any, body: Any, options: Mapping[str, Any] | None, *,
-        content: Any = None, files: Any = None, stream: bool = False, stream_cls: Any = None,
-    ) -> Any:  # fmt: skip
-        chosen = dict(options or {})
-        event = next(iter(get_args(stream_cls)), cast_to) if stream else None
-        method = Method(
-            name=verb.lower(),
-            verb=verb,
-            path=path,
-            gives=None if cast_to is type(None) else cast_to,
-            event=event,
-            files=frozenset(files or ()),
-        )
-        fields = body if isinstance(body, Mapping) and verb != "DELETE" else {}
-        if content is None and body is not None and not fields:
-            content = body if isinstance(body, bytes) else json_of(body)
-        return self._caller.call(
-            Request(
-                method,
-                params={**fields, **dict(files or {})},
-                content=content,
-                stream=stream,
-                options=_per_call(chosen),
-            )
-        )
-
-
-def _per_call(chosen: Mapping[str, Any]) -> Options:
-    key = chosen.get("idempotency_key")
-    return Options(
-        headers={**({"idempotency-key": key} if key else {}), **(chosen.get("headers") or {})},
-        query=chosen.get("params") or {},
-        body=chosen.get("extra_json") or {},
-        timeout=chosen.get("timeout"),
-        max_retries=chosen.get("max_retries"),
-    )
 
 
 def _changed(

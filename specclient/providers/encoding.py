@@ -40,7 +40,9 @@ def path_of(method: Method, places: Mapping[str, str], endpoint: Endpoint, model
     """Return the path of a call: placeholders filled in, Azure's deployment before it."""
     path = method.path
     if places:
-        path = path.format_map({name: quote(str(value), safe=_IN_A_SEGMENT) for name, value in places.items()})
+        path = path.format_map(
+            {name: quote(str(value), safe=_IN_A_SEGMENT) for name, value in places.items()}
+        )
     deployment = endpoint.deployment or model
     if endpoint.deployments and deployment and path in _DEPLOYED:
         return f"/deployments/{quote(deployment, safe='')}{path}"
@@ -72,17 +74,19 @@ def parts_of(method: Method, params: Mapping[str, Any]) -> tuple[dict[str, Any],
 
 
 def headers_of(
-    endpoint: Endpoint, method: Method, added: Mapping[str, Any], *, accept: str, json_body: bool
+    endpoint: Endpoint, method: Method, added: Mapping[str, Any], *, json_body: bool
 ) -> dict[str, str]:
     """Return headers by lower-case name: ours, the method's, the endpoint's, the call's; None takes one out.
+
+    JSON is what is asked for, of a stream of events, too: that is what servers are tried with.
 
     Raises:
         ConfigurationError: for a key that is missing, or a value that cannot be sent.
     """
     headers: dict[str, Any] = {
-        "accept": accept,
+        "accept": "application/json",
         "content-type": "application/json" if json_body else None,
-        "user-agent": _user_agent(),
+        "user-agent": user_agent(),
         "openai-organization": endpoint.organization,
         "openai-project": endpoint.project,
         **_credentials(endpoint, method),
@@ -90,14 +94,25 @@ def headers_of(
     for name, value in (*method.headers.items(), *endpoint.headers.items(), *added.items()):
         omitted = value is None or isinstance(value, Omit)
         headers[name.lower()] = None if omitted else _checked_header(name, value)
-    _check_credentials(endpoint, headers, added)
+    if not json_body and headers["content-type"] == "multipart/form-data":
+        headers["content-type"] = None  # the boundary is added by whoever writes the body
+    _check_credentials(endpoint, method, headers, added)
     return {name: value for name, value in headers.items() if value is not None}
 
 
+def asks_key(endpoint: Endpoint, method: Method, added: Mapping[str, Any]) -> bool:
+    """Tell whether a function is to be asked for the key: not where the caller has said how to sign."""
+    if endpoint.key_source is None or _is_admin(method):
+        return False
+    return not any(name.lower() == endpoint.key_header for name in (*endpoint.headers, *added))
+
+
+def _is_admin(method: Method) -> bool:
+    return method.name.startswith("admin.")
+
+
 def _credentials(endpoint: Endpoint, method: Method) -> dict[str, str]:
-    key = endpoint.key
-    if endpoint.admin_key is not None and (key is None or method.name.startswith("admin.")):
-        key = endpoint.admin_key
+    key = endpoint.admin_key if _is_admin(method) else endpoint.key
     if key is None:
         return {}
     text = key.get_secret_value()
@@ -111,13 +126,21 @@ def _checked_header(name: str, value: Any) -> str:
     return text
 
 
-def _check_credentials(endpoint: Endpoint, headers: Mapping[str, Any], added: Mapping[str, Any]) -> None:
-    if not endpoint.key_required or endpoint.key_source is not None:
+def _check_credentials(
+    endpoint: Endpoint, method: Method, headers: Mapping[str, Any], added: Mapping[str, Any]
+) -> None:
+    admin = _is_admin(method)
+    if not endpoint.key_required or (endpoint.key_source is not None and not admin):
         return
     if headers.get("authorization") or headers.get("api-key"):
         return
     if any(name.lower() in ("authorization", "api-key") for name in added):
         return  # taken out on purpose: the request goes out without
+    if admin:
+        raise ConfigurationError(
+            f"no admin key for provider {endpoint.name!r}: set OPENAI_ADMIN_KEY in the environment, or pass "
+            "admin_api_key; client.admin takes no other key"
+        )
     variables = " or ".join(endpoint.key_env)
     raise ConfigurationError(
         f"no key for provider {endpoint.name!r}: set {variables} in the environment, or pass the key"
@@ -125,7 +148,8 @@ def _check_credentials(endpoint: Endpoint, headers: Mapping[str, Any], added: Ma
 
 
 @functools.cache
-def _user_agent() -> str:
+def user_agent() -> str:
+    """Return what this package calls itself to servers."""
     return f"specclient/{importlib.metadata.version('specclient')}"
 
 
@@ -156,7 +180,8 @@ def _to_json(value: Any) -> bytes:
 def _plain(value: Any) -> Any:
     """Return what the JSON encoder takes for ``value``: an answer's message, a generator, a mapping, a date."""
     if isinstance(value, pydantic.BaseModel):
-        return value.model_dump(mode="json", by_alias=True, exclude_unset=True)
+        parsed = getattr(value, "__api_exclude__", None)  # what we have added to an answer
+        return value.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=parsed)
     if isinstance(value, Mapping):
         return dict(value)
     if hasattr(value, "isoformat"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
 import anyio.to_thread
@@ -12,9 +12,9 @@ import pydantic
 
 from specclient.errors import APIError, OpenAIError, UnsupportedParameterError
 from specclient.providers import forms
-from specclient.providers.base import Endpoint, KeySource
+from specclient.providers.base import Endpoint
 from specclient.providers.counts import usage_of
-from specclient.providers.encoding import headers_of, json_of, parts_of, path_of, url_of
+from specclient.providers.encoding import asks_key, headers_of, json_of, parts_of, path_of, url_of
 from specclient.providers.faults import error_from, fault_of, invalid, raise_fault_in, where
 from specclient.types.base import WireModel
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk
@@ -48,24 +48,17 @@ class OpenAIDialect:
         content = request.content
         if content is None and files is None and (body or method.verb in ("POST", "PUT", "PATCH")):
             content = json_of(body) if body or method.params else None
+        added = {**query, **options.query} if query or options.query else {}
         return WireRequest(
             method=method.verb,
-            url=url_of(
-                endpoint,
-                path_of(method, request.places, endpoint, model),
-                {**query, **options.query} if query or options.query else {},
-            ),
+            url=url_of(endpoint, path_of(method, request.places, endpoint, model), added),
             headers=headers_of(
-                endpoint,
-                method,
-                options.headers,
-                accept=_accept(request),
-                json_body=files is None and method.verb != "GET",
+                endpoint, method, options.headers, json_body=files is None and method.verb != "GET"
             ),
             content=content,
             data=data,
             files=files,
-            auth=None if endpoint.key_source is None else _fresh_key(endpoint, endpoint.key_source),
+            auth=_fresh_key(endpoint) if asks_key(endpoint, method, options.headers) else None,
             deployment=f"{endpoint.name}/{model}",
             timeout=options.timeout,
             max_retries=options.max_retries,
@@ -140,7 +133,8 @@ def _shaped(body: dict[str, Any], request: Request, endpoint: Endpoint) -> dict[
         )
     asks_usage = request.operation in ("chat", "completion")
     if request.stream:
-        body["stream"] = True
+        if request.method.params:  # a call by path says it itself
+            body["stream"] = True
         if asks_usage and not endpoint.stream_usage:
             body.pop("stream_options", None)
     body = _merged(body, request.options.body)
@@ -153,15 +147,12 @@ def _merged(body: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]
     return {**body, **added}
 
 
-def _accept(request: Request) -> str:
-    """Return what the OpenAI client asks for: JSON, of a stream of events, too; servers are tried with that."""
-    return "application/octet-stream" if request.method.gives is bytes else "application/json"
-
-
-def _fresh_key(endpoint: Endpoint, source: KeySource) -> Any:
+def _fresh_key(endpoint: Endpoint) -> Callable[[], Awaitable[Mapping[str, str]]]:
     """Return what asks for a key and gives the headers that carry it."""
 
     async def headers() -> dict[str, str]:
+        source = endpoint.key_source
+        assert source is not None
         if inspect.iscoroutinefunction(source):
             key: Any = await source()
         else:  # in a thread: it may read a file or ask a server
@@ -169,7 +160,9 @@ def _fresh_key(endpoint: Endpoint, source: KeySource) -> Any:
             if inspect.isawaitable(key):
                 key = await key
         if not isinstance(key, str):
-            raise OpenAIError(f"the callable api_key returned a {type(key).__name__}; it must return a string")
+            raise OpenAIError(
+                f"the callable api_key returned a {type(key).__name__}; it must return a string"
+            )
         if not key:
             return {}
         return {"api-key": key} if endpoint.key_header == "api-key" else {"authorization": f"Bearer {key}"}
@@ -183,8 +176,10 @@ def _plain_answer(gives: Any, reply: WireReply) -> Any:
         return reply
     if gives is str:
         return reply.content.decode("utf-8", "replace")
-    if gives is not object and isinstance(gives, type) and isinstance(reply.response, gives):
+    if isinstance(gives, type) and gives.__module__.startswith("httpx") and gives.__name__ == "Response":
         return reply.response
+    if gives in (object, dict, list, Any) and "json" not in reply.headers.get("content-type", "json"):
+        return reply.content.decode("utf-8", "replace")
     try:
         return _parsed_as(gives, reply.content) if reply.content else None
     except pydantic.ValidationError as error:

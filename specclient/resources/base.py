@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from functools import cached_property
 from typing import Any, ParamSpec, Protocol, Self, TypeVar
@@ -143,10 +144,16 @@ def _options(ours: Mapping[str, Any]) -> Options:
         headers=headers,
         query=ours.get("extra_query") or {},
         body=ours.get("extra_body") or {},
-        timeout=ours.get("timeout"),
+        timeout=limit_of(ours),
         deadline_s=ours.get("deadline_s"),
         tags=ours.get("tags") or {},
     )
+
+
+def limit_of(given: Mapping[str, Any]) -> Any:
+    """Return the ``timeout`` of a call: None where it is not given, infinity where it is None: no limit."""
+    timeout = given.get("timeout")
+    return math.inf if timeout is None and "timeout" in given else timeout
 
 
 def _plain(value: Any) -> Any:

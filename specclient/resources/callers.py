@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Literal, Self
 
@@ -119,7 +118,7 @@ def _raw(request: Request, exchange: Exchange, into: Into) -> RawResponse[Any]:
         content = exchange.value.model_dump_json().encode()
         return RawResponse(None, content, parse)
     content = wire.content
-    return RawResponse(wire.response, content, parse, wire.attempts)
+    return RawResponse(wire.response, content, parse)
 
 
 def _shown_stream(form: Form, stream: Any, into: Into) -> Any:
@@ -149,12 +148,14 @@ def _decoded_async(request: Request, body: AsyncStream[bytes]) -> AsyncStream[An
 
     async def batches() -> AsyncGenerator[list[Any], None]:
         decoder = Decoder()
-        async with aclosing(body):
+        try:
             async for piece in body:
                 if chunks := chunks_from(body.dialect, request, decoder.feed(piece)):
                     yield chunks
             if chunks := chunks_from(body.dialect, request, decoder.flush()):
                 yield chunks
+        finally:
+            await body.close()
 
     return AsyncStream(batches(), lambda: body.meta, body.response, body.dialect)
 

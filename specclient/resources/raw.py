@@ -10,8 +10,12 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from specclient.stream import AsyncStream, Stream
+from specclient.types.base import WireModel
 
 T = TypeVar("T")
+
+#: Of a request: how many tries came before it.
+RETRY_COUNT = "x-stainless-retry-count"
 
 
 class Head:
@@ -19,12 +23,16 @@ class Head:
 
     Args:
         response: the HTTP library's; None where an engine in this process answered.
-        attempts: tries it took, the first included.
     """
 
-    def __init__(self, response: Any, attempts: int = 1) -> None:
+    def __init__(self, response: Any) -> None:
         self.http_response = response
-        self.retries_taken = attempts - 1
+
+    @property
+    def retries_taken(self) -> int:
+        """Tries before the one that was answered."""
+        count = "0" if self.http_response is None else self.http_request.headers.get(RETRY_COUNT, "0")
+        return int(count) if count.isdecimal() else 0
 
     @property
     def headers(self) -> Any:
@@ -76,6 +84,20 @@ class Head:
     def __repr__(self) -> str:
         return f"<{type(self).__name__} [{self.status_code}]>"
 
+    def _text(self, content: bytes) -> str:
+        encoding = None if self.http_response is None else self.http_response.charset_encoding
+        return content.decode(encoding or "utf-8", "replace")
+
+    def _noted(self, value: Any) -> Any:
+        """Return an answer, which knows the id of its request."""
+        if isinstance(value, WireModel):
+            value._request_id = self.request_id
+        return value
+
+    def _is_whole(self, to: Any) -> bool:
+        """Tell whether a body is asked for as the HTTP library's own response."""
+        return isinstance(to, type) and to.__name__ == "Response" and to.__module__.startswith("httpx")
+
 
 class RawResponse(Head, Generic[T]):
     """A whole answer, as HTTP and parsed; of a streamed call, the stream is what :meth:`parse` gives.
@@ -86,10 +108,8 @@ class RawResponse(Head, Generic[T]):
         parse: returns the answer, or the answer as another type.
     """
 
-    def __init__(
-        self, response: Any, content: bytes | None, parse: Callable[[Any], T], attempts: int = 1
-    ) -> None:
-        super().__init__(response, attempts)
+    def __init__(self, response: Any, content: bytes | None, parse: Callable[[Any], T]) -> None:
+        super().__init__(response)
         self._content = content
         self._parse = parse
         self._parsed: dict[Any, Any] = {}
@@ -100,8 +120,12 @@ class RawResponse(Head, Generic[T]):
         Raises:
             APIResponseValidationError: for a body that is no such answer.
         """
+        if to is bytes:
+            return self.content
+        if self._is_whole(to):
+            return self.http_response
         if to not in self._parsed:
-            self._parsed[to] = self._parse(to)
+            self._parsed[to] = self._noted(self._parse(to))
         return self._parsed[to]
 
     @property
@@ -118,8 +142,7 @@ class RawResponse(Head, Generic[T]):
     @property
     def text(self) -> str:
         """The body as text."""
-        encoding = None if self.http_response is None else self.http_response.charset_encoding
-        return self.content.decode(encoding or "utf-8", "replace")
+        return self._text(self.content)
 
     def json(self) -> Any:
         """Return the body as decoded JSON."""
@@ -165,7 +188,7 @@ class StreamedResponse(Head):
 
     def text(self) -> str:
         """Return the whole body as text."""
-        return self.read().decode("utf-8", "replace")
+        return self._text(self.read())
 
     def json(self) -> Any:
         """Return the whole body as decoded JSON."""
@@ -175,7 +198,10 @@ class StreamedResponse(Head):
         """Return the answer as the method would have; of a streamed call, the stream."""
         if self._events is not None and to is None:
             return self._events(self._body)
-        return self._parse(self.read(), to)
+        content = self.read()
+        if to is bytes or self._is_whole(to):
+            return content if to is bytes else self.http_response
+        return self._noted(self._parse(content, to))
 
     def stream_to_file(self, file: str | Path, *, chunk_size: int | None = None) -> None:
         """Write the body to a file as it comes."""
@@ -235,7 +261,7 @@ class AsyncStreamedResponse(Head):
 
     async def text(self) -> str:
         """Return the whole body as text."""
-        return (await self.read()).decode("utf-8", "replace")
+        return self._text(await self.read())
 
     async def json(self) -> Any:
         """Return the whole body as decoded JSON."""
@@ -245,7 +271,10 @@ class AsyncStreamedResponse(Head):
         """Return the answer as the method would have; of a streamed call, the stream."""
         if self._events is not None and to is None:
             return self._events(self._body)
-        return self._parse(await self.read(), to)
+        content = await self.read()
+        if to is bytes or self._is_whole(to):
+            return content if to is bytes else self.http_response
+        return self._noted(self._parse(content, to))
 
     async def stream_to_file(self, file: str | Path, *, chunk_size: int | None = None) -> None:
         """Write the body to a file as it comes."""

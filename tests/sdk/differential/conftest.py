@@ -11,5 +11,5 @@ from differential.both import Both  # noqa: E402 - its asserts are to tell what 
 
 @pytest.fixture(params=[False, True], ids=["sync", "async"])
 def both(request: pytest.FixtureRequest) -> Both:
-    """What runs a scenario with both libraries, with their synchronous and with their asynchronous clients."""
+    """What runs a scenario with both libraries, with their synchronous or their asynchronous clients."""
     return Both(request.param)

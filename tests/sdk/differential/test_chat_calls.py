@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from differential.both import Both, Side
-from servers import events, reply
+from differential.both import Both
+from servers import reply
 
 ASK: dict[str, Any] = {"model": "m-large", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -40,7 +40,16 @@ def test_refusals(both: Both, status: int) -> None:
 
 @pytest.mark.parametrize(
     "body",
-    [b"", b"plain text", b"<html>", {"message": "m"}, {"error": "text"}, {"detail": "d"}, [1], {"error": {"code": 7}}],
+    [
+        b"",
+        b"plain text",
+        b"<html>",
+        {"message": "m"},
+        {"error": "text"},
+        {"detail": "d"},
+        [1],
+        {"error": {"code": 7}},
+    ],
     ids=str,
 )
 def test_refusals_of_other_shapes(both: Both, body: Any) -> None:

@@ -100,7 +100,7 @@ def test_streams_ask_for_usage_and_remember_who_wanted_it(
     wire = DIALECT.encode(request, ENDPOINT, "m")
     assert json.loads(wire.content)["stream_options"] == expected
     assert json.loads(wire.content)["stream"] is True
-    assert wire.headers["accept"] == "text/event-stream"
+    assert wire.headers["accept"] == "application/json"
     assert usage_requested(request) is asked
 
 
