@@ -35,10 +35,11 @@ if TYPE_CHECKING:
         DefaultAsyncHttpxClient,
         DefaultHttpxClient,
     )
-    from specclient.types import Call, Cost, Decision, Policy, Speculation, Usage
+    from specclient.types import Call, Cost, Policy, Speculation, Usage
     from specclient.types.base import WireModel as BaseModel
     from specclient.types.binary import HttpxBinaryResponseContent
     from specclient.types.params import NOT_GIVEN, NotGiven, Omit, RequestOptions, not_given, omit
+    from specclient.types.route import Decision
 
 __title__ = "specclient"
 __version__ = VERSION = "0.1.0"
@@ -80,7 +81,7 @@ _LAZY = {
     "DEFAULT_CONNECTION_LIMITS": ("specclient.transport.clients", ""),
     "DEFAULT_MAX_RETRIES": ("specclient.core", ""),
     "DEFAULT_TIMEOUT": ("specclient.transport.clients", ""),
-    "Decision": ("specclient.types", ""),
+    "Decision": ("specclient.types.route", ""),
     "DefaultAioHttpClient": ("specclient.transport.defaults", ""),
     "DefaultAsyncHttpxClient": ("specclient.transport.defaults", ""),
     "DefaultHttpxClient": ("specclient.transport.defaults", ""),

@@ -1,21 +1,34 @@
-"""The objects that calls take and return, under the module paths of the OpenAI client."""
+"""The objects that calls take and return, under the module paths of the OpenAI client; loaded on first use.
 
-from specclient.types.call import Call
-from specclient.types.completion import Completion, CompletionChoice
-from specclient.types.model import Model
-from specclient.types.route import Candidate, Decision, Policy
-from specclient.types.usage import CompletionUsage, Cost, Speculation, Usage
+What a type checker should know of them stands in ``__init__.pyi``.
+"""
 
-__all__ = [
-    "Call",
-    "Candidate",
-    "Completion",
-    "CompletionChoice",
-    "CompletionUsage",
-    "Cost",
-    "Decision",
-    "Model",
-    "Policy",
-    "Speculation",
-    "Usage",
-]
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+from specclient.types import paths
+
+_OURS = {
+    "Call": "call",
+    "Candidate": "route",
+    "Cost": "usage",
+    "Policy": "route",
+    "Speculation": "usage",
+    "Usage": "usage",
+}
+
+paths.install()
+
+__all__ = sorted([*_OURS, *paths.names_of("")])  # noqa: PLE0605  # a list of texts
+
+
+def __getattr__(name: str) -> Any:
+    if name in _OURS:
+        return getattr(importlib.import_module(f"{__name__}.{_OURS[name]}"), name)
+    return paths.find("", name)
+
+
+def __dir__() -> list[str]:
+    return __all__

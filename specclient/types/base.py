@@ -11,6 +11,7 @@ import pydantic_core
 from pydantic import AfterValidator, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 
+from specclient.forks import uncut
 from specclient.types.odd import keep_odd
 
 T = TypeVar("T")
@@ -49,8 +50,8 @@ class WireModel(pydantic.BaseModel):
         extra="allow", defer_build=True, protected_namespaces=(), coerce_numbers_to_str=True
     )
 
-    #: Whether something of another shape (a text where an object belongs) is kept as it came, or refused.
-    keeps_shapes: ClassVar[bool] = True
+    #: The fields, as paths, that an answer is read by: what has another shape there is refused.
+    vital: ClassVar[frozenset[tuple[str, ...]]] = frozenset()
 
     if TYPE_CHECKING:
         _request_id: str | None
@@ -71,27 +72,28 @@ class WireModel(pydantic.BaseModel):
         nothing more.
 
         Raises:
-            pydantic.ValidationError: for what is no such object, and where something of another shape stands
-                in a class that does not keep it. The error quotes its input, which may hold secrets.
+            pydantic.ValidationError: for what is no such object, and where something vital has another
+                shape. It quotes its input, which may hold secrets.
         """
+        if not cls.__pydantic_complete__:
+            with uncut:
+                cls.model_rebuild()
         try:
             return cls.model_validate_json(content)
         except pydantic.ValidationError as error:
-            return keep_odd(
-                cls.model_validate, lambda: pydantic_core.from_json(content), error, cls.keeps_shapes
-            )
+            return keep_odd(cls.model_validate, lambda: pydantic_core.from_json(content), error, cls.vital)
 
     @classmethod
     def construct(cls, _fields_set: set[str] | None = None, **values: Any) -> Self:
         """Return an object of these fields, nested mappings becoming objects; odd values are kept.
 
         Raises:
-            pydantic.ValidationError: where something of another shape stands in a class that does not keep it.
+            pydantic.ValidationError: where something vital has another shape.
         """
         try:
             made = cls.model_validate(values)
         except pydantic.ValidationError as error:
-            made = keep_odd(cls.model_validate, lambda: _copied(values), error, cls.keeps_shapes)
+            made = keep_odd(cls.model_validate, lambda: _copied(values), error, cls.vital)
         if _fields_set is not None:
             made.__pydantic_fields_set__.update(_fields_set)
         return made
@@ -163,7 +165,7 @@ def read_as(kind: Any) -> Callable[[bytes], Any]:
         try:
             return adapter.validate_json(content)
         except pydantic.ValidationError as error:
-            return keep_odd(adapter.validate_python, lambda: pydantic_core.from_json(content), error, True)
+            return keep_odd(adapter.validate_python, lambda: pydantic_core.from_json(content), error)
 
     return read
 

@@ -10,7 +10,6 @@ from typing import Literal
 from pydantic import PrivateAttr
 
 from specclient.types.base import WireModel
-
 from specclient.types.route import Decision
 from specclient.types.usage import Cost, Speculation, Usage
 
@@ -64,7 +63,7 @@ class Call:
         return self.latency_s if self.engine_s is None else self.engine_s
 
 
-class Metered(WireModel):
+class Metered(WireModel):  # noqa: PLW1641  # no pydantic model has a hash
     """A wire object that carries the record of its call as ``meta``: not on the wire, not in a dump."""
 
     _meta: Call | None = PrivateAttr(default=None)
@@ -79,3 +78,14 @@ class Metered(WireModel):
         if self._meta is None:
             raise AttributeError("this object was not returned by a specclient call, so it has no meta")
         return self._meta
+
+    def __eq__(self, other: object) -> bool:
+        """Tell whether both say the same, whichever calls brought them."""
+        if not isinstance(other, Metered):
+            return NotImplemented
+        names = type(self).model_fields
+        return (
+            type(self) is type(other)
+            and all(getattr(self, name) == getattr(other, name) for name in names)
+            and self.model_extra == other.model_extra
+        )

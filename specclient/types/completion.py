@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from specclient.types.base import Loose, Whole, WireModel
+from specclient.types.base import Whole, WireModel
 from specclient.types.call import Metered
 from specclient.types.completion_usage import CompletionUsage
 
@@ -25,7 +25,7 @@ class CompletionChoice(WireModel):
 
     finish_reason: Literal["stop", "length", "content_filter"]
     index: int = 0
-    logprobs: Loose[Logprobs] | None = None
+    logprobs: Logprobs | None = None
     text: str = ""
 
 
@@ -35,7 +35,7 @@ class Completion(Metered):
     https://platform.openai.com/docs/api-reference/completions/object
     """
 
-    keeps_shapes = False
+    vital = frozenset({("choices",), ("choices", "text"), ("usage",)})
 
     id: str = ""
     choices: list[CompletionChoice] = Field(default_factory=list)

@@ -10,6 +10,8 @@ from specclient.types.base import Whole, WireModel
 class Model(WireModel):
     """One model that an endpoint serves; ``created`` is in Unix seconds."""
 
+    vital = frozenset({("id",)})
+
     id: str
     created: Whole = 0
     object: Literal["model"] = "model"

@@ -19,7 +19,7 @@ class BothNames(WireModel):
     the OpenAI client leaves it too.
     """
 
-    def model_post_init(self, context: Any, /) -> None:
+    def model_post_init(self, _context: Any, /) -> None:
         """Leave what has another name on the wire there, too."""
         extra = self.__pydantic_extra__
         for name, field in type(self).model_fields.items():

@@ -16,14 +16,17 @@ UNKNOWN = "<unknown>"
 
 #: What errors say of members of a union that were tried and are not meant.
 _OF_UNIONS = ("known_tag", "union_tag_not_found", "union_tag_invalid")
-_SCALARS = (str, int, float, bool, type(None))
-_NOT_SCALAR = ("model_type", "model_attributes_type", "dict_type", "list_type")
+_SCALARS = (str, int, float, bool)
+_OF_SHAPES = ("model_type", "model_attributes_type", "dict_type", "list_type")
 
 Place = tuple[int | str, ...]
 
 
 def keep_odd(
-    validate: Callable[[Any], T], decode: Callable[[], Any], error: pydantic.ValidationError, any_shape: bool
+    validate: Callable[[Any], T],
+    decode: Callable[[], Any],
+    error: pydantic.ValidationError,
+    vital: frozenset[tuple[str, ...]] = frozenset(),
 ) -> T:
     """Return what ``validate`` makes of a body without its odd values, and then put them in their places.
 
@@ -34,7 +37,7 @@ def keep_odd(
         validate: makes an object of a decoded body.
         decode: gives the body; a fresh one, as it is changed.
         error: what ``validate`` raised for it.
-        any_shape: whether also objects and lists may be odd, or stand where another kind belongs.
+        vital: the fields where no object or list may be odd, or stand where another kind belongs.
 
     Raises:
         pydantic.ValidationError: ``error`` where it is about more than odd values.
@@ -42,14 +45,17 @@ def keep_odd(
     problems = [problem for problem in error.errors(include_url=False) if problem["type"] not in _OF_UNIONS]
     if not problems or problems[0]["type"] == "json_invalid":
         raise error
-    if not any_shape and any(_grave(problem) for problem in problems):
-        raise error
     body = decode()
     if not isinstance(body, dict):
         raise error
-    places = {tuple(_steps(body, problem["loc"])) for problem in problems} - {()}
+    places: set[Place] = set()
+    for problem in problems:
+        place = tuple(_steps(body, problem["loc"]))
+        if tuple(step for step in place if isinstance(step, str)) in vital and _grave(problem):
+            raise error
+        places.add(place)
     places = {place for place in places if not any(place[:end] in places for end in range(1, len(place)))}
-    taken = {place: _take(body, place) for place in places}
+    taken = {place: _take(body, place) for place in places if place}
     made = validate(body)
     for place, value in taken.items():
         _put(made, place, value)
@@ -57,8 +63,11 @@ def keep_odd(
 
 
 def _grave(problem: Mapping[str, Any]) -> bool:
+    """Tell whether a problem is about the shape of something, and not about a lone value or a null."""
     value = problem["input"]
-    return not isinstance(value, _SCALARS) or (value is not None and problem["type"] in _NOT_SCALAR)
+    if value is None:
+        return isinstance(problem["loc"][-1], int)  # a null in a list cannot be left out
+    return not isinstance(value, _SCALARS) or problem["type"] in _OF_SHAPES
 
 
 def _steps(body: Any, place: Place) -> Iterator[int | str]:

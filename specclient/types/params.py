@@ -34,6 +34,18 @@ omit: Final = Omit()
 Omittable: TypeAlias = T | NotGiven | Omit
 
 
+class RequestOptions(TypedDict, total=False):
+    """What a call by its path takes (``client.get``, ``client.post``)."""
+
+    headers: Mapping[str, str | Omit]
+    max_retries: int
+    timeout: Any
+    params: Mapping[str, Any]
+    extra_json: Mapping[str, Any]
+    idempotency_key: str
+    follow_redirects: bool
+
+
 class CallOptions(TypedDict, total=False):
     """What any call takes beside the API's own parameters.
 

@@ -1,133 +1,20 @@
-"""Chat completions and what they take, under the module path of the OpenAI client."""
+"""Chat completions and what they take, under the module path of the OpenAI client; loaded on first use.
 
-from specclient.types.chat.chat_completion import (
-    ChatCompletion,
-)
-from specclient.types.chat.chat_completion_chunk import (
-    ChatCompletionChunk,
-)
-from specclient.types.chat.chat_completion_message import (
-    ChatCompletionAudio,
-    ChatCompletionMessage,
-    ChatCompletionMessageCustomToolCall,
-    ChatCompletionMessageFunctionToolCall,
-    ChatCompletionMessageToolCall,
-    ChatCompletionMessageToolCallUnion,
-)
-from specclient.types.chat.completion_params import (
-    CompletionCreateParams,
-    CompletionListParams,
-    CompletionUpdateParams,
-)
-from specclient.types.chat.logprobs import (
-    ChatCompletionTokenLogprob,
-)
-from specclient.types.chat.message_params import (
-    ChatCompletionAssistantMessageParam,
-    ChatCompletionContentPartImageParam,
-    ChatCompletionContentPartInputAudioParam,
-    ChatCompletionContentPartParam,
-    ChatCompletionContentPartRefusalParam,
-    ChatCompletionContentPartTextParam,
-    ChatCompletionDeveloperMessageParam,
-    ChatCompletionFunctionMessageParam,
-    ChatCompletionMessageCustomToolCallParam,
-    ChatCompletionMessageFunctionToolCallParam,
-    ChatCompletionMessageParam,
-    ChatCompletionMessageToolCallParam,
-    ChatCompletionMessageToolCallUnionParam,
-    ChatCompletionSystemMessageParam,
-    ChatCompletionToolMessageParam,
-    ChatCompletionUserMessageParam,
-    CreateChatCompletionRequestMessageParam,
-)
-from specclient.types.chat.parsed_chat_completion import (
-    ParsedChatCompletion,
-    ParsedChatCompletionMessage,
-    ParsedChoice,
-    ParsedFunction,
-    ParsedFunctionToolCall,
-)
-from specclient.types.chat.stored import (
-    ChatCompletionContentPartImage,
-    ChatCompletionContentPartText,
-    ChatCompletionDeleted,
-    ChatCompletionFunctionTool,
-    ChatCompletionStoreMessage,
-)
-from specclient.types.chat.tool_params import (
-    ChatCompletionAllowedToolChoiceParam,
-    ChatCompletionAllowedToolsParam,
-    ChatCompletionAudioParam,
-    ChatCompletionCustomToolParam,
-    ChatCompletionFunctionCallOptionParam,
-    ChatCompletionFunctionToolParam,
-    ChatCompletionModality,
-    ChatCompletionNamedToolChoiceCustomParam,
-    ChatCompletionNamedToolChoiceParam,
-    ChatCompletionPredictionContentParam,
-    ChatCompletionReasoningEffort,
-    ChatCompletionRole,
-    ChatCompletionStreamOptionsParam,
-    ChatCompletionToolChoiceOptionParam,
-    ChatCompletionToolParam,
-    ChatCompletionToolUnionParam,
-)
+What a type checker should know of them stands in ``__init__.pyi``.
+"""
 
-__all__ = [
-    "ChatCompletion",
-    "ChatCompletionAllowedToolChoiceParam",
-    "ChatCompletionAllowedToolsParam",
-    "ChatCompletionAssistantMessageParam",
-    "ChatCompletionAudio",
-    "ChatCompletionAudioParam",
-    "ChatCompletionChunk",
-    "ChatCompletionContentPartImage",
-    "ChatCompletionContentPartImageParam",
-    "ChatCompletionContentPartInputAudioParam",
-    "ChatCompletionContentPartParam",
-    "ChatCompletionContentPartRefusalParam",
-    "ChatCompletionContentPartText",
-    "ChatCompletionContentPartTextParam",
-    "ChatCompletionCustomToolParam",
-    "ChatCompletionDeleted",
-    "ChatCompletionDeveloperMessageParam",
-    "ChatCompletionFunctionCallOptionParam",
-    "ChatCompletionFunctionMessageParam",
-    "ChatCompletionFunctionTool",
-    "ChatCompletionFunctionToolParam",
-    "ChatCompletionMessage",
-    "ChatCompletionMessageCustomToolCall",
-    "ChatCompletionMessageCustomToolCallParam",
-    "ChatCompletionMessageFunctionToolCall",
-    "ChatCompletionMessageFunctionToolCallParam",
-    "ChatCompletionMessageParam",
-    "ChatCompletionMessageToolCall",
-    "ChatCompletionMessageToolCallParam",
-    "ChatCompletionMessageToolCallUnion",
-    "ChatCompletionMessageToolCallUnionParam",
-    "ChatCompletionModality",
-    "ChatCompletionNamedToolChoiceCustomParam",
-    "ChatCompletionNamedToolChoiceParam",
-    "ChatCompletionPredictionContentParam",
-    "ChatCompletionReasoningEffort",
-    "ChatCompletionRole",
-    "ChatCompletionStoreMessage",
-    "ChatCompletionStreamOptionsParam",
-    "ChatCompletionSystemMessageParam",
-    "ChatCompletionTokenLogprob",
-    "ChatCompletionToolChoiceOptionParam",
-    "ChatCompletionToolMessageParam",
-    "ChatCompletionToolParam",
-    "ChatCompletionToolUnionParam",
-    "ChatCompletionUserMessageParam",
-    "CompletionCreateParams",
-    "CompletionListParams",
-    "CompletionUpdateParams",
-    "CreateChatCompletionRequestMessageParam",
-    "ParsedChatCompletion",
-    "ParsedChatCompletionMessage",
-    "ParsedChoice",
-    "ParsedFunction",
-    "ParsedFunctionToolCall",
-]
+from __future__ import annotations
+
+from typing import Any
+
+from specclient.types import paths
+
+__all__ = paths.names_of("chat")  # noqa: PLE0605  # a list of texts
+
+
+def __getattr__(name: str) -> Any:
+    return paths.find("chat", name)
+
+
+def __dir__() -> list[str]:
+    return __all__

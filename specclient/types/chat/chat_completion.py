@@ -6,12 +6,39 @@ from typing import Literal
 
 from pydantic import Field
 
-from specclient.types.base import Loose, Whole, WireModel
+from specclient.types.base import Whole, WireModel
 from specclient.types.call import Metered
 from specclient.types.chat.chat_completion_message import ChatCompletionMessage
 from specclient.types.chat.logprobs import ChoiceLogprobs
-from specclient.types.chat.moderation import Moderation
+from specclient.types.chat.moderation import (
+    Moderation,
+    ModerationInput,
+    ModerationInputError,
+    ModerationInputModerationResults,
+    ModerationInputModerationResultsResult,
+    ModerationOutput,
+    ModerationOutputError,
+    ModerationOutputModerationResults,
+    ModerationOutputModerationResultsResult,
+)
 from specclient.types.usage import CompletionUsage
+
+__all__ = [
+    "ChatCompletion",
+    "Choice",
+    "ChoiceLogprobs",
+    "FinishReason",
+    "Moderation",
+    "ModerationInput",
+    "ModerationInputError",
+    "ModerationInputModerationResults",
+    "ModerationInputModerationResultsResult",
+    "ModerationOutput",
+    "ModerationOutputError",
+    "ModerationOutputModerationResults",
+    "ModerationOutputModerationResultsResult",
+    "ServiceTier",
+]
 
 FinishReason = Literal["stop", "length", "tool_calls", "content_filter", "function_call"]
 ServiceTier = Literal["auto", "default", "flex", "scale", "priority", "fast"]
@@ -22,7 +49,7 @@ class Choice(WireModel):
 
     finish_reason: FinishReason
     index: int = 0
-    logprobs: Loose[ChoiceLogprobs] | None = None
+    logprobs: ChoiceLogprobs | None = None
     message: ChatCompletionMessage = Field(default_factory=ChatCompletionMessage)
 
 
@@ -32,15 +59,15 @@ class ChatCompletion(Metered):
     https://platform.openai.com/docs/api-reference/chat/object
     """
 
-    keeps_shapes = False
+    vital = frozenset({("choices",), ("choices", "message"), ("choices", "message", "content"), ("usage",)})
 
     id: str = ""
     choices: list[Choice] = Field(default_factory=list)
     created: Whole = 0
     model: str = ""
     object: Literal["chat.completion"] = "chat.completion"
-    metadata: Loose[dict[str, str]] | None = None
-    moderation: Loose[Moderation] | None = None
+    metadata: dict[str, str] | None = None
+    moderation: Moderation | None = None
     service_tier: ServiceTier | None = None
     system_fingerprint: str | None = None
     usage: CompletionUsage | None = None

@@ -6,11 +6,41 @@ from typing import Literal
 
 from pydantic import Field
 
-from specclient.types.base import Content, JsonText, Loose, Whole, WireModel
+from specclient.types.base import Content, JsonText, Whole, WireModel
 from specclient.types.chat.chat_completion import FinishReason, ServiceTier
 from specclient.types.chat.logprobs import ChoiceLogprobs
-from specclient.types.chat.moderation import Moderation
+from specclient.types.chat.moderation import (
+    Moderation,
+    ModerationInput,
+    ModerationInputError,
+    ModerationInputModerationResults,
+    ModerationInputModerationResultsResult,
+    ModerationOutput,
+    ModerationOutputError,
+    ModerationOutputModerationResults,
+    ModerationOutputModerationResultsResult,
+)
 from specclient.types.usage import CompletionUsage
+
+__all__ = [
+    "ChatCompletionChunk",
+    "Choice",
+    "ChoiceDelta",
+    "ChoiceDeltaAudio",
+    "ChoiceDeltaFunctionCall",
+    "ChoiceDeltaToolCall",
+    "ChoiceDeltaToolCallFunction",
+    "ChoiceLogprobs",
+    "Moderation",
+    "ModerationInput",
+    "ModerationInputError",
+    "ModerationInputModerationResults",
+    "ModerationInputModerationResultsResult",
+    "ModerationOutput",
+    "ModerationOutputError",
+    "ModerationOutputModerationResults",
+    "ModerationOutputModerationResultsResult",
+]
 
 
 class ChoiceDeltaAudio(WireModel):
@@ -48,7 +78,7 @@ class ChoiceDeltaToolCall(WireModel):
 class ChoiceDelta(WireModel):
     """What a chunk adds to a message."""
 
-    audio: Loose[ChoiceDeltaAudio] | None = None
+    audio: ChoiceDeltaAudio | None = None
     content: Content | None = None
     function_call: ChoiceDeltaFunctionCall | None = None
     refusal: str | None = None
@@ -62,7 +92,7 @@ class Choice(WireModel):
     delta: ChoiceDelta = Field(default_factory=ChoiceDelta)
     index: int = 0
     finish_reason: FinishReason | None = None
-    logprobs: Loose[ChoiceLogprobs] | None = None
+    logprobs: ChoiceLogprobs | None = None
 
 
 class ChatCompletionChunk(WireModel):
@@ -71,14 +101,14 @@ class ChatCompletionChunk(WireModel):
     https://platform.openai.com/docs/api-reference/chat/streaming
     """
 
-    keeps_shapes = False
+    vital = frozenset({("choices",), ("choices", "delta"), ("choices", "delta", "content"), ("usage",)})
 
     id: str = ""
     choices: list[Choice] = Field(default_factory=list)
     created: Whole = 0
     model: str = ""
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
-    moderation: Loose[Moderation] | None = None
+    moderation: Moderation | None = None
     obfuscation: str | None = None
     service_tier: ServiceTier | None = None
     system_fingerprint: str | None = None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from specclient.types.base import Content, JsonText, Loose, WireModel
+from specclient.types.base import Content, JsonText, WireModel
 from specclient.types.union import OneOf
 
 
@@ -85,8 +85,8 @@ class ChatCompletionMessage(WireModel):
     content: Content | None = None
     refusal: str | None = None
     role: Literal["assistant"] = "assistant"
-    annotations: Loose[list[Annotation]] | None = None
-    audio: Loose[ChatCompletionAudio] | None = None
+    annotations: list[Annotation] | None = None
+    audio: ChatCompletionAudio | None = None
     function_call: FunctionCall | None = None
     tool_calls: list[ChatCompletionMessageToolCallUnion] | None = None
 

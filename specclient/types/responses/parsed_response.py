@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from specclient.types.responses.calls import ResponseFunctionToolCall
 from specclient.types.responses.content import (
@@ -33,7 +33,10 @@ ParsedContent = Annotated[ParsedResponseOutputText[ContentType] | ResponseOutput
 class ParsedResponseOutputMessage(ResponseOutputMessage, Generic[ContentType]):
     """A message whose text has been parsed."""
 
-    content: list[ParsedContent[ContentType]]  # type: ignore[assignment]  # narrower
+    if TYPE_CHECKING:
+        content: list[ParsedContent[ContentType]]  # type: ignore[assignment]  # narrower
+    else:
+        content: list[ParsedContent]  # a union is not generic at run time
 
     @property
     def __api_exclude__(self) -> Mapping[str, Any]:
@@ -60,7 +63,10 @@ ParsedResponseOutputItem = Annotated[
 class ParsedResponse(Response, Generic[ContentType]):
     """The answer of ``responses.parse``."""
 
-    output: list[ParsedResponseOutputItem[ContentType]]  # type: ignore[assignment]  # narrower
+    if TYPE_CHECKING:
+        output: list[ParsedResponseOutputItem[ContentType]]  # type: ignore[assignment]  # narrower
+    else:
+        output: list[ParsedResponseOutputItem]
 
     @property
     def output_parsed(self) -> ContentType | None:

@@ -196,7 +196,10 @@ class ModerationInputError(WireModel):
 ModerationInput = Annotated[ModerationInputModerationResult | ModerationInputError, OneOf("type")]
 
 
-ModerationOutput = Annotated[ModerationInputModerationResult | ModerationInputError, OneOf("type")]
+# What is said of the output has the shape of what is said of the input.
+ModerationOutputModerationResult = ModerationInputModerationResult
+ModerationOutputError = ModerationInputError
+ModerationOutput = ModerationInput
 
 
 class Moderation(WireModel):

@@ -1,61 +1,20 @@
-"""What several answers hold, under the module path of the OpenAI client."""
+"""What several answers hold, under the module path of the OpenAI client; loaded on first use.
 
-from specclient.types.shared.objects import (
-    AllModels,
-    ChatModel,
-    ComparisonFilter,
-    CompoundFilter,
-    CustomToolInputFormat,
-    DecisionInputJSON,
-    DecisionQuestionInputImage,
-    DecisionQuestionInputPart,
-    DecisionQuestionInputText,
-    ErrorObject,
-    FunctionDefinition,
-    FunctionParameters,
-    Grammar,
-    JSONSchema,
-    Metadata,
-    Misalignment,
-    MisalignmentSteer,
-    OAuthErrorCode,
-    Reasoning,
-    ReasoningEffort,
-    ResponseFormatJSONObject,
-    ResponseFormatJSONSchema,
-    ResponseFormatText,
-    ResponseFormatTextGrammar,
-    ResponseFormatTextPython,
-    ResponsesModel,
-    Text,
-)
+What a type checker should know of them stands in ``__init__.pyi``.
+"""
 
-__all__ = [
-    "AllModels",
-    "ChatModel",
-    "ComparisonFilter",
-    "CompoundFilter",
-    "CustomToolInputFormat",
-    "DecisionInputJSON",
-    "DecisionQuestionInputImage",
-    "DecisionQuestionInputPart",
-    "DecisionQuestionInputText",
-    "ErrorObject",
-    "FunctionDefinition",
-    "FunctionParameters",
-    "Grammar",
-    "JSONSchema",
-    "Metadata",
-    "Misalignment",
-    "MisalignmentSteer",
-    "OAuthErrorCode",
-    "Reasoning",
-    "ReasoningEffort",
-    "ResponseFormatJSONObject",
-    "ResponseFormatJSONSchema",
-    "ResponseFormatText",
-    "ResponseFormatTextGrammar",
-    "ResponseFormatTextPython",
-    "ResponsesModel",
-    "Text",
-]
+from __future__ import annotations
+
+from typing import Any
+
+from specclient.types import paths
+
+__all__ = paths.names_of("shared")  # noqa: PLE0605  # a list of texts
+
+
+def __getattr__(name: str) -> Any:
+    return paths.find("shared", name)
+
+
+def __dir__() -> list[str]:
+    return __all__

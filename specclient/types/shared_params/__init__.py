@@ -1,49 +1,20 @@
-"""What several calls take, under the module path of the OpenAI client."""
+"""What several calls take, under the module path of the OpenAI client; loaded on first use.
 
-from specclient.types.shared_params.objects import (
-    ChatModel,
-    ComparisonFilter,
-    CompoundFilter,
-    CustomToolInputFormat,
-    DecisionInputJSON,
-    DecisionQuestionInputImage,
-    DecisionQuestionInputPart,
-    DecisionQuestionInputText,
-    FunctionDefinition,
-    FunctionParameters,
-    Grammar,
-    JSONSchema,
-    Metadata,
-    OAuthErrorCode,
-    Reasoning,
-    ReasoningEffort,
-    ResponseFormatJSONObject,
-    ResponseFormatJSONSchema,
-    ResponseFormatText,
-    ResponsesModel,
-    Text,
-)
+What a type checker should know of them stands in ``__init__.pyi``.
+"""
 
-__all__ = [
-    "ChatModel",
-    "ComparisonFilter",
-    "CompoundFilter",
-    "CustomToolInputFormat",
-    "DecisionInputJSON",
-    "DecisionQuestionInputImage",
-    "DecisionQuestionInputPart",
-    "DecisionQuestionInputText",
-    "FunctionDefinition",
-    "FunctionParameters",
-    "Grammar",
-    "JSONSchema",
-    "Metadata",
-    "OAuthErrorCode",
-    "Reasoning",
-    "ReasoningEffort",
-    "ResponseFormatJSONObject",
-    "ResponseFormatJSONSchema",
-    "ResponseFormatText",
-    "ResponsesModel",
-    "Text",
-]
+from __future__ import annotations
+
+from typing import Any
+
+from specclient.types import paths
+
+__all__ = paths.names_of("shared_params")  # noqa: PLE0605  # a list of texts
+
+
+def __getattr__(name: str) -> Any:
+    return paths.find("shared_params", name)
+
+
+def __dir__() -> list[str]:
+    return __all__

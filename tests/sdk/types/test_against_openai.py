@@ -6,6 +6,7 @@ import copy
 import json
 import pickle
 import warnings
+from datetime import UTC, datetime
 from random import Random
 from typing import Any, get_args
 
@@ -15,9 +16,8 @@ import openai.types.responses
 import pytest
 from bodies import body_of
 
-import specclient.types.chat.chat_completion
-import specclient.types.chat.chat_completion_chunk
 from specclient.types.base import WireModel, read_as
+from specclient.types.call import Call
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk
 from specclient.types.completion import Completion
 from specclient.types.embedding import CreateEmbeddingResponse
@@ -25,6 +25,7 @@ from specclient.types.model import Model
 from specclient.types.moderation import ModerationCreateResponse
 from specclient.types.responses.events import ResponseStreamEvent
 from specclient.types.responses.response import Response
+from specclient.types.route import Decision
 
 PAIRS: list[tuple[type[Any], type[WireModel]]] = [
     (openai.types.chat.ChatCompletion, ChatCompletion),
@@ -114,7 +115,7 @@ def fields(kind: type[Any]) -> list[str]:
 @pytest.mark.parametrize(("theirs", "ours"), [PAIRS[3], PAIRS[5], PAIRS[6]], ids=lambda cls: cls.__name__)
 def test_what_is_of_another_kind_is_kept(theirs: type[Any], ours: type[WireModel], value: Any) -> None:
     for name in fields(theirs):
-        body = {**{field: None for field in fields(theirs)}, name: value}
+        body = {**dict.fromkeys(fields(theirs)), name: value}
         answer = ours.received(json.dumps(body).encode())
         expected = theirs.construct(**body)
         got, wanted = answer.to_dict()[name], expected.to_dict()[name]
@@ -189,3 +190,15 @@ def test_output_text(output: list[Any]) -> None:
     body = {"id": "r", "output": output}
     expected = openai.types.responses.Response.construct(**copy.deepcopy(body)).output_text
     assert Response.received(json.dumps(body).encode()).output_text == expected
+
+
+def test_answers_are_equal_whichever_calls_brought_them() -> None:
+    body = b'{"id": "x", "choices": [], "vendor": 1}'
+    one, other = ChatCompletion.received(body), ChatCompletion.received(body)
+    one._request_id, other._request_id = "req_1", "req_2"
+    one._meta = Call(
+        id="1", started_at=datetime.now(UTC), operation="chat", model="m", route=Decision("p/m", "p", "m")
+    )
+    assert one == other
+    assert one != ChatCompletion.received(body.replace(b"1", b"2"))
+    assert one != ChatCompletion.received(body.replace(b"x", b"y"))

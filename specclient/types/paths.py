@@ -1,0 +1,135 @@
+"""Turn the module paths of the OpenAI client's types into modules of ours, made when they are first imported.
+
+``specclient.types.responses.response_output_text`` has the names of a module that is called otherwise here;
+``specclient.types.beta.threads`` has names that stand for open classes. Neither is a file.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import re
+import sys
+from collections.abc import Sequence
+from importlib.abc import Loader, MetaPathFinder
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+from typing import Any
+
+from specclient.types.homes import HOMES, RENAMED
+from specclient.types.names import LISTS, MAPPINGS, PACKAGES, WORDS
+from specclient.types.open import open_class
+
+_ROOT = __name__.rpartition(".")[0]
+_WORDS, _LISTS, _MAPPINGS = (frozenset(names.split()) for names in (WORDS, LISTS, MAPPINGS))
+
+
+def names_of(package: str) -> list[str]:
+    """Return the public names of a package beneath ``specclient.types``: ``chat``, ``beta.threads``."""
+    return PACKAGES[package].split()
+
+
+def find(package: str, name: str) -> Any:
+    """Return what a public name of a package stands for: the type written out here, or an open one.
+
+    Raises:
+        AttributeError: where the OpenAI client has no such name.
+    """
+    is_param = name.endswith(("Param", "Params"))
+    if name not in _known(package) and not (is_param and name[0].isupper()):
+        raise AttributeError(f"module {_join(_ROOT, package)!r} has no attribute {name!r}")
+    homes = list(HOMES.get(package, ()))
+    for home in reversed(homes) if is_param else homes:
+        found = vars(importlib.import_module(_join(_ROOT, package, home))).get(name)
+        if found is not None:
+            return found
+    if is_param and name + "Param" in _known(package):
+        return open_class(_join(package, name))  # an answer's type, which only is called so
+    return _open(_join(package, name))
+
+
+def install() -> None:
+    """Let Python import the modules that are no files."""
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.append(_Finder())
+
+
+@functools.cache
+def _known(package: str) -> frozenset[str]:
+    return frozenset(names_of(package))
+
+
+@functools.cache
+def _deep(package: str) -> dict[str, str]:
+    """Return the deep modules of a package, each with the module here that has its names, if any."""
+    homes = {module: home for home, modules in HOMES.get(package, {}).items() for module in modules.split()}
+    return dict.fromkeys(map(_snake, names_of(package)), "") | homes
+
+
+def _snake(name: str) -> str:
+    """Return the module that the OpenAI client keeps a name in: ``ImagesResponse`` in ``images_response``."""
+    name = name.replace("ChatKit", "Chatkit")
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def _open(path: str) -> Any:
+    if path in _WORDS:
+        return str
+    if path in _LISTS:
+        return list[Any]
+    if path in _MAPPINGS or path.endswith(("Param", "Params")):
+        return dict[str, Any]
+    return open_class(path)
+
+
+def _find_deep(package: str, module: str, name: str) -> Any:
+    """Return what a name of a deep module stands for; one of a part of an open type is an open class, too."""
+    ours = RENAMED.get(_join(package, module), {}).get(name, name)
+    home = _deep(package).get(module)
+    if home:
+        found = vars(importlib.import_module(_join(_ROOT, package, home))).get(ours)
+        if found is not None:
+            return found
+    try:
+        return find(package, ours)
+    except AttributeError:
+        if not name[:1].isupper():
+            raise
+    return (
+        dict[str, Any] if module.endswith(("_param", "_params")) else open_class(_join(package, module, name))
+    )
+
+
+def _join(*parts: str) -> str:
+    return ".".join(part for part in parts if part)
+
+
+class _Finder(MetaPathFinder, Loader):
+    """Finds and makes the modules that are no files; those that are, Python finds before."""
+
+    def find_spec(
+        self,
+        fullname: str,
+        path: Sequence[str] | None,  # noqa: ARG002  # the protocol's
+        target: ModuleType | None = None,  # noqa: ARG002
+    ) -> ModuleSpec | None:
+        if not fullname.startswith(_ROOT + "."):
+            return None
+        place = fullname.removeprefix(_ROOT + ".")
+        package, _, module = place.rpartition(".")
+        if place in PACKAGES:
+            return ModuleSpec(fullname, self, is_package=True)
+        if package in PACKAGES and (module in _deep(package) or module.endswith(("_param", "_params"))):
+            return ModuleSpec(fullname, self)
+        return None
+
+    def exec_module(self, module: ModuleType) -> None:
+        place = module.__name__.removeprefix(_ROOT + ".")
+        package, _, deep = place.rpartition(".")
+        if place in PACKAGES:
+            module.__doc__ = f"OpenAI's types ``{place}``."
+            vars(module)["__all__"] = names_of(place)
+            vars(module)["__getattr__"] = functools.partial(find, place)
+        else:
+            module.__doc__ = f"OpenAI's types of ``{place}``."
+            vars(module)["__getattr__"] = functools.partial(_find_deep, package, deep)

@@ -1,0 +1,159 @@
+"""Every name that users import from the OpenAI client's types is under the same path here."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import pickle
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import openai.types
+import pytest
+from openai.resources.chat.completions import Completions as Chats
+from openai.resources.completions import Completions
+from openai.resources.embeddings import Embeddings
+from openai.resources.moderations import Moderations
+from openai.resources.responses import Responses
+
+from specclient.types import homes, params
+from specclient.types.base import WireModel
+from specclient.types.names import PACKAGES
+from specclient.types.open import OpenObject, open_class
+
+MODULES = ["openai.types", *(m.name for m in pkgutil.walk_packages(openai.types.__path__, "openai.types."))]
+WRITTEN = ["specclient.types", *(f"specclient.types.{name}" for name in homes.HOMES if name)]
+
+
+def ours(module: str) -> ModuleType:
+    return importlib.import_module(module.replace("openai", "specclient", 1))
+
+
+def public(module: ModuleType) -> list[str]:
+    names = getattr(module, "__all__", None) or [name for name in vars(module) if not name.startswith("_")]
+    return [name for name in names if name != "annotations" and not inspect.ismodule(getattr(module, name))]
+
+
+def test_every_name_of_every_module() -> None:
+    missing = [
+        f"{module}.{name}"
+        for module in MODULES
+        for name in public(importlib.import_module(module))
+        if not hasattr(ours(module), name)
+    ]
+    # A function of the realtime connection, which is no type.
+    assert missing == ["openai.types.websocket_reconnection.is_recoverable_close"]
+    assert len(MODULES) > 1000  # all of them were walked
+
+
+def test_models_stay_models_and_parameters_mappings() -> None:
+    for package in PACKAGES:
+        module = f"openai.types.{package}".rstrip(".")
+        for name in public(importlib.import_module(module)):
+            theirs, found = getattr(importlib.import_module(module), name), getattr(ours(module), name)
+            if inspect.isclass(theirs) and issubclass(theirs, openai.BaseModel):
+                assert issubclass(found, WireModel), name
+                assert found.__name__ == theirs.__name__
+            elif inspect.isclass(theirs) and issubclass(theirs, dict):
+                assert issubclass(getattr(found, "__origin__", found), dict), name
+
+
+@pytest.mark.parametrize("package", WRITTEN)
+def test_type_checkers_are_told_of_what_is_there(package: str) -> None:
+    module = importlib.import_module(package)
+    stub = ast.parse(Path(str(module.__file__)).with_suffix(".pyi").read_text(encoding="utf-8"))
+    told = {
+        alias.name: node.module
+        for node in stub.body
+        if isinstance(node, ast.ImportFrom) and node.module != "typing"
+        for alias in node.names
+    }
+    assert told
+    for name, home in told.items():
+        assert getattr(module, name) is getattr(importlib.import_module(str(home)), name), name
+    written = {name for name in module.__all__ if _is_written_out(getattr(module, name))}
+    assert written <= set(told)
+
+
+def _is_written_out(kind: Any) -> bool:
+    return inspect.isclass(kind) and issubclass(kind, WireModel) and not issubclass(kind, OpenObject)
+
+
+def test_names_that_the_openai_client_has_not() -> None:
+    for module in ("specclient.types", "specclient.types.chat", "specclient.types.beta.threads"):
+        with pytest.raises(ImportError, match="NothingLikeIt"):
+            exec(f"from {module} import NothingLikeIt")
+    for module in ("specclient.types.nothing", "specclient.types.beta.nothing", "specclient.types.chat.Run"):
+        with pytest.raises(ModuleNotFoundError):
+            importlib.import_module(module)
+    with pytest.raises(AttributeError):
+        importlib.import_module("specclient.types.beta.threads.run").lower_case  # noqa: B018
+
+
+def test_our_own_names_beside_them() -> None:
+    from specclient.types import Call, Decision, Usage, route
+
+    assert {Call.__module__, Usage.__module__} == {"specclient.types.call", "specclient.types.usage"}
+    assert Decision is open_class("Decision") is not route.Decision  # OpenAI's, as its users import it
+
+
+def test_open_objects() -> None:
+    from specclient.types.beta.threads import Run
+    from specclient.types.beta.threads.run import RequiredAction
+    from specclient.types.beta.threads.run import Run as Deep
+
+    assert Run is Deep is open_class("beta.threads.Run")
+    body = {
+        "id": "run_1",
+        "tools": [{"type": "x", "n": 1}, [{"y": None}]],
+        "usage": {"a": {"b": 1.5}},
+        "t": "1",
+    }
+    run = Run.received(b'{"id": "run_1", "tools": [{"type": "x", "n": 1}, [{"y": null}]],'
+                       b' "usage": {"a": {"b": 1.5}}, "t": "1"}')  # fmt: skip
+    assert (run.tools[0].type, run.tools[1][0].y, run.usage.a.b) == ("x", None, 1.5)
+    assert run.model_dump() == run.to_dict() == body
+    assert run == pickle.loads(pickle.dumps(run)) == Run.construct(**body) == run.model_copy(deep=True)
+    assert repr(run).startswith("Run(id='run_1', tools=[OpenObject(type='x', n=1)")
+    assert pickle.loads(pickle.dumps(RequiredAction)) is RequiredAction
+    with pytest.raises(AttributeError, match="nothing"):
+        run.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    ("create", "mine", "given"),
+    [
+        (Chats.create, params.ChatCreateParams, {"messages", "model", "stream"}),
+        (Completions.create, params.CompletionCreateParams, {"prompt", "model", "stream"}),
+        (Embeddings.create, params.EmbeddingCreateParams, {"input", "model"}),
+        (Moderations.create, params.ModerationCreateParams, {"input"}),
+        (Responses.create, params.ResponseCreateParams, {"stream"}),
+    ],
+)
+def test_every_parameter(create: Any, mine: Any, given: set[str]) -> None:
+    theirs = set(inspect.signature(create).parameters) - {"self"} - given
+    assert set(mine.__annotations__) == theirs | {"policy", "tags", "deadline_s"}
+
+
+def test_not_given_and_omit_are_two() -> None:
+    assert not params.NOT_GIVEN
+    assert not params.omit
+    assert type(params.not_given) is type(params.NOT_GIVEN) is params.NotGiven is not params.Omit
+    assert repr(params.NOT_GIVEN) == repr(openai.NOT_GIVEN)
+
+
+def test_a_class_costs_only_the_modules_it_needs() -> None:
+    code = (
+        "import sys; from specclient.types.chat import ChatCompletion; "
+        "from specclient.types.beta import Assistant; print(*sys.modules)"
+    )
+    loaded = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert "specclient.types.responses" not in loaded
+    assert "specclient.types.chat.message_params" not in loaded
