@@ -16,7 +16,8 @@ from typing import Any
 from anyio import CancelScope, to_thread
 
 from specclient.costs.prices import Prices
-from specclient.errors import APIConnectionError, APIError, NotFoundError
+from specclient.errors import APIConnectionError, NotFoundError
+from specclient.forks import restart_in_child, uncut
 from specclient.providers import DIALECTS, Dialect, Endpoint, usage_requested
 from specclient.reading import Exchange, decoded, read, replay
 from specclient.record import Recorder
@@ -65,6 +66,11 @@ class Pipeline:
         self._warm: set[str] = set()
         self._warming = threading.Lock()
         self._clock = clock
+        restart_in_child(self)
+
+    def start_afresh(self) -> None:
+        """In a forked child: a thread of the parent may have been warming up."""
+        self._warming = threading.Lock()
 
     async def call(self, request: Request) -> Any:
         """Serve a request whole and return what its method gives."""
@@ -147,8 +153,8 @@ class Pipeline:
         self, batches: AsyncGenerator[Any, None], meta: Callable[[], Call]
     ) -> AsyncStream[Any]:
         """Return a stream once its answer has begun: what refuses the request is raised here."""
-        response, dialect = await anext(batches)
-        return AsyncStream(batches, meta, response, dialect)
+        head, dialect = await anext(batches)
+        return AsyncStream(batches, meta, head, dialect)
 
     async def _begin(self, request: Request) -> tuple[Decision, Place, Recorder]:
         kind = self.router.kind(request)
@@ -169,7 +175,7 @@ class Pipeline:
 
     def _warm_up(self, kind: str) -> None:
         """Do what the first request of a kind needs before anything is sent; the first of several does it."""
-        with self._warming:
+        with self._warming, uncut:
             if kind not in self._warm:
                 self._prepare()
                 self.router.warm(kind)
@@ -182,7 +188,7 @@ class Pipeline:
         wire = place.dialect.encode(request, place, decision.model)
         async with self.transport.stream(wire) as events:
             record.connected(events.attempts, events.request_id)
-            yield events.response, None
+            yield events, None
             async for batch in decoded(place, request, events):
                 yield batch
             if not (events.done or record.finished):
@@ -228,14 +234,14 @@ class Pipeline:
     async def _plain_events(self, request: Request) -> AsyncGenerator[Any, None]:
         place = self._endpoint(request)
         async with self.transport.stream(place.dialect.encode(request, place, "")) as events:
-            yield events.response, None
+            yield events, None
             async for batch in decoded(place, request, events):
                 yield batch
 
     async def _plain_bytes(self, request: Request) -> AsyncGenerator[Any, None]:
         place = self._endpoint(request)
         async with self.transport.open(place.dialect.encode(request, place, "")) as body:
-            yield body.response, place.dialect
+            yield body, place.dialect
             async for chunk in body.chunks():
                 yield [chunk]
 
@@ -244,10 +250,12 @@ class Pipeline:
     ) -> AsyncGenerator[Any, None]:
         """Yield the response, then its body; whatever of it was read is what the call is recorded by."""
         passed: list[bytes] = []
+        if not usage_requested(request):  # the bytes go on as they came, and hold nothing that was not asked for
+            place = replace(place, stream_usage=False)
         try:
             async with self.transport.open(place.dialect.encode(request, place, decision.model)) as body:
                 record.connected(body.attempts, body.request_id)
-                yield body.response, place.dialect
+                yield body, place.dialect
                 async for chunk in body.chunks():
                     passed.append(chunk)
                     yield [chunk]

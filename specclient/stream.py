@@ -23,7 +23,7 @@ class AsyncStream(Generic[T]):
         batches: what came, in order: one list for each read from the network, so that the chunks of one
             read cost no switch of tasks.
         meta: returns the record of the call.
-        response: the HTTP library's response; None where no HTTP was spoken.
+        head: has the HTTP library's response as ``response``; None where no HTTP was spoken.
         dialect: how the endpoint's answers are read; None where they have been.
     """
 
@@ -31,16 +31,21 @@ class AsyncStream(Generic[T]):
         self,
         batches: AsyncGenerator[list[T], None],
         meta: Callable[[], Call],
-        response: Any = None,
+        head: Any = None,
         dialect: Any = None,
     ) -> None:
-        self.response = response
+        self.head = head
         self.dialect = dialect
         self._batches = batches
         self._ready: deque[T] = deque()
         self._meta = meta
         self._reader: asyncio.Task[object] | None = None
         self._left: asyncio.Event | None = None
+
+    @property
+    def response(self) -> Any:
+        """The HTTP library's response; None where no HTTP was spoken."""
+        return getattr(self.head, "response", None)
 
     @property
     def meta(self) -> Call:

@@ -27,11 +27,9 @@ class Body:
         status: of the answer.
         headers: its headers, names in lower case.
         attempts: tries it took, the first included.
-        response: the HTTP library's own object; its request carries the key.
     """
 
     def __init__(self, exchange: Exchange, guard: Guard) -> None:
-        self.response: Any = exchange.response
         self.status: int = exchange.response.status_code
         self.headers: Mapping[str, str] = exchange.headers
         self.attempts = exchange.attempts
@@ -39,6 +37,11 @@ class Body:
         self._guard = guard
         self._begun = False
         self._whole: bytes | None = None
+
+    @property
+    def response(self) -> Any:
+        """The HTTP library's own object; its request carries the key."""
+        return self._exchange.library()
 
     @property
     def request_id(self) -> str | None:
@@ -88,7 +91,10 @@ class Body:
             return None
         except self._exchange.failed as error:
             failure = self._exchange.broken(error)
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure  # else its traceback's frame holds it: a circle
 
 
 class EventStream(Body):
@@ -209,6 +215,11 @@ async def as_body(exchange: Exchange, guard: Guard) -> Body:
     return Body(exchange, guard)
 
 
+async def _page(exchange: Exchange) -> tuple[Any, bytes]:
+    content = await exchange.read_and_close()
+    return exchange.library(), content
+
+
 async def as_events(exchange: Exchange, guard: Guard) -> EventStream:
     """Return the answer as events.
 
@@ -220,7 +231,7 @@ async def as_events(exchange: Exchange, guard: Guard) -> EventStream:
     """
     kind = exchange.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "text/html":
-        raise failures.not_a_stream(exchange.response, await exchange.read_and_close(), exchange.request)
+        raise failures.not_a_stream(*await _page(exchange), exchange.request)
     stream = EventStream(exchange, guard)
     if kind == "application/json":
         stream._whole = await exchange.read_and_close()

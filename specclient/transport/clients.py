@@ -10,7 +10,7 @@ import logging
 import math
 import sys
 import weakref
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import ModuleType
 from typing import Any, Literal, NamedTuple, Protocol
@@ -19,6 +19,7 @@ import anyio
 import anyio.to_thread
 
 from specclient.errors import ConfigurationError
+from specclient.transport.direct import DirectLink
 from specclient.forks import uncut
 from specclient.transport.vendor import httpx
 from specclient.types.wire import WireRequest
@@ -51,6 +52,14 @@ class Link(Protocol):
         """Iterate over a streamed response's body, decompressed, as it arrives."""
         ...
 
+    def head(self, response: Any) -> Iterable[tuple[bytes, bytes]]:
+        """Return a response's headers as they came."""
+        ...
+
+    def library(self, response: Any) -> Any:
+        """Return a response as an object of the library's own."""
+        ...
+
     async def close(self, response: Any) -> None:
         """Give the connection back, or drop it where the body was not read to its end."""
         ...
@@ -77,8 +86,20 @@ class AsyncLink:
             return aiter(response.aiter_bytes())
         return aiter(response.stream)  # half the CPU of aiter_bytes, which would have nothing to decode
 
+    def head(self, response: Any) -> Iterable[tuple[bytes, bytes]]:
+        # The bytes: reading a header by name through the library costs microseconds each time.
+        raw: Iterable[tuple[bytes, bytes]] = response.headers.raw
+        return raw
+
+    def library(self, response: Any) -> Any:
+        return response
+
     async def close(self, response: Any) -> None:
         await response.aclose()
+
+    async def aclose(self) -> None:
+        """Close the client."""
+        await self.client.aclose()
 
 
 class _OwnLink(AsyncLink):
@@ -106,6 +127,10 @@ def _cut_urls(record: logging.LogRecord) -> bool:
     return True
 
 
+#: A link to a client that we have made, and close.
+OwnLink = _OwnLink | DirectLink
+
+
 class ThreadLink:
     """A sync ``Client``; each blocking step runs in a worker thread."""
 
@@ -130,6 +155,13 @@ class ThreadLink:
         step = partial(next, pieces, None)
         while (piece := await _in_thread(step, late=lambda _: response.close())) is not None:
             yield piece
+
+    def head(self, response: Any) -> Iterable[tuple[bytes, bytes]]:
+        raw: Iterable[tuple[bytes, bytes]] = response.headers.raw
+        return raw
+
+    def library(self, response: Any) -> Any:
+        return response
 
     async def close(self, response: Any) -> None:
         await anyio.to_thread.run_sync(response.close, abandon_on_cancel=True)
@@ -228,7 +260,7 @@ class LoopClients:
         self.kind = kind
         self._held: dict[asyncio.AbstractEventLoop, _Held] = {}
 
-    async def link(self) -> AsyncLink:
+    async def link(self) -> OwnLink:
         """Return the client of the running loop, built on first use."""
         loop = asyncio.get_running_loop()
         held = self._held.get(loop)
@@ -237,7 +269,7 @@ class LoopClients:
                 if (stale := self._held.pop(ended, None)) is not None:
                     stale.let_go()
             logging.getLogger("httpx").addFilter(_cut_urls)  # once, however often it is added
-            keeper = _keep(_OwnLink(new_client(self.kind)))
+            keeper = _keep(_own_link(self.kind))
             link = await anext(keeper)
             # The finalizer's own reference keeps the client out of reference cycles this object may be in:
             # the garbage collector would find its sockets unclosed before anyone could close them.
@@ -254,12 +286,12 @@ class LoopClients:
 
 
 class _Held(NamedTuple):
-    link: AsyncLink
-    keeper: AsyncGenerator[AsyncLink]
-    let_go: weakref.finalize[[asyncio.AbstractEventLoop, AsyncGenerator[AsyncLink], AsyncLink], LoopClients]
+    link: OwnLink
+    keeper: AsyncGenerator[OwnLink]
+    let_go: weakref.finalize[[asyncio.AbstractEventLoop, AsyncGenerator[OwnLink], OwnLink], LoopClients]
 
 
-async def _keep(link: AsyncLink) -> AsyncGenerator[AsyncLink]:
+async def _keep(link: OwnLink) -> AsyncGenerator[OwnLink]:
     """Close a client inside the loop that owns its sockets, when that loop ends.
 
     An async generator, because ``loop.shutdown_asyncgens`` (which ``asyncio.run`` calls) finalises those.
@@ -267,20 +299,27 @@ async def _keep(link: AsyncLink) -> AsyncGenerator[AsyncLink]:
     try:
         yield link
     finally:
-        await link.client.aclose()
+        await link.aclose()
 
 
-def _let_go(loop: asyncio.AbstractEventLoop, keeper: AsyncGenerator[AsyncLink], link: AsyncLink) -> None:
+def _let_go(loop: asyncio.AbstractEventLoop, keeper: AsyncGenerator[OwnLink], link: OwnLink) -> None:
     """Close a client nobody can reach any more, from any thread; of a loop that is gone, without a sound."""
     with contextlib.suppress(RuntimeError, StopIteration):  # RuntimeError: the loop has ended meanwhile
         if loop.is_closed():
-            link.client.aclose().send(None)  # nothing is left to wait for, so one step runs it to its end
+            link.aclose().send(None)  # nothing is left to wait for, so one step runs it to its end
         else:
             loop.call_soon_threadsafe(lambda: loop.create_task(_finish(keeper)))
 
 
-async def _finish(keeper: AsyncGenerator[AsyncLink]) -> None:
+async def _finish(keeper: AsyncGenerator[OwnLink]) -> None:
     await keeper.aclose()
+
+
+def _own_link(kind: Kind) -> OwnLink:
+    def by_httpx() -> _OwnLink:
+        return _OwnLink(new_client(kind))
+
+    return by_httpx() if kind == "httpx" else DirectLink(DEFAULT_CONNECTION_LIMITS, by_httpx)
 
 
 def new_client(kind: Kind) -> httpx.AsyncClient:

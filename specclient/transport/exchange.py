@@ -25,7 +25,7 @@ class Exchange:
         limits: the timeout object in force.
         attempts: the try's number, from 1.
         failed: the exceptions that mean "this try failed".
-        response: the HTTP library's; None before it came.
+        response: as the link gives it; None before it came.
         turn: its place among the requests to its deployment; None before it was granted.
         headers: of the response, names in lower case.
     """
@@ -46,14 +46,18 @@ class Exchange:
         self.response = response
         # Straight from the bytes: reading a header by name through the library costs microseconds each time.
         self.headers = {
-            name.lower().decode("latin-1"): v.decode("latin-1") for name, v in response.headers.raw
+            name.lower().decode("latin-1"): v.decode("latin-1") for name, v in self.link.head(response)
         }
+
+    def library(self) -> Any:
+        """Return the response as the HTTP library's own object."""
+        return self.link.library(self.response)
 
     def broken(self, error: BaseException, *, begun: bool = True) -> APIConnectionError:
         return failures.connection_failure(error, self.request, self.limits, begun=begun)
 
     def secrets(self) -> Secrets:
-        return failures.secrets_of(self.request, self.response)
+        return failures.secrets_of(self.request, None if self.response is None else self.library())
 
     async def read(self) -> bytes:
         """Return the whole body of a streamed response, which also keeps it."""

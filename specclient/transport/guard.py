@@ -73,6 +73,10 @@ class Guard:
             except BaseException as error:
                 if isinstance(error, APIError):
                     error.attempts = self.attempts
+                    self.failure = None
+                    for known in (error, error.__cause__):
+                        if isinstance(known, APIError):
+                            known.__traceback__ = None  # its frames hold it, a circle, and the request's key
                 if not self._cancelled or task.uncancel() > before:  # whoever else cancels the task is obeyed
                     raise
             finally:

@@ -121,7 +121,7 @@ class Transport:
         done.leave()
         response = done.response
         return WireReply(
-            response.status_code, done.headers, response.content, done.attempts, done.secrets, response
+            response.status_code, done.headers, response.content, done.attempts, done.secrets, done.library
         )
 
     def open(self, request: WireRequest) -> AbstractAsyncContextManager[Body]:
@@ -251,7 +251,8 @@ class Transport:
             _log.debug("try %d: %s %s: %d, %.3f s", number, request.method, where, response.status_code, took)
         exchange.take(response)
         if not 200 <= response.status_code < 300:
-            raise failures.refusal(response, await exchange.read_and_close(stream=stream), request)
+            content = await exchange.read_and_close(stream=stream)
+            raise failures.refusal(exchange.library(), content, request)
 
 
 def _counted(request: WireRequest, number: int) -> Mapping[str, str]:

@@ -149,7 +149,7 @@ class WireReply:
         headers: names in lower case.
         attempts: tries it took, the first included.
         secrets: returns what an error about this answer must not show.
-        response: the HTTP library's own object, read whole; its request carries the key.
+        made: makes the HTTP library's own object; most calls never look at it.
     """
 
     status: int
@@ -157,7 +157,12 @@ class WireReply:
     content: bytes
     attempts: int = 1
     secrets: Callable[[], Secrets] = field(default=Secrets, repr=False, compare=False)
-    response: Any = field(default=None, repr=False, compare=False)
+    made: Callable[[], Any] | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def response(self) -> Any:
+        """The HTTP library's own object, read whole; its request carries the key. None where there is none."""
+        return None if self.made is None else self.made()
 
     @property
     def request_id(self) -> str | None:
