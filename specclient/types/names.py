@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Every public name of a package beneath ``specclient.types``. Those that end in ``Param`` or ``Params`` are
-#: only listed where they are written out: any other stands for a mapping.
+#: Every public name of a package beneath ``specclient.types``. Parameters, which end in ``Param`` or
+#: ``Params`` and are mappings, are only listed for the packages that are written out.
 PACKAGES: Final[dict[str, str]] = {
     "": (
         "AllModels AudioModel AudioResponseFormat Batch BatchError BatchRequestCounts BatchUsage "
@@ -111,15 +111,15 @@ PACKAGES: Final[dict[str, str]] = {
         "BetaResponseCodeInterpreterCallCodeDeltaEvent BetaResponseCodeInterpreterCallCodeDoneEvent "
         "BetaResponseCodeInterpreterCallCompletedEvent BetaResponseCodeInterpreterCallInProgressEvent "
         "BetaResponseCodeInterpreterCallInterpretingEvent BetaResponseCodeInterpreterToolCall "
-        "BetaResponseCompactionCompactingEvent BetaResponseCompactionItem BetaResponseCompletedEvent "
-        "BetaResponseComputerToolCall BetaResponseComputerToolCallOutputItem "
+        "BetaResponseCompactionCompactingEvent BetaResponseCompactionItem BetaResponseCompactionItemParam "
+        "BetaResponseCompletedEvent BetaResponseComputerToolCall BetaResponseComputerToolCallOutputItem "
         "BetaResponseComputerToolCallOutputScreenshot BetaResponseConfigurationUpdateItem "
-        "BetaResponseContainerReference BetaResponseContentPartAddedEvent "
-        "BetaResponseContentPartDoneEvent BetaResponseCreatedEvent BetaResponseCustomToolCall "
-        "BetaResponseCustomToolCallInputDeltaEvent BetaResponseCustomToolCallInputDoneEvent "
-        "BetaResponseCustomToolCallItem BetaResponseCustomToolCallOutput "
-        "BetaResponseCustomToolCallOutputItem BetaResponseError BetaResponseErrorEvent "
-        "BetaResponseFailedEvent BetaResponseFileSearchCallCompletedEvent "
+        "BetaResponseConfigurationUpdateItemParam BetaResponseContainerReference "
+        "BetaResponseContentPartAddedEvent BetaResponseContentPartDoneEvent BetaResponseConversationParam "
+        "BetaResponseCreatedEvent BetaResponseCustomToolCall BetaResponseCustomToolCallInputDeltaEvent "
+        "BetaResponseCustomToolCallInputDoneEvent BetaResponseCustomToolCallItem "
+        "BetaResponseCustomToolCallOutput BetaResponseCustomToolCallOutputItem BetaResponseError "
+        "BetaResponseErrorEvent BetaResponseFailedEvent BetaResponseFileSearchCallCompletedEvent "
         "BetaResponseFileSearchCallInProgressEvent BetaResponseFileSearchCallSearchingEvent "
         "BetaResponseFileSearchToolCall BetaResponseFormatTextConfig "
         "BetaResponseFormatTextJSONSchemaConfig BetaResponseFunctionCallArgumentsDeltaEvent "
@@ -154,17 +154,18 @@ PACKAGES: Final[dict[str, str]] = {
         "BetaResponseSteerInput BetaResponseSteerInputContent BetaResponseSteerPendingEvent "
         "BetaResponseSteerPendingReason BetaResponseSteerRequiredInput BetaResponseStreamEvent "
         "BetaResponseTextConfig BetaResponseTextDeltaEvent BetaResponseTextDoneEvent "
-        "BetaResponseToolSearchCall BetaResponseToolSearchOutputItem BetaResponseUsage "
-        "BetaResponseWebSearchCallCompletedEvent BetaResponseWebSearchCallInProgressEvent "
-        "BetaResponseWebSearchCallSearchingEvent BetaResponsesClientEvent BetaResponsesServerEvent "
-        "BetaServiceTier BetaSkillReference BetaTool BetaToolChoiceAllowed BetaToolChoiceApplyPatch "
-        "BetaToolChoiceCustom BetaToolChoiceFunction BetaToolChoiceMcp BetaToolChoiceOptions "
-        "BetaToolChoiceShell BetaToolChoiceTypes BetaToolSearchOutputNamespaceTool BetaToolSearchTool "
-        "BetaWebSearchPreviewTool BetaWebSearchTool ChatKitWorkflow CodeInterpreterTool Environment "
-        "FileSearchTool FunctionTool HostedEnvironmentFile HostedEnvironmentFileID HostedPlugin "
-        "HostedSkill HostedSkillReference InputContent McpTransport MultiAgentConfig OutputText "
-        "PersistedAgentTool PersistedMcpTransport SessionError SessionTurnError Subagent SummaryText "
-        "TextFormat Thread ThreadDeleted TokenUsage WebSearchAction"
+        "BetaResponseToolSearchCall BetaResponseToolSearchOutputItem "
+        "BetaResponseToolSearchOutputItemParam BetaResponseUsage BetaResponseWebSearchCallCompletedEvent "
+        "BetaResponseWebSearchCallInProgressEvent BetaResponseWebSearchCallSearchingEvent "
+        "BetaResponsesClientEvent BetaResponsesServerEvent BetaServiceTier BetaSkillReference BetaTool "
+        "BetaToolChoiceAllowed BetaToolChoiceApplyPatch BetaToolChoiceCustom BetaToolChoiceFunction "
+        "BetaToolChoiceMcp BetaToolChoiceOptions BetaToolChoiceShell BetaToolChoiceTypes "
+        "BetaToolSearchOutputNamespaceTool BetaToolSearchTool BetaWebSearchPreviewTool BetaWebSearchTool "
+        "ChatKitWorkflow CodeInterpreterTool Environment FileSearchTool FunctionTool "
+        "HostedEnvironmentFile HostedEnvironmentFileID HostedPlugin HostedSkill HostedSkillReference "
+        "InputContent McpTransport MultiAgentConfig OutputText PersistedAgentTool PersistedMcpTransport "
+        "SessionError SessionTurnError Subagent SummaryText TextFormat Thread ThreadDeleted TokenUsage "
+        "WebSearchAction"
     ),
     "beta.agents": (
         "Automation AutomationAgentConfig AutomationCreatedBy AutomationDeleted AutomationEnvironment "
@@ -315,8 +316,8 @@ PACKAGES: Final[dict[str, str]] = {
         "RealtimeErrorEvent RealtimeFunctionTool RealtimeMcpApprovalRequest RealtimeMcpApprovalResponse "
         "RealtimeMcpListTools RealtimeMcpProtocolError RealtimeMcpToolCall RealtimeMcpToolExecutionError "
         "RealtimeMcphttpError RealtimeReasoning RealtimeReasoningEffort RealtimeResponse "
-        "RealtimeResponseCreateAudioOutput RealtimeResponseCreateMcpTool RealtimeResponseStatus "
-        "RealtimeResponseUsage RealtimeResponseUsageInputTokenDetails "
+        "RealtimeResponseCreateAudioOutput RealtimeResponseCreateMcpTool RealtimeResponseCreateParams "
+        "RealtimeResponseStatus RealtimeResponseUsage RealtimeResponseUsageInputTokenDetails "
         "RealtimeResponseUsageOutputTokenDetails RealtimeServerEvent RealtimeSessionCreateRequest "
         "RealtimeSessionCreateResponse RealtimeToolChoiceConfig RealtimeToolsConfig "
         "RealtimeToolsConfigUnion RealtimeTracingConfig RealtimeTranscriptionSessionAudio "

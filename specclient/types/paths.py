@@ -43,9 +43,9 @@ def find(package: str, name: str) -> Any:
         found = vars(importlib.import_module(_join(_ROOT, package, home))).get(name)
         if found is not None:
             return found
-    if is_param and name + "Param" in _known(package):
-        return open_class(_join(package, name))  # an answer's type, which only is called so
-    return _open(_join(package, name))
+    if name in _known(package) and (package not in HOMES or name + "Param" in _known(package)):
+        is_param = False  # an answer's type, which only is called so
+    return dict[str, Any] if is_param else _open(_join(package, name))
 
 
 def install() -> None:
@@ -77,7 +77,7 @@ def _open(path: str) -> Any:
         return str
     if path in _LISTS:
         return list[Any]
-    if path in _MAPPINGS or path.endswith(("Param", "Params")):
+    if path in _MAPPINGS:
         return dict[str, Any]
     return open_class(path)
 
