@@ -67,6 +67,10 @@ class AsyncAzureOpenAI(AsyncOpenAI):
         return _copied(self, changes)
 
 
+class MutuallyExclusiveAuthError(OpenAIError):
+    """More than one of Azure's credentials was given."""
+
+
 _OURS = frozenset(AzureOptions.__annotations__) - frozenset(ClientOptions.__annotations__)
 _CREDENTIALS = frozenset({"api_key", "azure_ad_token", "azure_ad_token_provider"})
 
@@ -80,10 +84,12 @@ def _copied(client: Any, changes: Mapping[str, Any]) -> Any:
     azure = dict(client._azure)
     if _CREDENTIALS & changes.keys():  # a new one takes the place of whichever there was
         azure = {name: value for name, value in azure.items() if name not in _CREDENTIALS}
-    rest = {name: value for name, value in client._core.options.items() if name not in ("api_key", "default_query")}
+    if "base_url" in changes:  # elsewhere
+        azure = {name: value for name, value in azure.items() if not name.startswith(("azure_e", "azure_dep"))}
+    rest = {name: value for name, value in client._core.options.items() if name != "api_key"}
     made = type(client).__new__(type(client))
     options = {**rest, **azure, **changes}
-    if azure.get("azure_endpoint") and "base_url" not in changes:
+    if azure.get("azure_endpoint"):
         options.pop("base_url", None)
     made._azure = _kept(options)
     made._begin(_core(type(client), options, client._core))
@@ -114,7 +120,7 @@ def _credentials(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of an endpoint that say how requests are signed."""
     named = [name for name in sorted(_CREDENTIALS) if given.get(name) is not None]
     if len(named) > 1:
-        raise OpenAIError(
+        raise MutuallyExclusiveAuthError(
             "The `api_key`, `azure_ad_token` and `azure_ad_token_provider` arguments are mutually exclusive; "
             f"{' and '.join(named)} were given, and only one can be"
         )

@@ -109,7 +109,10 @@ class Surface(ByPath):
     @property
     def base_url(self) -> Any:
         """The URL of the default provider, as an ``httpx.URL``, with a slash at its end."""
-        path, mark, query = self._core.default.base_url.partition("?")
+        endpoint = self._core.default
+        path, mark, query = endpoint.base_url.partition("?")
+        if endpoint.deployment is not None:
+            path = f"{path.rstrip('/')}/deployments/{endpoint.deployment}"
         return URL(path + mark + query if URL(path).path.endswith("/") else f"{path}/{mark}{query}")
 
     @base_url.setter

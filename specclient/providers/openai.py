@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import anyio.to_thread
 import pydantic
 
-from specclient.errors import APIError, OpenAIError, UnsupportedParameterError
+from specclient.errors import APIError, ConfigurationError, UnsupportedParameterError
 from specclient.providers import forms
 from specclient.providers.base import Endpoint
 from specclient.providers.counts import usage_of
@@ -160,8 +160,9 @@ def _fresh_key(endpoint: Endpoint) -> Callable[[], Awaitable[Mapping[str, str]]]
             if inspect.isawaitable(key):
                 key = await key
         if not isinstance(key, str):
-            raise OpenAIError(
-                f"the callable api_key returned a {type(key).__name__}; it must return a string"
+            raise ConfigurationError(
+                f"the function that gives the key of {endpoint.name!r} returned a {type(key).__name__}; "
+                "it must return a string"
             )
         if not key:
             return {}

@@ -32,6 +32,8 @@ def _request(model: str, text: Input, params: Mapping[str, Any]) -> tuple[Reques
 
 
 def _unpacked(answer: CreateEmbeddingResponse) -> CreateEmbeddingResponse:
+    if not answer.data:
+        raise ValueError("No embedding data received: the answer holds no vector")
     for embedding in answer.data:
         packed: object = embedding.embedding
         if isinstance(packed, str):  # a server may answer in numbers all the same

@@ -212,6 +212,8 @@ def sent(request: Received, hide: tuple[str, ...] = ()) -> dict[str, Any]:
         body = request.body.replace(boundary, b"...")
     with contextlib.suppress(ValueError):
         body = json.loads(request.body)
+    if isinstance(body, dict) and body.get("stream") is False:  # ours leaves out what is the default
+        del body["stream"]
     if isinstance(body, dict) and body.get("stream"):  # ours always asks what a stream has used
         body = {k: v for k, v in body.items() if k != "stream_options" or v != {"include_usage": True}}
     query = sorted(parse_qsl(request.query, keep_blank_values=True))
