@@ -168,7 +168,7 @@ class Ledger:
                 self._dropped += 1
             if self._thread is None:
                 self._start_thread()
-            elif self._asleep:
+            elif self._asleep and self._trouble is None:  # in trouble new rows wait for the next try
                 self._asleep = False
                 self._bell.put(None)
             if done is None or self._thread is None or self._trouble is not None or self._behind:
@@ -202,7 +202,7 @@ class Ledger:
                     return False
                 if self._waiting and (rested or not troubled):
                     return True
-                self._asleep = not troubled  # in trouble new rows wait for the next try like the rest
+                self._asleep = True
             try:
                 bell.get(timeout=self._retry_s if troubled else IDLE_S)
             except Empty:

@@ -78,7 +78,7 @@ class Row:
     @classmethod
     def of(cls, call: Call) -> Row:
         """Return the row of a call; a value of a server's that no database can hold becomes None."""
-        return cls.from_values(values_of(call))
+        return cls(**_facts(call))
 
     @classmethod
     def from_values(cls, values: Values) -> Row:
@@ -96,48 +96,56 @@ class Row:
 
 
 def values_of(call: Call) -> Values:
-    """Return what a database keeps of a call: times as text that sorts, mappings as JSON, nano-dollars.
+    """Return what a database keeps of a call: times as UTC text that sorts, mappings as JSON text.
 
-    A value of a server's that no database can hold becomes None. On the path of every call, so the row
-    itself is made only where one is read.
+    On the path of every call; the row itself is made only where one is read.
     """
+    facts = _facts(call)
+    facts["started_at"] = timestamp(call.started_at)
+    for name in _JSON:
+        facts[name] = _encode(facts[name]) if facts[name] else "{}"
+    return tuple(facts.values())
+
+
+def _facts(call: Call) -> dict[str, Any]:
+    """Return a call's figures by column, in their order; what no database can hold becomes None."""
     usage, speculation, cost = call.usage, call.speculation or _NO_SPECULATION, call.cost
-    return (
-        _text(call.id),
-        timestamp(call.started_at),
-        call.operation,
-        _text(call.provider),
-        _text(call.model),
-        _text(call.served_model),
-        _text(call.route.chosen),
-        call.streamed,
-        call.status,
-        _text(call.error),
-        _count(call.http_status),
-        _count(usage.prompt),
-        _count(usage.completion),
-        _count(usage.cached),
-        _count(usage.cache_write),
-        _count(usage.reasoning),
-        usage.estimated,
-        _text(speculation.method),
-        _count(speculation.drafted),
-        _count(speculation.accepted),
-        _count(speculation.steps),
-        _count(_first(speculation.predicted_accepted, usage.accepted_prediction)),
-        _count(_first(speculation.predicted_rejected, usage.rejected_prediction)),
-        _count(cost.nano),
-        _json(nano_by_kind(cost)),
-        _text(cost.source),
-        cost.estimated,
-        call.attempts,
-        _measure(call.ttft_s),
-        _measure(call.latency_s) or 0.0,
-        _measure(call.engine_s),
-        _text(call.request_id),
-        _json({_text(str(k)): _text(str(v)) for k, v in call.tags.items()}),
-        _json(_decision(call.route)),
-    )
+    return {
+        "id": _text(call.id),
+        "started_at": call.started_at.astimezone(UTC),
+        "operation": call.operation,
+        "provider": _text(call.provider),
+        "model": _text(call.model),
+        "served_model": _text(call.served_model),
+        "route": _text(call.route.chosen),
+        "streamed": call.streamed,
+        "status": call.status,
+        "error": _text(call.error),
+        "http_status": _count(call.http_status),
+        "prompt_tokens": _count(usage.prompt),
+        "completion_tokens": _count(usage.completion),
+        "cached_tokens": _count(usage.cached),
+        "cache_write_tokens": _count(usage.cache_write),
+        "reasoning_tokens": _count(usage.reasoning),
+        "usage_estimated": usage.estimated,
+        "method": _text(speculation.method),
+        "drafted": _count(speculation.drafted),
+        "accepted": _count(speculation.accepted),
+        "steps": _count(speculation.steps),
+        "predicted_accepted": _count(_first(speculation.predicted_accepted, usage.accepted_prediction)),
+        "predicted_rejected": _count(_first(speculation.predicted_rejected, usage.rejected_prediction)),
+        "cost_nano": _count(cost.nano),
+        "cost_by_kind": nano_by_kind(cost),
+        "price_source": _text(cost.source),
+        "cost_estimated": cost.estimated,
+        "attempts": call.attempts,
+        "ttft_s": _measure(call.ttft_s),
+        "latency_s": _measure(call.latency_s) or 0.0,
+        "engine_s": _measure(call.engine_s),
+        "request_id": _text(call.request_id),
+        "tags": {_text(str(k)): _text(str(v)) for k, v in call.tags.items()},
+        "decision": _decision(call.route),
+    }
 
 
 def timestamp(at: datetime) -> str:
@@ -152,8 +160,10 @@ def nano_by_kind(cost: Cost) -> dict[str, int]:
     exact = {kind: dollars * NANO for kind, dollars in cost.by_kind.items()}
     floors = {kind: int(nano.to_integral_value(ROUND_FLOOR)) for kind, nano in exact.items()}
     missing = cost.nano - sum(floors.values())
+    if missing <= 0:
+        return floors
     by_remainder = sorted(exact, key=lambda kind: exact[kind] - floors[kind], reverse=True)
-    for kind in by_remainder[: max(missing, 0)]:
+    for kind in by_remainder[:missing]:
         floors[kind] += 1
     return floors
 
@@ -176,10 +186,6 @@ def _decision(route: Decision) -> dict[str, Any]:
             for c in route.candidates
         ],
     }
-
-
-def _json(mapping: Mapping[str, Any]) -> str:
-    return _encode(mapping) if mapping else "{}"
 
 
 def _first(one: int | None, other: int | None) -> int | None:

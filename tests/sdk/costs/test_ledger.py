@@ -232,6 +232,39 @@ async def test_many_calls_at_once_from_many_loops(path, make_call, open_ledger):
     assert stored_ids(path) == {f"{worker}-{n}" for worker in range(4) for n in range(50)}
 
 
+async def test_calls_that_wait_together_share_a_transaction_and_a_wake(
+    path, make_call, open_ledger, monkeypatch
+):
+    ledger = open_ledger(path)
+    await ledger.record(make_call("first"))
+    batches, wakes = [], []
+    write, wake = ledger._store.write, asyncio.get_running_loop().call_soon_threadsafe
+    monkeypatch.setattr(ledger._store, "write", lambda rows: (batches.append(len(rows)), write(rows)))
+    monkeypatch.setattr(
+        asyncio.get_running_loop(),
+        "call_soon_threadsafe",
+        lambda *args, **more: (wakes.append(args), wake(*args, **more))[1],
+    )
+    with ledger._writing:
+        calls = asyncio.gather(*(ledger.record(make_call(f"c{n}")) for n in range(64)))
+        await asyncio.sleep(0)
+    await calls
+    assert batches == [64]
+    assert len(wakes) == 1
+
+
+async def test_at_rest_the_thread_ends_and_the_next_call_starts_another(
+    path, make_call, open_ledger, monkeypatch
+):
+    monkeypatch.setattr("specclient.costs.ledger.IDLE_S", 0.01)
+    ledger = open_ledger(path)
+    for n in range(3):
+        await ledger.record(make_call(f"c{n}"))
+        while ledger._thread is not None or Path(f"{path}-wal").exists():
+            await asyncio.sleep(0.005)
+    assert stored_ids(path) == {"c0", "c1", "c2"}
+
+
 async def test_a_cancelled_call_is_kept(path, make_call, open_ledger):
     ledger = open_ledger(path)
     task = asyncio.create_task(ledger.record(make_call()))

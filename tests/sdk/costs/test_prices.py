@@ -220,5 +220,21 @@ def test_predict_prices_without_a_warning(caplog):
 
 
 def test_the_catalogue_is_not_imported_before_it_is_needed():
-    script = "import sys, specclient.costs.prices; sys.exit('genai_prices' in sys.modules)"
+    script = """
+import sys
+from datetime import UTC, datetime
+from specclient.config import Settings
+from specclient.costs.prices import Prices
+from specclient.types.usage import Usage
+
+usage, at = Usage(prompt=1, completion=1), datetime(2026, 6, 1, tzinfo=UTC)
+prices = Prices(Settings(prices={"openai/mine": {"input": "1", "output": "3"}}))
+prices.price(usage, "somewhere", "unpriced", at=at)
+prices.predict(1, 1, "somewhere", "unpriced")
+prices.price(usage, "local", "demo", at=at, engine_s=1.0)
+prices.price(usage, "openai", "mine", price_provider="openai", at=at)
+assert not {"genai_prices", "httpx2"} & set(sys.modules), "loaded for a price that is not the catalogue's"
+prices.price(usage, "openai", "gpt-4.1", price_provider="openai", at=at)
+assert "genai_prices" in sys.modules
+"""
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
