@@ -219,6 +219,7 @@ class _Pump(Generic[T]):
             stream = await self._open_stream()
         except BaseException as error:
             opened.set_exception(error)
+            del opened
             if isinstance(error, Exception):
                 return
             raise

@@ -34,9 +34,12 @@ class Exchange:
 
     def answer(self) -> Any:
         """Return the value, or raise why there is none."""
-        if self.error is not None:
-            raise self.error
-        return self.value
+        try:
+            if self.error is not None:
+                raise self.error
+            return self.value
+        finally:
+            del self  # else the frame of the error's traceback holds it: a circle
 
 
 def read(place: Endpoint, request: Request, wire: WireReply) -> Exchange:
@@ -44,7 +47,8 @@ def read(place: Endpoint, request: Request, wire: WireReply) -> Exchange:
     try:
         value = place.dialect.decode(request.method, wire)
     except APIError as error:
-        return Exchange(None, wire, error, place.dialect)
+        # Without the traceback, whose frames would lead back to the exchange: a circle.
+        return Exchange(None, wire, error.with_traceback(None), place.dialect)
     if isinstance(value, WireModel):
         value._request_id = wire.request_id
     return Exchange(value, wire, None, place.dialect)
@@ -79,7 +83,10 @@ async def decoded(place: Endpoint, request: Request, events: EventStream) -> Asy
         if chunks:
             yield chunks
         if failure is not None:
-            raise failure
+            try:
+                raise failure
+            finally:
+                del failure  # else its traceback's frame holds it: a circle
 
 
 def replay(place: Endpoint, request: Request, content: bytes, record: Recorder) -> None:
