@@ -398,14 +398,26 @@ async def test_a_server_that_stays_down_is_left_alone_and_met_again(
     assert len(openai_server.requests) == 5
 
 
+@pytest.mark.parametrize("opened_by", ["itself", "another"])
 async def test_a_caller_whose_retries_the_rest_cuts_short_hears_of_the_failure_itself(
-    openai_server: OpenAIServer, make: Make
+    openai_server: OpenAIServer, make: Make, opened_by: str
 ) -> None:
-    openai_server.script(reply(500, {"error": {"message": "down"}}))
-    transport = make(circuit=Circuit(failures=1, lasting_s=0), clock=lambda: 0.0)
-    with pytest.raises(InternalServerError, match="down"):
+    openai_server.script(
+        reply(500, {"error": {"message": "mine"}}), reply(500, {"error": {"message": "other"}})
+    )
+    clock, pauses = [0.0], []
+
+    async def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        clock[0] += 1.0
+        with pytest.raises(InternalServerError, match="other"):
+            await transport.fetch(post(openai_server, max_retries=0))
+
+    circuit = Circuit(failures=1 if opened_by == "itself" else 2, lasting_s=0)
+    transport = make(circuit=circuit, clock=lambda: clock[0], sleep=sleep)
+    with pytest.raises(InternalServerError, match="mine"):
         await transport.fetch(post(openai_server))
-    assert len(openai_server.requests) == 1
+    assert (len(openai_server.requests), pauses) == ((1, []) if opened_by == "itself" else (2, [0.5]))
 
 
 async def test_a_burst_that_meets_a_blip_fares_as_without_a_breaker(
