@@ -7,6 +7,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
 
 from specclient.core import ClientOptions, Core, checked_options
+from specclient.loops import check_asyncio
 from specclient.resources.base import Caller
 from specclient.resources.beta import AsyncBeta
 from specclient.resources.callers import AsyncCaller
@@ -78,6 +79,7 @@ class AsyncOpenAI(Surface):
 
     async def close(self) -> None:
         """Close connections, free the local engine and write what the ledger still holds."""
+        check_asyncio()
         await self._core.parts.close()
 
     async def __aenter__(self) -> Self:
