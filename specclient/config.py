@@ -29,7 +29,8 @@ Price = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
 
 
 class _Strict(pydantic.BaseModel):
-    model_config = pydantic.ConfigDict(extra="forbid", frozen=True)
+    # Built when there is something to check: a program without a file pays nothing for it.
+    model_config = pydantic.ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
 class ProviderSettings(_Strict):
@@ -108,7 +109,7 @@ class Settings(_Strict):
     providers: dict[str, ProviderSettings] = Field(default_factory=dict)
     prices: dict[str, PriceSettings] = Field(default_factory=dict)
     policies: dict[str, PolicySettings] = Field(default_factory=dict)
-    local: LocalSettings = Field(default_factory=LocalSettings)
+    local: LocalSettings = Field(default_factory=LocalSettings.model_construct)
     source: Path | None = Field(default=None, exclude=True)
 
     def policy_named(self, name: str) -> Policy:
@@ -174,6 +175,8 @@ def load(
     values = _read(source) if source else {}
     values |= {key: env[name] for name, key in ENVIRONMENT.items() if env.get(name)}
     values |= {key: value for key, value in arguments.items() if value is not None}
+    if not values:
+        return Settings.model_construct()
     try:
         settings = Settings.model_validate({**values, "source": source})
         for policy in settings.policies.values():

@@ -11,10 +11,12 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
-
-import tenacity
+from typing import TYPE_CHECKING
 
 from specclient.errors import APIConnectionError, APIError, APIStatusError, SpecClientError
+
+if TYPE_CHECKING:
+    import tenacity
 
 DEFAULT_MAX_RETRIES = 2
 LONGEST_DELAY_S = 120.0
@@ -148,6 +150,8 @@ def retrying(
         before_wait: asked, with the seconds to wait and the error that was raised, before each wait; False
             ends the retries, and what it raises is raised in place of the error.
     """
+
+    import tenacity  # noqa: PLC0415 - a program without a failure does without it
 
     def wait(state: tenacity.RetryCallState) -> float:
         delay = delay_of(_error_of(state), now())
