@@ -19,8 +19,8 @@ import anyio
 import anyio.to_thread
 
 from specclient.errors import ConfigurationError
-from specclient.transport.direct import DirectLink
 from specclient.forks import uncut
+from specclient.transport.direct import DirectLink
 from specclient.transport.vendor import httpx
 from specclient.types.wire import WireRequest
 

@@ -22,6 +22,7 @@ from specclient.transport.breaker import Breaker
 from specclient.transport.clients import (
     DEFAULT_TIMEOUT,
     Kind,
+    Link,
     LoopClients,
     Timeout,
     default_timeout,
@@ -163,9 +164,7 @@ class Transport:
         return Guard(request, self._clock)
 
     async def _send(self, request: WireRequest, guard: Guard, *, stream: bool) -> Exchange:
-        link = self._link
-        if link is None:
-            link = await self._own.link()
+        link: Link = self._link or await self._own.link()
         limits = self._limits if request.timeout is None else timeout_of(request.timeout, link.vendor)
         retries = self._max_retries if request.max_retries is None else _checked_retries(request.max_retries)
         retries = retries if request.retryable else 0

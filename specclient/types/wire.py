@@ -161,7 +161,7 @@ class WireReply:
 
     @property
     def response(self) -> Any:
-        """The HTTP library's own object, read whole; its request carries the key. None where there is none."""
+        """The HTTP library's own object, read whole, whose request carries the key; None without one."""
         return None if self.made is None else self.made()
 
     @property
