@@ -44,7 +44,8 @@ def call(id):
 
 async def one(ledger, id):
     await ledger.record(call(id))
-    print(id, flush=True)
+    sys.stdout.write(id + "\\n")  # a line whole, as processes share the pipe
+    sys.stdout.flush()
 """
 
 
@@ -294,7 +295,8 @@ asyncio.run(main())
             if len(acknowledged) >= acknowledged_at_least:
                 break
         process.send_signal(signal.SIGKILL)
-        rest, _ = process.communicate(timeout=60)
+        rest = process.stdout.read()  # goes on behind the last line, where `communicate` would not
+        process.communicate(timeout=60)
         acknowledged += rest.split("\n")[:-1]  # a last line without its end was cut by the kill
         assert set(acknowledged) <= stored_ids(path)
 
