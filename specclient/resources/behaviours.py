@@ -42,6 +42,8 @@ _RUN, _THREAD_RUN = "beta.threads.runs.create", "beta.threads.create_and_run"
 _OUTPUTS = "beta.threads.runs.submit_tool_outputs"
 _POLL, _STREAM = {"adds": "poll_interval_ms", "drops": "stream"}, {"adds": "event_handler", "drops": "stream"}
 
+_SESSION = "beta.agents.sessions.create"
+
 _BEHAVIOURS: Final[Mapping[str, Mapping[str, Behaviour]]] = {
     "files": {"wait_for_processing": Behaviour("polling", "wait_for_processing")},
     "uploads": {"upload_file_chunked": Behaviour("polling", "upload_file_chunked")},
@@ -62,6 +64,16 @@ _BEHAVIOURS: Final[Mapping[str, Mapping[str, Behaviour]]] = {
             "polling", "create_and_poll_video", like="videos.create", adds="poll_interval_ms"
         ),
     },
+    "beta.agents.environments.files": {
+        "prepare": Behaviour("agents_files", "prepare"),
+        "prepare_directory": Behaviour("agents_files", "prepare_directory"),
+        "upload": Behaviour("agents_files", "upload"),
+    },
+    "beta.agents.sessions": {
+        "create": Behaviour("agents_sessions", "create", like=_SESSION, adds="output_type tool_handlers"),
+        "stream": Behaviour("agents_sessions", "stream", "plain"),
+    },
+    "beta.agents.sessions.artifacts": {"for_result": Behaviour("agents_artifacts", "for_result", "plain")},
     "beta.threads": {
         "create_and_run_poll": Behaviour("polling", "create_thread_and_poll", like=_THREAD_RUN, **_POLL),
         "create_and_run_stream": Behaviour(

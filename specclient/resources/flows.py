@@ -52,36 +52,43 @@ def method_of_flow(flow: Callable[..., Steps], *, is_async: bool) -> Callable[..
 
         @functools.wraps(flow)
         async def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return await _awaited(flow(self, *args, **kwargs))
+            return await awaited(flow(self, *args, **kwargs))
 
     else:
 
         @functools.wraps(flow)
         def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return _done(flow(self, *args, **kwargs))
+            return done(flow(self, *args, **kwargs))
 
     return method
 
 
-def _done(steps: Steps) -> Any:
+def done(steps: Steps) -> Any:
+    """Take the steps one after the other, and return what they end with; what one raises, they are told."""
     given: Any = None
+    failure: BaseException | None = None
     while True:
         try:
-            step = steps.send(given)
+            step = steps.send(given) if failure is None else steps.throw(failure)
         except StopIteration as end:
             return end.value
-        if isinstance(step, Sleep):
-            time.sleep(step.seconds)
-        elif isinstance(step, Blocking):
-            given = step.work()
-        elif isinstance(step, Together):
-            with ThreadPoolExecutor(step.limit) as pool:
-                given = list(pool.map(lambda call: call(), step.calls))
-        else:
-            given = step
+        given = failure = None
+        try:
+            if isinstance(step, Sleep):
+                time.sleep(step.seconds)
+            elif isinstance(step, Blocking):
+                given = step.work()
+            elif isinstance(step, Together):
+                with ThreadPoolExecutor(step.limit) as pool:
+                    given = list(pool.map(lambda call: call(), step.calls))
+            else:
+                given = step
+        except BaseException as error:  # noqa: BLE001  # as in `awaited`
+            failure = error
 
 
-async def _awaited(steps: Steps) -> Any:
+async def awaited(steps: Steps) -> Any:
+    """Take the steps one after the other without blocking the event loop; see :func:`done`."""
     given: Any = None
     failure: BaseException | None = None
     while True:

@@ -52,12 +52,13 @@ def tabled(name: str, *, is_async: bool) -> Callable[[type[Resource]], type[Reso
     """
 
     def add(cls: type[Resource]) -> type[Resource]:
-        own = vars(cls)
+        own = frozenset(vars(cls))
 
         def sibling(self: Resource, other: str) -> Resource:
             return _resource(other, is_async)(self._client)
 
         cls._sibling = sibling  # type: ignore[attr-defined]  # how behaviours reach other resources
+        cls._is_async = is_async  # type: ignore[attr-defined]
         for short, row in index.rows_of(name).items():
             if short not in own:
                 _attach(cls, short, _method(row, is_async))
@@ -94,19 +95,19 @@ def _method(row: Row, is_async: bool) -> Any:
     if row.page:
 
         def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return self._client.page(_request(row, arguments(row, args, kwargs)))
+            return self._client.page(request_of(row, arguments(row, args, kwargs)))
 
     elif is_async:
 
         async def method(self: Any, *args: Any, **kwargs: Any) -> Any:
             given = await aread_files(arguments(row, args, kwargs), row.files)
-            return await self._client.call(_request(row, given), _into(row))
+            return await self._client.call(request_of(row, given), _into(row))
 
     else:
 
         def method(self: Any, *args: Any, **kwargs: Any) -> Any:
             given = read_files(arguments(row, args, kwargs), row.files)
-            return self._client.call(_request(row, given), _into(row))
+            return self._client.call(request_of(row, given), _into(row))
 
     method.__signature__ = signature_of(row)
     method.__doc__ = doc_of(row)
@@ -121,7 +122,7 @@ def _binary(reply: Any) -> HttpxBinaryResponseContent:
     return HttpxBinaryResponseContent(reply.response)
 
 
-def _request(row: Row, given: dict[str, Any]) -> Request:
+def request_of(row: Row, given: dict[str, Any]) -> Request:
     """Return the request that a call's arguments, by name, stand for.
 
     Raises:
