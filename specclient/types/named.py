@@ -7,9 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-import pydantic
-
-from specclient.types.base import WireModel
+from specclient.types.base import WireModel, read_as
 from specclient.types.open import open_class
 
 
@@ -33,4 +31,4 @@ def reader(path: str) -> Callable[[bytes], Any]:
     kind = named(path)
     if isinstance(kind, type) and issubclass(kind, WireModel):
         return kind.received
-    return pydantic.TypeAdapter(kind).validate_json
+    return read_as(kind)

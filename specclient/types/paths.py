@@ -36,16 +36,18 @@ def find(package: str, name: str) -> Any:
         AttributeError: where the OpenAI client has no such name.
     """
     is_param = name.endswith(("Param", "Params"))
-    if name not in _known(package) and not (is_param and name[0].isupper()):
+    if name not in _known(package):
+        if is_param and name[0].isupper():
+            return dict[str, Any]
         raise AttributeError(f"module {_join(_ROOT, package)!r} has no attribute {name!r}")
     homes = list(HOMES.get(package, ()))
     for home in reversed(homes) if is_param else homes:
         found = vars(importlib.import_module(_join(_ROOT, package, home))).get(name)
         if found is not None:
             return found
-    if name in _known(package) and (package not in HOMES or name + "Param" in _known(package)):
-        is_param = False  # an answer's type, which only is called so
-    return dict[str, Any] if is_param else _open(_join(package, name))
+    if is_param and package in HOMES and name + "Param" not in _known(package):
+        return dict[str, Any]  # any other is an answer's type, which only is called so
+    return _open(_join(package, name))
 
 
 def install() -> None:

@@ -63,6 +63,19 @@ def test_models_stay_models_and_parameters_mappings() -> None:
                 assert issubclass(getattr(found, "__origin__", found), dict), name
 
 
+def test_every_field_of_every_type_that_is_written_out() -> None:
+    compared = 0
+    for module in MODULES:
+        for name in public(importlib.import_module(module)):
+            theirs, found = getattr(importlib.import_module(module), name), getattr(ours(module), name, None)
+            if _is_written_out(found):
+                assert list(found.model_fields) == list(theirs.model_fields), f"{module}.{name}"
+                aliases = [field.alias for field in theirs.model_fields.values()]
+                assert [field.alias for field in found.model_fields.values()] == aliases, f"{module}.{name}"
+                compared += 1
+    assert compared > 300
+
+
 @pytest.mark.parametrize("package", WRITTEN)
 def test_type_checkers_are_told_of_what_is_there(package: str) -> None:
     module = importlib.import_module(package)

@@ -1,0 +1,128 @@
+"""Items and events of several types become the right one, whatever else is odd about them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pydantic
+import pytest
+
+from specclient.types.base import read_as
+from specclient.types.chat import ChatCompletion, ParsedChatCompletion
+from specclient.types.open import OpenObject
+from specclient.types.responses import (
+    ParsedResponse,
+    ParsedResponseFunctionToolCall,
+    Response,
+    ResponseFunctionToolCall,
+    ResponseOutputMessage,
+    ResponseOutputRefusal,
+    ResponseStreamEvent,
+    ResponseTextDeltaEvent,
+)
+
+read_event = read_as(ResponseStreamEvent)
+
+
+def output_of(*items: Any) -> list[Any]:
+    answer = Response.received(json.dumps({"id": "r", "output": items}).encode())
+    assert answer.to_dict()["output"] == list(items)
+    return answer.output
+
+
+def test_each_item_by_its_type() -> None:
+    refusal = {"type": "refusal", "refusal": "no"}
+    message, call, alien, typeless = output_of(
+        {"type": "message", "content": [refusal, {"type": "hologram", "x": {"y": [1]}}]},
+        {"type": "function_call", "name": "f", "arguments": "{}"},
+        {"type": "alien", "probe": {"depth": 1}},
+        {"content": [refusal]},
+    )
+    assert type(message) is type(typeless) is ResponseOutputMessage
+    assert type(call) is ResponseFunctionToolCall
+    assert type(message.content[0]) is type(typeless.content[0]) is ResponseOutputRefusal
+    assert (type(alien), alien.probe.depth) == (OpenObject, 1)
+    assert message.content[1].x.y == [1]
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+def test_an_odd_field_does_not_change_what_an_item_is() -> None:
+    # Its type is also the name of one of its fields, as is that of the part within.
+    item = {
+        "type": "message",
+        "message": [1],
+        "id": {"a": 1},
+        "content": [{"type": "refusal", "refusal": [7]}],
+    }
+    (message,) = output_of(item)
+    assert type(message) is ResponseOutputMessage
+    assert (message.id, message.content[0].refusal) == ({"a": 1}, [7])
+    assert type(message.content[0]) is ResponseOutputRefusal
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+@pytest.mark.parametrize(
+    "output",
+    [
+        None,
+        "x",
+        3,
+        [3],
+        [{"type": "message"}, None],
+        {"type": "message"},
+        [{"type": "message", "id": [1]}, 3],
+    ],
+)
+def test_output_of_another_shape_is_kept(output: Any) -> None:
+    answer = Response.received(json.dumps({"id": "r", "output": output}).encode())
+    assert answer.output == output
+    assert answer.id == "r"
+    assert answer.to_dict() == {"id": "r", "output": output}
+
+
+@pytest.mark.filterwarnings("ignore:Pydantic serializer warnings")
+def test_events() -> None:
+    body = {"type": "response.output_text.delta", "delta": "a", "output_index": "first", "logprobs": None}
+    event = read_event(json.dumps(body).encode())
+    assert type(event) is ResponseTextDeltaEvent
+    assert (event.delta, event.output_index, event.sequence_number) == ("a", "first", None)
+    assert event.to_dict() == body
+    assert read_event(b'{"type": "response.teleported", "to": {"x": 1}}').to.x == 1
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b"3", b"null", b'"x"', b"\xff", b"[" * 10_000])
+def test_what_is_no_object(content: bytes) -> None:
+    for read in (read_event, Response.received, ChatCompletion.received):
+        with pytest.raises(pydantic.ValidationError):
+            read(content)
+
+
+def test_objects_are_taken_as_they_are() -> None:
+    message = ResponseOutputMessage.model_validate({"type": "message", "id": "m", "content": []})
+    answer = Response.construct(id="r", output=[message])
+    assert answer.output == [message]
+    assert answer.to_dict()["output"] == [{"id": "m", "content": [], "type": "message"}]
+
+
+def test_parsed_types() -> None:
+    text = {"type": "output_text", "text": "[1]", "parsed": [1]}
+    call = {"type": "function_call", "name": "f", "arguments": "{}", "parsed_arguments": {"a": 1}}
+    answer: Any = ParsedResponse[list[int]].model_validate(
+        {"output": [{"type": "reasoning"}, {"type": "message", "content": [text]}, call]}
+    )
+    assert (answer.output_parsed, answer.output_text) == ([1], "[1]")
+    assert type(answer.output[2]) is ParsedResponseFunctionToolCall
+    for item, key in ((answer.output[1].content[0], "parsed"), (answer.output[2], "parsed_arguments")):
+        sent = (
+            item.to_dict().keys() - item.model_dump(exclude=item.__api_exclude__, exclude_unset=True).keys()
+        )
+        assert sent == {key}
+    message = answer.output[1]
+    (part,) = message.model_dump(exclude=message.__api_exclude__)["content"]
+    assert "parsed" not in part
+    assert part["text"] == "[1]"
+    chat: Any = ParsedChatCompletion[list[int]].model_validate(
+        {"choices": [{"message": {"content": "[1]", "parsed": ["1"]}}]}
+    )
+    assert chat.choices[0].message.parsed == [1]
