@@ -11,8 +11,9 @@ import importlib
 import os as _os
 from typing import TYPE_CHECKING, Any
 
+from specclient import errors
 from specclient.errors import *  # noqa: F403 - every error, under its own name
-from specclient.errors import __all__ as _errors
+from specclient.version import VERSION
 
 if TYPE_CHECKING:
     from specclient import types
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from specclient.client import AsyncOpenAI
     from specclient.client import AsyncOpenAI as AsyncClient
     from specclient.config import Settings
-    from specclient.core import DEFAULT_MAX_RETRIES
+    from specclient.core import DEFAULT_MAX_RETRIES, DataResidency
     from specclient.resources.assistants import AssistantEventHandler, AsyncAssistantEventHandler
     from specclient.resources.inputs import file_from_path
     from specclient.resources.raw import AsyncStreamedResponse as AsyncAPIResponse
@@ -32,8 +33,12 @@ if TYPE_CHECKING:
     from specclient.transport.clients import DEFAULT_CONNECTION_LIMITS, DEFAULT_TIMEOUT, Timeout
     from specclient.transport.defaults import (
         DefaultAioHttpClient,
+        DefaultAsyncHttpx2Client,
         DefaultAsyncHttpxClient,
+        DefaultHttpx2Client,
         DefaultHttpxClient,
+        ProxiesTypes,
+        Transport,
     )
     from specclient.types import Call, Cost, Policy, Speculation, Usage
     from specclient.types.base import WireModel as BaseModel
@@ -42,7 +47,7 @@ if TYPE_CHECKING:
     from specclient.types.route import Decision
 
 __title__ = "specclient"
-__version__ = VERSION = "0.1.0"
+__version__ = VERSION
 
 NoneType = type(None)
 
@@ -81,9 +86,12 @@ _LAZY = {
     "DEFAULT_CONNECTION_LIMITS": ("specclient.transport.clients", ""),
     "DEFAULT_MAX_RETRIES": ("specclient.core", ""),
     "DEFAULT_TIMEOUT": ("specclient.transport.clients", ""),
+    "DataResidency": ("specclient.core", ""),
     "Decision": ("specclient.types.route", ""),
     "DefaultAioHttpClient": ("specclient.transport.defaults", ""),
+    "DefaultAsyncHttpx2Client": ("specclient.transport.defaults", ""),
     "DefaultAsyncHttpxClient": ("specclient.transport.defaults", ""),
+    "DefaultHttpx2Client": ("specclient.transport.defaults", ""),
     "DefaultHttpxClient": ("specclient.transport.defaults", ""),
     "HttpxBinaryResponseContent": ("specclient.types.binary", ""),
     "NOT_GIVEN": ("specclient.types.params", ""),
@@ -91,11 +99,13 @@ _LAZY = {
     "Omit": ("specclient.types.params", ""),
     "OpenAI": ("specclient.sync", ""),
     "Policy": ("specclient.types", ""),
+    "ProxiesTypes": ("specclient.transport.defaults", ""),
     "RequestOptions": ("specclient.types.params", ""),
     "Settings": ("specclient.config", ""),
     "Speculation": ("specclient.types", ""),
     "Stream": ("specclient.stream", ""),
     "Timeout": ("specclient.transport.clients", ""),
+    "Transport": ("specclient.transport.defaults", ""),
     "Usage": ("specclient.types", ""),
     "file_from_path": ("specclient.resources.inputs", ""),
     "not_given": ("specclient.types.params", ""),
@@ -104,21 +114,63 @@ _LAZY = {
     "pydantic_responses_function_tool": ("specclient.structured", ""),
 }
 _MODULES = ("lib", "types")
-_RESOURCES = frozenset(
-    "admin audio batches beta chat completions containers content_provenance_checks conversations decisions "
-    "embeddings evals files fine_tuning images live models moderations realtime responses safety skills "
-    "uploads vector_stores videos webhooks".split()
-)
+_RESOURCES = frozenset({
+    "admin", "audio", "batches", "beta", "chat", "completions", "containers", "content_provenance_checks",
+    "conversations", "decisions", "embeddings", "evals", "files", "fine_tuning", "images", "live",
+    "models", "moderations", "realtime", "responses", "safety", "skills", "uploads", "vector_stores",
+    "videos", "webhooks",
+})  # fmt: skip
 
-__all__ = [  # noqa: PLE0604 - the errors' names are strings, too
-    *_errors,
-    *_LAZY,
-    "NoneType",
+__all__ = [
+    "DEFAULT_CONNECTION_LIMITS",
+    "DEFAULT_MAX_RETRIES",
+    "DEFAULT_TIMEOUT",
+    "NOT_GIVEN",
     "VERSION",
+    "APIResponse",
+    "AssistantEventHandler",
+    "AsyncAPIResponse",
+    "AsyncAssistantEventHandler",
+    "AsyncAzureOpenAI",
+    "AsyncClient",
+    "AsyncOpenAI",
+    "AsyncStream",
+    "AzureOpenAI",
+    "BaseModel",
+    "Call",
+    "Client",
+    "Cost",
+    "DataResidency",
+    "Decision",
+    "DefaultAioHttpClient",
+    "DefaultAsyncHttpx2Client",
+    "DefaultAsyncHttpxClient",
+    "DefaultHttpx2Client",
+    "DefaultHttpxClient",
+    "HttpxBinaryResponseContent",
+    "NoneType",
+    "NotGiven",
+    "Omit",
+    "OpenAI",
+    "Policy",
+    "ProxiesTypes",
+    "RequestOptions",
+    "Settings",
+    "Speculation",
+    "Stream",
+    "Timeout",
+    "Transport",
+    "Usage",
     "__title__",
     "__version__",
+    "file_from_path",
+    "not_given",
+    "omit",
+    "pydantic_function_tool",
+    "pydantic_responses_function_tool",
     "types",
 ]
+__all__ += errors.__all__
 
 
 def __getattr__(name: str) -> Any:

@@ -17,6 +17,7 @@ import pydantic
 from pydantic import Field, SecretStr
 
 from specclient.errors import ConfigurationError
+from specclient.types.limit import Circuit, Limit
 from specclient.types.route import Policy
 
 FILE_NAME = "specclient.toml"
@@ -24,6 +25,8 @@ FILE_NAME = "specclient.toml"
 #: Dollars an hour for the machine the local engine runs on, until the user says otherwise: the order of
 #: a two-core cloud instance on demand. Costs computed from it are marked as estimates.
 DEFAULT_DEVICE_COST_PER_HOUR = Decimal("0.10")
+
+_CIRCUIT = Circuit()
 
 Price = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
 
@@ -85,6 +88,30 @@ class PolicySettings(_Strict):
         return Policy(**self.model_dump())
 
 
+class LimitSettings(_Strict):
+    """A ``[limits."provider/model"]`` table; the fields of :class:`specclient.types.limit.Limit`."""
+
+    requests_per_minute: Annotated[float, Field(gt=0)] | None = None
+    tokens_per_minute: Annotated[float, Field(gt=0)] | None = None
+    concurrent: Annotated[int, Field(ge=1)] | None = None
+
+    def limit(self) -> Limit:
+        """Return the limit."""
+        return Limit(**self.model_dump())
+
+
+class CircuitSettings(_Strict):
+    """The ``[circuit]`` table; the fields of :class:`specclient.types.limit.Circuit`."""
+
+    failures: Annotated[int, Field(ge=1)] = _CIRCUIT.failures
+    lasting_s: Annotated[float, Field(ge=0)] = _CIRCUIT.lasting_s
+    rest_s: Annotated[float, Field(gt=0)] = _CIRCUIT.rest_s
+
+    def circuit(self) -> Circuit:
+        """Return the rule."""
+        return Circuit(**self.model_dump())
+
+
 class Settings(_Strict):
     """Everything that can be set.
 
@@ -93,6 +120,8 @@ class Settings(_Strict):
         default_model: used by the command line where no model is named.
         candidates: routes that ``auto`` chooses among.
         ledger: database URL or file path, ``off``, or None for the user's data folder.
+        limits: what deployments take, by ``provider/model``; their own headers add to it.
+        circuit: when a deployment that keeps failing is given a rest; False for never.
         source: the file that was read, None if none was.
     """
 
@@ -109,6 +138,8 @@ class Settings(_Strict):
     providers: dict[str, ProviderSettings] = Field(default_factory=dict)
     prices: dict[str, PriceSettings] = Field(default_factory=dict)
     policies: dict[str, PolicySettings] = Field(default_factory=dict)
+    limits: dict[str, LimitSettings] = Field(default_factory=dict)
+    circuit: CircuitSettings | Literal[False] = Field(default_factory=CircuitSettings.model_construct)
     local: LocalSettings = Field(default_factory=LocalSettings.model_construct)
     source: Path | None = Field(default=None, exclude=True)
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
 from anyio import to_thread
 
@@ -36,15 +36,18 @@ if TYPE_CHECKING:
 #: Seconds that the end of a program waits for the ledger.
 FLUSH_S = 2.0
 DEFAULT_MAX_RETRIES = 2
+#: Where OpenAI keeps and processes data, and the URL that sends it there
+#: (https://platform.openai.com/docs/guides/your-data#data-residency-controls).
+DataResidency = Literal["global", "us", "eu", "ae", "au", "in", "jp"]
 
 
 class ClientOptions(TypedDict, total=False):
     """What a client takes; every option may be left out.
 
     Those of the OpenAI client: ``api_key`` (a string, or a function that returns one and is asked before
-    each try), ``admin_api_key``, ``organization``, ``project``, ``webhook_secret``, ``base_url``,
-    ``timeout``, ``max_retries``, ``default_headers``, ``default_query`` (of the default provider),
-    ``http_client``.
+    each try), ``admin_api_key``, ``organization``, ``project``, ``webhook_secret``, ``base_url`` or
+    ``data_residency``, ``timeout``, ``max_retries``, ``default_headers``, ``default_query`` (of the default
+    provider), ``http_client``.
 
     Ours: ``config`` (a path, or :class:`Settings`; searched for otherwise), ``ledger`` (a path or URL, or
     ``"off"``), ``policy`` and ``candidates`` (of calls with ``model="auto"``).
@@ -56,6 +59,7 @@ class ClientOptions(TypedDict, total=False):
     project: str | None
     webhook_secret: str | None
     base_url: Any
+    data_residency: DataResidency | None
     websocket_base_url: Any
     timeout: Any
     max_retries: int
@@ -82,7 +86,22 @@ class Parts:
         self.estimates = Estimates(_Past(self))
         self.backends: dict[str, Backend] = {}
         self.closed = False
-        self.transport = Transport(http_client=options.get("http_client"), kind=self.settings.transport)
+        settings = self.settings
+        self.transport = Transport(
+            http_client=options.get("http_client"),
+            kind=settings.transport,
+            limits={name: table.limit() for name, table in settings.limits.items()},
+            circuit=settings.circuit.circuit() if settings.circuit else None,
+        )
+        self._accounts: dict[int, str] = {}
+
+    def account(self, identity: int) -> str:
+        """Return what marks an account at a provider: its limits and failures are those of no other.
+
+        Args:
+            identity: a hash of address and key; the first one seen has no mark.
+        """
+        return self._accounts.setdefault(identity, f" #{len(self._accounts)}" if self._accounts else "")
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -95,7 +114,7 @@ class Parts:
         """Import what the ledger needs, and refuse a setting that cannot name one."""
         _ = self.ledger
 
-    async def account(self, call: Call) -> None:
+    async def note(self, call: Call) -> None:
         """Note a finished call."""
         self.estimates.observe(call)
         await self.ledger.record(call)
@@ -144,7 +163,7 @@ class Core:
             self._router(),
             self._transport(),
             self.parts.prices,
-            (self.parts.account,),
+            (self.parts.note,),
             prepare=self.parts.open_ledger,
         )
 
@@ -174,6 +193,8 @@ class Core:
     def set(self, name: str, value: Any) -> None:
         """Change one option; calls that are made from now on follow it."""
         self.options[name] = value
+        if name == "base_url":
+            self.options["data_residency"] = None
         self.pipeline.router, self.pipeline.transport = self._router(), self._transport()
 
     def _transport(self) -> Transport:
@@ -186,7 +207,7 @@ class Core:
 
     def _router(self) -> Router:
         settings, parts, options = self.parts.settings, self.parts, self.options
-        base_url = options.get("base_url")
+        base_url = url_of(options)
         known = endpoints(
             settings,
             os.environ,
@@ -201,6 +222,10 @@ class Core:
         if self.endpoint:
             name = settings.default_provider
             known[name] = replace(known[name], **self.endpoint)
+        name = settings.default_provider
+        own = known[name]
+        identity = hash((own.base_url, own.key, own.key_source, own.organization, own.project))
+        known[name] = replace(own, account=parts.account(identity))
         places = Places(
             settings,
             known,
@@ -238,6 +263,24 @@ def checked_retries(value: Any) -> int:
     if value < 0:
         raise ConfigurationError(f"max_retries is {value}; it must be 0 or more")
     return value
+
+
+def url_of(options: Mapping[str, Any]) -> Any:
+    """Return the base URL that options name, None where they name none.
+
+    Raises:
+        ConfigurationError: for two of them, or a residency that there is none of.
+    """
+    base_url, residency = options.get("base_url"), options.get("data_residency")
+    if residency is None:
+        return base_url
+    if base_url is not None or options.get("websocket_base_url") is not None:
+        raise ConfigurationError("data_residency and a base_url cannot both be given; leave one of them out")
+    if residency not in get_args(DataResidency):
+        raise ConfigurationError(
+            f"data_residency is {residency!r}; it must be one of {', '.join(get_args(DataResidency))}"
+        )
+    return f"https://{'' if residency == 'global' else f'{residency}.'}api.openai.com/v1"
 
 
 def _settings(options: Mapping[str, Any]) -> Settings:

@@ -130,9 +130,11 @@ class Pipeline:
 
     async def _metered(self, request: Request) -> Exchange:
         decision, place, record = await self._begin(request)
+        sent = None
         try:
             if isinstance(place, Endpoint):
-                wire = await self.transport.fetch(place.dialect.encode(request, place, decision.model))
+                sent = place.dialect.encode(request, place, decision.model)
+                wire = await self.transport.fetch(sent)
                 record.connected(wire.attempts, wire.request_id)
                 done = read(place, request, wire)
             else:
@@ -141,6 +143,8 @@ class Pipeline:
                 done = Exchange(answer)
             if done.error is None:
                 record.answer(done.value, _dialect(place).usage(done.value))
+                if sent is not None and (used := record.tokens) is not None:
+                    self.transport.used(sent, used)
         except BaseException as error:
             await self._end(record, error)
             raise
@@ -191,6 +195,8 @@ class Pipeline:
             yield events, None
             async for batch in decoded(place, request, events):
                 yield batch
+            if (used := record.tokens) is not None:
+                self.transport.used(wire, used)
             if not (events.done or record.finished):
                 raise _cut_short(place)
 
@@ -280,7 +286,7 @@ class Pipeline:
 
 def _cut_short(place: Endpoint) -> APIConnectionError:
     return APIConnectionError(
-        message=f"Connection error: the stream of {place.name!r} ended before the answer did: it brought "
+        message=f"Connection error. The stream of {place.name!r} ended before the answer did: it brought "
         "neither a finish_reason nor [DONE]."
     )
 

@@ -81,6 +81,14 @@ class Recorder:
         """The text of a stream's first choice so far."""
         return "".join(self._texts)
 
+    @property
+    def tokens(self) -> int | None:
+        """The tokens that the answer says were used, prompt and answer; None where it says nothing."""
+        usage = self._usage
+        if usage is None or usage.prompt is None or usage.completion is None:
+            return None
+        return usage.prompt + usage.completion
+
     def connected(self, attempts: int, request_id: str | None) -> None:
         """Note that an endpoint answered."""
         self._connected = True

@@ -34,6 +34,19 @@ TEMPLATE = """\
 #output = 0.40
 #cached_input = 0.05
 
+# What a deployment takes, where its own headers do not tell; callers wait in order.
+#[limits."mine/llama"]
+#requests_per_minute = 60
+#tokens_per_minute = 100000
+#concurrent = 8
+
+# A deployment that fails so many tries in a row, for so long, is left alone for up to rest_s seconds.
+# circuit = false (at the top of the file) sends on all the same.
+#[circuit]
+#failures = 5
+#lasting_s = 10
+#rest_s = 30
+
 # Policies by name: --policy fast, or policy="fast". minimize is "cost" or "latency".
 #[policies.fast]
 #minimize = "latency"

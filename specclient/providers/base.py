@@ -40,6 +40,7 @@ class Endpoint:
         key_required: whether a request without a key is refused before sending.
         stream_usage: whether ``stream_options.include_usage`` may be sent.
         prediction: whether ``prediction`` is honoured; None where unknown.
+        account: marks another key or address at the same provider, whose rate limits are its own.
         price_provider: its id in genai-prices, None where it has no prices there.
 
     Raises:
@@ -63,6 +64,7 @@ class Endpoint:
     key_required: bool = False
     stream_usage: bool = True
     prediction: bool | None = None
+    account: str = ""
     price_provider: str | None = None
 
     def __post_init__(self) -> None:

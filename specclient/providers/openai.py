@@ -59,7 +59,7 @@ class OpenAIDialect:
             data=data,
             files=files,
             auth=_fresh_key(endpoint) if asks_key(endpoint, method, options.headers) else None,
-            deployment=f"{endpoint.name}/{model}",
+            deployment=f"{endpoint.name}/{model}{endpoint.account}",
             timeout=options.timeout,
             max_retries=options.max_retries,
             deadline_s=options.deadline_s,
@@ -233,7 +233,7 @@ def _event(method: Method, data: bytes, event: str | None) -> Any:
 
 
 def _raise_error_event(data: bytes, event: str | None) -> None:
-    """Raise the error that an event is; one with a type of its own (``responses``) is an event like any other."""
+    """Raise the error that an event is; one with a type of its own (``responses``) is like any other."""
     try:
         body = json.loads(data)
     except (ValueError, RecursionError):
@@ -248,7 +248,7 @@ def _parse(cls: type[_Wire], content: bytes, status: int | None) -> _Wire:
     try:
         return cls.received(content)
     except pydantic.ValidationError as error:
-        reason = where(error)
+        reason = where(error.with_traceback(None))  # its frames hold it: a circle
     # Out here, so that no traceback or crash report leads on to pydantic's error, which quotes its input.
     raise fault_of(content) or invalid(content, status, reason)
 

@@ -230,7 +230,8 @@ class Pacer:
     def _lane(self, deployment: str) -> Lane:
         lane = self._lanes.get(deployment)
         if lane is None:
-            lane = self._lanes.setdefault(deployment, Lane(self._limits.get(deployment), self._clock()))
+            limit = self._limits.get(deployment.partition(" #")[0])  # what follows marks an account
+            lane = self._lanes.setdefault(deployment, Lane(limit, self._clock()))
         return lane
 
     def _learn(self, lane: Lane, turn: Turn, headers: Mapping[str, str]) -> None:

@@ -400,3 +400,29 @@ def test_sync_client_shows_the_same(openai_server: OpenAIServer) -> None:
         assert stream.meta.cost == answer.meta.cost
         assert client.completions.create(model="mine/m-large", prompt="x").choices[0].text == TEXT
         assert [model.id for model in client.models.list(provider="mine")] == ["m-large", "m-small"]
+
+
+@pytest.mark.anyio
+async def test_limits_of_the_configuration_pace_calls(openai_server: OpenAIServer, tmp_path: Path) -> None:
+    file = tmp_path / "specclient.toml"
+    file.write_text('[limits."openai/m"]\nconcurrent = 1\n')
+    running = most = 0
+
+    async def slow(_: Any, wire: Any) -> None:
+        nonlocal running, most
+        running += 1
+        most = max(most, running)
+        await asyncio.sleep(0.02)
+        running -= 1
+        await reply(200, {"choices": [{"message": {"role": "assistant", "content": "x"}}]})(_, wire)
+
+    openai_server.script(*[slow] * 6)
+    async with AsyncOpenAI(
+        api_key="k", base_url=openai_server.base_url, config=file, ledger="off"
+    ) as client:
+        other = client.with_options(api_key="another account's")
+        await asyncio.gather(*[client.chat.completions.create(model="m", messages=ASK) for _ in range(4)])
+        assert most == 1
+        both = [client.chat.completions.create(model="m", messages=ASK) for client in (client, other)]
+        await asyncio.gather(*both)
+        assert most == 2  # limits are an account's own
