@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any, Self, Unpack
+from typing import Any, Self, TypeVar, Unpack
 
 from pydantic import SecretStr
 
@@ -46,7 +46,7 @@ class AzureOpenAI(OpenAI):
 
     _azure: Mapping[str, Any]
 
-    def __init__(self, **options: Unpack[AzureOptions]) -> None:  # type: ignore[misc]  # a wider TypedDict
+    def __init__(self, **options: Unpack[AzureOptions]) -> None:
         self._azure = _kept(options)
         self._begin(_core(type(self), options))
 
@@ -59,7 +59,7 @@ class AsyncAzureOpenAI(AsyncOpenAI):
 
     _azure: Mapping[str, Any]
 
-    def __init__(self, **options: Unpack[AzureOptions]) -> None:  # type: ignore[misc]  # a wider TypedDict
+    def __init__(self, **options: Unpack[AzureOptions]) -> None:
         self._azure = _kept(options)
         self._begin(_core(type(self), options))
 
@@ -71,7 +71,9 @@ class MutuallyExclusiveAuthError(OpenAIError):
     """More than one of Azure's credentials was given."""
 
 
+_Client = TypeVar("_Client", bound=AzureOpenAI | AsyncAzureOpenAI)
 _OURS = frozenset(AzureOptions.__annotations__) - frozenset(ClientOptions.__annotations__)
+_PLACE = frozenset({"azure_endpoint", "azure_deployment"})
 _CREDENTIALS = frozenset({"api_key", "azure_ad_token", "azure_ad_token_provider"})
 
 
@@ -80,12 +82,12 @@ def _kept(options: Mapping[str, Any]) -> dict[str, Any]:
     return {name: options[name] for name in (*_OURS, "api_key") if options.get(name) is not None}
 
 
-def _copied(client: Any, changes: Mapping[str, Any]) -> Any:
+def _copied(client: _Client, changes: Mapping[str, Any]) -> _Client:
     azure = dict(client._azure)
     if _CREDENTIALS & changes.keys():  # a new one takes the place of whichever there was
         azure = {name: value for name, value in azure.items() if name not in _CREDENTIALS}
     if "base_url" in changes:  # elsewhere
-        azure = {name: value for name, value in azure.items() if not name.startswith(("azure_e", "azure_dep"))}
+        azure = {name: value for name, value in azure.items() if name not in _PLACE}
     rest = {name: value for name, value in client._core.options.items() if name != "api_key"}
     made = type(client).__new__(type(client))
     options = {**rest, **azure, **changes}
@@ -124,7 +126,9 @@ def _credentials(given: Mapping[str, Any]) -> dict[str, Any]:
             "The `api_key`, `azure_ad_token` and `azure_ad_token_provider` arguments are mutually exclusive; "
             f"{' and '.join(named)} were given, and only one can be"
         )
-    key, token, source = (given.get(name) for name in ("api_key", "azure_ad_token", "azure_ad_token_provider"))
+    key, token, source = (
+        given.get(name) for name in ("api_key", "azure_ad_token", "azure_ad_token_provider")
+    )
     if not named:
         token = os.environ.get("AZURE_OPENAI_AD_TOKEN")
         key = None if token else os.environ.get("AZURE_OPENAI_API_KEY")
@@ -133,7 +137,12 @@ def _credentials(given: Mapping[str, Any]) -> dict[str, Any]:
             "Missing credentials. Please pass one of `api_key`, `azure_ad_token`, `azure_ad_token_provider`, "
             "or set the `AZURE_OPENAI_API_KEY` or `AZURE_OPENAI_AD_TOKEN` environment variable"
         )
-    fields: dict[str, Any] = {"key": None, "key_source": None, "admin_key": None, "key_header": "authorization"}
+    fields: dict[str, Any] = {
+        "key": None,
+        "key_source": None,
+        "admin_key": None,
+        "key_header": "authorization",
+    }
     if source is not None:
         return {**fields, "key_source": source}
     if token:

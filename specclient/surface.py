@@ -211,7 +211,11 @@ class Surface(ByPath):
             raise ConfigurationError(
                 f"{sorted(named)[0]} cannot be changed in a copy, which shares it; make a new client"
             )
-        return self._changed({k: v for k, v in changes.items() if v is not None or k == "timeout"})
+        kept = {k: v for k, v in changes.items() if v is not None or k in ("timeout", "max_retries")}
+        for name, other in (("base_url", "data_residency"), ("data_residency", "base_url")):
+            if name in kept and other not in kept:
+                kept[other] = None
+        return self._changed(kept)
 
     with_options = copy
 

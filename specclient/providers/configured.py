@@ -55,9 +55,12 @@ def endpoints(
     if base_url is not None:
         endpoint = _moved(endpoint, base_url)
     key_source = api_key if callable(api_key) else None
+    key = endpoint.key
+    if api_key is not None:  # an empty one is none, whatever the environment holds
+        key = SecretStr(api_key) if isinstance(api_key, str) and api_key else None
     known[default] = replace(
         endpoint,
-        key=SecretStr(api_key) if isinstance(api_key, str) and api_key else None if key_source else endpoint.key,
+        key=key,
         key_source=key_source,
         admin_key=SecretStr(admin_api_key) if admin_api_key else endpoint.admin_key,
         organization=organization or endpoint.organization,

@@ -178,7 +178,7 @@ def _to_json(value: Any) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Return what the JSON encoder takes for ``value``: an answer's message, a generator, a mapping, a date."""
+    """Return what the JSON encoder takes for ``value``: an answer's message, a mapping, a date, …."""
     if isinstance(value, pydantic.BaseModel):
         parsed = getattr(value, "__api_exclude__", None)  # what we have added to an answer
         return value.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=parsed)

@@ -14,7 +14,14 @@ ANY = reply(200, {"id": "1", "object": "list", "data": [{"id": "x", "embedding":
 
 def azure(side: Side, **options: Any) -> Any:
     return side.make(
-        "AzureOpenAI", **{"azure_endpoint": side.url, "api_key": "az-key-1", "api_version": "2024-10-21", "max_retries": 0, **options}
+        "AzureOpenAI",
+        **{
+            "azure_endpoint": side.url,
+            "api_key": "az-key-1",
+            "api_version": "2024-10-21",
+            "max_retries": 0,
+            **options,
+        },
     )
 
 

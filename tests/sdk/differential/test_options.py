@@ -257,3 +257,23 @@ def test_clients_close(both: Both) -> None:
         return [*seen, client.is_closed()]
 
     both.same(scenario)
+
+
+RESIDENCIES: list[dict[str, Any]] = [
+    *({"data_residency": region} for region in ("global", "us", "eu", "ae", "au", "in", "jp")),
+    {"data_residency": "moon"},
+    {"data_residency": "eu", "base_url": "http://127.0.0.1:9"},
+]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("options", RESIDENCIES, ids=str)
+def test_data_residency(both: Both, options: dict[str, Any]) -> None:
+    def scenario(side: Side) -> Any:
+        client = side.make(api_key="k", **options)
+        moved = client.with_options(base_url="http://127.0.0.1:9")
+        seen = [client.base_url, moved.base_url, moved.with_options(data_residency="jp").base_url]
+        client.base_url = "http://127.0.0.1:9/v2"
+        return [*seen, client.base_url]
+
+    both.same(scenario)
