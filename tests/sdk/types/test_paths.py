@@ -11,7 +11,7 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import openai.types
 import pytest
@@ -72,6 +72,9 @@ def test_every_field_of_every_type_that_is_written_out() -> None:
                 assert list(found.model_fields) == list(theirs.model_fields), f"{module}.{name}"
                 aliases = [field.alias for field in theirs.model_fields.values()]
                 assert [field.alias for field in found.model_fields.values()] == aliases, f"{module}.{name}"
+                if "type" in theirs.model_fields:
+                    words = [get_args(kind.model_fields["type"].annotation) for kind in (found, theirs)]
+                    assert words[0] == words[1], f"{module}.{name}"
                 compared += 1
     assert compared > 300
 
