@@ -22,19 +22,7 @@ SOCKETS = frozenset(
         "responses.connect",
     }
 )
-#: Helpers that run local tools for a hosted agent, or pack files for it; what they call is here.
-AGENT_HELPERS = frozenset(
-    {
-        "beta.agents.environments.files.prepare",
-        "beta.agents.environments.files.prepare_directory",
-        "beta.agents.environments.files.upload",
-        "beta.agents.sessions.artifacts.for_result",
-        "beta.agents.sessions.stream",
-    }
-)
-ABSENT = SOCKETS | AGENT_HELPERS
-#: Parameters of those helpers on a method that is here.
-ABSENT_PARAMS = {"beta.agents.sessions.create": {"output_type", "tool_handlers"}}
+ABSENT = SOCKETS
 
 
 def methods(client: Any) -> Iterator[tuple[str, Any]]:
