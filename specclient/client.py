@@ -75,7 +75,7 @@ class AsyncOpenAI(Surface):
 
     def is_closed(self) -> bool:
         """Tell whether :meth:`close` has been called; a closed client opens anew when it is used."""
-        return self._core.parts.closed
+        return self._core.closed
 
     async def close(self) -> None:
         """Close connections, free the local engine and write what the ledger still holds."""

@@ -190,6 +190,12 @@ class Core:
         """Tries after the first."""
         return checked_retries(self.options.get("max_retries", DEFAULT_MAX_RETRIES))
 
+    @property
+    def closed(self) -> bool:
+        """Whether the client has been closed, or the user's own HTTP client that it works through."""
+        own = self.options.get("http_client")
+        return self.parts.closed or (own is not None and bool(own.is_closed))
+
     def set(self, name: str, value: Any) -> None:
         """Change one option; calls that are made from now on follow it."""
         self.options[name] = value

@@ -13,7 +13,7 @@ from specclient.providers.encoding import user_agent
 from specclient.resources import tail
 from specclient.resources.base import Caller
 from specclient.resources.table.index import roots
-from specclient.transport.clients import DEFAULT_TIMEOUT, URL
+from specclient.transport.clients import DEFAULT_TIMEOUT, URL, default_timeout
 from specclient.types.params import NotGiven, Omit, omit
 
 if TYPE_CHECKING:
@@ -122,7 +122,8 @@ class Surface(ByPath):
     @property
     def timeout(self) -> Any:
         """Seconds, or an ``httpx.Timeout``; None waits for ever."""
-        return self._core.options.get("timeout", DEFAULT_TIMEOUT)
+        own = self._core.options.get("http_client")
+        return self._core.options.get("timeout", DEFAULT_TIMEOUT if own is None else default_timeout(own))
 
     @timeout.setter
     def timeout(self, value: Any) -> None:

@@ -71,11 +71,14 @@ class Side:
 
     def get(self, value: Any) -> Any:
         """Return what an awaitable gives, and the items of a stream as a list."""
-        if inspect.isawaitable(value):
-            value = self.runner.run(_awaited(value))
+        value = self.get_unread(value)
         if isinstance(value, self.lib.Stream):
             return list(value)
         return self.items(value) if isinstance(value, self.lib.AsyncStream) else value
+
+    def get_unread(self, value: Any) -> Any:
+        """Return what an awaitable gives; a stream as it is."""
+        return self.runner.run(_awaited(value)) if inspect.isawaitable(value) else value
 
     def items(self, value: Any) -> list[Any]:
         """Return what iterating gives."""
@@ -228,6 +231,8 @@ def sent(request: Received, hide: tuple[str, ...] = ()) -> dict[str, Any]:
 
 def plain(value: Any, url: str) -> Any:
     """Return a result as values that compare: objects of the API by class name, dump and what was set."""
+    if isinstance(value, pydantic.BaseModel) and not hasattr(value, "to_dict"):
+        return value.model_dump(mode="json")  # a model of the user's own
     if isinstance(value, pydantic.BaseModel):
         return {
             "class": type(value).__name__.partition("[")[0],
