@@ -117,6 +117,9 @@ class Pipeline:
 
     async def _plain(self, request: Request) -> Exchange:
         """Serve a call on which no model works: nothing to decide, nothing to record."""
+        if request.method.name == "models.list" and request.provider in self.router.places.backend_names():
+            models = [model.to_dict() for model in await self.models(request.provider)]
+            return Exchange(request.method.gives.model_validate({"object": "list", "data": models}))
         place = self._endpoint(request)
         wire = await self.transport.fetch(place.dialect.encode(request, place, ""))
         return read(place, request, wire)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from servers import TEXT, OpenAIServer
+from servers import TEXT, OpenAIServer, events, reply
 
 FOLDER = Path(__file__).parent.parent / "examples"
 EXAMPLES = sorted(FOLDER.glob("*.py"))
@@ -101,3 +102,17 @@ def test_openai_compatible(example) -> None:
         assert server.requests[-1].json["model"] == "m-large"
     assert out.startswith(TEXT)
     assert "cost None from no price for" in out
+
+
+def test_structured(example, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "none")
+    text = json.dumps({"steps": [{"title": "Water it", "minutes": 5}]})
+    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
+    pieces = [{"index": 0, "delta": {"content": piece}} for piece in (text[:20], text[20:])]
+    last = {"index": 0, "delta": {}, "finish_reason": "stop"}
+    frames = [b"data: %b\n\n" % json.dumps({"choices": [each]}).encode() for each in (*pieces, last)]
+    with OpenAIServer() as server:
+        server.script(reply(200, {"choices": [choice]}), events(*frames, b"data: [DONE]\n\n"))
+        shown = example("structured.py", server.base_url, warning="no price for")
+    assert shown.count("steps=[Step(title='Water it', minutes=5)]") == 2
+    assert server.requests[0].json["response_format"]["json_schema"]["strict"] is True

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from statistics import median
@@ -99,6 +101,7 @@ class Estimates:
         self._now = now
         self._lock = threading.Lock()
         self._routes: dict[str, dict[str, Row]] = {}
+        self._fresh: deque[Call] = deque(maxlen=WINDOW * 20)  # finished, and not asked about since
         restart_in_child(self)
 
     def start_afresh(self) -> None:
@@ -106,8 +109,8 @@ class Estimates:
         self._lock = threading.Lock()
 
     def observe(self, call: Call) -> None:
-        """Learn from a finished call."""
-        self._learn(Row.of(call))
+        """Note a finished call; what it teaches is worked out when a forecast is asked for."""
+        self._fresh.append(call)
 
     def warm(self) -> None:
         """Read earlier calls from the ledger, if that has not been done; reads a file."""
@@ -136,6 +139,9 @@ class Estimates:
             max_tokens: the longest answer that was asked for.
         """
         self.warm()
+        while self._fresh:
+            with suppress(IndexError):  # another thread took the last one
+                self._learn(Row.of(self._fresh.popleft()))
         with self._lock:
             seen = [tuple(self._routes.get(route, {}).values()) for route in routes]
         length = expected_length([row for rows in seen for row in rows], max_tokens)

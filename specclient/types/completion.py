@@ -21,9 +21,9 @@ class Logprobs(WireModel):
 
 
 class CompletionChoice(WireModel):
-    """One of the ``n`` texts."""
+    """One of the ``n`` texts; of a streamed piece, ``finish_reason`` is None until the last."""
 
-    finish_reason: Literal["stop", "length", "content_filter"]
+    finish_reason: Literal["stop", "length", "content_filter"] | None = None
     index: int = 0
     logprobs: Logprobs | None = None
     text: str = ""
