@@ -15,7 +15,7 @@ from specclient.types.request import Options, Request
 
 _FIELDS = (
     *("method", "url", "json_data", "content", "files", "headers", "params", "timeout"),
-    *("max_retries", "extra_json", "idempotency_key"),
+    *("max_retries", "extra_json", "follow_redirects", "idempotency_key"),
 )
 
 
@@ -23,7 +23,7 @@ class ByPath:
     """The methods of a client that send to any path; each takes ``options`` for that one call.
 
     ``options`` may hold ``headers``, ``params`` (the query), ``timeout``, ``max_retries``, ``extra_json``
-    (added to the body) and ``idempotency_key``. ``cast_to`` is a model class, any type pydantic knows,
+    (added to the body), ``follow_redirects`` and ``idempotency_key``. ``cast_to`` is a model class, any type pydantic knows,
     ``object`` for decoded JSON, ``str``, ``bytes``, ``type(None)``, or ``httpx.Response`` for the response.
 
     Raises:
@@ -160,4 +160,5 @@ def _per_call(chosen: Mapping[str, Any]) -> Options:
         body=chosen.get("extra_json") or {},
         timeout=limit_of(chosen),
         max_retries=chosen.get("max_retries"),
+        follow_redirects=chosen.get("follow_redirects"),
     )

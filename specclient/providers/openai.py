@@ -62,6 +62,7 @@ class OpenAIDialect:
             deployment=f"{endpoint.name}/{model}{endpoint.account}",
             timeout=options.timeout,
             max_retries=options.max_retries,
+            follow_redirects=options.follow_redirects,
             deadline_s=options.deadline_s,
         )
 

@@ -20,6 +20,7 @@ import anyio.to_thread
 
 from specclient.errors import ConfigurationError
 from specclient.forks import uncut
+from specclient.transport import origins
 from specclient.transport.direct import DirectLink
 from specclient.transport.vendor import httpx
 from specclient.types.wire import WireRequest
@@ -71,11 +72,13 @@ class AsyncLink:
     def __init__(self, client: Any, vendor: ModuleType = httpx) -> None:
         self.client = client
         self.vendor = vendor
+        origins.guard(client, is_async=True)
 
     async def open(
         self, request: WireRequest, headers: Mapping[str, str], limits: Any, *, stream: bool
     ) -> Any:
-        return await self.client.send(_build(self.client, request, headers, limits), stream=stream)
+        built = _build(self.client, request, headers, limits)
+        return await self.client.send(built, stream=stream, **_how(request))
 
     async def read(self, response: Any) -> bytes:
         content: bytes = await response.aread()
@@ -137,14 +140,14 @@ class ThreadLink:
     def __init__(self, client: Any, vendor: ModuleType = httpx) -> None:
         self.client = client
         self.vendor = vendor
+        origins.guard(client, is_async=False)
 
     async def open(
         self, request: WireRequest, headers: Mapping[str, str], limits: Any, *, stream: bool
     ) -> Any:
         built = _build(self.client, request, headers, limits)
-        return await _in_thread(
-            partial(self.client.send, built, stream=stream), late=lambda reply: reply.close()
-        )
+        send = partial(self.client.send, built, stream=stream, **_how(request))
+        return await _in_thread(send, late=lambda reply: reply.close())
 
     async def read(self, response: Any) -> bytes:
         content: bytes = await _in_thread(response.read, late=lambda _: response.close())
@@ -191,7 +194,14 @@ def _build(client: Any, request: WireRequest, headers: Mapping[str, str], limits
         if request.files is None
         else {"data": request.data, "files": request.files}
     )
-    return client.build_request(request.method, request.url, headers=headers, timeout=limits, **body)
+    built = client.build_request(request.method, request.url, headers=headers, timeout=limits, **body)
+    built.extensions[origins.EXTENSION] = origins.origin(built.url)
+    return built
+
+
+def _how(request: WireRequest) -> dict[str, bool]:
+    follow = request.follow_redirects
+    return {} if follow is None else {"follow_redirects": follow}
 
 
 def link_of(http_client: Any) -> AsyncLink | ThreadLink:

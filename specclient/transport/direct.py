@@ -105,7 +105,11 @@ class DirectLink:
             timeout=_timeout(self._aiohttp, limits.connect, limits.read, limits.pool),
             ssl=_context() if url.scheme == "https" else True,
         )
-        if reply.status in _REDIRECTS and "location" in reply.headers:
+        if (
+            reply.status in _REDIRECTS
+            and "location" in reply.headers
+            and request.follow_redirects is not False
+        ):
             reply.release()
             request, headers = _redirected(request, headers, reply)
             return await self._httpx().open(request, headers, limits, stream=stream)

@@ -18,6 +18,7 @@ class Options:
         headers, query, body: additions to what is sent; they win over ours.
         timeout: seconds, or the transport's own timeout object; None takes the client's.
         max_retries: None takes the client's.
+        follow_redirects: whether redirects are followed; None takes the client's.
         deadline_s: seconds for all tries and the waits between them; None sets no end.
         tags: labels the ledger keeps with the call.
     """
@@ -27,6 +28,7 @@ class Options:
     body: Mapping[str, Any] = field(default_factory=dict)
     timeout: Any = None
     max_retries: int | None = None
+    follow_redirects: bool | None = None
     deadline_s: float | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
 

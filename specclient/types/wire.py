@@ -121,6 +121,7 @@ class WireRequest:
         auth: asked before each try for headers, which win over ``headers`` and are all secrets.
         deadline_s: seconds for all tries and the waits before and between them; None for no end.
         retryable: whether a second try may be made at all.
+        follow_redirects: whether redirects are followed; None for the client's way, and ours follows them.
         count_retries: whether to send ``x-stainless-retry-count`` where ``headers`` holds none.
         tokens: an estimate of those the call will use, prompt and answer; None where there is none.
     """
@@ -137,6 +138,7 @@ class WireRequest:
     auth: Callable[[], Awaitable[Mapping[str, str]]] | None = field(default=None, repr=False)
     deadline_s: float | None = None
     retryable: bool = True
+    follow_redirects: bool | None = None
     count_retries: bool = True
     tokens: int | None = None
 

@@ -1,4 +1,4 @@
-"""What this client does on top, on calls made as with the OpenAI client: a record of each call a model worked on."""
+"""What this client adds to calls made as with the OpenAI client: a record of each that a model worked on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A user's own HTTP client serves both libraries alike; limits of time reach it as the OpenAI client sets them."""
+"""A user's own HTTP client serves both libraries alike, within the limits of time that it is given."""
 
 from __future__ import annotations
 
@@ -189,3 +189,33 @@ def test_keys_do_not_follow_to_another_origin(both: Both) -> None:
         both.same(scenario, reply(307, b"", {"location": f"{other.url}/v1/chat/completions"}))
         assert [request.headers.get("authorization") for request in other.requests] == [None, None]
         assert [request.json for request in other.requests] == [ASK, ASK]
+
+
+@VENDORS
+def test_azure_keys_do_not_follow_a_user_s_client_either(both: Both, vendor: Any) -> None:
+    def scenario(side: Side) -> Any:
+        own = made(side, vendor, follow_redirects=True)
+        options = {"azure_endpoint": side.url, "api_key": "az-secret-key", "api_version": "1"}
+        client = side.make("AzureOpenAI", http_client=own, **options)
+        side.get(client.chat.completions.create(**ASK))
+        shut(side, own)
+
+    with OpenAIServer() as other:
+        other.script(reply(200, ANSWER), reply(200, ANSWER))
+        both.same(scenario, reply(307, b"", {"location": f"{other.url}/v1/chat/completions"}))
+        assert [request.headers.get("api-key") for request in other.requests] == [None, None]
+
+
+@pytest.mark.parametrize("client", [None, httpx, httpx2], ids=str)
+@pytest.mark.parametrize("follow", [True, False, None])
+def test_a_call_by_path_may_leave_redirects(both: Both, follow: bool | None, client: Any) -> None:
+    def scenario(side: Side) -> Any:
+        own = None if client is None else made(side, client)
+        chosen = side.make(api_key="k", base_url=f"{side.url}/v1", max_retries=0, http_client=own)
+        try:
+            return side.get(chosen.get("/x", cast_to=object, options={"follow_redirects": follow}))
+        finally:
+            if own is not None:
+                shut(side, own)
+
+    both.same(scenario, reply(307, b"", {"location": "/v1/models"}))
