@@ -23,8 +23,9 @@ class ByPath:
     """The methods of a client that send to any path; each takes ``options`` for that one call.
 
     ``options`` may hold ``headers``, ``params`` (the query), ``timeout``, ``max_retries``, ``extra_json``
-    (added to the body), ``follow_redirects`` and ``idempotency_key``. ``cast_to`` is a model class, any type pydantic knows,
-    ``object`` for decoded JSON, ``str``, ``bytes``, ``type(None)``, or ``httpx.Response`` for the response.
+    (added to the body), ``follow_redirects`` and ``idempotency_key``. ``cast_to`` is a model class, any type
+    pydantic knows, ``object`` for decoded JSON, ``str``, ``bytes``, ``type(None)``, or ``httpx.Response`` for
+    the response itself.
 
     Raises:
         TypeError: for arguments that exclude each other.

@@ -1,4 +1,4 @@
-"""Turn a redirect to another origin into a request without keys: httpx itself takes out Authorization alone."""
+"""Turn a redirect to another origin into a request without keys; httpx takes out Authorization alone."""
 
 from __future__ import annotations
 
