@@ -18,6 +18,7 @@ from specclient.errors import EngineError
 from specclient.providers import Endpoint
 from specclient.routing.policy import seconds
 from specclient.sync import OpenAI
+from specclient.types import methods
 from specclient.types.call import Call
 from specclient.types.request import Request
 from specclient.types.route import Policy
@@ -211,7 +212,7 @@ def _routes(run: Run) -> Iterator[Answered]:
 def _limit_between(run: Run, prompt: str) -> float:
     """Return a limit that rules something out: seconds between what is predicted of the candidates now."""
     params = {"prompt": prompt, "max_tokens": SHORT_TOKENS}
-    request = Request("completion", options.AUTO, params, policy=Policy(deny=run.deny))
+    request = Request(methods.COMPLETION, options.AUTO, params, policy=Policy(deny=run.deny))
     now = run.state.parts(run.settings).pipeline.router.decide(request)
     predicted = [c.latency_s for c in now.candidates if c.latency_s is not None]
     low, high = min(predicted, default=1.0), max(predicted, default=1.0)

@@ -9,6 +9,7 @@ import click
 
 from specclient.errors import NoRouteError
 from specclient.routing.policy import dollars, seconds
+from specclient.types import methods
 from specclient.types.request import Request
 from specclient.types.route import Candidate, Decision, Policy
 from specclient_cli import options, render
@@ -64,7 +65,7 @@ def explain(state: State, /, prompt: str, max_tokens: int | None, as_json: bool,
         params["max_tokens"] = max_tokens
     router = state.parts(settings).pipeline.router
     try:
-        chosen = router.decide(Request("chat", options.AUTO, params, policy=policy))
+        chosen = router.decide(Request(methods.CHAT, options.AUTO, params, policy=policy))
     except NoRouteError as error:
         if error.decision is not None and error.decision.candidates:
             show(error.decision, as_json=as_json)
