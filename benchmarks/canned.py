@@ -1,4 +1,4 @@
-"""A server that answers chat completions from canned bytes: `python benchmarks/canned.py`, then reads its port.
+"""A server that answers chat completions from canned bytes; prints its port, ends with its standard input.
 
 It runs in a process of its own, so that what the clients cost can be told apart from what it costs.
 """
@@ -19,7 +19,8 @@ _LIMITS = (
 
 
 def _whole() -> bytes:
-    message = {"role": "assistant", "content": "The quick brown fox jumps over the lazy dog.", "refusal": None}
+    text = "The quick brown fox jumps over the lazy dog."
+    message = {"role": "assistant", "content": text, "refusal": None}
     choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": "stop"}
     body = json.dumps(
         {
@@ -32,8 +33,8 @@ def _whole() -> bytes:
             "system_fingerprint": "fp_1",
         }
     ).encode()
-    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{_LIMITS}content-length: {len(body)}\r\n\r\n"
-    return head.encode() + body
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\n{_LIMITS}"
+    return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
 def _frames() -> list[bytes]:

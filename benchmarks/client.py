@@ -119,9 +119,11 @@ def _sync(package: Any, url: str, **options: Any) -> dict[str, Callable[[], Awai
         return CALLS
 
     async def chunks() -> int:
-        return sum(
-            bool(chunk.choices) for _ in range(10) for chunk in client.chat.completions.create(**BODY, stream=True)
-        )
+        seen = 0
+        for _ in range(10):
+            for chunk in client.chat.completions.create(**BODY, stream=True):
+                seen += bool(chunk.choices)
+        return seen
 
     return {"sync request": calls, "sync chunk": chunks}
 

@@ -259,7 +259,7 @@ class Pipeline:
     ) -> AsyncGenerator[Any, None]:
         """Yield the response, then its body; whatever of it was read is what the call is recorded by."""
         passed: list[bytes] = []
-        if not usage_requested(request):  # the bytes go on as they came, and hold nothing that was not asked for
+        if not usage_requested(request):  # the bytes go on as they came, with nothing that was not asked for
             place = replace(place, stream_usage=False)
         try:
             async with self.transport.open(place.dialect.encode(request, place, decision.model)) as body:

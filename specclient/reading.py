@@ -1,4 +1,4 @@
-"""Turn what an endpoint sent into what a method gives: whole, in events, or from bytes that have passed by."""
+"""Turn what an endpoint sent into what a method gives: whole, in events, or from bytes that passed by."""
 
 from __future__ import annotations
 

@@ -13,8 +13,8 @@ from specclient.sync import OpenAI
 from specclient.types.backend import Chunk
 from specclient.types.call import Call
 from specclient.types.chat import ChatCompletion
-from specclient.types.chat.chat_completion_message import plain_text
 from specclient.types.chat.chat_completion_chunk import Choice as ChunkChoice
+from specclient.types.chat.chat_completion_message import plain_text
 from specclient.types.route import Policy
 
 LOCAL = "local"

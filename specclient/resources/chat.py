@@ -32,8 +32,8 @@ def _request(model: str, messages: Messages, stream: bool | None, params: Mappin
     wanted = params.get("response_format")
     if inspect.isclass(wanted) and issubclass(wanted, BaseModel):
         raise TypeError(
-            f"response_format is the class {wanted.__name__}, which chat.completions.create() does not parse; "
-            "use chat.completions.parse() instead"
+            f"response_format is the class {wanted.__name__}, which chat.completions.create() does "
+            "not parse; use chat.completions.parse() instead"
         )
     return build_request(CHAT, {"model": model, "messages": messages, "stream": stream, **params})
 

@@ -137,11 +137,7 @@ def _following(
         raise ValueError(
             f"response_id follows a response that exists, so {sorted(making)} cannot be given beside it"
         )
-    options = {
-        name: params[name]
-        for name in ("extra_headers", "extra_query", "extra_body", "timeout")
-        if name in params
-    }
+    options = {name: params[name] for name in CallOptions.__annotations__ if name in params}
     if after is not None:
         options["starting_after"] = after
     tools = params.get("tools", NOT_GIVEN)

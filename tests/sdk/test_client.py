@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from anyio import move_on_after
-from servers import TEXT, OpenAIServer, broken_stream, events, hang, reply
+from servers import TEXT, OpenAIServer, Received, Wire, broken_stream, events, hang, reply
 
 from specclient import (
     APIConnectionError,
@@ -408,18 +408,16 @@ async def test_limits_of_the_configuration_pace_calls(openai_server: OpenAIServe
     file.write_text('[limits."openai/m"]\nconcurrent = 1\n')
     running = most = 0
 
-    async def slow(_: Any, wire: Any) -> None:
+    async def slow(received: Received, wire: Wire) -> None:
         nonlocal running, most
         running += 1
         most = max(most, running)
         await asyncio.sleep(0.02)
         running -= 1
-        await reply(200, {"choices": [{"message": {"role": "assistant", "content": "x"}}]})(_, wire)
+        await reply(200, {"choices": [{"message": {"role": "assistant", "content": "x"}}]})(received, wire)
 
     openai_server.script(*[slow] * 6)
-    async with AsyncOpenAI(
-        api_key="k", base_url=openai_server.base_url, config=file, ledger="off"
-    ) as client:
+    async with AsyncOpenAI(api_key="k", base_url=openai_server.base_url, config=file, ledger="off") as client:
         other = client.with_options(api_key="another account's")
         await asyncio.gather(*[client.chat.completions.create(model="m", messages=ASK) for _ in range(4)])
         assert most == 1

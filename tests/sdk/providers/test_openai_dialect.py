@@ -318,8 +318,9 @@ def test_errors_amid_a_stream(
 
 
 def test_an_error_under_status_200_is_an_error() -> None:
+    fault = {"message": "slow", "code": 429, "type": "t", "param": "p"}
     with pytest.raises(RateLimitError, match="slow") as caught:
-        DIALECT.decode(methods.CHAT, reply({"error": {"message": "slow", "code": 429, "type": "t", "param": "p"}}))
+        DIALECT.decode(methods.CHAT, reply({"error": fault}))
     assert (caught.value.code, caught.value.type, caught.value.param) == ("429", "t", "p")
 
 
