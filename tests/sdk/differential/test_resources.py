@@ -53,6 +53,12 @@ RESPONSE: dict[str, Any] = {
         "total_tokens": 5,
     },
 }
+#: What is listed here is of an open class, so that its dump holds what came: every field is there.
+ITEM: dict[str, Any] = {
+    **RESPONSE["output"][0],
+    "phase": None,
+    "content": [{"type": "output_text", "text": "hello", "annotations": [], "logprobs": []}],
+}
 MODERATED: dict[str, Any] = {
     "id": "modr-1",
     "model": "omni-moderation-latest",
@@ -131,7 +137,7 @@ CALLS: dict[str, tuple[Any, Behaviour]] = {
             200,
             {
                 "object": "list",
-                "data": RESPONSE["output"],
+                "data": [ITEM],
                 "first_id": "a",
                 "last_id": "b",
                 "has_more": False,
