@@ -15,6 +15,7 @@ import json
 import socket
 import struct
 import threading
+import weakref
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -262,8 +263,10 @@ class OpenAIServer:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         tasks: set[asyncio.Task[None]] = set()
+        writers: weakref.WeakSet[asyncio.StreamWriter] = weakref.WeakSet()
 
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            writers.add(writer)
             task = self._loop.create_task(self._connection(reader, writer))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
@@ -276,6 +279,9 @@ class OpenAIServer:
         for task in list(tasks):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+        for writer in writers:  # one with bytes that nobody reads would stay open after the loop
+            writer.transport.abort()
+        await asyncio.sleep(0)
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
