@@ -1,4 +1,4 @@
-"""Turn a resource's request into its result: parsed, raw or unread, for asynchronous and synchronous clients."""
+"""Turn a resource's request into its result: parsed, raw or unread, for clients of both kinds."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from types import TracebackType
 from typing import Any, Literal, Self
 
+from specclient.loops import check_asyncio
 from specclient.pipeline import Pipeline
 from specclient.reading import Exchange, answer_from, chunks_from
 from specclient.resources.base import Runner
@@ -39,6 +40,7 @@ class AsyncCaller:
         return self._secret()
 
     async def call(self, request: Request, into: Into = None) -> Any:
+        check_asyncio()
         if self._form == "unread":
             body = await self._pipeline.open(request)
             return AsyncStreamedResponse(body, *_readers(request, body, into, _decoded_async))
@@ -157,7 +159,7 @@ def _decoded_async(request: Request, body: AsyncStream[bytes]) -> AsyncStream[An
         finally:
             await body.close()
 
-    return AsyncStream(batches(), lambda: body.meta, body.response, body.dialect)
+    return AsyncStream(batches(), lambda: body.meta, body.head, body.dialect)
 
 
 def _decoded_sync(request: Request, body: Stream[bytes]) -> Stream[Any]:
