@@ -1,0 +1,1 @@
+"""The helpers of the OpenAI client's beta, under its module paths."""

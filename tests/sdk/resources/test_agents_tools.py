@@ -1,0 +1,231 @@
+"""Tools made of functions and models have the OpenAI client's definitions, and answer as theirs do."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+import warnings
+from typing import Annotated, Literal
+
+import anyio
+import pydantic
+import pytest
+from openai.lib.beta import agents as theirs
+
+from specclient.lib.beta import agents as ours
+
+pytestmark = pytest.mark.anyio
+
+
+class Place(pydantic.BaseModel):
+    """Where it is."""
+
+    city: str
+    lines: list[str] = []
+
+
+class Tree(pydantic.BaseModel):
+    children: list[Tree] = []
+
+
+class Either(pydantic.RootModel[int | str]):
+    pass
+
+
+def both(make):
+    """Return what each library makes, or the class of what it raises."""
+    found = []
+    for library in (theirs, ours):
+        try:
+            found.append(make(library))
+        except Exception as error:  # noqa: BLE001  # compared by the tests
+            found.append(type(error))
+    return found
+
+
+def lookup(
+    place: Place, unit: Literal["c", "f"] = "c", *, days: Annotated[int, pydantic.Field(ge=1)] = 1
+) -> Missing:  # noqa: F821
+    """Tell the weather."""
+    return {"where": place.city, "unit": unit, "days": days}
+
+
+async def later(place: Place):
+    return place
+
+
+class Shop:
+    Size = Literal["s", "m"]
+
+    def buy(self, size: Size, json: str = "x") -> str:
+        """Buy it."""
+        return f"{size} {json}"
+
+    @classmethod
+    def sell(cls, size: Size) -> str:
+        return size
+
+    @staticmethod
+    def count(size: Size) -> str:
+        return size
+
+
+@functools.wraps(lookup)
+def wrapped(*args, **kwargs):
+    return lookup(*args, **kwargs)
+
+
+class Branch(Shop):
+    pass
+
+
+FUNCTIONS = {
+    "a function": lookup,
+    "a coroutine function": later,
+    "a bound method": Shop().buy,
+    "an inherited method": Branch().buy,
+    "a class method": Shop.sell,
+    "a static method": Shop.count,
+    "a wrapped function": wrapped,
+}
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_definitions(name):
+    their, our = both(lambda library: library.function_tool(FUNCTIONS[name]).definition)
+    assert our == their
+    assert our["parameters"]["additionalProperties"] is False
+
+
+@pytest.mark.parametrize(
+    "given", [{"name": "n"}, {"description": "d"}, {"defer_loading": True}, {"defer_loading": False}]
+)
+def test_decorators(given):
+    their, our = both(lambda library: library.function_tool(**given)(lookup).definition)
+    assert our == their
+    their, our = both(
+        lambda library: library.pydantic_function_tool(Place, handler=lambda _: None, **given).definition
+    )
+    assert our == their
+
+
+@pytest.mark.parametrize("model", [Place, Tree, Either])
+def test_models(model):
+    their, our = both(lambda library: library.pydantic_function_tool(model, handler=str).definition)
+    assert our == their
+    assert (our is TypeError) == (model is Either)
+
+
+def test_a_definition_is_a_copy():
+    tool = ours.function_tool(lookup)
+    tool.definition["parameters"].clear()
+    assert tool.definition["parameters"]
+
+
+REFUSED = {
+    "no annotation": lambda a: a,
+    "a private name": eval("lambda _a: _a"),
+    "any number": lambda *a: a,
+    "any keywords": lambda **a: a,
+    "by position": eval("lambda a, /: a"),
+}
+for function in REFUSED.values():
+    function.__annotations__ = {"_a": int, "a": int} if function is not REFUSED["no annotation"] else {}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_parameters_that_cannot_be(name):
+    assert both(lambda library: library.function_tool(REFUSED[name])) == [TypeError, TypeError]
+
+
+def test_a_tool_needs_a_name():
+    found = both(lambda library: library.pydantic_function_tool(Place, handler=str, name=""))
+    assert found == [ValueError, ValueError]
+
+
+OUTPUTS = {
+    "text": "x",
+    "nothing": None,
+    "a model": Place(city="c"),
+    "a mapping": {"a": 1},
+    "a list": [1, "x"],
+    "an empty list": [],
+    "a generator": None,
+    "parts": [{"type": "input_text", "text": "x"}],
+    "an image": [{"type": "input_image", "image_url": "x"}],
+    "what looks like parts": [{"type": "input_text", "text": "x", "more": 1}],
+    "parts of a wrong kind": [{"type": "input_text", "text": 1}],
+    "a number": 1.5,
+    "not a number": float("nan"),
+    "bytes": b"x",
+    "models": [Place(city="c")],
+}
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+def test_outputs(name):
+    def handler(_):
+        return (n for n in (1, 2)) if name == "a generator" else OUTPUTS[name]
+
+    their, our = both(lambda library: library.pydantic_function_tool(Place, handler=handler)({"city": "x"}))
+    assert our == their
+
+
+@pytest.mark.parametrize("name", OUTPUTS)
+async def test_outputs_of_coroutines(name):
+    async def handler(_):
+        await anyio.sleep(0)
+        return (n for n in (1, 2)) if name == "a generator" else OUTPUTS[name]
+
+    found = []
+    for library in (theirs, ours):
+        try:
+            found.append(await library.pydantic_function_tool(Place, handler=handler)({"city": "x"}))
+        except (TypeError, ValueError) as error:
+            found.append(type(error))
+    assert found[1] == found[0]
+
+
+def test_arguments_are_read():
+    tool = ours.function_tool(lookup)
+    assert json.loads(tool({"place": {"city": "Ulm"}, "days": 2})) == {"where": "Ulm", "unit": "c", "days": 2}
+    for wrong in ({}, {"place": {"city": "x"}, "days": 0}, {"place": {"city": "x"}, "more": 1}):
+        with pytest.raises(pydantic.ValidationError):
+            tool(wrong)
+
+
+def test_the_plain_class_leaves_outputs_alone():
+    given = {"name": "n", "description": "d"}
+    their, our = both(
+        lambda library: library.FunctionTool(Place, lambda place: [place], **given)({"city": "x"})
+    )
+    assert our == their == [Place(city="x")]
+
+
+def test_what_is_not_awaited_is_closed():
+    """A synchronous client drops what a coroutine would give, and Python has nothing to warn of."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        output = ours.function_tool(later)({"place": {"city": "x"}})
+        assert inspect.isawaitable(output)
+        output.close()
+
+
+def test_an_unknown_type_is_told():
+    def function(a: Nowhere):  # noqa: F821
+        return a
+
+    assert both(lambda library: library.function_tool(function)) == [NameError, NameError]
+
+
+def test_formats():
+    their, our = both(lambda library: library.agent_text_format(Place))
+    assert our == their
+    assert both(lambda library: library.agent_text_format(int)) == [TypeError, TypeError]
+
+
+def test_names_are_there():
+    names = {name for name in vars(theirs) if not name.startswith("_")}
+    assert names == set(ours.__all__)
+    assert all(inspect.isclass(getattr(ours, name)) or callable(getattr(ours, name)) for name in names)
