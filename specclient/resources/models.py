@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from specclient.resources.base import Resource, build_request
 from specclient.resources.table.index import rows_of
 from specclient.resources.table.rows import method_of
 from specclient.resources.tail import tabled
+from specclient.types.params import NOT_GIVEN, Omit
 from specclient.types.request import Request
 
 if TYPE_CHECKING:
     from specclient.types import Model, ModelDeleted
     from specclient.types.pages import AsyncPage, AsyncPaginator, SyncPage
 
+Headers = Mapping[str, str | Omit | None] | None
 
-def _request(provider: str | None, options: dict[str, Any]) -> Request:
+
+def _request(provider: str | None, **options: Any) -> Request:
     row = rows_of("models")["list"]
     return build_request(method_of(row, row.gives), options, provider=provider)
 
@@ -29,13 +33,34 @@ class AsyncModels(Resource):
         async def retrieve(self, model: str, **options: Any) -> Model: ...
         async def delete(self, model: str, **options: Any) -> ModelDeleted: ...
 
-    def list(self, *, provider: str | None = None, **options: Any) -> AsyncPaginator[AsyncPage[Model]]:
+    def list(
+        self,
+        *,
+        provider: str | None = None,
+        extra_headers: Headers = None,
+        extra_query: Mapping[str, Any] | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+        timeout: Any = NOT_GIVEN,
+        deadline_s: float | None = None,
+    ) -> AsyncPaginator[AsyncPage[Model]]:
         """List the models of an endpoint: await it, or iterate over it.
 
         Args:
             provider: whose; the client's default endpoint if None.
+            extra_headers, extra_query, extra_body: sent beside the client's own.
+            timeout: of a try, in seconds; the client's where not given.
+            deadline_s: of all tries and the waits between them, in seconds.
         """
-        found: AsyncPaginator[AsyncPage[Model]] = self._client.page(_request(provider, options))
+        found: AsyncPaginator[AsyncPage[Model]] = self._client.page(
+            _request(
+                provider,
+                extra_headers=extra_headers,
+                extra_query=extra_query,
+                extra_body=extra_body,
+                timeout=timeout,
+                deadline_s=deadline_s,
+            )
+        )
         return found
 
 
@@ -48,7 +73,25 @@ class Models(Resource):
         def retrieve(self, model: str, **options: Any) -> Model: ...
         def delete(self, model: str, **options: Any) -> ModelDeleted: ...
 
-    def list(self, *, provider: str | None = None, **options: Any) -> SyncPage[Model]:
+    def list(
+        self,
+        *,
+        provider: str | None = None,
+        extra_headers: Headers = None,
+        extra_query: Mapping[str, Any] | None = None,
+        extra_body: Mapping[str, Any] | None = None,
+        timeout: Any = NOT_GIVEN,
+        deadline_s: float | None = None,
+    ) -> SyncPage[Model]:
         """List the models of an endpoint; see :meth:`AsyncModels.list`."""
-        page: SyncPage[Model] = self._client.page(_request(provider, options))
+        page: SyncPage[Model] = self._client.page(
+            _request(
+                provider,
+                extra_headers=extra_headers,
+                extra_query=extra_query,
+                extra_body=extra_body,
+                timeout=timeout,
+                deadline_s=deadline_s,
+            )
+        )
         return page

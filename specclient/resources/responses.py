@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from specclient.resources.base import Resource, build_request
@@ -15,6 +16,10 @@ from specclient.types.request import Request
 if TYPE_CHECKING:
     from specclient.structured.response_stream import AsyncResponseStreamManager, ResponseStreamManager
     from specclient.types.responses import ParsedResponse
+
+
+#: ``parse`` takes one parameter more than ``create``.
+_PARSED = replace(RESPONSE, params=RESPONSE.params | {"verbosity"})
 
 
 def _given(value: Any) -> bool:
@@ -31,7 +36,9 @@ def _parsing(
     text = params.get("text", NOT_GIVEN)
     read_as = structured.output_format(params.get("input"), text, text_format, parse_as)
     text = structured.text_with_format(text, text_format)
-    request = build_request(RESPONSE, {**params, "tools": tools, "text": text, "stream": stream})
+    request = build_request(
+        RESPONSE if stream else _PARSED, {**params, "tools": tools, "text": text, "stream": stream}
+    )
 
     def parse(response: Any) -> Any:
         return structured.parse_response(response, text_format=read_as, input_tools=tools)
@@ -58,16 +65,22 @@ class AsyncResponses(Resource):
         return await self._client.call(build_request(RESPONSE, params))
 
     async def parse(
-        self, *, text_format: Any = NOT_GIVEN, parse_as: Any = NOT_GIVEN, **params: Any
+        self,
+        *,
+        text_format: Any = NOT_GIVEN,
+        parse_as: Any = NOT_GIVEN,
+        verbosity: str | NotGiven | Omit | None = NOT_GIVEN,
+        **params: Any,
     ) -> ParsedResponse[Any]:
         """Answer an input in a given form.
 
         Args:
             text_format: a pydantic model, a dataclass, or a JSON schema; ``output_parsed`` is of it.
             parse_as: what to read the text as, where the input changes the format on the way; None for text.
+            verbosity: how much to say: ``low``, ``medium`` or ``high``.
             params: as for :meth:`create`.
         """
-        request, parse, _ = _parsing(text_format, params, parse_as=parse_as)
+        request, parse, _ = _parsing(text_format, {**params, "verbosity": verbosity}, parse_as=parse_as)
         answer: ParsedResponse[Any] = await self._client.call(request, parse)
         return answer
 
@@ -100,10 +113,15 @@ class Responses(Resource):
         return self._client.call(build_request(RESPONSE, params))
 
     def parse(
-        self, *, text_format: Any = NOT_GIVEN, parse_as: Any = NOT_GIVEN, **params: Any
+        self,
+        *,
+        text_format: Any = NOT_GIVEN,
+        parse_as: Any = NOT_GIVEN,
+        verbosity: str | NotGiven | Omit | None = NOT_GIVEN,
+        **params: Any,
     ) -> ParsedResponse[Any]:
         """Answer an input in a given form; see :meth:`AsyncResponses.parse`."""
-        request, parse, _ = _parsing(text_format, params, parse_as=parse_as)
+        request, parse, _ = _parsing(text_format, {**params, "verbosity": verbosity}, parse_as=parse_as)
         answer: ParsedResponse[Any] = self._client.call(request, parse)
         return answer
 

@@ -162,6 +162,7 @@ class ResponseCreateParams(CallOptions, total=False):
     safety_identifier: Omittable[str | None]
     service_tier: Omittable[str | None]
     store: Omittable[bool | None]
+    stream: Omittable[bool | None]
     stream_options: Omittable[Mapping[str, Any] | None]
     temperature: Omittable[float | None]
     text: Omittable[Mapping[str, Any]]
