@@ -10,6 +10,7 @@ import asyncio
 import atexit
 import os
 import selectors
+import sys
 import threading
 import weakref
 from collections import deque
@@ -78,6 +79,7 @@ class _Loop:
         self._lock = threading.Lock()
         self._thread: _LoopThread | None = None
         self._abandoned: list[_LoopThread] = []
+        self._leaving = False
         restart_in_child(self)
         atexit.register(self.stop)
 
@@ -85,9 +87,14 @@ class _Loop:
         """Start a coroutine on the loop, with the caller's context variables.
 
         Raises:
-            SpecClientError: in the loop's own thread, which would wait for itself.
+            SpecClientError: in the loop's own thread, which would wait for itself; and in the last steps of
+                the interpreter's exit, in which no thread runs any more (finalizers of what is left).
         """
+        self.park()
         thread = self._running()
+        if thread is None:
+            coroutine.close()
+            raise SpecClientError("the interpreter is shutting down, and runs no call any more")
         if thread.ident == threading.get_ident():
             coroutine.close()
             raise SpecClientError(
@@ -96,25 +103,41 @@ class _Loop:
             )
         return asyncio.run_coroutine_threadsafe(coroutine, thread.loop)
 
-    def _running(self) -> _LoopThread:
+    def _running(self) -> _LoopThread | None:
+        if sys.is_finalizing():
+            return None
         thread = self._thread
         if thread is None or thread.loop.is_closed():
             with self._lock:
                 thread = self._thread
                 if thread is None or thread.loop.is_closed():
                     thread = _LoopThread()
-                    thread.start()
+                    try:
+                        thread.start()
+                    except RuntimeError:  # from Python 3.12 on, no thread starts in handlers of the exit
+                        thread.loop.close()
+                        return None
                     self._thread = thread
         return thread
 
     def stop(self) -> None:
         """Cancel what still runs, wait for it to end, and write what it leaves for the ledgers."""
+        self._leaving = True
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is not None:
             thread.stop()
         for thing in list(_flushed):
             thing.flush()
+
+    def park(self) -> None:
+        """Keep a daemon thread where it is once the interpreter is leaving, which soon ends it.
+
+        What it waited for has been cancelled. It is not to hear of that, or it would print an error, or call
+        again: the exit cuts daemon threads short, whatever they wait for.
+        """
+        if self._leaving and threading.current_thread().daemon:
+            threading.Event().wait()
 
     def start_afresh(self) -> None:
         """In a forked child: the thread stayed with the parent. What is left of it must not close."""
@@ -156,6 +179,7 @@ class Bridge:
         try:
             return future.result()
         except BaseException:
+            _loop.park()
             future.cancel()
             raise
         finally:
@@ -206,6 +230,7 @@ class _Pump(Generic[T]):
         try:
             self._stream = opened.result()
         except BaseException:
+            _loop.park()
             self.abandon()
             raise
         finally:
@@ -262,6 +287,7 @@ class _Pump(Generic[T]):
                 self.abandon()
                 raise
             if isinstance(item, _End):
+                _loop.park()
                 self._queue.put(_End())  # for any other reader, and this one if it asks again
                 error = item.error
                 try:

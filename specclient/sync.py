@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
@@ -70,11 +71,12 @@ class OpenAI(Surface):
 
     def is_closed(self) -> bool:
         """Tell whether :meth:`close` has been called; a closed client opens anew when it is used."""
-        return self._core.parts.closed
+        return self._core.closed
 
     def close(self) -> None:
         """Close connections, free the local engine and write what the ledger still holds."""
-        self._bridge.run(self._core.parts.close)
+        if not sys.is_finalizing():  # then the exit has closed everything, and a finalizer calls
+            self._bridge.run(self._core.parts.close)
 
     def __enter__(self) -> Self:
         return self

@@ -1,0 +1,178 @@
+"""The asynchronous client in one loop after the other, in several at once, cancelled, closed and dropped."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
+
+import pytest
+from servers import TEXT, OpenAIServer, broken_stream, hang, reset
+
+from specclient import APIConnectionError, AsyncOpenAI, OpenAIError
+
+ASK = [{"role": "user", "content": "hello"}]
+FRAME = b'data: {"choices": [{"index": 0, "delta": {"content": "word "}}]}\n\n'
+
+
+def made(server: OpenAIServer) -> AsyncOpenAI:
+    return AsyncOpenAI(base_url=server.base_url, api_key="k")
+
+
+async def whole(client: AsyncOpenAI) -> str | None:
+    answer = await client.chat.completions.create(model="m", messages=ASK)
+    return answer.choices[0].message.content
+
+
+async def opened(client: AsyncOpenAI) -> Any:
+    return await client.chat.completions.create(model="m", messages=ASK, stream=True)
+
+
+async def read(client: AsyncOpenAI) -> str:
+    return "".join([chunk.choices[0].delta.content or "" async for chunk in await opened(client)])
+
+
+def test_one_loop_after_the_other_and_closed_from_any(openai_server: OpenAIServer) -> None:
+    client = made(openai_server)
+    assert asyncio.run(whole(client)) == TEXT
+    asyncio.run(client.close())
+    assert asyncio.run(read(client)) == TEXT
+
+    async def all_of_it() -> None:
+        async with client:
+            assert await whole(client) == TEXT
+        assert await whole(client) == TEXT
+
+    asyncio.run(all_of_it())
+    asyncio.run(client.close())
+
+
+def test_several_loops_at_once(openai_server: OpenAIServer) -> None:
+    client, seen = made(openai_server), list[str]()
+
+    def work() -> None:
+        for _ in range(3):
+            seen.append(asyncio.run(read(client)))
+
+    threads = [threading.Thread(target=work) for _ in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [TEXT] * 18
+
+
+def test_a_stream_left_behind_by_its_loop_has_ended(openai_server: OpenAIServer) -> None:
+    openai_server.script(broken_stream(FRAME, how="hang"))
+    client = made(openai_server)
+
+    async def begin() -> Any:
+        stream = await opened(client)
+        await anext(stream)
+        return stream
+
+    stream = asyncio.run(begin())
+    assert openai_server.wait_left(1)
+    assert stream.meta.status == "cancelled"
+
+    async def rest() -> list[Any]:
+        return [chunk async for chunk in stream]
+
+    assert asyncio.run(rest()) == []
+    asyncio.run(stream.close())
+
+
+def test_without_asyncio_the_error_names_the_way_out(openai_server: OpenAIServer) -> None:
+    client = made(openai_server)
+    for call in (whole(client), read(client), client.close(), client.with_options(timeout=1).close()):
+        with pytest.raises(OpenAIError, match=r"runs on asyncio.*asyncio\.run"):
+            call.send(None)
+
+
+@pytest.mark.parametrize("name", ["trio", "uvloop"])
+def test_other_loops(openai_server: OpenAIServer, name: str) -> None:
+    library = pytest.importorskip(name, reason=f"{name} is not installed")
+    client = made(openai_server)
+    if name == "uvloop":
+        assert library.run(read(client)) == TEXT
+        return
+    with pytest.raises(OpenAIError, match="Under trio"):
+        library.run(whole, client)
+
+
+class TestWithinOne:
+    pytestmark = pytest.mark.anyio
+
+    @pytest.fixture
+    async def client(self, openai_server: OpenAIServer) -> AsyncIterator[AsyncOpenAI]:
+        client = made(openai_server)
+        yield client
+        await client.close()
+
+    async def test_a_dropped_stream_frees_its_connection(
+        self, openai_server: OpenAIServer, client: AsyncOpenAI
+    ) -> None:
+        openai_server.script(broken_stream(FRAME, how="hang"))
+        stream = await opened(client)
+        await anext(stream)
+        del stream
+        gc.collect()
+        assert await asyncio.to_thread(openai_server.wait_left, 1)
+
+    @pytest.mark.parametrize("call", [whole, read], ids=["whole", "amid its stream"])
+    @pytest.mark.parametrize("how", ["cancel", "timeout"])
+    async def test_a_cancelled_call_frees_its_connection_at_once(
+        self,
+        openai_server: OpenAIServer,
+        client: AsyncOpenAI,
+        call: Callable[[AsyncOpenAI], Awaitable[Any]],
+        how: str,
+    ) -> None:
+        openai_server.script(hang if call is whole else broken_stream(FRAME, how="hang"))
+
+        async def bounded() -> None:
+            async with asyncio.timeout(0.3 if how == "timeout" else None):
+                await call(client)
+
+        task = asyncio.create_task(bounded())
+        while not openai_server.requests:
+            await asyncio.sleep(0.01)
+        if how == "cancel":
+            await asyncio.sleep(0.1)
+            task.cancel()
+        with pytest.raises(asyncio.CancelledError if how == "cancel" else TimeoutError):
+            await task
+        assert await asyncio.to_thread(openai_server.wait_left, 1)
+        assert await whole(client) == TEXT, "the client goes on"
+
+    async def test_closing_ends_running_streams_with_an_error(
+        self, openai_server: OpenAIServer, client: AsyncOpenAI
+    ) -> None:
+        openai_server.script(*[broken_stream(FRAME, how="hang")] * 3)
+        streams = [await opened(client) for _ in range(3)]
+        readers = [asyncio.create_task(_rest(stream)) for stream in streams]
+        await asyncio.sleep(0.1)
+        await client.close()
+        for reader in readers:
+            with pytest.raises(APIConnectionError, match="client was closed"):
+                await reader
+        assert await asyncio.to_thread(openai_server.wait_left, 3)
+        assert await whole(client) == TEXT
+
+    async def test_a_gathering_whose_one_fails_leaves_nothing_open(
+        self, openai_server: OpenAIServer, client: AsyncOpenAI
+    ) -> None:
+        openai_server.script(hang, reset)
+        with pytest.raises(ExceptionGroup):  # noqa: PT012 - the group is what raises
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(whole(client))
+                while not openai_server.requests:
+                    await asyncio.sleep(0.01)
+                tasks.create_task(whole(client.with_options(max_retries=0)))
+        assert await asyncio.to_thread(openai_server.wait_left, 2)
+
+
+async def _rest(stream: Any) -> list[Any]:
+    return [chunk async for chunk in stream]

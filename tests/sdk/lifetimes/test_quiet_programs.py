@@ -1,0 +1,136 @@
+"""Whole programs, with every warning an error: what they touch, and that they leave without a word."""
+
+from __future__ import annotations
+
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+
+def test_importing_and_making_a_client_touch_nothing(program: Any, tmp_path: Path) -> None:
+    """The import system's own files aside; pydantic looks for its plugins among the installed packages."""
+    code = """
+        import importlib.machinery, sys
+        IMPORTED = (*importlib.machinery.all_suffixes(), ".zip", "entry_points.txt")
+        OTHER = ("socket.", "subprocess.", "os.", "sqlite3.", "shutil.", "urllib.")
+        touched = []
+        def hook(name, args):
+            if name == "open" and not str(args[0]).endswith(IMPORTED):
+                touched.append((name, str(args[0])))
+            if name.startswith(OTHER) and name not in ("os.listdir", "os.scandir"):
+                touched.append((name, *map(str, args)))
+        sys.addaudithook(hook)
+        import specclient
+        from specclient import AsyncOpenAI, OpenAI
+        for client in (OpenAI(api_key="k"), AsyncOpenAI(api_key="k")):
+            client.chat.completions, client.files, client.with_options(timeout=3).responses
+        sys.stdout.write(repr(touched))
+    """
+    assert program(code) == "[]"
+    assert [path.name for path in tmp_path.iterdir()] == ["home", "program.py"]
+
+
+ENDINGS = {
+    "closed": "asyncio.run(talk(close=True))",
+    "not closed": "asyncio.run(talk(close=False))",
+    "left amid a stream": "asyncio.run(leave())",
+    "dropped amid a stream": "asyncio.run(drop())",
+    "cancelled": "asyncio.run(cancelled('hang'))\nasyncio.run(cancelled('silent-stream'))",
+    "failed": "asyncio.run(failed())",
+    "two loops, one left open": (
+        "loop = asyncio.new_event_loop()\nloop.run_until_complete(talk(close=False))\n"
+        "asyncio.run(talk(close=True))\nloop.run_until_complete(client.close())\nloop.close()"
+    ),
+}
+
+
+@pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
+def test_an_asynchronous_program_leaves_without_a_word(program: Any, far_server: str, ending: str) -> None:
+    code = """
+        client = AsyncOpenAI(base_url=URL, api_key="k", max_retries=0)
+        async def talk(close):
+            await whole(client)
+            assert len([chunk async for chunk in await stream(client)]) == 10
+            if close:
+                await client.close()
+        async def leave():
+            async for chunk in await stream(client, "silent-stream"):
+                break
+        async def drop():
+            opened = await stream(client, "silent-stream")
+            await anext(opened)
+            del opened
+            gc.collect()
+            await asyncio.sleep(0.1)
+        async def cancelled(model):
+            async def read():
+                async for chunk in await stream(client, model):
+                    pass
+            task = asyncio.create_task(read())
+            await asyncio.sleep(0.2)
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        async def failed():
+            for model in ("400", "500", "reset", "page"):
+                (outcome,) = await asyncio.gather(whole(client, model), return_exceptions=True)
+                assert isinstance(outcome, Exception), model
+            for model in ("broken-stream", "bad-stream"):
+                try:
+                    async for chunk in await stream(client, model):
+                        pass
+                except Exception:
+                    continue
+                raise AssertionError(model)
+    """
+    out = program(textwrap.dedent(code) + ending + "\nsys.stdout.write('done')", far_server)
+    assert out == "done"
+
+
+EXITS = {
+    "in a daemon thread, amid calls": (
+        "threading.Thread(target=lambda: [whole(client) for _ in iter(int, 1)], daemon=True).start()\n"
+        "time.sleep(0.3)"
+    ),
+    "in a daemon thread, before an answer": (
+        "threading.Thread(target=whole, args=(client, 'hang'), daemon=True).start()\ntime.sleep(0.3)"
+    ),
+    "in a daemon thread, amid a stream": (
+        "threading.Thread(target=lambda: [list(stream(client, 'silent-stream')) for _ in iter(int, 1)],"
+        " daemon=True).start()\ntime.sleep(0.3)"
+    ),
+    "with a stream that nobody reads": "kept = stream(client, 'silent-stream')\nnext(kept)",
+    "and calls in a handler of the exit": (
+        "whole(client)\natexit.register(lambda: sys.stdout.write(whole(client).choices[0].message.content))"
+    ),
+    "and closes in a finalizer": (
+        "class Owner:\n    def __del__(self, client=client):\n        client.close()\n"
+        "whole(client)\nowner = Owner()\nsys.kept = owner"
+    ),
+}
+
+
+@pytest.mark.parametrize("code", EXITS.values(), ids=EXITS)
+def test_a_synchronous_program_leaves_without_a_word(program: Any, far_server: str, code: str) -> None:
+    out = program("client = OpenAI(base_url=URL, api_key='k')\n" + code, far_server)
+    assert ("fox" in out) == ("handler" in _name(code))
+
+
+def _name(code: str) -> str:
+    return next(name for name, one in EXITS.items() if one is code)
+
+
+def test_a_call_in_the_last_finalizer_raises_and_does_not_wait(program: Any, far_server: str) -> None:
+    code = """
+        client = OpenAI(base_url=URL, api_key="k")
+        class Last:
+            def __del__(self, whole=whole, client=client, write=os.write):
+                try:
+                    whole(client)
+                except Exception as error:
+                    write(1, str(error).encode())
+        whole(client)
+        last = Last()
+    """
+    assert "the interpreter is shutting down" in program(code, far_server)
