@@ -320,3 +320,37 @@ def test_plain_dataclasses_are_types_too(server):
         client.beta.agents.sessions.stream("s-1", input="x", output_type=Plain) as stream,
     ):
         assert stream.get_final_result().output_parsed == Plain(3)
+
+
+async def test_a_call_told_twice_runs_once(server):
+    ran = []
+
+    async def act(side):
+        tools = {"t": side.tool(lambda given: ran.append(given) or "x")}
+        return await final(side, side.sessions.stream("s-1", input="hi", tool_handlers=tools))
+
+    told = [BEGIN, call("t", "{}", 2), call("t", "{}", 3), call("t", "{}", 4, "c-2"), *GOOD[1:]]
+    _, requests = await same(server, scripted(*told, posts=2), act)
+    assert [one[5]["events"][0]["call_id"] for one in requests[3:]] == ["c-1", "c-2"]
+    assert ran == [{}] * 2 * len(CLIENTS)
+
+
+async def test_an_error_stays(server):
+    """What there is no result for is told again, and what comes later does not count."""
+
+    async def act(side):
+        async def twice(stream):
+            stream.with_result_collection()
+            errors = []
+            for _ in range(2):
+                try:
+                    await side.get(stream.get_final_result())
+                except Exception as error:  # noqa: BLE001
+                    errors.append(error)
+            assert errors[0] is errors[1]
+            return errors
+
+        return await side.within(side.sessions.stream("s-1", input="hi"), twice)
+
+    got, _ = await same(server, scripted(BEGIN, said("x", 2), waits("t", 3), *GOOD[1:]), act)
+    assert [one["reason"] for one in got] == ["requires_action"] * 2
