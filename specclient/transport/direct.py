@@ -26,8 +26,11 @@ if TYPE_CHECKING:
     import yarl
 
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_CREDENTIALS = frozenset({"authorization", "api-key", "x-api-key", "cookie", "proxy-authorization"})
+_CREDENTIALS = frozenset(
+    {"authorization", "api-key", "x-api-key", "x-goog-api-key", "cookie", "proxy-authorization"}
+)
 _KEEP_ALIVE_S = 5.0  # httpx's own
+_LONGEST_LINE = 100 * 1024  # of a response's head, in bytes; as httpx's; aiohttp's own is 8,190
 
 
 class Response:
@@ -87,7 +90,9 @@ class DirectLink:
         connector = aiohttp.TCPConnector(
             limit=limits.max_connections or 0, keepalive_timeout=limits.keepalive_expiry or _KEEP_ALIVE_S
         )
-        self._session = aiohttp.ClientSession(connector=connector)
+        self._session = aiohttp.ClientSession(
+            connector=connector, max_line_size=_LONGEST_LINE, max_field_size=_LONGEST_LINE
+        )
         self._proxied = bool(urllib.request.getproxies())
 
     async def open(

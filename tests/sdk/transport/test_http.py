@@ -376,6 +376,26 @@ async def test_redirects_are_followed(openai_server: OpenAIServer, make: Make) -
     assert openai_server.requests[1].body == openai_server.requests[0].body
 
 
+@pytest.mark.parametrize("status", [302, 307])
+@pytest.mark.parametrize("name", ["authorization", "api-key", "x-api-key", "x-goog-api-key"])
+async def test_no_key_follows_a_redirect_to_another_origin(
+    openai_server: OpenAIServer, make: Make, name: str, status: int
+) -> None:
+    with OpenAIServer() as other:
+        openai_server.script(reply(status, b"", {"location": f"{other.base_url}/models"}))
+        other.script(reply(200, {}))
+        await make().fetch(replace(post(openai_server), headers={name: KEY, "x-mine": "kept"}))
+        assert openai_server.requests[0].headers[name] == KEY
+        assert name not in other.requests[0].headers
+        assert other.requests[0].headers["x-mine"] == "kept"
+
+
+async def test_a_head_with_long_lines_is_read(openai_server: OpenAIServer, make: Make) -> None:
+    openai_server.script(reply(200, {}, {"content-security-policy": "a" * 60_000}))
+    answer = await make().fetch(post(openai_server))
+    assert len(answer.headers["content-security-policy"]) == 60_000
+
+
 def all_text(error: BaseException | None) -> str:
     """Everything a log, a traceback or a crash reporter could print of an error and its causes."""
     found = []
