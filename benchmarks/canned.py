@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
+from typing import ClassVar
 
 CHUNKS = 300
 _USAGE = {"prompt_tokens": 8, "completion_tokens": CHUNKS, "total_tokens": CHUNKS + 8}
@@ -37,7 +38,7 @@ def _whole() -> bytes:
     return f"{head}content-length: {len(body)}\r\n\r\n".encode() + body
 
 
-def _frames() -> list[bytes]:
+def _frames(*, usage: bool) -> list[bytes]:
     def chunk(delta: dict[str, str], reason: str | None = None) -> bytes:
         choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": reason}
         return json.dumps(
@@ -52,6 +53,8 @@ def _frames() -> list[bytes]:
         ).encode()
 
     data = [chunk({"content": f" word{i}"}) for i in range(CHUNKS - 1)] + [chunk({}, "stop")]
+    if usage:
+        data.append(json.dumps({**json.loads(data[-1]), "choices": [], "usage": _USAGE}).encode())
     lines = [b"data: " + text + b"\n\n" for text in [*data, b"[DONE]"]]
     return [b"%x\r\n%b\r\n" % (len(line), line) for line in lines] + [b"0\r\n\r\n"]
 
@@ -65,8 +68,8 @@ class _Canned(asyncio.Protocol):
     """One connection. A path that begins with ``/paced`` gets its chunks half a millisecond apart."""
 
     whole = _whole()
-    frames = _frames()
-    together = b"".join(frames)
+    frames: ClassVar = {usage: _frames(usage=usage) for usage in (False, True)}
+    together: ClassVar = {usage: b"".join(_frames(usage=usage)) for usage in (False, True)}
 
     def __init__(self) -> None:
         self._read = b""
@@ -84,17 +87,18 @@ class _Canned(asyncio.Protocol):
                 return
             body = self._read[end + 4 : end + 4 + length]
             self._read = self._read[end + 4 + length :]
-            streamed = b'"stream":true' in body or b'"stream": true' in body
+            body = body.replace(b" ", b"")
+            streamed, usage = b'"stream":true' in body, b'"include_usage":true' in body
             if not streamed:
                 self._out.write(self.whole)
             elif b"/paced" in head:
-                asyncio.get_running_loop().create_task(self._pace())
+                asyncio.get_running_loop().create_task(self._pace(self.frames[usage]))
             else:
-                self._out.write(_HEAD + self.together)
+                self._out.write(_HEAD + self.together[usage])
 
-    async def _pace(self) -> None:
+    async def _pace(self, frames: list[bytes]) -> None:
         self._out.write(_HEAD)
-        for frame in self.frames:
+        for frame in frames:
             await asyncio.sleep(0.0005)
             self._out.write(frame)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 from specclient.core import ClientOptions, Core, checked_options
 from specclient.loops import check_asyncio
@@ -18,9 +18,6 @@ from specclient.resources.models import AsyncModels
 from specclient.resources.moderations import AsyncModerations
 from specclient.resources.responses import AsyncResponses
 from specclient.surface import Surface
-
-if TYPE_CHECKING:
-    from specclient.costs.ledger import Ledger
 
 
 class AsyncOpenAI(Surface):
@@ -60,22 +57,6 @@ class AsyncOpenAI(Surface):
     def _begin(self, core: Core) -> None:
         self._core = core
         self._caller = AsyncCaller(core.pipeline, secret=lambda: core.webhook_secret)
-
-    def _changed(self, changes: Mapping[str, Any]) -> Self:
-        checked_options(type(self), changes)
-        seen = type(self).__new__(type(self))
-        core = self._core
-        seen._begin(Core({**core.options, **changes}, endpoint=core.endpoint, parts=core.parts))
-        return seen
-
-    @property
-    def ledger(self) -> Ledger:
-        """The record of every call."""
-        return self._core.parts.ledger
-
-    def is_closed(self) -> bool:
-        """Tell whether :meth:`close` has been called; a closed client opens anew when it is used."""
-        return self._core.closed
 
     async def close(self) -> None:
         """Close connections, free the local engine and write what the ledger still holds."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from specclient.by_path import ByPath
-from specclient.core import SHARED, Core
+from specclient.core import SHARED, Core, checked_options
 from specclient.errors import ConfigurationError
 from specclient.providers.encoding import user_agent
 from specclient.resources import tail
@@ -18,6 +18,7 @@ from specclient.types.params import NotGiven, Omit, omit
 
 if TYPE_CHECKING:
     from specclient.config import Settings
+    from specclient.costs.ledger import Ledger
     from specclient.pipeline import Pipeline
 
 
@@ -53,6 +54,15 @@ class Surface(ByPath):
     def settings(self) -> Settings:
         """The configuration the client was made with."""
         return self._core.settings
+
+    @property
+    def ledger(self) -> Ledger:
+        """The record of every call."""
+        return self._core.parts.ledger
+
+    def is_closed(self) -> bool:
+        """Tell whether the client has been closed; a closed one opens anew when it is used."""
+        return self._core.closed
 
     @property
     def pipeline(self) -> Pipeline:
@@ -221,6 +231,14 @@ class Surface(ByPath):
     with_options = copy
 
     def _changed(self, changes: Mapping[str, Any]) -> Self:
+        checked_options(type(self), changes)
+        seen = type(self).__new__(type(self))
+        core = self._core
+        seen._begin(Core({**core.options, **changes}, endpoint=core.endpoint, parts=core.parts))
+        return seen
+
+    def _begin(self, core: Core) -> None:
+        """Set up what serves the client's calls."""
         raise NotImplementedError
 
     @property

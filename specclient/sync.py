@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack
+from typing import Any, ClassVar, Self, Unpack
 
 from specclient.bridge import Bridge, flush_at_exit
 from specclient.core import ClientOptions, Core, checked_options
@@ -19,9 +19,6 @@ from specclient.resources.models import Models
 from specclient.resources.moderations import Moderations
 from specclient.resources.responses import Responses
 from specclient.surface import Surface
-
-if TYPE_CHECKING:
-    from specclient.costs.ledger import Ledger
 
 
 class OpenAI(Surface):
@@ -56,22 +53,6 @@ class OpenAI(Surface):
         self._bridge = Bridge()
         self._caller = SyncCaller(core.pipeline, self._bridge, secret=lambda: core.webhook_secret)
         flush_at_exit(core.parts)
-
-    def _changed(self, changes: Mapping[str, Any]) -> Self:
-        checked_options(type(self), changes)
-        seen = type(self).__new__(type(self))
-        core = self._core
-        seen._begin(Core({**core.options, **changes}, endpoint=core.endpoint, parts=core.parts))
-        return seen
-
-    @property
-    def ledger(self) -> Ledger:
-        """The record of every call."""
-        return self._core.parts.ledger
-
-    def is_closed(self) -> bool:
-        """Tell whether :meth:`close` has been called; a closed client opens anew when it is used."""
-        return self._core.closed
 
     def close(self) -> None:
         """Close connections, free the local engine and write what the ledger still holds."""

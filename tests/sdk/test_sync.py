@@ -107,7 +107,8 @@ def test_a_stream_that_is_dropped_ends(openai_server: OpenAIServer) -> None:
 
 
 def test_a_slow_reader_holds_the_stream_back(openai_server: OpenAIServer) -> None:
-    frame = b'data: {"choices": [{"index": 0, "delta": {"content": "x"}}]}\n\n'
+    # So long that one read from the network holds few of them.
+    frame = b'data: {"choices": [{"index": 0, "delta": {"content": "%b"}}]}\n\n' % (b"x" * 2000)
     count = HIGH_WATER * 3
 
     async def flood(_: Received, wire: Wire) -> None:
