@@ -238,6 +238,7 @@ class Pipeline:
                 error.partial = record.text or None
             await self._end(record, error)
             raise
+        batch = chunk = None  # not kept while the record is being written: a crowd may end at once
         await self._end(record)
 
     async def _plain_events(self, request: Request) -> AsyncGenerator[Any, None]:

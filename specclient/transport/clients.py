@@ -25,6 +25,11 @@ from specclient.transport.direct import DirectLink
 from specclient.transport.vendor import httpx
 from specclient.types.wire import WireRequest
 
+try:
+    import resource
+except ImportError:  # Windows has no such limit
+    resource = None  # type: ignore[assignment]
+
 Kind = Literal["aiohttp", "httpx"]
 Timeout = httpx.Timeout
 URL = httpx.URL
@@ -329,18 +334,29 @@ def _own_link(kind: Kind) -> OwnLink:
     def by_httpx() -> _OwnLink:
         return _OwnLink(new_client(kind))
 
-    return by_httpx() if kind == "httpx" else DirectLink(DEFAULT_CONNECTION_LIMITS, by_httpx)
+    return by_httpx() if kind == "httpx" else DirectLink(own_limits(), by_httpx)
+
+
+def own_limits() -> httpx.Limits:
+    """Return the connections our own client may hold: half of the files that the process may open, yet no
+    fewer than the OpenAI client's.
+    """
+    if resource is None:
+        return DEFAULT_CONNECTION_LIMITS
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    fewest, idle = (
+        DEFAULT_CONNECTION_LIMITS.max_connections,
+        DEFAULT_CONNECTION_LIMITS.max_keepalive_connections,
+    )
+    most = None if files == resource.RLIM_INFINITY else max(fewest or 0, files // 2)
+    return httpx.Limits(max_connections=most, max_keepalive_connections=idle)
 
 
 def new_client(kind: Kind) -> httpx.AsyncClient:
     """Return an async client; proxies and certificates come from the environment, as with httpx."""
     if kind == "httpx":
-        return httpx.AsyncClient(
-            timeout=DEFAULT_TIMEOUT, limits=DEFAULT_CONNECTION_LIMITS, follow_redirects=True
-        )
+        return httpx.AsyncClient(timeout=DEFAULT_TIMEOUT, limits=own_limits(), follow_redirects=True)
     with uncut:
         from httpx_aiohttp import HttpxAiohttpClient  # noqa: PLC0415  aiohttp takes 0.1 s to import
 
-    return HttpxAiohttpClient(
-        timeout=DEFAULT_TIMEOUT, limits=DEFAULT_CONNECTION_LIMITS, follow_redirects=True
-    )
+    return HttpxAiohttpClient(timeout=DEFAULT_TIMEOUT, limits=own_limits(), follow_redirects=True)
