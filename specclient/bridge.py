@@ -201,6 +201,13 @@ class _End:
         self.error = error
 
 
+def _weight(batch: list[Any]) -> int:
+    """Return what a batch counts towards ``HIGH_WATER``: its chunks; of a body's pieces, their kilobytes."""
+    if batch and isinstance(batch[0], bytes):
+        return sum(1 + len(piece) // 2048 for piece in batch)
+    return len(batch)
+
+
 class _Pump(Generic[T]):
     """Runs one stream from opening to end inside one task, and hands its chunks to another thread.
 
@@ -270,7 +277,7 @@ class _Pump(Generic[T]):
             except StopAsyncIteration:
                 return
             self._queue.put(batch)
-            self._room -= len(batch)
+            self._room -= _weight(batch)
             while self._room <= 0:
                 self._granted.clear()
                 await self._granted.wait()
@@ -295,7 +302,7 @@ class _Pump(Generic[T]):
                 finally:
                     del item, error  # as in `Bridge.run`
             self._ready.extend(item)
-            self._read += len(item)
+            self._read += _weight(item)
             if self._read >= HIGH_WATER // 2:
                 read, self._read = self._read, 0
                 with suppress(RuntimeError):  # the loop has ended, and the stream with it

@@ -86,6 +86,7 @@ class Parts:
         self.estimates = Estimates(_Past(self))
         self.backends: dict[str, Backend] = {}
         self.closed = False
+        self.warm: set[str] = set()
         settings = self.settings
         self.transport = Transport(
             http_client=options.get("http_client"),
@@ -165,6 +166,7 @@ class Core:
             self.parts.prices,
             (self.parts.note,),
             prepare=self.parts.open_ledger,
+            warm=self.parts.warm,
         )
 
     @property

@@ -19,7 +19,7 @@ from specclient.costs.prices import Prices
 from specclient.errors import APIConnectionError, NotFoundError
 from specclient.forks import restart_in_child, uncut
 from specclient.providers import DIALECTS, Dialect, Endpoint, usage_requested
-from specclient.reading import Exchange, decoded, read, replay
+from specclient.reading import Exchange, Passing, decoded, read
 from specclient.record import Recorder
 from specclient.routing.places import Place
 from specclient.routing.router import Router
@@ -45,6 +45,7 @@ class Pipeline:
         prices: what a call cost.
         observers: told of each finished call, in order; one that raises is logged and breaks nothing.
         prepare: opens what observers write to; called in a thread before a first request, and may refuse it.
+        warm: what has been prepared, for several to share.
         clock: monotonic seconds.
     """
 
@@ -56,6 +57,7 @@ class Pipeline:
         observers: Sequence[Observer],
         *,
         prepare: Callable[[], None] = lambda: None,
+        warm: set[str] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.router = router
@@ -63,7 +65,7 @@ class Pipeline:
         self._prices = prices
         self._observers = observers
         self._prepare = prepare
-        self._warm: set[str] = set()
+        self._warm: set[str] = set() if warm is None else warm
         self._warming = threading.Lock()
         self._clock = clock
         restart_in_child(self)
@@ -259,21 +261,24 @@ class Pipeline:
         self, request: Request, decision: Decision, place: Endpoint, record: Recorder
     ) -> AsyncGenerator[Any, None]:
         """Yield the response, then its body; whatever of it was read is what the call is recorded by."""
-        passed: list[bytes] = []
+        passing = Passing(place, request, record)
         if not usage_requested(request):  # the bytes go on as they came, with nothing that was not asked for
             place = replace(place, stream_usage=False)
         try:
-            async with self.transport.open(place.dialect.encode(request, place, decision.model)) as body:
+            sent = place.dialect.encode(request, place, decision.model)
+            async with self.transport.open(sent) as body:
                 record.connected(body.attempts, body.request_id)
                 yield body, place.dialect
                 async for chunk in body.chunks():
-                    passed.append(chunk)
+                    passing.add(chunk)
                     yield [chunk]
         except BaseException as error:
-            replay(place, request, b"".join(passed), record)
+            passing.end()
             await self._end(record, error)
             raise
-        replay(place, request, b"".join(passed), record)
+        passing.end()
+        if (used := record.tokens) is not None:
+            self.transport.used(sent, used)
         await self._end(record)
 
     async def _end(self, record: Recorder, error: BaseException | None = None) -> Call:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -14,6 +15,9 @@ from specclient.transport.sse import Decoder, Event
 from specclient.types.base import WireModel
 from specclient.types.request import Request
 from specclient.types.wire import WireReply
+
+#: Bytes of a whole answer that are kept for its usage while a caller reads them.
+LONGEST_KEPT = 8 * 2**20
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,17 +93,48 @@ async def decoded(place: Endpoint, request: Request, events: EventStream) -> Asy
                 del failure  # else its traceback's frame holds it: a circle
 
 
-def replay(place: Endpoint, request: Request, content: bytes, record: Recorder) -> None:
-    """Note what a body holds that a caller has read as bytes, as far as it was read."""
-    dialect = place.dialect
-    try:
-        if request.stream:
-            decoder = Decoder()
-            for event in (*decoder.feed(content), *decoder.flush()):
-                for chunk in chunks_from(dialect, request, [event]):
-                    record.chunk(chunk, dialect.usage(chunk))
-        else:
-            value = answer_from(dialect, request, content)
-            record.answer(value, dialect.usage(value))
-    except APIError:
-        return  # half an answer, or none: what came before it is noted
+class Passing:
+    """Notes what a body holds while its bytes pass by on their way to a caller, as far as they are read.
+
+    A stream's events are noted as they come. A whole answer is kept until its end, for its usage, up to
+    :data:`LONGEST_KEPT`; of sound, files and text, which tell no usage, nothing is.
+    """
+
+    def __init__(self, place: Endpoint, request: Request, record: Recorder) -> None:
+        self._dialect = place.dialect
+        self._request = request
+        self._record = record
+        self._decoder = Decoder() if request.stream else None
+        self._kept: list[bytes] | None = None
+        if self._decoder is None and request.method.gives not in (bytes, str, None):
+            self._kept = []
+        self._size = 0
+
+    def add(self, piece: bytes) -> None:
+        """Note a piece of the body."""
+        if self._decoder is not None:
+            self._note(self._decoder.feed(piece))
+        elif self._kept is not None:
+            self._size += len(piece)
+            self._kept.append(piece)
+            if self._size > LONGEST_KEPT:
+                self._kept = None
+
+    def end(self) -> None:
+        """Note what the end of the body, or of what was read of it, makes whole."""
+        if self._decoder is not None:
+            self._note(self._decoder.flush())
+        elif self._kept is not None:
+            with suppress(APIError):  # half an answer, or none
+                value = answer_from(self._dialect, self._request, b"".join(self._kept))
+                self._record.answer(value, self._dialect.usage(value))
+
+    def _note(self, events: list[Event]) -> None:
+        for event in events:
+            try:
+                chunks = chunks_from(self._dialect, self._request, [event])
+            except APIError:
+                self._decoder = None  # an error ends the answer: what came before it is noted
+                return
+            for chunk in chunks:
+                self._record.chunk(chunk, self._dialect.usage(chunk))

@@ -28,6 +28,7 @@ _ZERO = Decimal(0)
 
 #: What ends the stream of a response.
 _LAST_EVENTS = frozenset({"response.completed", "response.incomplete", "response.failed", "error"})
+_FAILED_EVENTS = frozenset({"response.failed", "error"})
 
 #: Where servers put reasoning that they show: DeepSeek, vLLM, SGLang; OpenRouter, Groq.
 _REASONING = ("reasoning_content", "reasoning")
@@ -64,6 +65,7 @@ class Recorder:
         self._completes = request.operation in ("chat", "completion")
         #: Whether the answer has said that it is complete; of some kinds of stream, none ever says.
         self.finished = not self._completes and request.operation != "response"
+        self._failed: str | None = None  # the event by which the answer said that it failed
         self._usage: Usage | None = None
         self._speculation: Speculation | None = None
         self._route = route
@@ -135,6 +137,8 @@ class Recorder:
                 self._ttft_s = self._clock() - self._begun
         elif kind in _LAST_EVENTS:
             self.finished = True
+            if kind in _FAILED_EVENTS:
+                self._failed = kind
         if self._served_model is None:
             self._served_model = _model_of(getattr(event, "response", event))
 
@@ -179,13 +183,16 @@ class Recorder:
         http_status = None
         if isinstance(error, APIStatusError) and error.response is not None:
             http_status, self._request_id = error.status_code, error.request_id
+        name = type(error).__name__ if status == "error" else None
         usage, cost = self._bill(status, error, latency_s)
+        if status == "ok" and self._failed is not None:
+            status, name = "error", self._failed
         self._closed = self._call(
             status,
             latency_s=latency_s,
             usage=usage,
             cost=cost,
-            error=type(error).__name__ if status == "error" else None,
+            error=name,
             http_status=http_status,
         )
         return self._closed

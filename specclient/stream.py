@@ -41,6 +41,7 @@ class AsyncStream(Generic[T]):
         self._meta = meta
         self._reader: asyncio.Task[object] | None = None
         self._left: asyncio.Event | None = None
+        self._closing = asyncio.Lock()
 
     @property
     def response(self) -> Any:
@@ -63,26 +64,30 @@ class AsyncStream(Generic[T]):
     async def next_batch(self) -> list[T]:
         """Wait for the next chunks that came together; raises ``StopAsyncIteration`` at the end."""
         self._reader = reader = asyncio.current_task()
+        assert reader is not None
+        before = reader.cancelling()
         try:
             return await self._batches.__anext__()
         except asyncio.CancelledError:
-            if self._left is None or reader is None:
+            # It may have been close(), in another task; whoever else cancels the task is obeyed.
+            if self._left is None or reader.uncancel() > before:
                 raise
-            reader.uncancel()  # it was close(), in another task, that cancelled this step
             raise StopAsyncIteration from None
         finally:
             self._reader = None
+            del reader  # it may keep the error that passes here, whose traceback holds this frame: a circle
             if self._left is not None:
                 self._left.set()
 
     async def close(self) -> None:
         """End the stream; safe to call twice, and from another task than the one that reads."""
-        if self._reader is not None:
-            self._left = asyncio.Event()
-            self._reader.cancel()
-            await self._left.wait()
-        self._ready.clear()
-        await self._batches.aclose()
+        async with self._closing:
+            if self._reader is not None:
+                self._left = asyncio.Event()
+                self._reader.cancel()
+                await self._left.wait()
+            self._ready.clear()
+            await self._batches.aclose()
 
     async def __aenter__(self) -> Self:
         return self

@@ -136,8 +136,9 @@ def _shaped(body: dict[str, Any], request: Request, endpoint: Endpoint) -> dict[
     if request.stream:
         if request.method.params:  # a call by path says it itself
             body["stream"] = True
-        if asks_usage and not endpoint.stream_usage:
-            body.pop("stream_options", None)
+        if asks_usage and not endpoint.stream_usage and (options := body.pop("stream_options", None)):
+            rest = {name: value for name, value in options.items() if name != "include_usage"}
+            body = {**body, "stream_options": rest} if rest else body
     body = _merged(body, request.options.body)
     if request.stream and asks_usage and endpoint.stream_usage:  # whatever the caller's own options drop
         body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
@@ -157,7 +158,7 @@ def _fresh_key(endpoint: Endpoint) -> Callable[[], Awaitable[Mapping[str, str]]]
         if inspect.iscoroutinefunction(source):
             key: Any = await source()
         else:  # in a thread: it may read a file or ask a server
-            key = await anyio.to_thread.run_sync(source)
+            key = await anyio.to_thread.run_sync(source, abandon_on_cancel=True)
             if inspect.isawaitable(key):
                 key = await key
         if not isinstance(key, str):

@@ -121,10 +121,9 @@ class EventStream(Body):
         chunks = self._begin()
         while (chunk := await self._next(chunks)) is not None:
             if batch := self._told(decoder.feed(chunk)):
-                if self.done:
-                    await self._drain(chunks)
                 yield batch
                 if self.done:
+                    await self._drain(chunks)
                     return
         if batch := self._told(decoder.flush()):
             yield batch
