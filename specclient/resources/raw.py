@@ -9,6 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from specclient.errors import OpenAIError
 from specclient.stream import AsyncStream, Stream
 from specclient.types.base import WireModel
 
@@ -149,20 +150,42 @@ class RawResponse(Head, Generic[T]):
         return json.loads(self.content)
 
 
-class StreamedResponse(Head):
+class _Unread(Head):
+    """A response whose body can be read once; whole, it is kept."""
+
+    def __init__(self, body: Any) -> None:
+        super().__init__(body.response)
+        self._body = body
+        self._read: bytes | None = None
+        self._state = ""
+
+    def _unread(self) -> Any:
+        """Return the body, this one time.
+
+        Raises:
+            OpenAIError: where it has been iterated over, or closed.
+        """
+        if self._state:
+            raise OpenAIError(
+                f"the body of this response has been {self._state}, and cannot be read any more; "
+                "read() it first, which keeps it"
+            )
+        self._state = "iterated over"
+        return self._body
+
+
+class StreamedResponse(_Unread):
     """A response whose body is read when it is asked for; synchronous."""
 
     def __init__(self, body: Stream[bytes], parse: Callable[[bytes, Any], Any], events: Any) -> None:
-        super().__init__(body.response)
-        self._body = body
+        super().__init__(body)
         self._parse = parse
         self._events = events
-        self._read: bytes | None = None
 
     def iter_bytes(self, chunk_size: int | None = None) -> Iterator[bytes]:
         """Iterate over the body, in pieces as they come or of ``chunk_size`` bytes."""
         sized = _Sized(chunk_size)
-        for piece in self._body if self._read is None else (self._read,):
+        for piece in self._unread() if self._read is None else (self._read,):
             yield from sized.add(piece)
         yield from sized.rest()
 
@@ -183,7 +206,7 @@ class StreamedResponse(Head):
     def read(self) -> bytes:
         """Return the whole body."""
         if self._read is None:
-            self._read = b"".join(self._body)
+            self._read = b"".join(self._unread())
         return self._read
 
     def text(self) -> str:
@@ -197,7 +220,7 @@ class StreamedResponse(Head):
     def parse(self, *, to: Any = None) -> Any:
         """Return the answer as the method would have; of a streamed call, the stream."""
         if self._events is not None and to is None:
-            return self._events(self._body)
+            return self._events(self._unread())
         content = self.read()
         if to is bytes or self._is_whole(to):
             return content if to is bytes else self.http_response
@@ -211,18 +234,17 @@ class StreamedResponse(Head):
 
     def close(self) -> None:
         """Free the connection."""
+        self._state = self._state or "closed"
         self._body.close()
 
 
-class AsyncStreamedResponse(Head):
+class AsyncStreamedResponse(_Unread):
     """A response whose body is read when it is asked for; asynchronous."""
 
     def __init__(self, body: AsyncStream[bytes], parse: Callable[[bytes, Any], Any], events: Any) -> None:
-        super().__init__(body.response)
-        self._body = body
+        super().__init__(body)
         self._parse = parse
         self._events = events
-        self._read: bytes | None = None
 
     async def iter_bytes(self, chunk_size: int | None = None) -> AsyncIterator[bytes]:
         """Iterate over the body, in pieces as they come or of ``chunk_size`` bytes."""
@@ -231,7 +253,7 @@ class AsyncStreamedResponse(Head):
             for part in sized.add(self._read):
                 yield part
         else:
-            async for piece in self._body:
+            async for piece in self._unread():
                 for part in sized.add(piece):
                     yield part
         for part in sized.rest():
@@ -256,7 +278,7 @@ class AsyncStreamedResponse(Head):
     async def read(self) -> bytes:
         """Return the whole body."""
         if self._read is None:
-            self._read = b"".join([piece async for piece in self._body])
+            self._read = b"".join([piece async for piece in self._unread()])
         return self._read
 
     async def text(self) -> str:
@@ -270,7 +292,7 @@ class AsyncStreamedResponse(Head):
     async def parse(self, *, to: Any = None) -> Any:
         """Return the answer as the method would have; of a streamed call, the stream."""
         if self._events is not None and to is None:
-            return self._events(self._body)
+            return self._events(self._unread())
         content = await self.read()
         if to is bytes or self._is_whole(to):
             return content if to is bytes else self.http_response
@@ -284,6 +306,7 @@ class AsyncStreamedResponse(Head):
 
     async def close(self) -> None:
         """Free the connection."""
+        self._state = self._state or "closed"
         await self._body.close()
 
 
@@ -311,7 +334,7 @@ class _Sized:
 
 
 class _Lines:
-    """Cuts what is added into lines, at LF, CR and CRLF."""
+    """Cuts what is added into lines, as :meth:`str.splitlines` does."""
 
     def __init__(self) -> None:
         self._held = ""
