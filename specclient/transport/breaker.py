@@ -22,6 +22,7 @@ from specclient.errors import (
 from specclient.forks import restart_in_child
 from specclient.types.limit import Circuit
 
+_MOST = 1024  # deployments that fail at once: names come from callers
 _ALIVE = frozenset({501})  # a server that says so is well, and will say so again
 
 
@@ -36,15 +37,16 @@ class Started(NamedTuple):
 class _Failing:
     """What is kept of a deployment from its first failure until it answers."""
 
-    __slots__ = ("count", "last", "last_at", "opens_until", "probing", "since")
+    __slots__ = ("count", "last", "last_at", "opens_until", "probe_at", "rest_s", "since")
 
     def __init__(self, since: float) -> None:
         self.since = since
         self.count = 0
         self.last = ""
         self.last_at = since
-        self.opens_until: float | None = None  # None while closed
-        self.probing = False
+        self.opens_until: float | None = None  # None while closed; a probe that sets out moves it on
+        self.rest_s = 0.0
+        self.probe_at: float | None = None  # when the probe under way set out
 
 
 class Breaker:
@@ -77,9 +79,9 @@ class Breaker:
             self._check(deployment, failing, self._clock())
 
     def is_open(self, deployment: str, seconds: float) -> bool:
-        """Tell whether ``deployment`` rests for at least ``seconds`` from now."""
+        """Tell whether ``deployment`` rests for at least ``seconds`` from now, and nobody is sent to see."""
         failing = self._failing.get(deployment)
-        if failing is None or failing.opens_until is None:
+        if failing is None or failing.opens_until is None or failing.probe_at is not None:
             return False
         return self._clock() + seconds < failing.opens_until
 
@@ -97,8 +99,17 @@ class Breaker:
             if failing is None:
                 return Started(deployment, now, probe=False)
             self._check(deployment, failing, now)
-            probe = failing.probing = failing.opens_until is not None
-            return Started(deployment, now, probe=probe)
+            if failing.opens_until is None:
+                return Started(deployment, now, probe=False)
+            failing.probe_at = now
+            failing.opens_until = now + failing.rest_s  # a probe that hangs is not waited for any longer
+            return Started(deployment, now, probe=True)
+
+    def answered(self, started: Started, status: int) -> None:
+        """Tell that an answer has begun, whose body may be long in coming."""
+        if started.deployment in self._failing and _is_alive(status):
+            with self._lock:
+                self._failing.pop(started.deployment, None)
 
     def leave(self, started: Started, error: BaseException | None) -> None:
         """Tell how a try has ended; ``error`` is None for an answer."""
@@ -109,31 +120,36 @@ class Breaker:
                 self._failing.pop(started.deployment, None)
             elif self._circuit is not None and isinstance(error, APIError) and _is_failure(error):
                 self._count(started, error, self._circuit)
-            elif started.probe and (failing := self._failing.get(started.deployment)) is not None:
-                failing.probing = False  # cancelled: the next one is the probe
+            elif (failing := self._failing.get(started.deployment)) and _is_probe(started, failing):
+                failing.probe_at = None
+                failing.opens_until = started.at  # cancelled: the next one is the probe
 
     def _count(self, started: Started, error: APIError, circuit: Circuit) -> None:
         now = self._clock()
         failing = self._failing.get(started.deployment)
         if failing is None:
+            if len(self._failing) >= _MOST:
+                del self._failing[min(self._failing, key=lambda name: self._failing[name].last_at)]
             failing = self._failing[started.deployment] = _Failing(now)
         elif started.at <= failing.last_at and not started.probe:
             return
         failing.count += 1
         failing.last_at = now
         failing.last = error.message
-        if started.probe:
-            failing.probing = False
+        if _is_probe(started, failing):
+            failing.probe_at = None
         lasted = now - failing.since
         if failing.count >= circuit.failures and lasted >= circuit.lasting_s:
-            failing.opens_until = now + (min(lasted, circuit.rest_s) if circuit.lasting_s else circuit.rest_s)
+            failing.rest_s = min(lasted, circuit.rest_s) if circuit.lasting_s else circuit.rest_s
+            failing.opens_until = now + failing.rest_s
 
     @staticmethod
     def _check(deployment: str, failing: _Failing, now: float) -> None:
-        if failing.opens_until is None or (now >= failing.opens_until and not failing.probing):
+        if failing.opens_until is None or now >= failing.opens_until:
             return
-        left = max(0.0, failing.opens_until - now)
-        when = "one is under way to see whether it works again" if failing.probing else f"in {left:.1f} s"
+        left = failing.opens_until - now
+        probing = "one is under way to see whether it works again, and after that "
+        when = f"{probing if failing.probe_at is not None else ''}in {left:.1f} s"
         raise CircuitOpenError(
             f"Connection error. {deployment} has failed {failing.count} times in a row and is given a rest; "
             f"the next request is let through {when}. The last failure: {failing.last}",
@@ -142,8 +158,16 @@ class Breaker:
         )
 
 
+def _is_probe(started: Started, failing: _Failing) -> bool:
+    return started.probe and started.at == failing.probe_at
+
+
+def _is_alive(status: int) -> bool:
+    return status < 500 or status in _ALIVE
+
+
 def _is_answer(error: BaseException) -> bool:
-    return isinstance(error, APIStatusError) and (error.status_code < 500 or error.status_code in _ALIVE)
+    return isinstance(error, APIStatusError) and _is_alive(error.status_code)
 
 
 def _is_failure(error: APIError) -> bool:

@@ -1,13 +1,14 @@
 """Turn what is left of a rate limit into the instant at which the next cost can be paid.
 
-A bucket is drawn on by reservation: a cost is taken at once, even if that leaves less than nothing, and its
-payer sets out when the refill has made it up. So payers leave in the order in which they came, each sleeps
-once, and nobody has to wake anybody.
+Costs are taken as requests set out, even if that leaves less than nothing: an answer may tell of less than
+was known, and a call may cost more than the whole capacity.
 """
 
 from __future__ import annotations
 
 import math
+
+_ROUNDING = 1e-9  # of the capacity: who has slept until a cost is there finds it there
 
 
 class Bucket:
@@ -55,18 +56,26 @@ class Bucket:
             self._refilled_at = now + full_in
         return True
 
-    def ready(self, cost: float, now: float) -> float:
-        """Return when ``cost`` can be paid: ``now`` or later. More than the capacity waits for a full one."""
+    def ready(self, cost: float, now: float, before: float = 0.0) -> float:
+        """Return when ``cost`` can be paid: ``now`` or later. More than the capacity waits for a full one.
+
+        Args:
+            before: what others will have taken by then.
+        """
         self._refill(now)
-        missing = min(cost, self.capacity) - self._level
-        if missing <= 0:
+        missing = min(cost, self.capacity) + before - self._level
+        if missing <= _ROUNDING * self.capacity:
             return now
         if self._steady:
             return now + missing / self._rate
         return self._refilled_at + (math.ceil(missing / self.capacity) - 1) * self._period_s
 
+    def is_full(self, now: float) -> bool:
+        """Tell whether nothing is missing."""
+        return self.ready(self.capacity, now) <= now
+
     def take(self, cost: float) -> None:
-        """Pay, from what is there or from what will be; a negative cost gives back."""
+        """Pay; a negative cost gives back."""
         self._level -= cost
 
     def _refill(self, now: float) -> None:

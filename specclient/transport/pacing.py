@@ -10,13 +10,12 @@ from specclient.errors import APIError, APIStatusError
 from specclient.forks import restart_in_child
 from specclient.transport import limits, retry
 from specclient.transport.buckets import Bucket
-from specclient.transport.slots import Slots
+from specclient.transport.lanes import Lane, Place
 from specclient.types.limit import Limit
 
-_SPREAD = 0.25
-_LONGEST_SPREAD_S = 5.0
 _OVERLOAD = frozenset({429, 503, 529})
 _MEMORY = 0.1  # weight of the newest call in the mean of tokens a call uses
+_MOST_LANES = 4096  # names come from callers; with more of them, those not used for longest are forgotten
 
 
 class Waiting(Protocol):
@@ -25,82 +24,6 @@ class Waiting(Protocol):
     def check_wait(self, seconds: float) -> None:
         """Raise DeadlineExceededError where a wait of ``seconds`` would end too late."""
         ...
-
-
-class Lane:
-    """One deployment: its buckets, its slots, and the schedule of those who wait.
-
-    The schedule is a reservation each (see :mod:`specclient.transport.buckets`). A hold freezes it: every
-    promised instant, and those promised later, move back by the hold's length, so nobody overtakes anybody.
-    """
-
-    def __init__(self, limit: Limit | None, now: float) -> None:
-        limit = limit or Limit()
-        self.slots = Slots(limit.concurrent)
-        self.lock = threading.Lock()
-        self.buckets: dict[tuple[limits.Unit, str], Bucket] = {}
-        self.patient = False  # waits for limits the user has set, however long
-        amounts: dict[limits.Unit, float | None] = {
-            "requests": limit.requests_per_minute,
-            "tokens": limit.tokens_per_minute,
-        }
-        for unit, amount in amounts.items():
-            if amount is not None:
-                self.buckets[unit, "set"] = Bucket(amount, 60.0, steady=True, now=now)
-                self.patient = True
-        self.requests = 0  # sent or promised so far
-        self.tokens = 0.0
-        self.mean_tokens = 0.0
-        self.sleeping = 0
-        self.frozen_s = 0.0  # all holds so far, laid end to end
-        self._last = now  # the latest instant promised
-        self._held_until = now
-        self._crowded_until = now
-        self._gap_s = 0.0
-
-    def promise(self, cost: float, now: float, random: Callable[[], float]) -> float:
-        """Return the instant at which a request of ``cost`` tokens may set out."""
-        start = max(now, self._last, self._held_until)
-        if self._gap_s and start < self._crowded_until:
-            start += random() * self._gap_s
-        for (unit, _), bucket in self.buckets.items():
-            start = max(start, bucket.ready(max(1.0, _share(unit, cost)), now))
-        if start - now > retry.LONGEST_DELAY_S and not self.patient:
-            return now  # it goes out, and its caller hears of the limit instead of hanging
-        return start
-
-    def keep(self, start: float, cost: float) -> None:
-        """Make a promise: take the cost, and let nobody set out before ``start`` any more."""
-        self._last = max(self._last, start)
-        self._count(1, cost)
-
-    def forgo(self, cost: float) -> None:
-        """Take a promise back; those made after it stay."""
-        self._count(-1, -cost)
-
-    def _count(self, requests: int, cost: float) -> None:
-        self.requests += requests
-        self.tokens += cost
-        for (unit, _), bucket in self.buckets.items():
-            bucket.take(requests if unit == "requests" else _share(unit, cost))
-
-    def hold(self, seconds: float, now: float) -> None:
-        """Freeze the schedule for ``seconds``; afterwards its crowd sets out over a quarter of that."""
-        until = now + seconds
-        if until <= self._held_until:
-            return
-        self.frozen_s += until - max(now, self._held_until)
-        self._last = max(self._last, now) + until - max(now, self._held_until)
-        self._held_until = until
-        crowd = self.slots.running + self.slots.waiting + self.sleeping
-        spread = min(_SPREAD * seconds, _LONGEST_SPREAD_S)
-        self._gap_s = 2 * spread / crowd if crowd > 1 else 0.0  # on average half of it passes between two
-        self._crowded_until = until + spread
-
-
-def _share(unit: limits.Unit, cost: float) -> float:
-    """Return what a request takes of a bucket; of a part of the tokens that is known only afterwards."""
-    return 1.0 if unit == "requests" else cost if unit == "tokens" else 0.0
 
 
 class Turn:
@@ -112,7 +35,7 @@ class Turn:
         self._lane = lane
         self._gone = False
         self.sent = 0.0  # when it set out
-        self.requests = lane.requests  # promised until then, itself among them; later ones set out later
+        self.requests = lane.requests  # set out until then, itself among them
         self.tokens = lane.tokens
 
     def leave(self) -> None:
@@ -120,6 +43,19 @@ class Turn:
         if not self._gone:
             self._gone = True
             self._lane.slots.give()
+
+
+def _ask(lane: Lane, cost: float, now: float, caller: Waiting) -> Place | None:
+    """Join the queue if there is anything to wait for, and time to; else set out at once."""
+    seconds, patient = lane.ask(cost, now)
+    if seconds > 0:
+        caller.check_wait(seconds)
+        return lane.join(cost, now, patient=patient)
+    if (
+        patient
+    ):  # else it is sent in spite of a limit, and will be refused: it takes nothing from those who wait
+        lane.take(cost)
+    return None
 
 
 class Pacer:
@@ -149,14 +85,19 @@ class Pacer:
         self._random = random
         self._limits = dict(limits or {})
         self._lanes: dict[str, Lane] = {}
+        self._lock = threading.Lock()  # of new lanes
         restart_in_child(self)
 
     def start_afresh(self) -> None:
         """In a forked child: its lanes are empty, whatever the parent has under way."""
         self._lanes = {}
+        self._lock = threading.Lock()
 
     async def enter(self, deployment: str, tokens: int | None, caller: Waiting) -> Turn:
         """Return when a request to ``deployment`` may set out.
+
+        Because of what answers have told, nobody waits for more than ``retry.LONGEST_DELAY_S`` in all; for
+        limits the user has set, however long.
 
         Args:
             tokens: it will use; None takes the mean of those before it.
@@ -164,38 +105,46 @@ class Pacer:
         """
         lane = self._lane(deployment)
         cost = lane.mean_tokens if tokens is None else float(tokens)
+        place = None
         with lane.lock:
-            now = self._clock()
-            start = lane.promise(cost, now, self._random)
-            if start > now:
-                caller.check_wait(start - now)
-            lane.keep(start, cost)
+            lane.used_at = now = self._clock()
+            if lane.is_clear(now):
+                lane.take(cost)
+            else:
+                place = _ask(lane, cost, now, caller)
             turn = Turn(lane)
-            frozen = lane.frozen_s
+        if place is not None:
+            now = await self._queue(lane, place, caller)
+            turn = Turn(lane)
         turn.sent = now
-        try:
-            if start > now:
-                await self._sleep_until_due(lane, start - now, frozen, caller)
-                turn.sent = self._clock()
-            if not lane.slots.try_take():
+        if not lane.slots.try_take():
+            try:
                 await lane.slots.take()
-        except BaseException:
-            with lane.lock:
-                lane.forgo(cost)
-            raise
+            except BaseException:
+                with lane.lock:
+                    lane.forgo(cost)
+                raise
         return turn
 
-    async def _sleep_until_due(self, lane: Lane, seconds: float, frozen: float, caller: Waiting) -> None:
-        with lane.lock:
-            lane.sleeping += 1
+    async def _queue(self, lane: Lane, place: Place, caller: Waiting) -> float:
+        """Wait for one's turn in the queue, and set out; return when that was."""
+        now = place.asked_at
         try:
-            while seconds > 0:
-                await self._sleep(seconds)
-                seconds, frozen = lane.frozen_s - frozen, lane.frozen_s  # a hold that came meanwhile
+            await place.future
+            now = self._clock()
+            while True:
+                with lane.lock:
+                    seconds = lane.wait_of(place, now)
+                    if seconds <= 0:
+                        lane.set_out(place, now)
+                        return now
                 caller.check_wait(seconds)
-        finally:
+                await self._sleep(seconds)
+                now = max(self._clock(), now + seconds)
+        except BaseException:
             with lane.lock:
-                lane.sleeping -= 1
+                lane.leave(place, max(now, self._clock()))
+            raise
 
     def served(self, deployment: str, turn: Turn, headers: Mapping[str, str]) -> None:
         """Learn from an answer."""
@@ -228,11 +177,17 @@ class Pacer:
                 own.take(tokens - charged)  # those learned from headers have counted it already
 
     def _lane(self, deployment: str) -> Lane:
-        lane = self._lanes.get(deployment)
-        if lane is None:
-            limit = self._limits.get(deployment.partition(" #")[0])  # what follows marks an account
-            lane = self._lanes.setdefault(deployment, Lane(limit, self._clock()))
-        return lane
+        return self._lanes.get(deployment) or self._new_lane(deployment)
+
+    def _new_lane(self, deployment: str) -> Lane:
+        limit = self._limits.get(deployment.partition(" #")[0])  # what follows marks an account
+        with self._lock:
+            now = self._clock()
+            if len(self._lanes) >= _MOST_LANES:
+                idle = [(lane.used_at, name) for name, lane in self._lanes.items() if lane.is_idle(now)]
+                for _, name in sorted(idle)[: _MOST_LANES // 2]:
+                    del self._lanes[name]
+            return self._lanes.setdefault(deployment, Lane(limit, now, self._random))
 
     def _learn(self, lane: Lane, turn: Turn, headers: Mapping[str, str]) -> None:
         for seen in limits.read(headers, self._now):

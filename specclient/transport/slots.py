@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
+from collections import OrderedDict
 
 
-class _Waiter:
+class Waiter:
+    """Somebody who waits in a queue, until it is woken from whatever loop and thread."""
+
     __slots__ = ("future", "loop")
 
     def __init__(self) -> None:
@@ -21,12 +23,13 @@ class _Waiter:
     def call(self) -> bool:
         """Wake the waiter, from any thread; False where its loop has ended."""
         try:
-            self.loop.call_soon_threadsafe(self._wake)
+            self.loop.call_soon_threadsafe(self.wake)
         except RuntimeError:
             return False
         return True
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Wake the waiter, from its own loop."""
         if not self.future.done():
             self.future.set_result(None)
 
@@ -50,7 +53,7 @@ class Slots:
         self._most = most
         self._enough = 0.0  # at this many, a limit that was learned is forgotten
         self._lowered_at = float("-inf")
-        self._waiters: deque[_Waiter] = deque()
+        self._waiters: OrderedDict[Waiter, None] = OrderedDict()  # any of them can leave at once
         self._lock = threading.Lock()
 
     @property
@@ -68,17 +71,17 @@ class Slots:
 
     async def take(self) -> None:
         """Return with a place taken."""
-        waiter = _Waiter()
+        waiter = Waiter()
         with self._lock:
-            self._waiters.append(waiter)
+            self._waiters[waiter] = None
             self._let_in()
         try:
             await waiter.future
         except BaseException:
             with self._lock:
-                try:
-                    self._waiters.remove(waiter)
-                except ValueError:  # let in meanwhile: the next one takes its place
+                if waiter in self._waiters:
+                    del self._waiters[waiter]
+                else:  # let in meanwhile: the next one takes its place
                     self.running -= 1
                     self._let_in()
             raise
@@ -117,5 +120,6 @@ class Slots:
 
     def _let_in(self) -> None:
         while self._waiters and self._is_free():
-            if self._waiters.popleft().call():
+            waiter, _ = self._waiters.popitem(last=False)
+            if waiter.call():
                 self.running += 1

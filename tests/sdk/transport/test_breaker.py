@@ -165,3 +165,50 @@ def test_off_is_off(clock: Clock) -> None:
 def test_circuits_that_are_none(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=f"circuit {next(iter(options))} is"):
         Circuit(**options)
+
+
+def opened(clock: Clock) -> Breaker:
+    """A circuit that a rest of 30 s has just ended."""
+    breaker = Breaker(Circuit(failures=2, lasting_s=0, rest_s=30), clock=clock)
+    fail(breaker, clock, 2, gap=0.0)
+    clock.seconds += 30
+    return breaker
+
+
+def test_a_probe_that_hangs_is_followed_by_another_after_a_rest(clock: Clock) -> None:
+    breaker = opened(clock)
+    hung = breaker.enter("p/m")
+    clock.seconds += 20
+    with pytest.raises(CircuitOpenError, match=r"one is under way.*and after that in 10\.0 s") as caught:
+        breaker.enter("p/m")
+    assert caught.value.retry_after_s == pytest.approx(10.0, abs=0.01)
+    assert not breaker.is_open("p/m", 1.0)  # its answer may come any moment
+    clock.seconds += caught.value.retry_after_s
+    second = breaker.enter("p/m")
+    assert second.probe
+    breaker.leave(hung, KeyboardInterrupt())  # lets nobody in: the second one is under way
+    assert is_open(breaker)
+    breaker.leave(second, None)
+    assert not is_open(breaker)
+
+
+@pytest.mark.parametrize(("status", "closes"), [(200, True), (429, True), (501, True), (500, False)])
+def test_a_probe_whose_answer_has_begun_has_seen_enough(clock: Clock, status: int, closes: bool) -> None:
+    breaker = opened(clock)
+    probe = breaker.enter("p/m")
+    breaker.answered(probe, status)
+    assert is_open(breaker) is not closes
+    if closes:
+        breaker.leave(probe, KeyboardInterrupt())
+        assert not is_open(breaker)
+
+
+def test_deployments_that_failed_longest_ago_are_forgotten(clock: Clock) -> None:
+    breaker = Breaker(Circuit(failures=1, lasting_s=0), clock=clock)
+    for number in range(5000):
+        clock.seconds += 1e-3
+        breaker.leave(breaker.enter(f"p/{number}"), DOWN)
+    assert len(breaker._failing) <= 1024
+    with pytest.raises(CircuitOpenError):
+        breaker.check("p/4999")
+    breaker.check("p/0")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+import threading
+from time import monotonic
 from types import SimpleNamespace
 from typing import Any
 
@@ -223,9 +225,8 @@ async def test_a_hold_moves_those_who_wait_and_nobody_overtakes(time: Any) -> No
 
     began = await time.run(enter("a"), enter("b"), refuse(), latecomer())
     assert order == ["a", "b", "late"]
-    assert began[0] == pytest.approx(11.0)
-    assert began[1] == pytest.approx(12.0)
-    assert began[3] > began[1]
+    assert began[0] == pytest.approx(10.5)
+    assert began[0] < began[1] < began[3] <= 13.0
 
 
 async def test_a_longer_hold_is_waited_out_and_a_shorter_one_changes_nothing(time: Any) -> None:
@@ -300,3 +301,153 @@ async def test_no_more_than_the_user_allows_run_at_once(time: Any) -> None:
 def test_limits_that_are_none(name: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=f"limit {name} is {value!r}.*above 0"):
         Limit(**{name: value})
+
+
+async def test_a_crowd_that_is_refused_again_and_again_is_held_once_a_try(time: Any) -> None:
+    """Two hundred callers of three tries each, whom the server asks for a second each time."""
+    pacer = pacer_of(time)
+    sent: list[float] = []
+
+    async def call(number: int) -> float:
+        for _ in range(3):
+            turn = await pacer.enter("p/m", None, Patient())
+            sent.append(time.seconds)
+            await time.sleep(0.005 + number / 1000)  # the answers come in one after the other
+            turn.leave()
+            pacer.refused("p/m", turn, refusal(headers={"retry-after": "1"}), {})
+            await time.sleep(1.0)
+        return time.seconds
+
+    ended = await time.run(*[call(number) for number in range(200)])
+    assert len(sent) == 600
+    assert max(ended) < 3 * (1.0 + 0.25 + 0.25)  # a second each, an answer's time, and the spread
+    assert max(sent.count(at) for at in set(sent[200:])) <= 3  # no stampede
+
+
+async def test_whom_a_hold_has_let_go_is_not_held_by_the_refusal_of_the_first_of_them(time: Any) -> None:
+    pacer = pacer_of(time)
+    _, turn = await go(pacer, time)
+    pacer.refused("p/m", turn, refusal(headers={"retry-after": "4"}), {})
+    refused_at: list[float] = []
+
+    async def first() -> None:
+        _, turn = await go(pacer, time)
+        refused_at.append(time.seconds)
+        pacer.refused("p/m", turn, refusal(headers={"retry-after": "4"}), {})
+
+    async def latecomer() -> float:
+        await time.sleep(5.0001)
+        return (await go(pacer, time))[0]
+
+    _, *crowd, late = await time.run(first(), *[go(pacer, time) for _ in range(20)], latecomer())
+    assert refused_at == [4.0]
+    assert max(at for at, _ in crowd) <= 5.0
+    assert 8.0 <= late <= 9.0
+
+
+async def test_refusals_that_trickle_in_hold_for_twice_the_longest_pause_at_most(time: Any) -> None:
+    pacer = pacer_of(time)
+    turns = [(await go(pacer, time))[1] for _ in range(20)]
+
+    async def trickle() -> None:
+        for turn in turns:
+            pacer.refused("p/m", turn, refusal(headers={"retry-after": "1"}), {})
+            await time.sleep(0.5)
+
+    async def ask() -> float:
+        await time.sleep(0.1)
+        return (await go(pacer, time))[0]
+
+    _, began = await time.run(trickle(), ask())
+    assert began == pytest.approx(2.0)
+
+
+async def test_nobody_waits_longer_than_two_minutes_for_what_was_learned(time: Any) -> None:
+    pacer = pacer_of(time)
+    await seen(pacer, time, {**PLAIN, "x-ratelimit-reset-requests": "3600s"})  # one a minute
+
+    async def worsen() -> None:
+        _, turn = await go(pacer, time, "p/x")
+        for _ in range(40):
+            await time.sleep(20.0)
+            pacer.refused("p/m", turn, refusal(headers={"retry-after": "90"}), {})
+
+    (one, _), (two, _), _ = await time.run(go(pacer, time), go(pacer, time), worsen())
+    assert 60.0 < one <= 120.0
+    assert two <= 121.0
+
+
+async def test_limits_the_user_has_set_are_waited_for_however_long_holds_or_not(time: Any) -> None:
+    pacer = pacer_of(time, p_m=Limit(requests_per_minute=1))
+    began = await starts(pacer, time, 5)
+    assert began == pytest.approx([0.0, 60.0, 120.0, 180.0, 240.0])
+
+
+async def test_who_gives_up_waiting_leaves_no_hole(time: Any) -> None:
+    pacer = pacer_of(time, p_m=Limit(requests_per_minute=60))
+    await starts(pacer, time, 60)
+    waiting = [asyncio.create_task(go(pacer, time)) for _ in range(601)]
+    await asyncio.sleep(0)
+    for task in waiting[:600]:
+        task.cancel()
+    last, newcomer = await time.run(waiting[600], go(pacer, time))
+    assert (last[0], newcomer[0]) == pytest.approx((1.0, 2.0))
+
+
+async def test_a_queue_whose_first_one_was_left_standing_with_its_loop_moves_on(time: Any) -> None:
+    pacer = pacer_of(time, p_m=Limit(requests_per_minute=60))
+    await starts(pacer, time, 60)
+    loop = asyncio.new_event_loop()
+    stuck = loop.create_task(pacer.enter("p/m", None, Patient()))
+    await asyncio.to_thread(loop.run_until_complete, asyncio.sleep(0))
+    assert (await time.run(go(pacer, time)))[0][0] == pytest.approx(1.0)
+    stuck.cancel()
+    await asyncio.to_thread(loop.run_until_complete, asyncio.wait([stuck]))
+    loop.close()
+    assert (await time.run(go(pacer, time)))[0][0] == pytest.approx(2.0)
+
+
+async def test_callers_of_several_threads_leave_one_queue() -> None:
+    pacer = Pacer(
+        clock=monotonic,
+        now=monotonic,
+        sleep=asyncio.sleep,
+        random=random.Random(1).random,
+        limits={"p/m": Limit(requests_per_minute=60_000)},
+    )
+    sent: list[float] = []
+
+    async def call(tokens: int) -> None:
+        turn = await pacer.enter("p/m", tokens, Patient())
+        sent.append(turn.sent)
+        turn.leave()
+
+    async def crowd() -> None:
+        calls = [asyncio.create_task(call(1)) for _ in range(200)]
+        await asyncio.sleep(0)
+        for task in calls[::5]:
+            task.cancel()
+        await asyncio.wait(calls)
+
+    (await pacer.enter("p/m", 1, Patient())).leave()
+    pacer._lanes["p/m"].buckets["requests", "set"].take(60_000)
+    threads = [threading.Thread(target=lambda: asyncio.run(crowd())) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        await asyncio.to_thread(thread.join, 60)
+    assert not any(thread.is_alive() for thread in threads)
+    assert len(sent) >= 640
+
+
+async def test_lanes_of_names_nobody_uses_any_more_are_forgotten(time: Any) -> None:
+    pacer = pacer_of(time, p_set=Limit(requests_per_minute=2))
+    _, running = await go(pacer, time, "p/running")
+    await go(pacer, time, "p/set")
+    for number in range(20_000):
+        (await pacer.enter(f"p/{number}", None, Patient())).leave()
+        time.seconds += 1e-4
+    assert len(pacer._lanes) <= 4096
+    assert {"p/running", "p/set", "p/19999"} <= pacer._lanes.keys()
+    assert "p/0" not in pacer._lanes
+    running.leave()

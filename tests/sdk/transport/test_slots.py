@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from specclient.transport.slots import Slots
+from specclient.transport.slots import Slots, Waiter
 
 pytestmark = pytest.mark.anyio
 
@@ -131,3 +131,28 @@ async def test_a_waiter_whose_loop_has_ended_takes_no_place() -> None:
     slots.give()
     assert slots.running == 0
     task.get_coro().close()
+
+
+async def test_a_crowd_may_give_up_in_any_order_at_the_cost_of_each_alone() -> None:
+    """Counted, not timed: whoever leaves looks at nobody else."""
+    slots, compared = Slots(1), 0
+
+    class Counting(Waiter):
+        def __eq__(self, other: object) -> bool:
+            nonlocal compared
+            compared += self is not other
+            return self is other
+
+        __hash__ = Waiter.__hash__
+
+    await take(slots)
+    tasks = []
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("specclient.transport.slots.Waiter", Counting)
+        tasks += [asyncio.create_task(slots.take()) for _ in range(1000)]
+        await settle()
+    for task in reversed(tasks):
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert (slots.waiting, slots.running) == (0, 1)
+    assert compared <= 1000
