@@ -120,6 +120,7 @@ class Settings(_Strict):
         default_model: used by the command line where no model is named.
         candidates: routes that ``auto`` chooses among.
         ledger: database URL or file path, ``off``, or None for the user's data folder.
+        connections: the most that a client may hold at once; further requests wait for one.
         limits: what deployments take, by ``provider/model``; their own headers add to it.
         circuit: when a deployment that keeps failing is given a rest; False for never.
         source: the file that was read, None if none was.
@@ -135,6 +136,7 @@ class Settings(_Strict):
     )
     ledger: str | None = Field(default=None, repr=False)  # a database URL may hold a password
     transport: Literal["aiohttp", "httpx"] = "aiohttp"
+    connections: Annotated[int, Field(ge=1)] = 1000
     providers: dict[str, ProviderSettings] = Field(default_factory=dict)
     prices: dict[str, PriceSettings] = Field(default_factory=dict)
     policies: dict[str, PolicySettings] = Field(default_factory=dict)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
@@ -15,6 +18,7 @@ from anyio import to_thread
 from specclient.config import Settings, load
 from specclient.costs.prices import Prices
 from specclient.errors import ConfigurationError
+from specclient.forks import restart_in_child
 from specclient.logs import setup_logging
 from specclient.pipeline import Pipeline
 from specclient.providers.base import Endpoint, KeySource
@@ -36,6 +40,7 @@ if TYPE_CHECKING:
 #: Seconds that the end of a program waits for the ledger.
 FLUSH_S = 2.0
 DEFAULT_MAX_RETRIES = 2
+_MOST_ACCOUNTS = 4096
 #: Where OpenAI keeps and processes data, and the URL that sends it there
 #: (https://platform.openai.com/docs/guides/your-data#data-residency-controls).
 DataResidency = Literal["global", "us", "eu", "ae", "au", "in", "jp"]
@@ -91,18 +96,35 @@ class Parts:
         self.transport = Transport(
             http_client=options.get("http_client"),
             kind=settings.transport,
+            connections=settings.connections,
             limits={name: table.limit() for name, table in settings.limits.items()},
             circuit=settings.circuit.circuit() if settings.circuit else None,
         )
-        self._accounts: dict[int, str] = {}
+        self._accounts: OrderedDict[int, str] = OrderedDict()
+        self._numbered = count()
+        self._lock = threading.Lock()
+        restart_in_child(self)
+
+    def start_afresh(self) -> None:
+        """In a forked child: a lock that another thread of the parent holds is never released there."""
+        self._lock = threading.Lock()
 
     def account(self, identity: int) -> str:
         """Return what marks an account at a provider: its limits and failures are those of no other.
 
         Args:
-            identity: a hash of address and key; the first one seen has no mark.
+            identity: a hash of address and key; the first one seen has no mark. One that was not named for
+                long, while thousands of others were, gets a new mark.
         """
-        return self._accounts.setdefault(identity, f" #{len(self._accounts)}" if self._accounts else "")
+        with self._lock:
+            mark = self._accounts.pop(identity, None)
+            if mark is None:
+                number = next(self._numbered)
+                mark = f" #{number}" if number else ""
+            self._accounts[identity] = mark
+            if len(self._accounts) > _MOST_ACCOUNTS:
+                self._accounts.popitem(last=False)
+            return mark
 
     @cached_property
     def ledger(self) -> Ledger:

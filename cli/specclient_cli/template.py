@@ -20,6 +20,9 @@ TEMPLATE = """\
 # "aiohttp", or "httpx" for tests that mock httpx (SPECCLIENT_TRANSPORT stands over it).
 #transport = "aiohttp"
 
+# The most connections that a client may hold at once; further requests wait for one. Each needs an open file.
+#connections = 1000
+
 # A provider of your own, used as "mine/MODEL": anything that speaks OpenAI's API. The same table with the
 # name of a known provider (`specclient models`) changes that one. Keys are best left in the environment.
 #[providers.mine]

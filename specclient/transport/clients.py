@@ -12,6 +12,7 @@ import sys
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import ModuleType
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -21,20 +22,19 @@ import anyio.to_thread
 from specclient.errors import ConfigurationError
 from specclient.forks import uncut
 from specclient.transport import origins
-from specclient.transport.direct import DirectLink
+from specclient.transport.direct import DirectLink, trusted
+from specclient.transport.uploads import Upload
 from specclient.transport.vendor import httpx
 from specclient.types.wire import WireRequest
-
-try:
-    import resource
-except ImportError:  # Windows has no such limit
-    resource = None  # type: ignore[assignment]
 
 Kind = Literal["aiohttp", "httpx"]
 Timeout = httpx.Timeout
 URL = httpx.URL
 DEFAULT_TIMEOUT = httpx.Timeout(600.0, connect=5.0)
-DEFAULT_CONNECTION_LIMITS = httpx.Limits(max_connections=1000, max_keepalive_connections=100)
+CONNECTIONS = 1000
+_IDLE = 100  # connections that are kept for later requests
+DEFAULT_CONNECTION_LIMITS = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=_IDLE)
+_SENDERS = CONNECTIONS  # threads of one user's sync client
 _UNTOUCHED = httpx.Timeout(5.0)  # what httpx gives a client whose maker named no timeout
 _PARTS = ("connect", "read", "write", "pool")
 
@@ -82,7 +82,10 @@ class AsyncLink:
     async def open(
         self, request: WireRequest, headers: Mapping[str, str], limits: Any, *, stream: bool
     ) -> Any:
-        built = _build(self.client, request, headers, limits)
+        content: Any = request.content
+        if isinstance(content, Upload):
+            headers, content = {**content.headers, **headers}, content.apieces()
+        built = _build(self.client, request, headers, limits, content)
         return await self.client.send(built, stream=stream, **_how(request))
 
     async def read(self, response: Any) -> bytes:
@@ -140,19 +143,37 @@ OwnLink = _OwnLink | DirectLink
 
 
 class ThreadLink:
-    """A sync ``Client``; each blocking step runs in a worker thread."""
+    """A sync ``Client``; each blocking step runs in a worker thread.
+
+    Its threads are its own: a server that hangs holds up neither other clients nor whoever else uses worker
+    threads. Sending takes one of as many as there are connections; a step of an answer that has begun never
+    waits for one, since it is what gives a connection back.
+    """
 
     def __init__(self, client: Any, vendor: ModuleType = httpx) -> None:
         self.client = client
         self.vendor = vendor
+        self._senders: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, anyio.CapacityLimiter] = (
+            weakref.WeakKeyDictionary()
+        )
         origins.guard(client, is_async=False)
 
     async def open(
         self, request: WireRequest, headers: Mapping[str, str], limits: Any, *, stream: bool
     ) -> Any:
-        built = _build(self.client, request, headers, limits)
+        content: Any = request.content
+        if isinstance(content, Upload):
+            headers = {**content.headers, **headers}
+            content = content.apieces() if content.is_async else content.pieces()
+        built = _build(self.client, request, headers, limits, content)
         send = partial(self.client.send, built, stream=stream, **_how(request))
-        return await _in_thread(send, late=lambda reply: reply.close())
+        return await _in_thread(send, lambda reply: reply.close(), self._sender())
+
+    def _sender(self) -> anyio.CapacityLimiter:
+        loop = asyncio.get_running_loop()
+        if (found := self._senders.get(loop)) is None:
+            found = self._senders[loop] = anyio.CapacityLimiter(_SENDERS)
+        return found
 
     async def read(self, response: Any) -> bytes:
         content: bytes = await _in_thread(response.read, late=lambda _: response.close())
@@ -172,12 +193,19 @@ class ThreadLink:
         return response
 
     async def close(self, response: Any) -> None:
-        await anyio.to_thread.run_sync(response.close, abandon_on_cancel=True)
+        await _in_thread(response.close, lambda _: None)
 
 
-async def _in_thread(step: Callable[[], Any], late: Callable[[Any], None]) -> Any:
-    """Run a blocking step; a cancelled caller leaves at once, and ``late`` tidies up when the step ends."""
+async def _in_thread(
+    step: Callable[[], Any], late: Callable[[Any], None], limiter: anyio.CapacityLimiter | None = None
+) -> Any:
+    """Run a blocking step; a cancelled caller leaves at once, and ``late`` tidies up when the step ends.
+
+    Args:
+        limiter: of how many run at once; None for no limit.
+    """
     abandoned = False
+    limiter = limiter or anyio.CapacityLimiter(1)
 
     def run() -> Any:
         result = step()
@@ -187,18 +215,14 @@ async def _in_thread(step: Callable[[], Any], late: Callable[[Any], None]) -> An
         return result
 
     try:
-        return await anyio.to_thread.run_sync(run, abandon_on_cancel=True)
+        return await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=limiter)
     except anyio.get_cancelled_exc_class():
         abandoned = True
         raise
 
 
-def _build(client: Any, request: WireRequest, headers: Mapping[str, str], limits: Any) -> Any:
-    body = (
-        {"content": request.content}
-        if request.files is None
-        else {"data": request.data, "files": request.files}
-    )
+def _build(client: Any, request: WireRequest, headers: Mapping[str, str], limits: Any, content: Any) -> Any:
+    body = {"content": content} if request.files is None else {"data": request.data, "files": request.files}
     built = client.build_request(request.method, request.url, headers=headers, timeout=limits, **body)
     built.extensions[origins.EXTENSION] = origins.origin(built.url)
     return built
@@ -264,15 +288,17 @@ class LoopClients:
 
     Args:
         kind: ``aiohttp`` for httpx over aiohttp's sockets, ``httpx`` for httpx's own.
+        connections: the most that each may hold at once; more requests wait.
 
     Raises:
         ConfigurationError: for another kind.
     """
 
-    def __init__(self, kind: Kind) -> None:
+    def __init__(self, kind: Kind, connections: int = CONNECTIONS) -> None:
         if kind not in ("aiohttp", "httpx"):
             raise ConfigurationError(f"the transport kind is {kind!r}; it must be 'aiohttp' or 'httpx'")
         self.kind = kind
+        self._limits = httpx.Limits(max_connections=connections, max_keepalive_connections=_IDLE)
         self._held: dict[asyncio.AbstractEventLoop, _Held] = {}
 
     async def link(self) -> OwnLink:
@@ -284,7 +310,7 @@ class LoopClients:
                 if (stale := self._held.pop(ended, None)) is not None:
                     stale.let_go()
             logging.getLogger("httpx").addFilter(_cut_urls)  # once, however often it is added
-            keeper = _keep(_own_link(self.kind))
+            keeper = _keep(_own_link(self.kind, self._limits))
             link = await anext(keeper)
             # The finalizer's own reference keeps the client out of reference cycles this object may be in:
             # the garbage collector would find its sockets unclosed before anyone could close them.
@@ -330,33 +356,31 @@ async def _finish(keeper: AsyncGenerator[OwnLink]) -> None:
     await keeper.aclose()
 
 
-def _own_link(kind: Kind) -> OwnLink:
+def _own_link(kind: Kind, limits: httpx.Limits) -> OwnLink:
     def by_httpx() -> _OwnLink:
-        return _OwnLink(new_client(kind))
+        return _OwnLink(new_client(kind, limits))
 
-    return by_httpx() if kind == "httpx" else DirectLink(own_limits(), by_httpx)
+    return by_httpx() if kind == "httpx" else DirectLink(limits, by_httpx)
 
 
-def own_limits() -> httpx.Limits:
-    """Return the connections our own client may hold: half of the files that the process may open, yet no
-    fewer than the OpenAI client's.
+def new_client(kind: Kind, limits: httpx.Limits) -> httpx.AsyncClient:
+    """Return an async client; proxies and certificates come from the environment, as with httpx.
+
+    Raises:
+        ConfigurationError: for certificates that cannot be read.
     """
-    if resource is None:
-        return DEFAULT_CONNECTION_LIMITS
-    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    fewest, idle = (
-        DEFAULT_CONNECTION_LIMITS.max_connections,
-        DEFAULT_CONNECTION_LIMITS.max_keepalive_connections,
-    )
-    most = None if files == resource.RLIM_INFINITY else max(fewest or 0, files // 2)
-    return httpx.Limits(max_connections=most, max_keepalive_connections=idle)
-
-
-def new_client(kind: Kind) -> httpx.AsyncClient:
-    """Return an async client; proxies and certificates come from the environment, as with httpx."""
+    options: dict[str, Any] = {
+        "timeout": DEFAULT_TIMEOUT,
+        "limits": limits,
+        "follow_redirects": True,
+        "verify": trusted(),
+        "cookies": CookieJar(
+            DefaultCookiePolicy(allowed_domains=[])
+        ),  # none: copies with other keys share it
+    }
     if kind == "httpx":
-        return httpx.AsyncClient(timeout=DEFAULT_TIMEOUT, limits=own_limits(), follow_redirects=True)
+        return httpx.AsyncClient(**options)
     with uncut:
         from httpx_aiohttp import HttpxAiohttpClient  # noqa: PLC0415  aiohttp takes 0.1 s to import
 
-    return HttpxAiohttpClient(timeout=DEFAULT_TIMEOUT, limits=own_limits(), follow_redirects=True)
+    return HttpxAiohttpClient(**options)

@@ -7,15 +7,23 @@ What httpx does better is left to it: multipart bodies, redirects, proxies.
 
 from __future__ import annotations
 
+import base64
 import functools
+import io
+import os
+import re
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Set
 from dataclasses import replace
 from datetime import timedelta
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
+from specclient.errors import ConfigurationError
+from specclient.transport import failures
+from specclient.transport.uploads import Upload
 from specclient.transport.vendor import httpx
 from specclient.types.wire import WireRequest
 
@@ -31,6 +39,14 @@ _CREDENTIALS = frozenset(
 )
 _KEEP_ALIVE_S = 5.0  # httpx's own
 _LONGEST_LINE = 100 * 1024  # of a response's head, in bytes; as httpx's; aiohttp's own is 8,190
+_MOST_HEADERS = 10_000  # of a response; httpx has no limit, aiohttp's own is 128
+_LARGE = 2**20  # bytes of a body from which aiohttp warns, and wants a file
+#: URLs that are sent as they are (RFC 3986, section 2): no other characters, no dot-segments, no user.
+_PLAIN_URL = re.compile(
+    r"https?://[\w.~\[\]:-]+(/(?!\.\.?(/|\?|#|$))([\w.~:\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)*"
+    r"([?#]([\w.~:/?\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)?",
+    re.ASCII,
+)
 
 
 class Response:
@@ -60,7 +76,9 @@ class Response:
                 self.status_code,
                 headers=[(k, v) for k, v in self.reply.raw_headers if k.lower() not in unlike],
                 content=self.content,
-                request=httpx.Request(request.method, request.url, headers=headers, content=request.content),
+                request=httpx.Request(
+                    request.method, request.url, headers=headers, content=failures.known(request)
+                ),
                 extensions={
                     "http_version": b"HTTP/1.1",
                     "reason_phrase": (self.reply.reason or "").encode("ascii", "ignore"),
@@ -75,7 +93,7 @@ class DirectLink:
     """Our own client of one event loop; see :class:`specclient.transport.clients.Link`.
 
     Args:
-        timeout, limits: httpx's objects.
+        limits: of connections, httpx's object.
         fallback: makes the httpx client for what is left to it.
     """
 
@@ -84,14 +102,21 @@ class DirectLink:
     def __init__(self, limits: httpx.Limits, fallback: Any) -> None:
         import aiohttp  # noqa: PLC0415  0.1 s to import
 
+        from specclient.transport.pool import Connector  # noqa: PLC0415
+
         self._aiohttp = aiohttp
         self._make = fallback
         self._made: Any = None
-        connector = aiohttp.TCPConnector(
+        self._tls: ssl.SSLContext | None = None
+        connector = Connector(
             limit=limits.max_connections or 0, keepalive_timeout=limits.keepalive_expiry or _KEEP_ALIVE_S
         )
         self._session = aiohttp.ClientSession(
-            connector=connector, max_line_size=_LONGEST_LINE, max_field_size=_LONGEST_LINE
+            connector=connector,
+            cookie_jar=aiohttp.DummyCookieJar(),  # copies of a client share it, with other keys
+            max_line_size=_LONGEST_LINE,
+            max_field_size=_LONGEST_LINE,
+            max_headers=_MOST_HEADERS,
         )
         self._proxied = bool(urllib.request.getproxies())
 
@@ -100,15 +125,22 @@ class DirectLink:
     ) -> Any:
         if request.files is not None or self._proxied:
             return await self._httpx().open(request, headers, limits, stream=stream)
-        url = _parsed(request.url)
+        url, authorization = _target(request.url)
+        if authorization is not None:
+            headers = {**_without(headers, {"authorization"}), "authorization": authorization}
+        body: Any = request.content
+        if isinstance(body, Upload):
+            headers, body = {**body.headers, **headers}, body.apieces()
+        elif body is not None and len(body) > _LARGE:
+            body = io.BytesIO(body)
         reply = await self._session.request(
             request.method,
             url,
             headers=headers,
-            data=request.content,
+            data=body,
             allow_redirects=False,
             timeout=_timeout(self._aiohttp, limits.connect, limits.read, limits.pool),
-            ssl=_context() if url.scheme == "https" else True,
+            ssl=self._context() if url.scheme == "https" else True,
         )
         if (
             reply.status in _REDIRECTS
@@ -156,6 +188,12 @@ class DirectLink:
         if self._made is not None:
             await self._made.client.aclose()
 
+    def _context(self) -> ssl.SSLContext:
+        """Return the certificates that httpx trusts, read when something is to be encrypted first."""
+        if self._tls is None:
+            self._tls = trusted()
+        return self._tls
+
     def _httpx(self) -> Any:
         if self._made is None:
             self._made = self._make()
@@ -167,36 +205,86 @@ def _redirected(
 ) -> tuple[WireRequest, Mapping[str, str]]:
     """Return the request that a redirect asks for (RFC 9110, section 15.4); the next one is httpx's.
 
-    As with httpx, a POST becomes a GET but for 307 and 308, and another origin gets no credentials.
+    As with httpx, what becomes a GET is any method but HEAD for 302 and 303, and a POST for 301; another
+    origin gets no credentials, and those that the location names are not used.
+
+    Raises:
+        httpx.RemoteProtocolError: for a location that is no URL.
     """
     here = httpx.URL(request.url)
-    there = here.join(reply.headers["location"])
-    headers = {name: value for name, value in headers.items() if name.lower() != "host"}
+    try:
+        there = here.join(reply.headers["location"]).copy_with(userinfo=b"")
+    except httpx.InvalidURL as error:
+        reason = f"the redirect's location is no URL: {error}"
+    else:
+        reason = ""
+    if reason:
+        raise httpx.RemoteProtocolError(reason)
+    headers = _without(headers, {"host"})
     if (there.scheme, there.host, there.port) != (here.scheme, here.host, here.port):
         upgraded = here.host == there.host and there.scheme == "https" and here.port == there.port is None
         if not upgraded:
-            headers = {name: value for name, value in headers.items() if name.lower() not in _CREDENTIALS}
+            headers = _without(headers, _CREDENTIALS)
     moved = replace(request, url=str(there))
-    if reply.status in (307, 308) or request.method in ("GET", "HEAD"):
+    kept = {301: request.method != "POST", 302: False, 303: False}.get(reply.status, True)
+    if kept or request.method in ("GET", "HEAD"):
         return moved, headers
     headers = {name: value for name, value in headers.items() if not name.lower().startswith("content-")}
     return replace(moved, method="GET", content=None), headers
 
 
+def _without(headers: Mapping[str, str], names: Set[str]) -> dict[str, str]:
+    return {name: value for name, value in headers.items() if name.lower() not in names}
+
+
 @functools.lru_cache(maxsize=256)
-def _parsed(url: str) -> yarl.URL:
+def _target(url: str) -> tuple[yarl.URL, str | None]:
+    """Return a URL as httpx would send it, and the Authorization that it asks for, by a user's name in it.
+
+    Raises:
+        httpx.InvalidURL: where httpx would.
+    """
     import yarl  # noqa: PLC0415  comes with aiohttp
 
-    return yarl.URL(url, encoded=True)
+    if _PLAIN_URL.fullmatch(url):
+        return yarl.URL(url, encoded=True), None
+    made = httpx.URL(url)
+    if made.scheme not in ("http", "https") or not made.host:
+        raise httpx.UnsupportedProtocol("the URL names no server: it must begin with http:// or https://")
+    bare = yarl.URL(str(made.copy_with(userinfo=b"")), encoded=True)
+    if not made.userinfo:
+        return bare, None
+    user, _, password = made.userinfo.decode().partition(":")
+    pair = f"{unquote(user)}:{unquote(password)}"
+    return bare, f"Basic {base64.b64encode(pair.encode()).decode()}"
 
 
 @functools.lru_cache(maxsize=64)
 def _timeout(library: Any, connect: float | None, read: float | None, pool: float | None) -> Any:
     # As httpx-aiohttp maps them: aiohttp has no time limit for writing, and its `connect` covers the pool.
+    # It takes 0 for no limit, where httpx gives up at once.
+    for seconds, failure in (
+        (pool, httpx.PoolTimeout),
+        (connect, httpx.ConnectTimeout),
+        (read, httpx.ReadTimeout),
+    ):
+        if seconds == 0:
+            raise failure("")
     return library.ClientTimeout(total=None, sock_connect=connect, sock_read=read, connect=pool)
 
 
-@functools.cache
-def _context() -> ssl.SSLContext:
-    """Return the certificates that httpx trusts; read once, and only where something is encrypted."""
-    return httpx.create_ssl_context()
+def trusted() -> ssl.SSLContext:
+    """Return the certificates that httpx trusts: those of SSL_CERT_FILE or SSL_CERT_DIR, else certifi's.
+
+    Raises:
+        ConfigurationError: for a file that cannot be read, or holds none.
+    """
+    try:
+        return httpx.create_ssl_context()
+    except OSError as error:  # an SSLError, too
+        reason = error.strerror or str(error)
+    name = next((name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if os.environ.get(name)), None)
+    told = f"{name}={os.environ[name]}" if name else "certifi's file"
+    raise ConfigurationError(
+        f"the certificates of {told} cannot be read: {reason}; it must name certificates in PEM form"
+    )

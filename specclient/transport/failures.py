@@ -21,11 +21,13 @@ from specclient.types.fault import Fault, read_fault
 from specclient.types.wire import Secrets, WireRequest
 
 _EXCERPT = 200
+_POOL = ("pool", "No connection to {origin} became free")
 _TIMEOUTS = {
     "ConnectTimeout": ("connect", "No connection to {origin} was made"),
     "ReadTimeout": ("read", "{origin} sent nothing"),
     "WriteTimeout": ("write", "{origin} took nothing of the request"),
-    "PoolTimeout": ("pool", "No connection to {origin} became free"),
+    "PoolTimeout": _POOL,
+    "ConnectionTimeoutError": _POOL,  # aiohttp's
 }
 
 
@@ -39,7 +41,6 @@ def caught(vendor: ModuleType) -> tuple[type[BaseException], ...]:
     """Return the exceptions that mean "this try failed" for a client of ``vendor`` (httpx or httpx2)."""
     found: tuple[type[BaseException], ...] = (
         vendor.HTTPError,
-        vendor.InvalidURL,
         vendor.StreamError,
         OSError,
     )
@@ -64,7 +65,7 @@ def connection_failure(
     """
     origin = origin_of(request.url)
     secrets = secrets_of(request, error)
-    sent = _shown_request(error, request.content, secrets)
+    sent = _shown_request(error, known(request), secrets)
     if _is_timeout(error):
         part, what = _TIMEOUTS.get(type(error).__name__, ("read", "{origin} sent nothing"))
         return APITimeoutError(
@@ -185,6 +186,11 @@ def _shown_body(content: bytes, secrets: Secrets) -> tuple[str, object]:
     return (text, body) if shown == body else (json.dumps(shown), shown)
 
 
+def known(request: WireRequest) -> bytes | None:
+    """Return a body that can be shown without reading the user's file."""
+    return request.content if isinstance(request.content, bytes) else None
+
+
 def _shown_request(carrier: Any, content: bytes | None, secrets: Secrets) -> Any:
     """Return a copy, without secrets, of the request that a library's exception or response carries."""
     sent = _request_of(carrier)
@@ -210,7 +216,7 @@ def _shown_response(response: Any, text: str, request: WireRequest, secrets: Sec
         response.status_code,
         headers=headers,
         content=text.encode(response.encoding or "utf-8", "replace"),
-        request=_shown_request(response, request.content, secrets),
+        request=_shown_request(response, known(request), secrets),
         extensions={k: v for k, v in response.extensions.items() if k in ("http_version", "reason_phrase")},
     )
     with contextlib.suppress(RuntimeError):  # known once the body has been read

@@ -18,8 +18,9 @@ import anyio
 from specclient.errors import APIError, CircuitOpenError, ConfigurationError
 from specclient.transport import failures
 from specclient.transport.answers import Body, EventStream, Opened, as_body, as_events
-from specclient.transport.breaker import Breaker
+from specclient.transport.breaker import Breaker, Started
 from specclient.transport.clients import (
+    CONNECTIONS,
     DEFAULT_TIMEOUT,
     Kind,
     Link,
@@ -33,7 +34,7 @@ from specclient.transport.exchange import RETRY_HEADER, Exchange, merged
 from specclient.transport.guard import Guard
 from specclient.transport.pacing import Pacer
 from specclient.transport.retry import DEFAULT_MAX_RETRIES, retrying
-from specclient.transport.uploads import can_send_again
+from specclient.transport.uploads import body_of, can_send_again
 from specclient.types.limit import Circuit, Limit
 from specclient.types.wire import WireReply, WireRequest
 
@@ -53,6 +54,7 @@ class Transport:
             where one was set on it, else 600 s with 5 s to connect.
         max_retries: tries after the first, for requests that name no number.
         kind: what our own client's sockets are: ``aiohttp`` (half the CPU) or ``httpx``.
+        connections: the most that our own client may hold at once, in each event loop.
         limits: what deployments take, by ``provider/model``, where more is known than their headers tell.
         circuit: when a deployment that keeps failing is given a rest; None for never.
         clock: seconds, monotonic. ``now``: seconds since the epoch. ``sleep``: waits for seconds.
@@ -69,6 +71,7 @@ class Transport:
         timeout: Any = None,
         max_retries: int = DEFAULT_MAX_RETRIES,
         kind: Kind = "aiohttp",
+        connections: int = CONNECTIONS,
         limits: Mapping[str, Limit] | None = None,
         circuit: Circuit | None = _CIRCUIT,
         clock: Callable[[], float] = time.monotonic,
@@ -77,7 +80,7 @@ class Transport:
         random: Callable[[], float] = _random.random,
     ) -> None:
         self._max_retries = _checked_retries(max_retries)
-        self._own = LoopClients(kind)
+        self._own = LoopClients(kind, connections)
         self._link = None if http_client is None else link_of(http_client)
         if timeout is None:
             timeout = DEFAULT_TIMEOUT if http_client is None else default_timeout(http_client)
@@ -164,6 +167,8 @@ class Transport:
         return Guard(request, self._clock)
 
     async def _send(self, request: WireRequest, guard: Guard, *, stream: bool) -> Exchange:
+        if request.content is not None and not isinstance(request.content, bytes):
+            request = replace(request, content=body_of(request.content))
         link: Link = self._link or await self._own.link()
         limits = self._limits if request.timeout is None else timeout_of(request.timeout, link.vendor)
         retries = self._max_retries if request.max_retries is None else _checked_retries(request.max_retries)
@@ -195,7 +200,7 @@ class Transport:
 
         def before_wait(seconds: float, error: BaseException | None) -> bool:
             guard.check_wait(seconds)
-            if self._breaker.is_open(_lane(request), seconds) or not can_send_again(request.files or ()):
+            if self._breaker.is_open(_lane(request), seconds) or not can_send_again(request):
                 return False
             _log.info("retry %d of %d in %.3f s: %s", guard.attempts, retries, seconds, type(error).__name__)
             return True
@@ -214,7 +219,7 @@ class Transport:
             started = self._breaker.enter(lane)
             failure: BaseException | None = None
             try:
-                await self._exchange(exchange, stream=stream)
+                await self._exchange(exchange, started, stream=stream)
             except BaseException as error:
                 failure = error
                 raise
@@ -228,7 +233,8 @@ class Transport:
         self._pacer.served(lane, turn, exchange.headers)
         return exchange
 
-    async def _exchange(self, exchange: Exchange, *, stream: bool) -> None:
+    async def _exchange(self, exchange: Exchange, started: Started, *, stream: bool) -> None:
+        apart = stream or started.probe  # a probe is sent for the head, and its body may be long in coming
         request, number = exchange.request, exchange.attempts
         if request.auth is not None:
             request = replace(request, headers=merged(request.headers, await request.auth()))
@@ -238,7 +244,7 @@ class Transport:
         failure = None
         try:
             headers = _counted(request, number)
-            response = await exchange.link.open(request, headers, exchange.limits, stream=stream)
+            response = await exchange.link.open(request, headers, exchange.limits, stream=apart)
         except exchange.failed as error:
             failure = exchange.broken(error, begun=False)
         if failure is not None:
@@ -249,9 +255,12 @@ class Transport:
             where, took = failures.origin_of(request.url), self._clock() - start
             _log.debug("try %d: %s %s: %d, %.3f s", number, request.method, where, response.status_code, took)
         exchange.take(response)
+        self._breaker.answered(started, response.status_code)
         if not 200 <= response.status_code < 300:
-            content = await exchange.read_and_close(stream=stream)
+            content = await exchange.read_and_close(stream=apart)
             raise failures.refusal(exchange.library(), content, request)
+        if apart and not stream:
+            await exchange.read_and_close()
 
 
 def _counted(request: WireRequest, number: int) -> Mapping[str, str]:

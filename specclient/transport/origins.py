@@ -28,7 +28,11 @@ def guard(client: Any, *, is_async: bool) -> None:
 
 def _drop_keys(request: Any) -> None:
     meant = request.extensions.get(EXTENSION)
-    if meant is not None and meant != origin(request.url):
+    if meant is None:
+        return
+    if request.url.userinfo:  # httpx has made its header of it; aiohttp would refuse to have both
+        request.url = request.url.copy_with(userinfo=b"")
+    if meant != origin(request.url):
         for name in _KEYS:
             request.headers.pop(name, None)
 

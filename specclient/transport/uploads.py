@@ -1,24 +1,146 @@
-"""Turn a request's files into whether a second try can send the same bytes."""
+"""Turn what a user gives as a body into pieces to send, once more where it can be read again."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import io
+import os
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any
 
+import anyio
+import anyio.to_thread
 
-def can_send_again(files: Iterable[tuple[str, Any]]) -> bool:
-    """Tell whether every file can be read once more; the HTTP library itself goes back to its start.
+from specclient.transport.vendor import httpx
+from specclient.types.wire import WireRequest
 
-    Args:
-        files: as in :class:`specclient.types.wire.WireRequest`.
+_PIECE = 65_536
+_AT_ONCE = (io.BytesIO, list, tuple)  # reading these never waits
+
+
+class Upload:
+    """A file, iterable or async iterable, read as it is sent, each time from where it stood at first.
+
+    It is the user's, and never closed here.
+
+    Attributes:
+        length: bytes from there to its end; None where only reading would tell.
+        once: whether it can be read a single time.
     """
+
+    def __init__(self, source: Any) -> None:
+        self._source = source
+        self._start = _position(source)
+        self._begun = False
+        self.is_async = hasattr(source, "__aiter__") and not hasattr(source, "__iter__")
+        self.length = None if self._start is None else _end(source) - self._start
+        if hasattr(source, "read"):
+            self.once = self._start is None
+        else:
+            walk: Callable[[Any], Any] = aiter if self.is_async else iter
+            self.once = walk(source) is source
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """What says where the body ends; without a length the HTTP library sends it in chunks."""
+        return {} if self.length is None else {"content-length": str(self.length)}
+
+    @property
+    def can_send_again(self) -> bool:
+        """Whether it can be read once more: no iterator, no pipe, and not closed meanwhile."""
+        return not self.once and (self._start is None or _position(self._source) is not None)
+
+    def pieces(self) -> Iterator[bytes]:
+        """Return its bytes, piece by piece.
+
+        Raises:
+            httpx.StreamConsumed: where it can be read once, and has been.
+        """
+        self._rewind()
+        if not hasattr(self._source, "read"):
+            return iter(self._source)
+        return _read(self._source)
+
+    async def apieces(self) -> AsyncIterator[bytes]:
+        """As :meth:`pieces`; whatever may wait does so in a worker thread."""
+        if self.is_async:
+            self._rewind()
+            async for piece in self._source:
+                yield piece
+            return
+        pieces = self.pieces()
+        if isinstance(self._source, _AT_ONCE):
+            for piece in pieces:
+                yield piece
+            return
+        while piece := await anyio.to_thread.run_sync(_next, pieces, limiter=anyio.CapacityLimiter(1)):
+            if piece[0]:
+                yield piece[0]
+
+    def _rewind(self) -> None:
+        if self.once and self._begun:
+            raise httpx.StreamConsumed
+        self._begun = True
+        if self._start is not None:
+            self._source.seek(self._start)
+
+
+def body_of(content: Any) -> bytes | Upload | None:
+    """Return a body as the transport sends it.
+
+    Raises:
+        TypeError: for one that is neither bytes, text, a binary file nor an iterable of bytes.
+    """
+    if content is None or isinstance(content, bytes | Upload):
+        return content
+    if isinstance(content, str):
+        return content.encode()
+    if isinstance(content, bytearray | memoryview):
+        return bytes(content)
+    if isinstance(content, dict) or not any(
+        hasattr(content, name) for name in ("read", "__iter__", "__aiter__")
+    ):
+        raise TypeError(
+            f"content is a {type(content).__name__}; it must be bytes, text, a binary file, or an iterable "
+            "or async iterable of bytes"
+        )
+    return Upload(content)
+
+
+def can_send_again(request: WireRequest) -> bool:
+    """Tell whether body and files can be read once more; the HTTP library goes back to a file's start."""
+    content: Any = request.content
+    if isinstance(content, Upload) and not content.can_send_again:
+        return False
+    files = request.files or ()
     return all(_can_read_again(file[1] if isinstance(file, tuple) else file) for _, file in files)
 
 
 def _can_read_again(content: Any) -> bool:
-    if isinstance(content, bytes | bytearray | str):
-        return True
+    return isinstance(content, bytes | bytearray | str) or _position(content) is not None
+
+
+def _position(file: Any) -> int | None:
+    """Return where a file stands; None for what cannot be sought: an iterator, a pipe, a closed file."""
     try:
-        return bool(content.seekable())
-    except (AttributeError, OSError, ValueError):  # an iterator, a pipe, a file closed meanwhile
-        return False
+        return int(file.tell()) if file.seekable() else None
+    except (AttributeError, OSError, ValueError):
+        return None
+
+
+def _end(file: Any) -> int:
+    here = file.tell()
+    end = int(file.seek(0, os.SEEK_END))
+    file.seek(here)
+    return end
+
+
+def _read(file: Any) -> Iterator[bytes]:
+    while piece := file.read(_PIECE):
+        yield piece
+
+
+def _next(pieces: Iterator[bytes]) -> tuple[bytes] | None:
+    """Return the next piece, boxed: an exception of the iterator's end cannot cross threads."""
+    for piece in pieces:
+        return (piece,)
+    return None

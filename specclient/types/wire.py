@@ -110,7 +110,8 @@ class WireRequest:
     """An HTTP request, complete; made by a provider's ``encode``, sent by the transport.
 
     Attributes:
-        content: a body as it is; otherwise ``data`` and ``files`` make one.
+        content: a body as it is: bytes, text, a binary file, or an iterable or async iterable of bytes;
+            otherwise ``data`` and ``files`` make one.
         deployment: what rate limits, holds and the breaker are kept by: ``provider/model``.
         timeout: seconds, the transport's own timeout object, or None for the client's.
         max_retries: None for the client's.
@@ -129,7 +130,7 @@ class WireRequest:
     method: str
     url: str = field(repr=False)  # may carry a key in its query
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # carries the key
-    content: bytes | None = None
+    content: Any = None
     deployment: str = ""
     timeout: Any = None
     max_retries: int | None = None
