@@ -81,9 +81,13 @@ class Guard:
                     raise
             finally:
                 self._task = None
+                del task  # it may keep the error that passes here, whose traceback holds this frame: a circle
         failure = failures.client_closed(self._request)
         failure.attempts = max(self.attempts, 1)
-        raise failure
+        try:
+            raise failure
+        finally:
+            del failure  # as above
 
     def end(self) -> None:
         """Break the wait, now and later."""

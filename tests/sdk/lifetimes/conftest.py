@@ -41,12 +41,12 @@ def far_server() -> Iterator[str]:
 def begin(tmp_path: Path) -> Begin:
     """Start a program, on a server where one is named, with warnings as errors; its output is piped."""
 
-    def start(code: str, url: str = "") -> subprocess.Popen[str]:
+    def start(code: str, url: str = "", *, dev: bool = True) -> subprocess.Popen[str]:
         path = tmp_path / "program.py"
         head = textwrap.dedent(HEAD).format(url=url) if url else ""
         path.write_text(head + textwrap.dedent(code))
         return subprocess.Popen(
-            [sys.executable, "-X", "dev", "-W", "error", str(path)],
+            [sys.executable, *(["-X", "dev"] if dev else []), "-W", "error", str(path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -62,9 +62,9 @@ def begin(tmp_path: Path) -> Begin:
 def program(begin: Begin) -> Program:
     """Run a program to its end; it must succeed and say nothing on stderr. Returns what it printed."""
 
-    def run(code: str, url: str = "") -> str:
-        with begin(code, url) as process:
-            out, err = process.communicate(timeout=120)
+    def run(code: str, url: str = "", *, dev: bool = True, timeout_s: float = 120) -> str:
+        with begin(code, url, dev=dev) as process:
+            out, err = process.communicate(timeout=timeout_s)
         assert (process.returncode, said(err)) == (0, []), err
         return out.strip()
 

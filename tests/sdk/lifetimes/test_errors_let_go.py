@@ -1,0 +1,98 @@
+"""An error that has been handled keeps nothing alive: no frame, no key, not even itself."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import traceback
+import weakref
+from collections.abc import Callable, Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from specclient import AsyncOpenAI, OpenAI, OpenAIError
+
+ASK = [{"role": "user", "content": "hello"}]
+KEY = "sk-a-key-that-no-frame-may-hold"
+WHOLE = ["400", "500", "reset", "page"]
+STREAMED = ["400", "page", "broken-stream", "bad-stream"]
+KINDS = [(model, False) for model in WHOLE] + [(model, True) for model in STREAMED]
+
+
+@pytest.fixture
+def without_collector() -> Iterator[None]:
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+Failing = Callable[[str, bool], OpenAIError]
+
+
+@pytest.fixture(params=["sync", "async"])
+def failing(request: pytest.FixtureRequest, far_server: str) -> Iterator[Failing]:
+    """Return what a call that fails raises."""
+    options: dict[str, Any] = {"base_url": far_server, "api_key": KEY, "max_retries": 0}
+    asynchronous, synchronous = AsyncOpenAI(**options), OpenAI(**options)
+
+    caught: list[OpenAIError] = []  # and no task's result: asyncio's own frames would hold it
+
+    async def awaited(model: str, stream: bool) -> None:
+        try:
+            answer = await asynchronous.chat.completions.create(model=model, messages=ASK, stream=stream)
+            if stream:
+                async for _ in answer:
+                    pass
+        except OpenAIError as error:
+            caught.append(error)
+
+    def waited_for(model: str, stream: bool) -> None:
+        try:
+            answer = synchronous.chat.completions.create(model=model, messages=ASK, stream=stream)
+            list(answer if stream else ())
+        except OpenAIError as error:
+            caught.append(error)
+
+    def call(model: str, stream: bool) -> OpenAIError:
+        asyncio.run(awaited(model, stream)) if request.param == "async" else waited_for(model, stream)
+        assert caught, f"{model} did not fail"
+        return caught.pop()
+
+    with synchronous:
+        yield call
+    asyncio.run(asynchronous.close())
+
+
+@pytest.mark.parametrize(("model", "stream"), KINDS)
+@pytest.mark.usefixtures("without_collector")
+def test_it_is_freed_without_the_garbage_collector(failing: Failing, model: str, stream: bool) -> None:
+    failing(model, stream)  # what the first call makes, once, is not the matter here
+    freed = weakref.ref(failing(model, stream))
+    for _ in range(100):  # the loop's thread may still be on its way out of the call
+        if freed() is None:
+            return
+        asyncio.run(asyncio.sleep(0.01))
+    error = freed()
+    assert error is None, [type(one) for one in gc.get_referrers(error)]
+
+
+@pytest.mark.parametrize(("model", "stream"), KINDS)
+def test_its_traceback_is_short_and_leads_to_no_key(failing: Failing, model: str, stream: bool) -> None:
+    error = failing(model, stream)
+    steps = list(traceback.walk_tb(error.__traceback__))
+    assert len(steps) <= 30
+    for frame, _ in steps:
+        assert KEY not in _shown(frame), f"{frame.f_code.co_name} holds the key"
+
+
+def test_raising_it_again_does_not_lengthen_what_the_next_one_has(failing: Failing) -> None:
+    lengths = [len(traceback.extract_tb(failing("400", False).__traceback__)) for _ in range(5)]
+    assert len(set(lengths[1:])) == 1
+
+
+def _shown(frame: FrameType) -> str:
+    """Return what a crash reporter shows of a frame, but for the test's own and the user's arguments."""
+    return "" if frame.f_code.co_filename == __file__ else repr(frame.f_locals)

@@ -1,0 +1,29 @@
+"""Many streams open at once in one process, measured as `benchmarks/streams.py` does."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("resource", reason="no such limits on this system")
+
+BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "streams.py"
+
+
+@pytest.mark.parametrize(
+    ("count", "most_kb"), [(200, 60), pytest.param(2000, 40, marks=pytest.mark.soak)], ids=["200", "2000"]
+)
+def test_all_complete_and_take_little_memory(count: int, most_kb: int) -> None:
+    """The server holds the streams until all are open. Of few, each has more of what all share."""
+    done = subprocess.run(
+        [sys.executable, str(BENCHMARK), str(count)], capture_output=True, text=True, check=False, timeout=240
+    )
+    assert done.returncode == 0, done.stderr
+    figures = json.loads(done.stdout.splitlines()[-1])
+    assert figures["complete"] == count
+    assert figures["kb_per_stream"] <= most_kb
+    assert figures["kb_left_per_stream"] <= most_kb
