@@ -398,6 +398,53 @@ async def test_a_server_that_stays_down_is_left_alone_and_met_again(
     assert len(openai_server.requests) == 5
 
 
+@pytest.mark.parametrize("slow", ["head", "body"])
+@pytest.mark.parametrize("status", [200, 429])
+async def test_a_slow_answer_to_the_one_that_is_sent_to_see_keeps_nobody_out(
+    openai_server: OpenAIServer, make: Make, slow: str, status: int
+) -> None:
+    clock = [0.0]
+    circuit = Circuit(failures=1, lasting_s=0, rest_s=30)
+    transport = make(circuit=circuit, clock=lambda: clock[0], max_retries=0)
+    going_on, begun = asyncio.Event(), asyncio.Event()
+
+    async def dawdle(received: Any, wire: Any) -> None:
+        head = f"HTTP/1.1 {status} So\r\ncontent-length: 2\r\ncontent-type: application/json\r\n\r\n".encode()
+        await wire.send(head if slow == "body" else b"")
+        loop.call_soon_threadsafe(begun.set)
+        while not going_on.is_set():
+            await asyncio.sleep(0.01)
+        await wire.send(b"{}" if slow == "body" else head + b"{}")
+
+    loop = asyncio.get_running_loop()
+    openai_server.script(reply(500), dawdle)
+    with pytest.raises(InternalServerError):
+        await transport.fetch(post(openai_server))
+    clock[0] += 30.0
+    probe = asyncio.create_task(transport.fetch(post(openai_server)))
+    await begun.wait()
+    if slow == "head":
+        with pytest.raises(CircuitOpenError, match="one is under way") as caught:
+            await transport.fetch(post(openai_server))
+        assert caught.value.retry_after_s == 30.0
+        clock[0] += 30.0
+    while True:  # until the head has been read
+        try:
+            assert (await transport.fetch(post(openai_server))).status == 200
+            break
+        except CircuitOpenError:
+            assert slow == "body"
+            await asyncio.sleep(0.01)
+    assert not probe.done()
+    going_on.set()
+    if status == 200:
+        answer = await probe
+        assert (answer.status, answer.content) == (200, b"{}")
+    else:
+        with pytest.raises(RateLimitError):
+            await probe
+
+
 @pytest.mark.parametrize("opened_by", ["itself", "another"])
 async def test_a_caller_whose_retries_the_rest_cuts_short_hears_of_the_failure_itself(
     openai_server: OpenAIServer, make: Make, opened_by: str
