@@ -84,7 +84,7 @@ class AsyncLink:
     ) -> Any:
         content: Any = request.content
         if isinstance(content, Upload):
-            headers, content = {**content.headers, **headers}, content.apieces()
+            headers = {**content.headers, **headers}
         built = _build(self.client, request, headers, limits, content)
         return await self.client.send(built, stream=stream, **_how(request))
 
@@ -163,8 +163,7 @@ class ThreadLink:
     ) -> Any:
         content: Any = request.content
         if isinstance(content, Upload):
-            headers = {**content.headers, **headers}
-            content = content.apieces() if content.is_async else content.pieces()
+            headers, content = {**content.headers, **headers}, content.pieces
         built = _build(self.client, request, headers, limits, content)
         send = partial(self.client.send, built, stream=stream, **_how(request))
         return await _in_thread(send, lambda reply: reply.close(), self._sender())

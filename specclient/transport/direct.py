@@ -130,7 +130,7 @@ class DirectLink:
             headers = {**_without(headers, {"authorization"}), "authorization": authorization}
         body: Any = request.content
         if isinstance(body, Upload):
-            headers, body = {**body.headers, **headers}, body.apieces()
+            headers = {**body.headers, **headers}
         elif body is not None and len(body) > _LARGE:
             body = io.BytesIO(body)
         reply = await self._session.request(
@@ -263,14 +263,10 @@ def _target(url: str) -> tuple[yarl.URL, str | None]:
 def _timeout(library: Any, connect: float | None, read: float | None, pool: float | None) -> Any:
     # As httpx-aiohttp maps them: aiohttp has no time limit for writing, and its `connect` covers the pool.
     # It takes 0 for no limit, where httpx gives up at once.
-    for seconds, failure in (
-        (pool, httpx.PoolTimeout),
-        (connect, httpx.ConnectTimeout),
-        (read, httpx.ReadTimeout),
-    ):
+    for seconds, failure in ((connect, httpx.ConnectTimeout), (read, httpx.ReadTimeout)):
         if seconds == 0:
             raise failure("")
-    return library.ClientTimeout(total=None, sock_connect=connect, sock_read=read, connect=pool)
+    return library.ClientTimeout(total=None, sock_connect=connect, sock_read=read, connect=pool or connect)
 
 
 def trusted() -> ssl.SSLContext:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import anyio
@@ -20,7 +21,8 @@ _AT_ONCE = (io.BytesIO, list, tuple)  # reading these never waits
 class Upload:
     """A file, iterable or async iterable, read as it is sent, each time from where it stood at first.
 
-    It is the user's, and never closed here.
+    It is the user's, and never closed here. Iterate over this with ``async for``, or over :attr:`pieces`;
+    HTTP libraries do so anew when they follow a redirect.
 
     Attributes:
         length: bytes from there to its end; None where only reading would tell.
@@ -49,25 +51,23 @@ class Upload:
         """Whether it can be read once more: no iterator, no pipe, and not closed meanwhile."""
         return not self.once and (self._start is None or _position(self._source) is not None)
 
-    def pieces(self) -> Iterator[bytes]:
-        """Return its bytes, piece by piece.
+    @property
+    def pieces(self) -> Iterable[bytes] | Upload:
+        """Its bytes, for a sync client; of an async iterable this one, which such a client refuses."""
+        return self if self.is_async else _Pieces(self._read)
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        """Yield its bytes; whatever may wait does so in a worker thread.
 
         Raises:
             httpx.StreamConsumed: where it can be read once, and has been.
         """
-        self._rewind()
-        if not hasattr(self._source, "read"):
-            return iter(self._source)
-        return _read(self._source)
-
-    async def apieces(self) -> AsyncIterator[bytes]:
-        """As :meth:`pieces`; whatever may wait does so in a worker thread."""
         if self.is_async:
             self._rewind()
             async for piece in self._source:
                 yield piece
             return
-        pieces = self.pieces()
+        pieces = self._read()
         if isinstance(self._source, _AT_ONCE):
             for piece in pieces:
                 yield piece
@@ -76,12 +76,32 @@ class Upload:
             if piece[0]:
                 yield piece[0]
 
+    def _read(self) -> Iterator[bytes]:
+        self._rewind()
+        if not hasattr(self._source, "read"):
+            yield from self._source
+            return
+        left = self.length
+        while left != 0 and (piece := self._source.read(_PIECE if left is None else min(_PIECE, left))):
+            left = None if left is None else left - len(piece)
+            yield piece
+
     def _rewind(self) -> None:
         if self.once and self._begun:
             raise httpx.StreamConsumed
         self._begun = True
         if self._start is not None:
             self._source.seek(self._start)
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """What gives a new iterator each time."""
+
+    begin: Callable[[], Iterator[bytes]]  # not `read`, by which httpx knows files
+
+    def __iter__(self) -> Iterator[bytes]:
+        return self.begin()
 
 
 def body_of(content: Any) -> bytes | Upload | None:
@@ -132,11 +152,6 @@ def _end(file: Any) -> int:
     end = int(file.seek(0, os.SEEK_END))
     file.seek(here)
     return end
-
-
-def _read(file: Any) -> Iterator[bytes]:
-    while piece := file.read(_PIECE):
-        yield piece
 
 
 def _next(pieces: Iterator[bytes]) -> tuple[bytes] | None:
