@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import math
 
-_ROUNDING = 1e-9  # of the capacity: who has slept until a cost is there finds it there
-
 
 class Bucket:
     """Units that are left of a limit.
@@ -64,7 +62,7 @@ class Bucket:
         """
         self._refill(now)
         missing = min(cost, self.capacity) + before - self._level
-        if missing <= _ROUNDING * self.capacity:
+        if missing <= 0:
             return now
         if self._steady:
             return now + missing / self._rate

@@ -31,10 +31,10 @@ class Turn:
 
     __slots__ = ("_gone", "_lane", "requests", "sent", "tokens")
 
-    def __init__(self, lane: Lane) -> None:
+    def __init__(self, lane: Lane, sent: float) -> None:
         self._lane = lane
         self._gone = False
-        self.sent = 0.0  # when it set out
+        self.sent = sent  # when it set out
         self.requests = lane.requests  # set out until then, itself among them
         self.tokens = lane.tokens
 
@@ -43,19 +43,6 @@ class Turn:
         if not self._gone:
             self._gone = True
             self._lane.slots.give()
-
-
-def _ask(lane: Lane, cost: float, now: float, caller: Waiting) -> Place | None:
-    """Join the queue if there is anything to wait for, and time to; else set out at once."""
-    seconds, patient = lane.ask(cost, now)
-    if seconds > 0:
-        caller.check_wait(seconds)
-        return lane.join(cost, now, patient=patient)
-    if (
-        patient
-    ):  # else it is sent in spite of a limit, and will be refused: it takes nothing from those who wait
-        lane.take(cost)
-    return None
 
 
 class Pacer:
@@ -108,26 +95,27 @@ class Pacer:
         place = None
         with lane.lock:
             lane.used_at = now = self._clock()
-            if lane.is_clear(now):
+            seconds, patient = (0.0, True) if lane.is_clear(now) else lane.ask(cost, now)
+            if seconds > 0:
+                caller.check_wait(seconds)
+                place = lane.join(cost, now, patient=patient)
+            elif patient:  # one that is sent in spite of a limit takes nothing from those who wait for it
                 lane.take(cost)
-            else:
-                place = _ask(lane, cost, now, caller)
-            turn = Turn(lane)
+            turn = Turn(lane, now)
         if place is not None:
-            now = await self._queue(lane, place, caller)
-            turn = Turn(lane)
-        turn.sent = now
+            turn = await self._queue(lane, place, caller)
         if not lane.slots.try_take():
             try:
                 await lane.slots.take()
             except BaseException:
-                with lane.lock:
-                    lane.forgo(cost)
+                if patient or place is not None:
+                    with lane.lock:
+                        lane.forgo(cost)
                 raise
         return turn
 
-    async def _queue(self, lane: Lane, place: Place, caller: Waiting) -> float:
-        """Wait for one's turn in the queue, and set out; return when that was."""
+    async def _queue(self, lane: Lane, place: Place, caller: Waiting) -> Turn:
+        """Wait for one's turn in the queue, and set out."""
         now = place.asked_at
         try:
             await place.future
@@ -137,7 +125,7 @@ class Pacer:
                     seconds = lane.wait_of(place, now)
                     if seconds <= 0:
                         lane.set_out(place, now)
-                        return now
+                        return Turn(lane, now)
                 caller.check_wait(seconds)
                 await self._sleep(seconds)
                 now = max(self._clock(), now + seconds)

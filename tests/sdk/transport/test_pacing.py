@@ -443,11 +443,67 @@ async def test_callers_of_several_threads_leave_one_queue() -> None:
 async def test_lanes_of_names_nobody_uses_any_more_are_forgotten(time: Any) -> None:
     pacer = pacer_of(time, p_set=Limit(requests_per_minute=2))
     _, running = await go(pacer, time, "p/running")
-    await go(pacer, time, "p/set")
+    _, done = await go(pacer, time, "p/set")
+    done.leave()
     for number in range(20_000):
         (await pacer.enter(f"p/{number}", None, Patient())).leave()
         time.seconds += 1e-4
     assert len(pacer._lanes) <= 4096
     assert {"p/running", "p/set", "p/19999"} <= pacer._lanes.keys()
     assert "p/0" not in pacer._lanes
+    time.seconds += 60.0  # the limit that was set has come back: nothing of it is to be remembered
+    for number in range(20_000, 24_000):
+        (await pacer.enter(f"p/{number}", None, Patient())).leave()
+    assert "p/running" in pacer._lanes
+    assert "p/set" not in pacer._lanes
     running.leave()
+
+
+async def test_who_leaves_the_queue_is_not_waited_for_in_tokens_either(time: Any) -> None:
+    pacer = pacer_of(time, p_m=Limit(tokens_per_minute=60))
+    await go(pacer, time, tokens=60)
+    staying, leaving = (asyncio.create_task(go(pacer, time, tokens=60)) for _ in range(2))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    await asyncio.wait([leaving])
+    hasty = Patient(most=100.0)
+    with pytest.raises(TimeoutError):
+        await pacer.enter("p/m", 60, hasty)
+    assert hasty.asked == pytest.approx([120.0])
+    await time.run(staying)
+
+
+async def test_nobody_overtakes_those_who_are_just_about_to_go(time: Any) -> None:
+    pacer = pacer_of(time)
+    _, turn = await go(pacer, time)
+    pacer.refused("p/m", turn, refusal(headers={"retry-after": "4"}), {})
+    order: list[str] = []
+
+    async def enter(name: str) -> None:
+        await pacer.enter("p/m", None, Patient())
+        order.append(name)
+
+    tasks = [asyncio.create_task(enter(name)) for name in ("a", "b")]
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    time.seconds = 4.0  # a's sleep is over, and it has not noticed
+    await time.run(*tasks, enter("late"))
+    assert order == ["a", "b", "late"]
+
+
+@pytest.mark.parametrize("a_minute", [7, 13, 77, 130, 999])
+async def test_each_of_a_queue_sleeps_once_whatever_the_rounding(time: Any, a_minute: int) -> None:
+    pacer = pacer_of(time, p_m=Limit(requests_per_minute=a_minute))
+    time.seconds = 12345.678
+    began = await starts(pacer, time, a_minute + 50)
+    assert len(time.pauses) == 50
+    assert began[-1] == pytest.approx(12345.678 + 50 * 60 / a_minute)
+
+
+async def test_who_goes_in_spite_of_a_limit_takes_nothing_from_those_who_wait(time: Any) -> None:
+    pacer = pacer_of(time)
+    await seen(
+        pacer, time, {**PLAIN, "x-ratelimit-limit-requests": "2", "x-ratelimit-reset-requests": "120s"}
+    )
+    began = await starts(pacer, time, 4)  # one a minute: the third and fourth would wait for longer than that
+    assert began == pytest.approx([60.0, 120.0, 0.0, 0.0])
