@@ -102,6 +102,7 @@ def resident() -> int:
 async def measure(url: str, count: int, *, why: bool = False) -> dict[str, Any]:
     """Open ``count`` streams at once, read them to their ends, and return the figures."""
     from specclient import AsyncOpenAI  # noqa: PLC0415 - the server's process needs none of it
+    from specclient.config import load  # noqa: PLC0415
 
     async def open_streams(number: int) -> list[Any]:
         here = client.with_options(base_url=f"{url}/{number}/v1")
@@ -116,7 +117,8 @@ async def measure(url: str, count: int, *, why: bool = False) -> dict[str, Any]:
             number += 1
         return number
 
-    client = AsyncOpenAI(api_key="k", base_url=url, max_retries=0, timeout=60)
+    config = load().model_copy(update={"connections": count + 1})  # 1,000 unless it is set
+    client = AsyncOpenAI(api_key="k", base_url=url, max_retries=0, timeout=60, config=config)
     for _ in range(2):
         await asyncio.gather(*map(rest, await _begun(await open_streams(8))))
     gc.collect()
