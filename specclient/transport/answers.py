@@ -90,7 +90,7 @@ class Body:
         except StopAsyncIteration:
             return None
         except self._exchange.failed as error:
-            failure = self._exchange.broken(error)
+            failure = self._exchange.broken(error.with_traceback(None))  # the library keeps it: a circle
         try:
             raise failure
         finally:
@@ -121,10 +121,14 @@ class EventStream(Body):
         chunks = self._begin()
         while (chunk := await self._next(chunks)) is not None:
             if batch := self._told(decoder.feed(chunk)):
-                yield batch
-                if self.done:
-                    await self._drain(chunks)
-                    return
+                if not self.done:
+                    yield batch
+                    continue
+                if said := batch[:-1]:  # not held back by what the connection still does
+                    yield said
+                await self._drain(chunks)
+                yield batch[-1:]
+                return
         if batch := self._told(decoder.flush()):
             yield batch
 
