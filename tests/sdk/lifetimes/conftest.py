@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,16 @@ HEAD = """
     def stream(client, model="m"):
         return client.chat.completions.create(model=model, messages=ASK, stream=True)
 """
+
+
+class Started(subprocess.Popen[str]):
+    """A process that ends with the test that began it, also where the test fails."""
+
+    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
+        if kind is not None:
+            self.kill()
+        super().__exit__(kind, *rest)
+
 
 Begin = Callable[..., subprocess.Popen[str]]
 Program = Callable[..., str]
@@ -45,7 +56,7 @@ def begin(tmp_path: Path) -> Begin:
         path = tmp_path / "program.py"
         head = textwrap.dedent(HEAD).format(url=url) if url else ""
         path.write_text(head + textwrap.dedent(code))
-        return subprocess.Popen(
+        return Started(
             [sys.executable, *(["-X", "dev"] if dev else []), "-W", "error", str(path)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
