@@ -109,7 +109,9 @@ class DirectLink:
         self._made: Any = None
         self._tls: ssl.SSLContext | None = None
         connector = Connector(
-            limit=limits.max_connections or 0, keepalive_timeout=limits.keepalive_expiry or _KEEP_ALIVE_S
+            idle=limits.max_keepalive_connections or 0,
+            limit=limits.max_connections or 0,
+            keepalive_timeout=limits.keepalive_expiry or _KEEP_ALIVE_S,
         )
         self._session = aiohttp.ClientSession(
             connector=connector,

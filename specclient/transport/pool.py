@@ -18,10 +18,22 @@ from specclient.transport.vendor import httpx
 class Connector(aiohttp.TCPConnector):
     """Connections of one event loop.
 
+    Args:
+        idle: how many are kept for later requests; one more that becomes free is closed.
+        options: of aiohttp's own connector.
+
     Raises (when connecting):
         httpx.ConnectTimeout: where looking up the name and connecting together took too long; aiohttp's own
             limit leaves the look-up out.
     """
+
+    def __init__(self, *, idle: int, **options: Any) -> None:
+        super().__init__(**options)
+        self._idle = idle
+
+    def _release(self, key: Any, protocol: ResponseHandler, *, should_close: bool = False) -> None:
+        full = sum(map(len, self._conns.values())) >= self._idle
+        super()._release(key, protocol, should_close=should_close or full)
 
     async def _get(self, *asked: Any) -> Any:
         # The loop learns that a server has closed only on its next turn; the socket knows now. What is sent

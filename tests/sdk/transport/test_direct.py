@@ -357,3 +357,20 @@ async def test_no_cookie_is_kept(openai_server: OpenAIServer, make: Make) -> Non
     for _ in range(3):
         await transport.fetch(WireRequest("POST", url, {}, b"{}"))
     assert [received.headers.get("cookie") for received in openai_server.requests] == [None] * 4
+
+
+async def test_a_hundred_idle_connections_are_kept(openai_server: OpenAIServer) -> None:
+    transport = Transport()
+    request = WireRequest("POST", f"{openai_server.base_url}/x", content=b"{}")
+
+    async def crowd() -> int:
+        openai_server.script(*[slow] * 150)
+        await asyncio.gather(*[transport.fetch(request) for _ in range(150)])
+        return max(request.connection for request in openai_server.requests)
+
+    async def slow(received: Received, wire: Wire) -> None:
+        await asyncio.sleep(0.3)  # until all are there
+        await reply(200, {})(received, wire)
+
+    assert [await crowd(), await crowd()] == [150, 200]
+    await transport.aclose()
