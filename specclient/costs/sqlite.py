@@ -26,6 +26,7 @@ from specclient.costs.schema import (
     foreign,
 )
 from specclient.errors import LedgerError
+from specclient.forks import uncut
 
 __all__ = ["SQLite"]
 
@@ -71,6 +72,11 @@ class SQLite:
 
     def write(self, rows: Sequence[Values]) -> None:
         """Commit all rows or none; a row whose key is there already stays as it is."""
+        # No fork amid a transaction: a child's SQLite would think for ever that its process holds the lock.
+        with uncut:
+            self._write(rows)
+
+    def _write(self, rows: Sequence[Values]) -> None:
         connection = self._connection = self._connection or self._open()
         try:
             if len(rows) == 1:

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from specclient.errors import ConfigurationError
+from specclient.forks import uncut
 from specclient.transport import failures
 from specclient.transport.uploads import Upload
 from specclient.transport.vendor import httpx
@@ -100,9 +101,10 @@ class DirectLink:
     vendor: ModuleType = httpx
 
     def __init__(self, limits: httpx.Limits, fallback: Any) -> None:
-        import aiohttp  # noqa: PLC0415  0.1 s to import
+        with uncut:
+            import aiohttp  # noqa: PLC0415  0.1 s to import
 
-        from specclient.transport.pool import Connector  # noqa: PLC0415
+            from specclient.transport.pool import Connector  # noqa: PLC0415
 
         self._aiohttp = aiohttp
         self._make = fallback

@@ -14,6 +14,7 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from specclient.errors import APIConnectionError, APIError, APIStatusError, SpecClientError
+from specclient.forks import uncut
 
 if TYPE_CHECKING:
     import tenacity
@@ -151,7 +152,8 @@ def retrying(
             ends the retries, and what it raises is raised in place of the error.
     """
 
-    import tenacity  # noqa: PLC0415 - a program without a failure does without it
+    with uncut:
+        import tenacity  # noqa: PLC0415 - a program without a failure does without it
 
     def wait(state: tenacity.RetryCallState) -> float:
         delay = delay_of(_error_of(state), now())

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+from specclient.forks import uncut
 from specclient.types.base import WireModel, read_as
 from specclient.types.open import open_class
 
@@ -15,11 +16,12 @@ from specclient.types.open import open_class
 def named(path: str) -> Any:
     """Return the type that is called ``path`` beneath this package: ``Model``, ``beta.threads.Run``."""
     package, _, name = path.rpartition(".")
-    try:
-        module = importlib.import_module("specclient.types" + (f".{package}" if package else ""))
-    except ModuleNotFoundError:
-        return open_class(path)
-    return getattr(module, name, None) or open_class(path)
+    with uncut:
+        try:
+            module = importlib.import_module("specclient.types" + (f".{package}" if package else ""))
+        except ModuleNotFoundError:
+            return open_class(path)
+        return getattr(module, name, None) or open_class(path)
 
 
 @cache
