@@ -263,10 +263,11 @@ class OpenAIServer:
         self._loop = asyncio.get_running_loop()
         self._stop = asyncio.Event()
         tasks: set[asyncio.Task[None]] = set()
-        writers: weakref.WeakSet[asyncio.StreamWriter] = weakref.WeakSet()
+        # Not the writers: one may be gone while its transport has bytes left that nobody reads.
+        transports: weakref.WeakSet[asyncio.WriteTransport] = weakref.WeakSet()
 
         def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            writers.add(writer)
+            transports.add(writer.transport)
             task = self._loop.create_task(self._connection(reader, writer))
             tasks.add(task)
             task.add_done_callback(tasks.discard)
@@ -276,12 +277,13 @@ class OpenAIServer:
         self._ready.set()
         await self._stop.wait()
         server.close()
+        await asyncio.sleep(0.01)  # for a connection that has just been accepted
         for task in list(tasks):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
-        for writer in writers:  # one with bytes that nobody reads would stay open after the loop
-            writer.transport.abort()
-        await asyncio.sleep(0)
+        for transport in transports:
+            transport.abort()
+        await asyncio.sleep(0.01)
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
