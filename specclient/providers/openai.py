@@ -139,14 +139,10 @@ def _shaped(body: dict[str, Any], request: Request, endpoint: Endpoint) -> dict[
         if asks_usage and not endpoint.stream_usage and (options := body.pop("stream_options", None)):
             rest = {name: value for name, value in options.items() if name != "include_usage"}
             body = {**body, "stream_options": rest} if rest else body
-    body = _merged(body, request.options.body)
+    body = {**body, **request.options.body}
     if request.stream and asks_usage and endpoint.stream_usage:  # whatever the caller's own options drop
         body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
     return body
-
-
-def _merged(body: Mapping[str, Any], added: Mapping[str, Any]) -> dict[str, Any]:
-    return {**body, **added}
 
 
 def _fresh_key(endpoint: Endpoint) -> Callable[[], Awaitable[Mapping[str, str]]]:

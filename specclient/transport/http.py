@@ -79,12 +79,8 @@ class Transport:
         sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
         random: Callable[[], float] = _random.random,
     ) -> None:
-        self._max_retries = _checked_retries(max_retries)
+        self._set_defaults(http_client, timeout, max_retries)
         self._own = LoopClients(kind, connections)
-        self._link = None if http_client is None else link_of(http_client)
-        if timeout is None:
-            timeout = DEFAULT_TIMEOUT if http_client is None else default_timeout(http_client)
-        self._limits = timeout_of(timeout) if self._link is None else timeout_of(timeout, self._link.vendor)
         self._clock, self._now, self._sleep, self._random = clock, now, sleep, random
         self._running: set[Guard] = set()
         self._pacer = Pacer(clock=clock, now=now, sleep=sleep, random=random, limits=limits)
@@ -97,14 +93,15 @@ class Transport:
             http_client, timeout, max_retries: as for the class.
         """
         other = copy.copy(self)
-        other._max_retries = _checked_retries(max_retries)
-        other._link = None if http_client is None else link_of(http_client)
+        other._set_defaults(http_client, timeout, max_retries)
+        return other
+
+    def _set_defaults(self, http_client: Any, timeout: Any, max_retries: int) -> None:
+        self._max_retries = _checked_retries(max_retries)
+        self._link = None if http_client is None else link_of(http_client)
         if timeout is None:
             timeout = DEFAULT_TIMEOUT if http_client is None else default_timeout(http_client)
-        other._limits = (
-            timeout_of(timeout) if other._link is None else timeout_of(timeout, other._link.vendor)
-        )
-        return other
+        self._limits = timeout_of(timeout) if self._link is None else timeout_of(timeout, self._link.vendor)
 
     async def fetch(self, request: WireRequest) -> WireReply:
         """Send ``request`` and return its whole answer.
