@@ -40,7 +40,7 @@ if TYPE_CHECKING:
         ProxiesTypes,
         Transport,
     )
-    from specclient.types import Call, Cost, Policy, Speculation, Usage
+    from specclient.types import Call, Cost, Policy, Speculation, Strategy, Usage
     from specclient.types.base import WireModel as BaseModel
     from specclient.types.binary import HttpxBinaryResponseContent
     from specclient.types.params import NOT_GIVEN, NotGiven, Omit, RequestOptions, not_given, omit
@@ -103,6 +103,7 @@ _LAZY = {
     "RequestOptions": ("specclient.types.params", ""),
     "Settings": ("specclient.config", ""),
     "Speculation": ("specclient.types", ""),
+    "Strategy": ("specclient.types", ""),
     "Stream": ("specclient.stream", ""),
     "Timeout": ("specclient.transport.clients", ""),
     "Transport": ("specclient.transport.defaults", ""),
@@ -157,6 +158,7 @@ __all__ = [
     "RequestOptions",
     "Settings",
     "Speculation",
+    "Strategy",
     "Stream",
     "Timeout",
     "Transport",

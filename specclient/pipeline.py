@@ -18,7 +18,7 @@ from anyio import CancelScope, to_thread
 from specclient.costs.prices import Prices
 from specclient.errors import APIConnectionError, NotFoundError
 from specclient.forks import restart_in_child, uncut
-from specclient.providers import DIALECTS, Dialect, Endpoint, usage_requested
+from specclient.providers import Dialect, Endpoint, dialect, usage_requested
 from specclient.reading import Exchange, Passing, decoded, read
 from specclient.record import Recorder
 from specclient.routing.places import Place
@@ -313,7 +313,7 @@ def _no_call() -> Call:
 
 def _dialect(place: Place) -> Dialect:
     """Return how a place's usage is read: what engines answer with is shaped as OpenAI's."""
-    return place.dialect if isinstance(place, Endpoint) else DIALECTS["openai"]
+    return place.dialect if isinstance(place, Endpoint) else dialect("openai")
 
 
 def _in_process(request: Request, decision: Decision) -> Request:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from specclient.errors import APIError
-from specclient.providers import DIALECTS, Dialect, Endpoint
+from specclient.providers import Dialect, Endpoint, dialect
 from specclient.record import Recorder
 from specclient.transport.http import EventStream
 from specclient.transport.sse import Decoder, Event
@@ -34,7 +34,7 @@ class Exchange:
     value: Any
     wire: WireReply | None = None
     error: APIError | None = None
-    dialect: Dialect = DIALECTS["openai"]
+    dialect: Dialect = dialect("openai")
 
     def answer(self) -> Any:
         """Return the value, or raise why there is none."""
@@ -64,26 +64,36 @@ def answer_from(dialect: Dialect, request: Request, content: bytes, *, to: Any =
     return dialect.decode(method, WireReply(200, {}, content))
 
 
-def chunks_from(dialect: Dialect, request: Request, events: list[Event]) -> list[Any]:
-    """Return what the events of a stream become."""
-    chunks = [dialect.decode_event(request.method, event.data, event.event) for event in events if event.data]
-    return [chunk for chunk in chunks if chunk is not None]
+class Chunks:
+    """Turns the events of one stream, as they come, into what they become."""
+
+    def __init__(self, dialect: Dialect, request: Request) -> None:
+        self._read = dialect.events(request.method)
+
+    def of(self, events: list[Event], into: list[Any] | None = None) -> list[Any]:
+        """Return what events become, added to ``into``, which keeps what came before one that is an error."""
+        read, into = self._read, [] if into is None else into
+        for event in events:
+            if not event.data:
+                continue
+            found = read(event.data, event.event)
+            if type(found) is list:
+                into += found
+            elif found is not None:
+                into.append(found)
+        return into
 
 
 async def decoded(place: Endpoint, request: Request, events: EventStream) -> AsyncGenerator[list[Any], None]:
     """Yield what events become, as they came together; those before one that is an error are not lost."""
-    decode, method = place.dialect.decode_event, request.method
+    read = Chunks(place.dialect, request)
     async for batch in events.batches():
         chunks: list[Any] = []
         failure: APIError | None = None
-        for event in batch:
-            try:
-                chunk = decode(method, event.data, event.event)
-            except APIError as error:
-                failure = error
-                break
-            if chunk is not None:
-                chunks.append(chunk)
+        try:
+            read.of(batch, chunks)
+        except APIError as error:
+            failure = error
         if chunks:
             yield chunks
         if failure is not None:
@@ -105,6 +115,7 @@ class Passing:
         self._request = request
         self._record = record
         self._decoder = Decoder() if request.stream else None
+        self._chunks = Chunks(place.dialect, request)
         self._kept: list[bytes] | None = None
         if self._decoder is None and request.method.gives not in (bytes, str, None):
             self._kept = []
@@ -130,11 +141,10 @@ class Passing:
                 self._record.answer(value, self._dialect.usage(value))
 
     def _note(self, events: list[Event]) -> None:
-        for event in events:
-            try:
-                chunks = chunks_from(self._dialect, self._request, [event])
-            except APIError:
-                self._decoder = None  # an error ends the answer: what came before it is noted
-                return
-            for chunk in chunks:
-                self._record.chunk(chunk, self._dialect.usage(chunk))
+        chunks: list[Any] = []
+        try:
+            self._chunks.of(events, chunks)
+        except APIError:
+            self._decoder = None  # an error ends the answer: what came before it is noted
+        for chunk in chunks:
+            self._record.chunk(chunk, self._dialect.usage(chunk))

@@ -154,11 +154,8 @@ class Surface(ByPath):
         key = self.api_key
         if not key:
             return {}
-        return (
-            {"api-key": key}
-            if self._core.default.key_header == "api-key"
-            else {"Authorization": f"Bearer {key}"}
-        )
+        header = self._core.default.key_header
+        return {"Authorization": f"Bearer {key}"} if header == "authorization" else {header: key}
 
     @property
     def default_headers(self) -> dict[str, str | Omit]:

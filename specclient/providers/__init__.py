@@ -1,16 +1,19 @@
 """OpenAI dialect and provider table: pure translation between OpenAI-shaped calls and wire bodies."""
 
-from specclient.providers.base import Dialect, Endpoint
+from specclient.providers.base import Dialect, Endpoint, EventReader
+from specclient.providers.dialects import DIALECTS, dialect
 from specclient.providers.openai import OpenAIDialect, usage_requested
-from specclient.providers.presets import DIALECTS, PRESETS, Preset, preset
+from specclient.providers.presets import PRESETS, Preset, preset
 
 __all__ = [
     "DIALECTS",
     "PRESETS",
     "Dialect",
     "Endpoint",
+    "EventReader",
     "OpenAIDialect",
     "Preset",
+    "dialect",
     "preset",
     "usage_requested",
 ]

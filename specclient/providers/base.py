@@ -4,17 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, Protocol
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
 from specclient.errors import ConfigurationError
+from specclient.providers.dialects import dialect
+from specclient.types.capabilities import UNKNOWN, Capabilities
 from specclient.types.method import Method
 from specclient.types.model import Model
 from specclient.types.request import Request
 from specclient.types.usage import Usage
 from specclient.types.wire import WireReply, WireRequest
+
+#: Reads the events of one stream: returns what an event becomes, one thing or a list of them; None for the
+#: end's mark, a ping, and whatever else says nothing.
+EventReader = Callable[[bytes, str | None], Any]
 
 #: Returns a key when it is called: a fresh one for every try.
 KeySource = Callable[[], str | Awaitable[str]]
@@ -27,10 +33,10 @@ class Endpoint:
     Attributes:
         name: the provider's, the part of a model's name before ``/``.
         base_url: with scheme; a path and a query are kept in every URL.
-        dialect: the language spoken there.
+        speaks: the name of the language spoken there, see :mod:`specclient.providers.dialects`.
         key: sent as a bearer token; None sends none.
         key_source: asked for the key before each try, in place of ``key``.
-        key_header: ``api-key`` sends the key by itself under that name (Azure).
+        key_header: any but ``authorization`` sends the key by itself under that name (Azure's ``api-key``).
         admin_key: sent with the methods of ``client.admin``.
         deployments: whether model calls go to ``/deployments/MODEL/…`` (Azure).
         deployment: the one they go to, whatever their model.
@@ -39,7 +45,8 @@ class Endpoint:
         key_env: environment variables that hold the key, named when it is missing.
         key_required: whether a request without a key is refused before sending.
         stream_usage: whether ``stream_options.include_usage`` may be sent.
-        prediction: whether ``prediction`` is honoured; None where unknown.
+        drop_params: whether parameters that cannot be expressed there are left out instead of refused.
+        capabilities: what it exposes of speculation.
         account: marks another key or address at the same provider, whose rate limits are its own.
         price_provider: its id in genai-prices, None where it has no prices there.
 
@@ -49,10 +56,10 @@ class Endpoint:
 
     name: str
     base_url: str
-    dialect: Dialect
+    speaks: str = "openai"
     key: SecretStr | None = None
     key_source: KeySource | None = field(default=None, repr=False)
-    key_header: Literal["authorization", "api-key"] = "authorization"
+    key_header: str = "authorization"
     admin_key: SecretStr | None = None
     deployments: bool = False
     deployment: str | None = None
@@ -63,7 +70,8 @@ class Endpoint:
     key_env: tuple[str, ...] = ()
     key_required: bool = False
     stream_usage: bool = True
-    prediction: bool | None = None
+    drop_params: bool = False
+    capabilities: Capabilities = UNKNOWN
     account: str = ""
     price_provider: str | None = None
 
@@ -71,6 +79,11 @@ class Endpoint:
         object.__setattr__(self, "base_url", checked_base_url(self.base_url))
         if self.key is not None:
             object.__setattr__(self, "key", _checked_key(self.key, self.name))
+
+    @property
+    def dialect(self) -> Dialect:
+        """The language spoken there."""
+        return dialect(self.speaks)
 
 
 class Dialect(Protocol):
@@ -94,10 +107,10 @@ class Dialect(Protocol):
         """
         ...
 
-    def decode_event(self, method: Method, data: bytes, event: str | None = None) -> Any:
-        """Return one event of a stream as what the method's events are, None for its end's mark and a ping.
+    def events(self, method: Method) -> EventReader:
+        """Return what reads the events of one stream, their data and name, into what the method's events are.
 
-        Raises:
+        Raises, as it reads:
             APIResponseValidationError: for what is no such chunk.
             APIError: for an error that came as an event; of the class its status or type stands for.
         """

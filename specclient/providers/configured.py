@@ -11,7 +11,8 @@ from pydantic import SecretStr
 from specclient.config import ProviderSettings, Settings
 from specclient.errors import ConfigurationError
 from specclient.providers.base import Endpoint, KeySource
-from specclient.providers.presets import DIALECTS, PRESETS
+from specclient.providers.presets import PRESETS
+from specclient.types.capabilities import UNKNOWN
 
 
 def endpoints(
@@ -77,7 +78,7 @@ def _changed(name: str, known: Endpoint | None, table: ProviderSettings, env: Ma
             raise ConfigurationError(
                 f'[providers.{name}] has no base_url, and {name!r} is not known by itself; add base_url = "https://…"'
             )
-        known = Endpoint(name=name, base_url=table.base_url, dialect=DIALECTS["openai"])
+        known = Endpoint(name=name, base_url=table.base_url)
     elif table.base_url is not None:
         known = _moved(known, table.base_url)
     key = table.api_key
@@ -108,6 +109,6 @@ def _moved(endpoint: Endpoint, base_url: str) -> Endpoint:
         endpoint,
         base_url=base_url,
         key_required=endpoint.key_required and same,
-        prediction=owner.prediction if owner else None,
+        capabilities=owner.capabilities if owner else UNKNOWN,
         price_provider=owner.price_provider if owner else None,
     )

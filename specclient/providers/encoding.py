@@ -116,7 +116,14 @@ def _credentials(endpoint: Endpoint, method: Method) -> dict[str, str]:
     if key is None:
         return {}
     text = key.get_secret_value()
-    return {"api-key": text} if endpoint.key_header == "api-key" else {"authorization": f"Bearer {text}"}
+    return key_headers(endpoint, text)
+
+
+def key_headers(endpoint: Endpoint, key: str) -> dict[str, str]:
+    """Return the header that carries a key."""
+    if endpoint.key_header == "authorization":
+        return {"authorization": f"Bearer {key}"}
+    return {endpoint.key_header: key}
 
 
 def _checked_header(name: str, value: Any) -> str:
@@ -132,9 +139,10 @@ def _check_credentials(
     admin = _is_admin(method)
     if not endpoint.key_required or (endpoint.key_source is not None and not admin):
         return
-    if headers.get("authorization") or headers.get("api-key"):
+    carriers = ("authorization", "api-key", endpoint.key_header)
+    if any(headers.get(name) for name in carriers):
         return
-    if any(name.lower() in ("authorization", "api-key") for name in added):
+    if any(name.lower() in carriers for name in added):
         return  # taken out on purpose: the request goes out without
     if admin:
         raise ConfigurationError(

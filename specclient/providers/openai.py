@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 from collections.abc import Awaitable, Callable, Mapping
@@ -12,9 +13,17 @@ import pydantic
 
 from specclient.errors import APIError, ConfigurationError, UnsupportedParameterError
 from specclient.providers import forms
-from specclient.providers.base import Endpoint
+from specclient.providers.base import Endpoint, EventReader
 from specclient.providers.counts import usage_of
-from specclient.providers.encoding import asks_key, headers_of, json_of, parts_of, path_of, url_of
+from specclient.providers.encoding import (
+    asks_key,
+    headers_of,
+    json_of,
+    key_headers,
+    parts_of,
+    path_of,
+    url_of,
+)
 from specclient.providers.faults import error_from, fault_of, invalid, raise_fault_in, where
 from specclient.types.base import WireModel
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk
@@ -85,7 +94,11 @@ class OpenAIDialect:
             _finish(error, reply)
             raise
 
+    def events(self, method: Method) -> EventReader:
+        return functools.partial(self.decode_event, method)
+
     def decode_event(self, method: Method, data: bytes, event: str | None = None) -> Any:
+        """Return one event as what the method's events are; no event of OpenAI's rests on those before it."""
         if (event is not None and event == "ping") or (data[:1] != b"{" and data.strip() == b"[DONE]"):
             return None
         if method.event is ChatCompletionChunk or method.event is Completion:
@@ -127,7 +140,7 @@ def usage_requested(request: Request) -> bool:
 
 def _shaped(body: dict[str, Any], request: Request, endpoint: Endpoint) -> dict[str, Any]:
     """Return a body with what a stream needs and what the caller adds."""
-    if endpoint.prediction is False and body.get("prediction") is not None:
+    if endpoint.capabilities.prediction is False and body.get("prediction") is not None:
         raise UnsupportedParameterError(
             f"provider {endpoint.name!r} does not take 'prediction'; leave it out, or name a model of a "
             "provider that does (openai, mistral, fireworks, cerebras, openrouter)"
@@ -164,7 +177,7 @@ def _fresh_key(endpoint: Endpoint) -> Callable[[], Awaitable[Mapping[str, str]]]
             )
         if not key:
             return {}
-        return {"api-key": key} if endpoint.key_header == "api-key" else {"authorization": f"Bearer {key}"}
+        return key_headers(endpoint, key)
 
     return headers
 

@@ -10,11 +10,9 @@ from typing import Any
 from pydantic import SecretStr
 
 from specclient.errors import ConfigurationError
-from specclient.providers.base import Dialect, Endpoint
-from specclient.providers.openai import OpenAIDialect
-
-DIALECTS: Mapping[str, Dialect] = MappingProxyType({"openai": OpenAIDialect()})
-"""Every language an endpoint can name."""
+from specclient.providers.base import Endpoint
+from specclient.providers.dialects import DIALECTS
+from specclient.types.capabilities import UNKNOWN, Capabilities
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,17 +24,19 @@ class Preset:
         base_url: of its OpenAI-compatible API; self-hosted servers at their own default port.
         key_env: environment variables that may hold the key, in order.
         dialect: the language it speaks, a key of :data:`DIALECTS`.
-        price_provider, prediction, key_required, stream_usage: as in :class:`specclient.providers.Endpoint`.
+        key_header, price_provider, capabilities, key_required, stream_usage: as in
+            :class:`specclient.providers.Endpoint`.
     """
 
     name: str
     base_url: str
     key_env: tuple[str, ...] = ()
     price_provider: str | None = None
-    prediction: bool | None = None
+    capabilities: Capabilities = UNKNOWN
     key_required: bool = False
     stream_usage: bool = True
     dialect: str = "openai"
+    key_header: str = "authorization"
 
     def key_in(self, environ: Mapping[str, str]) -> SecretStr | None:
         """Return the key that the environment holds, None without one."""
@@ -64,7 +64,7 @@ class Preset:
         return Endpoint(
             name=self.name,
             base_url=base_url or self.base_url,
-            dialect=DIALECTS[self.dialect],
+            speaks=self.dialect,
             key=key,
             headers=headers or {},
             query=query or {},
@@ -73,7 +73,8 @@ class Preset:
             key_env=self.key_env,
             key_required=self.key_required,
             stream_usage=self.stream_usage,
-            prediction=self.prediction,
+            capabilities=self.capabilities,
+            key_header=self.key_header,
             price_provider=self.price_provider,
         )
 
@@ -86,11 +87,19 @@ def _hosted(
     prediction: bool = False,
     stream_usage: bool = True,
 ) -> Preset:
-    return Preset(name, base_url, key_env, prices, prediction, key_required=True, stream_usage=stream_usage)
+    return Preset(
+        name,
+        base_url,
+        key_env,
+        prices,
+        Capabilities(prediction=prediction),
+        key_required=True,
+        stream_usage=stream_usage,
+    )
 
 
 def _local(name: str, port: int, *key_env: str) -> Preset:
-    return Preset(name, f"http://127.0.0.1:{port}/v1", key_env, prediction=False)
+    return Preset(name, f"http://127.0.0.1:{port}/v1", key_env, capabilities=Capabilities(prediction=False))
 
 
 _GEMINI = "https://generativelanguage.googleapis.com/v1beta/openai"

@@ -132,6 +132,7 @@ def build_request(
         provider=provider,
         stream=stream,
         policy=ours.get("policy"),
+        strategy=ours.get("strategy"),
         options=_options(ours) if ours else _NO_OPTIONS,
     )
 
@@ -145,6 +146,7 @@ def _options(ours: Mapping[str, Any]) -> Options:
         query=ours.get("extra_query") or {},
         body=ours.get("extra_body") or {},
         timeout=limit_of(ours),
+        drop_params=ours.get("drop_params"),
         deadline_s=ours.get("deadline_s"),
         tags=ours.get("tags") or {},
     )

@@ -9,7 +9,7 @@ from typing import Any, Literal, Self
 
 from specclient.loops import check_asyncio
 from specclient.pipeline import Pipeline
-from specclient.reading import Exchange, answer_from, chunks_from
+from specclient.reading import Chunks, Exchange, answer_from
 from specclient.resources.base import Runner
 from specclient.resources.paging import async_page, sync_page
 from specclient.resources.raw import AsyncStreamedResponse, RawResponse, StreamedResponse
@@ -149,12 +149,12 @@ def _decoded_async(request: Request, body: AsyncStream[bytes]) -> AsyncStream[An
     """Return the events of a body as it comes."""
 
     async def batches() -> AsyncGenerator[list[Any], None]:
-        decoder = Decoder()
+        decoder, read = Decoder(), Chunks(body.dialect, request)
         try:
             async for piece in body:
-                if chunks := chunks_from(body.dialect, request, decoder.feed(piece)):
+                if chunks := read.of(decoder.feed(piece)):
                     yield chunks
-            if chunks := chunks_from(body.dialect, request, decoder.flush()):
+            if chunks := read.of(decoder.flush()):
                 yield chunks
         finally:
             await body.close()
@@ -171,9 +171,9 @@ class _Decoding:
     """The source of a synchronous stream whose body passes by as bytes."""
 
     def __init__(self, request: Request, body: Stream[bytes]) -> None:
-        self._request = request
         self._body = body
         self._decoder = Decoder()
+        self._chunks = Chunks(body.dialect, request)
         self._ready: list[Any] = []
         self._ended = False
 
@@ -184,7 +184,7 @@ class _Decoding:
             piece = next(self._body, None)
             self._ended = piece is None
             events = self._decoder.flush() if piece is None else self._decoder.feed(piece)
-            self._ready = chunks_from(self._body.dialect, self._request, events)[::-1]
+            self._ready = self._chunks.of(events)[::-1]
         return self._ready.pop()
 
     def meta(self) -> Any:

@@ -16,6 +16,7 @@ _OURS = {
     "Cost": "usage",
     "Policy": "route",
     "Speculation": "usage",
+    "Strategy": "strategy",
     "Usage": "usage",
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from specclient.types.method import Method
 from specclient.types.route import Policy
+from specclient.types.strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,6 +20,8 @@ class Options:
         timeout: seconds, or the transport's own timeout object; None takes the client's.
         max_retries: None takes the client's.
         follow_redirects: whether redirects are followed; None takes the client's.
+        drop_params: whether parameters that the endpoint cannot express are left out instead of refused; None
+            takes the client's.
         deadline_s: seconds for all tries and the waits between them; None sets no end.
         tags: labels the ledger keeps with the call.
     """
@@ -29,6 +32,7 @@ class Options:
     timeout: Any = None
     max_retries: int | None = None
     follow_redirects: bool | None = None
+    drop_params: bool | None = None
     deadline_s: float | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
 
@@ -47,6 +51,7 @@ class Request:
         provider: whose endpoint a method without a model goes to; None for the default one.
         stream: whether chunks are wanted.
         policy: for routed calls; a name stands for a policy of the configuration.
+        strategy: how speculation is played from this side; None leaves it to the endpoint.
         options: see :class:`Options`.
     """
 
@@ -58,6 +63,7 @@ class Request:
     provider: str | None = None
     stream: bool = False
     policy: Policy | str | None = None
+    strategy: Strategy | str | None = None
     options: Options = field(default_factory=Options)
 
     @property

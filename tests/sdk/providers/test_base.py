@@ -6,7 +6,7 @@ import pytest
 from pydantic import SecretStr
 
 from specclient.errors import ConfigurationError
-from specclient.providers import OpenAIDialect, Preset
+from specclient.providers import Preset
 from specclient.providers.base import Endpoint, checked_base_url
 
 
@@ -59,7 +59,6 @@ def test_an_endpoints_repr_shows_no_secret() -> None:
     endpoint = Endpoint(
         name="x",
         base_url="http://h",
-        dialect=OpenAIDialect(),
         key=SecretStr("sk-secret"),
         headers={"api-key": "sk-secret"},
         query={"key": "sk-secret"},

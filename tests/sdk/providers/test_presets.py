@@ -46,7 +46,7 @@ def test_the_error_for_prediction_names_the_providers_that_take_it() -> None:
         endpoint.dialect.encode(Request(methods.CHAT, "groq/m", params), endpoint, "m")
     for name, row in PRESETS.items():
         assert (f"{name}," in str(caught.value) or f"{name})" in str(caught.value)) == (
-            row.prediction is True
+            row.capabilities.prediction is True
         )
 
 

@@ -153,7 +153,7 @@ def test_open_objects() -> None:
 )
 def test_every_parameter(create: Any, mine: Any, given: set[str]) -> None:
     theirs = set(inspect.signature(create).parameters) - {"self"} - given
-    assert set(mine.__annotations__) == theirs | {"policy", "tags", "deadline_s"}
+    assert set(mine.__annotations__) == theirs | {"policy", "tags", "deadline_s", "strategy", "drop_params"}
 
 
 def test_not_given_and_omit_are_two() -> None:

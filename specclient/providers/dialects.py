@@ -1,0 +1,31 @@
+"""Turn the name of a dialect into the dialect: imported when the first endpoint that speaks it is used."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from typing import TYPE_CHECKING
+
+from specclient.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from specclient.providers.base import Dialect
+
+_HOMES = {"openai": "specclient.providers.openai:OpenAIDialect"}
+
+DIALECTS = tuple(_HOMES)
+"""Every language an endpoint can name."""
+
+
+@functools.cache
+def dialect(name: str) -> Dialect:
+    """Return the dialect of a name.
+
+    Raises:
+        ConfigurationError: there is none, with those there are.
+    """
+    if name not in _HOMES:
+        raise ConfigurationError(f"no dialect is named {name!r}; known are {', '.join(DIALECTS)}")
+    module, _, found = _HOMES[name].partition(":")
+    made: Dialect = getattr(importlib.import_module(module), found)()
+    return made

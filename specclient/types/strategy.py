@@ -1,0 +1,44 @@
+"""How a caller wants speculation played from this side of the wire."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from specclient.errors import ConfigurationError
+
+Kind = Literal["auto", "direct", "prediction", "prefill", "remote"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Strategy:
+    """Who drafts, and what becomes of the draft.
+
+    Attributes:
+        kind: ``direct`` sends the request as it is; ``prediction`` sends a draft's answer as ``prediction``,
+            which the endpoint verifies; ``prefill`` commits the beginning of a draft's answer and lets the
+            target continue, which is no verification; ``remote`` lets the target score a draft token by
+            token, which is exact for greedy decoding; ``auto`` takes the best that the endpoint is known to
+            expose.
+        draft: the model that drafts, ``provider/model``; None where the caller brings the prediction.
+        depth: tokens drafted at a time; None adapts it.
+
+    Raises:
+        ConfigurationError: for any other value, named with what is allowed.
+    """
+
+    kind: Kind = "auto"
+    draft: str | None = None
+    depth: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise ConfigurationError(
+                f"strategy is {self.kind!r}; it must be one of {', '.join(get_args(Kind))}"
+            )
+        if self.depth is not None and (
+            isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 1
+        ):
+            raise ConfigurationError(
+                f"strategy.depth is {self.depth!r}; it must be a whole number, 1 or more"
+            )
