@@ -140,7 +140,7 @@ class Pipeline:
             if isinstance(place, Endpoint):
                 sent = place.dialect.encode(request, place, decision.model)
                 wire = await self.transport.fetch(sent)
-                record.connected(wire.attempts, wire.request_id)
+                record.connected(wire.attempts, wire.request_id, wire.headers)
                 done = read(place, request, wire)
             else:
                 answer, measured = await place.complete(_in_process(request, decision), decision.model)
@@ -196,7 +196,7 @@ class Pipeline:
         """Yield the response once the endpoint has answered, then the chunks, as they came together."""
         wire = place.dialect.encode(request, place, decision.model)
         async with self.transport.stream(wire) as events:
-            record.connected(events.attempts, events.request_id)
+            record.connected(events.attempts, events.request_id, events.headers)
             yield events, None
             async for batch in decoded(place, request, events):
                 yield batch
@@ -267,7 +267,7 @@ class Pipeline:
         try:
             sent = place.dialect.encode(request, place, decision.model)
             async with self.transport.open(sent) as body:
-                record.connected(body.attempts, body.request_id)
+                record.connected(body.attempts, body.request_id, body.headers)
                 yield body, place.dialect
                 async for chunk in body.chunks():
                     passing.add(chunk)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -62,6 +62,7 @@ class Recorder:
         self._texts: list[str] = []  # of the first choice
         self._beside: list[str] = []  # all else that was generated: other choices, reasoning, tool calls
         self._connected = False
+        self._headers: Mapping[str, str] = {}
         self._completes = request.operation in ("chat", "completion")
         #: Whether the answer has said that it is complete; of some kinds of stream, none ever says.
         self.finished = not self._completes and request.operation != "response"
@@ -91,10 +92,11 @@ class Recorder:
             return None
         return usage.prompt + usage.completion
 
-    def connected(self, attempts: int, request_id: str | None) -> None:
-        """Note that an endpoint answered."""
+    def connected(self, attempts: int, request_id: str | None, headers: Mapping[str, str]) -> None:
+        """Note that an endpoint answered, and with which headers, their names in lower case."""
         self._connected = True
         self._attempts, self._request_id = attempts, request_id
+        self._headers = headers
 
     def answer(self, answer: Any, usage: Usage | None) -> None:
         """Note a whole answer."""
