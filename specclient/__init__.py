@@ -30,14 +30,16 @@ if TYPE_CHECKING:
     from specclient.structured import pydantic_function_tool, pydantic_responses_function_tool
     from specclient.sync import OpenAI
     from specclient.sync import OpenAI as Client
-    from specclient.transport.clients import DEFAULT_CONNECTION_LIMITS, DEFAULT_TIMEOUT, Timeout
     from specclient.transport.defaults import (
+        DEFAULT_CONNECTION_LIMITS,
+        DEFAULT_TIMEOUT,
         DefaultAioHttpClient,
         DefaultAsyncHttpx2Client,
         DefaultAsyncHttpxClient,
         DefaultHttpx2Client,
         DefaultHttpxClient,
         ProxiesTypes,
+        Timeout,
         Transport,
     )
     from specclient.types import Call, Cost, Policy, Speculation, Strategy, Usage
@@ -83,9 +85,9 @@ _LAZY = {
     "Call": ("specclient.types", ""),
     "Client": ("specclient.sync", "OpenAI"),
     "Cost": ("specclient.types", ""),
-    "DEFAULT_CONNECTION_LIMITS": ("specclient.transport.clients", ""),
+    "DEFAULT_CONNECTION_LIMITS": ("specclient.transport.defaults", ""),
     "DEFAULT_MAX_RETRIES": ("specclient.core", ""),
-    "DEFAULT_TIMEOUT": ("specclient.transport.clients", ""),
+    "DEFAULT_TIMEOUT": ("specclient.transport.defaults", ""),
     "DataResidency": ("specclient.core", ""),
     "Decision": ("specclient.types.route", ""),
     "DefaultAioHttpClient": ("specclient.transport.defaults", ""),
@@ -105,7 +107,7 @@ _LAZY = {
     "Speculation": ("specclient.types", ""),
     "Strategy": ("specclient.types", ""),
     "Stream": ("specclient.stream", ""),
-    "Timeout": ("specclient.transport.clients", ""),
+    "Timeout": ("specclient.transport.defaults", ""),
     "Transport": ("specclient.transport.defaults", ""),
     "Usage": ("specclient.types", ""),
     "file_from_path": ("specclient.resources.inputs", ""),

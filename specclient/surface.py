@@ -13,7 +13,7 @@ from specclient.providers.encoding import user_agent
 from specclient.resources import tail
 from specclient.resources.base import Caller
 from specclient.resources.table.index import roots
-from specclient.transport.clients import DEFAULT_TIMEOUT, URL, default_timeout
+from specclient.transport.clients import own_timeout
 from specclient.types.params import NotGiven, Omit, omit
 
 if TYPE_CHECKING:
@@ -119,6 +119,8 @@ class Surface(ByPath):
     @property
     def base_url(self) -> Any:
         """The URL of the default provider, as an ``httpx.URL``, with a slash at its end."""
+        from specclient.transport.defaults import URL  # noqa: PLC0415 - imports httpx
+
         endpoint = self._core.default
         path, mark, query = endpoint.base_url.partition("?")
         if endpoint.deployment is not None:
@@ -132,8 +134,14 @@ class Surface(ByPath):
     @property
     def timeout(self) -> Any:
         """Seconds, or an ``httpx.Timeout``; None waits for ever."""
-        own = self._core.options.get("http_client")
-        return self._core.options.get("timeout", DEFAULT_TIMEOUT if own is None else default_timeout(own))
+        options = self._core.options
+        if "timeout" in options:
+            return options["timeout"]
+        from specclient.transport.defaults import DEFAULT_TIMEOUT  # noqa: PLC0415 - imports httpx
+
+        http_client = options.get("http_client")
+        own = None if http_client is None else own_timeout(http_client)
+        return DEFAULT_TIMEOUT if own is None else own
 
     @timeout.setter
     def timeout(self, value: Any) -> None:

@@ -1,6 +1,6 @@
 """Everything between a ready request and its bytes: HTTP, retries, pacing, server-sent events."""
 
-from specclient.transport.http import Body, EventStream, Timeout, Transport
+from specclient.transport.http import Body, EventStream, Transport
 from specclient.transport.sse import Event
 
-__all__ = ["Body", "Event", "EventStream", "Timeout", "Transport"]
+__all__ = ["Body", "Event", "EventStream", "Transport"]

@@ -12,7 +12,6 @@ import sys
 import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
-from http.cookiejar import CookieJar, DefaultCookiePolicy
 from types import ModuleType
 from typing import Any, Literal, NamedTuple, Protocol
 
@@ -27,16 +26,22 @@ from specclient.transport.uploads import Upload
 from specclient.transport.vendor import httpx
 from specclient.types.wire import WireRequest
 
+
+class Seconds(NamedTuple):
+    """Time limits, in seconds, None for none, as an ``httpx.Timeout`` has them."""
+
+    connect: float | None
+    read: float | None
+    write: float | None
+    pool: float | None
+
+
 Kind = Literal["aiohttp", "httpx"]
-Timeout = httpx.Timeout
-URL = httpx.URL
-DEFAULT_TIMEOUT = httpx.Timeout(600.0, connect=5.0)
+DEFAULT_SECONDS = Seconds(connect=5.0, read=600.0, write=600.0, pool=600.0)
 CONNECTIONS = 1000
-_IDLE = 100  # connections that are kept for later requests
-DEFAULT_CONNECTION_LIMITS = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=_IDLE)
+IDLE = 100  # connections that are kept for later requests
 _SENDERS = CONNECTIONS  # threads of one user's sync client
-_UNTOUCHED = httpx.Timeout(5.0)  # what httpx gives a client whose maker named no timeout
-_PARTS = ("connect", "read", "write", "pool")
+_UNTOUCHED = Seconds(5.0, 5.0, 5.0, 5.0)  # what httpx gives a client whose maker named no timeout
 
 
 class Link(Protocol):
@@ -45,7 +50,7 @@ class Link(Protocol):
     vendor: ModuleType
 
     async def open(
-        self, request: WireRequest, headers: Mapping[str, str], limits: Any, *, stream: bool
+        self, request: WireRequest, headers: Mapping[str, str], limits: Seconds, *, stream: bool
     ) -> Any:
         """Send; return the library's response: read whole, or at its headers with ``stream``."""
         ...
@@ -80,12 +85,12 @@ class AsyncLink:
         origins.guard(client, is_async=True)
 
     async def open(
-        self, request: WireRequest, headers: Mapping[str, str], limits: Any, *, stream: bool
+        self, request: WireRequest, headers: Mapping[str, str], limits: Seconds, *, stream: bool
     ) -> Any:
         content: Any = request.content
         if isinstance(content, Upload):
             headers = {**content.headers, **headers}
-        built = _build(self.client, request, headers, limits, content)
+        built = _build(self, request, headers, limits, content)
         return await self.client.send(built, stream=stream, **_how(request))
 
     async def read(self, response: Any) -> bytes:
@@ -117,7 +122,7 @@ class _OwnLink(AsyncLink):
     """A client of ours: what httpx logs of its requests, with whole URLs, is cut to what may be shown."""
 
     async def open(
-        self, request: WireRequest, headers: Mapping[str, str], limits: Any, *, stream: bool
+        self, request: WireRequest, headers: Mapping[str, str], limits: Seconds, *, stream: bool
     ) -> Any:
         token = _ours.set(True)
         try:
@@ -159,12 +164,12 @@ class ThreadLink:
         origins.guard(client, is_async=False)
 
     async def open(
-        self, request: WireRequest, headers: Mapping[str, str], limits: Any, *, stream: bool
+        self, request: WireRequest, headers: Mapping[str, str], limits: Seconds, *, stream: bool
     ) -> Any:
         content: Any = request.content
         if isinstance(content, Upload):
             headers, content = {**content.headers, **headers}, content.pieces
-        built = _build(self.client, request, headers, limits, content)
+        built = _build(self, request, headers, limits, content)
         send = partial(self.client.send, built, stream=stream, **_how(request))
         return await _in_thread(send, lambda reply: reply.close(), self._sender())
 
@@ -220,9 +225,16 @@ async def _in_thread(
         raise
 
 
-def _build(client: Any, request: WireRequest, headers: Mapping[str, str], limits: Any, content: Any) -> Any:
+def _build(
+    link: AsyncLink | ThreadLink,
+    request: WireRequest,
+    headers: Mapping[str, str],
+    limits: Seconds,
+    content: Any,
+) -> Any:
     body = {"content": content} if request.files is None else {"data": request.data, "files": request.files}
-    built = client.build_request(request.method, request.url, headers=headers, timeout=limits, **body)
+    timeout = link.vendor.Timeout(**limits._asdict())
+    built = link.client.build_request(request.method, request.url, headers=headers, timeout=timeout, **body)
     built.extensions[origins.EXTENSION] = origins.origin(built.url)
     return built
 
@@ -255,31 +267,31 @@ def link_of(http_client: Any) -> AsyncLink | ThreadLink:
     return (AsyncLink if inspect.iscoroutinefunction(http_client.send) else ThreadLink)(http_client, vendor)
 
 
-def timeout_of(value: Any, vendor: ModuleType = httpx) -> Any:
-    """Return ``value`` as the timeout object of ``vendor``.
+def seconds_of(value: Any) -> Seconds:
+    """Return a time limit of the user's as those of a request's parts.
 
     Args:
-        value: seconds for each of connect, read, write and pool (``math.inf`` for none), or a timeout object.
+        value: seconds for each of connect, read, write and pool (``math.inf`` for none), or a timeout object
+            of httpx or httpx2.
 
     Raises:
         ConfigurationError: for any other value.
     """
-    if isinstance(value, vendor.Timeout):
+    if isinstance(value, Seconds):
         return value
-    if all(hasattr(value, part) for part in _PARTS):
-        return vendor.Timeout(**{part: getattr(value, part) for part in _PARTS})
+    if all(hasattr(value, part) for part in Seconds._fields):
+        return Seconds(*(getattr(value, part) for part in Seconds._fields))
     if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value) or value < 0:
         raise ConfigurationError(
             f"timeout is {value!r}; it must be seconds, 0 or more (math.inf for none), or an httpx.Timeout"
         )
-    return vendor.Timeout(None if math.isinf(value) else value)
+    return Seconds(*[None if math.isinf(value) else value] * len(Seconds._fields))
 
 
-def default_timeout(http_client: Any) -> Any:
-    """Return a user's client's own timeout where one was set on it, else 600 s with 5 s to connect."""
+def own_timeout(http_client: Any) -> Any:
+    """Return a user's client's own timeout object, None where none was set on it."""
     own = getattr(http_client, "timeout", _UNTOUCHED)
-    touched = any(getattr(own, part) != getattr(_UNTOUCHED, part) for part in _PARTS)
-    return own if touched else DEFAULT_TIMEOUT
+    return None if seconds_of(own) == _UNTOUCHED else own
 
 
 class LoopClients:
@@ -297,7 +309,7 @@ class LoopClients:
         if kind not in ("aiohttp", "httpx"):
             raise ConfigurationError(f"the transport kind is {kind!r}; it must be 'aiohttp' or 'httpx'")
         self.kind = kind
-        self._limits = httpx.Limits(max_connections=connections, max_keepalive_connections=_IDLE)
+        self._connections = connections
         self._held: dict[asyncio.AbstractEventLoop, _Held] = {}
 
     async def link(self) -> OwnLink:
@@ -309,7 +321,7 @@ class LoopClients:
                 if (stale := self._held.pop(ended, None)) is not None:
                     stale.let_go()
             logging.getLogger("httpx").addFilter(_cut_urls)  # once, however often it is added
-            keeper = _keep(_own_link(self.kind, self._limits))
+            keeper = _keep(_own_link(self.kind, self._connections))
             link = await anext(keeper)
             # The finalizer's own reference keeps the client out of reference cycles this object may be in:
             # the garbage collector would find its sockets unclosed before anyone could close them.
@@ -355,27 +367,28 @@ async def _finish(keeper: AsyncGenerator[OwnLink]) -> None:
     await keeper.aclose()
 
 
-def _own_link(kind: Kind, limits: httpx.Limits) -> OwnLink:
+def _own_link(kind: Kind, connections: int) -> OwnLink:
     def by_httpx() -> _OwnLink:
-        return _OwnLink(new_client(kind, limits))
+        return _OwnLink(new_client(kind, connections))
 
-    return by_httpx() if kind == "httpx" else DirectLink(limits, by_httpx)
+    return by_httpx() if kind == "httpx" else DirectLink(connections, IDLE, by_httpx)
 
 
-def new_client(kind: Kind, limits: httpx.Limits) -> httpx.AsyncClient:
+def new_client(kind: Kind, connections: int) -> httpx.AsyncClient:
     """Return an async client; proxies and certificates come from the environment, as with httpx.
 
     Raises:
         ConfigurationError: for certificates that cannot be read.
     """
+    from http.cookiejar import CookieJar, DefaultCookiePolicy  # noqa: PLC0415  httpx brings it
+
     options: dict[str, Any] = {
-        "timeout": DEFAULT_TIMEOUT,
-        "limits": limits,
+        "timeout": httpx.Timeout(**DEFAULT_SECONDS._asdict()),
+        "limits": httpx.Limits(max_connections=connections, max_keepalive_connections=IDLE),
         "follow_redirects": True,
         "verify": trusted(),
-        "cookies": CookieJar(
-            DefaultCookiePolicy(allowed_domains=[])
-        ),  # none: copies with other keys share it
+        # none: copies with other keys share it
+        "cookies": CookieJar(DefaultCookiePolicy(allowed_domains=[])),
     }
     if kind == "httpx":
         return httpx.AsyncClient(**options)

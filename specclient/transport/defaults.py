@@ -1,4 +1,4 @@
-"""HTTP clients of the user's own that start from this package's defaults, to be changed and handed in."""
+"""What users take from httpx: this package's defaults, and clients that start from them, to be handed in."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from specclient.errors import ConfigurationError
-from specclient.transport.clients import DEFAULT_CONNECTION_LIMITS, DEFAULT_TIMEOUT
+from specclient.transport.clients import CONNECTIONS, DEFAULT_SECONDS, IDLE
 from specclient.transport.vendor import httpx
 
+Timeout = httpx.Timeout
+URL = httpx.URL
+DEFAULT_TIMEOUT = httpx.Timeout(**DEFAULT_SECONDS._asdict())
+DEFAULT_CONNECTION_LIMITS = httpx.Limits(max_connections=CONNECTIONS, max_keepalive_connections=IDLE)
 Transport = httpx.BaseTransport
 ProxiesTypes: TypeAlias = "str | httpx.Proxy | dict[str, str | httpx.URL | httpx.Proxy | None]"
 

@@ -94,13 +94,14 @@ class DirectLink:
     """Our own client of one event loop; see :class:`specclient.transport.clients.Link`.
 
     Args:
-        limits: of connections, httpx's object.
+        connections: the most that it may hold at once.
+        idle: how many of them are kept for later requests.
         fallback: makes the httpx client for what is left to it.
     """
 
     vendor: ModuleType = httpx
 
-    def __init__(self, limits: httpx.Limits, fallback: Any) -> None:
+    def __init__(self, connections: int, idle: int, fallback: Any) -> None:
         with uncut:
             import aiohttp  # noqa: PLC0415  0.1 s to import
 
@@ -110,11 +111,7 @@ class DirectLink:
         self._make = fallback
         self._made: Any = None
         self._tls: ssl.SSLContext | None = None
-        connector = Connector(
-            idle=limits.max_keepalive_connections or 0,
-            limit=limits.max_connections or 0,
-            keepalive_timeout=limits.keepalive_expiry or _KEEP_ALIVE_S,
-        )
+        connector = Connector(idle=idle, limit=connections, keepalive_timeout=_KEEP_ALIVE_S)
         self._session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),  # copies of a client share it, with other keys
@@ -267,23 +264,32 @@ def _target(url: str) -> tuple[yarl.URL, str | None]:
 def _timeout(library: Any, connect: float | None, read: float | None, pool: float | None) -> Any:
     # As httpx-aiohttp maps them: aiohttp has no time limit for writing, and its `connect` covers the pool.
     # It takes 0 for no limit, where httpx gives up at once.
-    for seconds, failure in ((connect, httpx.ConnectTimeout), (read, httpx.ReadTimeout)):
-        if seconds == 0:
-            raise failure("")
+    if connect == 0:
+        raise httpx.ConnectTimeout("")
+    if read == 0:
+        raise httpx.ReadTimeout("")
     return library.ClientTimeout(total=None, sock_connect=connect, sock_read=read, connect=pool or connect)
 
 
 def trusted() -> ssl.SSLContext:
     """Return the certificates that httpx trusts: those of SSL_CERT_FILE or SSL_CERT_DIR, else certifi's.
 
+    https://www.python-httpx.org/environment_variables/#ssl_cert_file
+
     Raises:
         ConfigurationError: for a file that cannot be read, or holds none.
     """
+    import ssl  # noqa: PLC0415 - for https alone
+
+    import certifi  # noqa: PLC0415
+
+    name = next((name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if os.environ.get(name)), None)
     try:
-        return httpx.create_ssl_context()
+        if name == "SSL_CERT_DIR":
+            return ssl.create_default_context(capath=os.environ[name])
+        return ssl.create_default_context(cafile=os.environ[name] if name else certifi.where())
     except OSError as error:  # an SSLError, too
         reason = error.strerror or str(error)
-    name = next((name for name in ("SSL_CERT_FILE", "SSL_CERT_DIR") if os.environ.get(name)), None)
     told = f"{name}={os.environ[name]}" if name else "certifi's file"
     raise ConfigurationError(
         f"the certificates of {told} cannot be read: {reason}; it must name certificates in PEM form"

@@ -22,25 +22,28 @@ class Exchange:
 
     Attributes:
         request: as sent by this try; its headers hold what ``auth`` gave.
-        limits: the timeout object in force.
+        limits: the time limits in force.
         attempts: the try's number, from 1.
-        failed: the exceptions that mean "this try failed".
         response: as the link gives it; None before it came.
         turn: its place among the requests to its deployment; None before it was granted.
         headers: of the response, names in lower case.
     """
 
-    __slots__ = ("attempts", "failed", "headers", "limits", "link", "request", "response", "turn")
+    __slots__ = ("attempts", "headers", "limits", "link", "request", "response", "turn")
 
     def __init__(self, link: Link, request: WireRequest, limits: Any, attempts: int) -> None:
         self.link = link
         self.request = request
         self.limits = limits
         self.attempts = attempts
-        self.failed = failures.caught(link.vendor)
         self.response: Any = None
         self.turn: Turn | None = None
         self.headers: dict[str, str] = {}
+
+    @property
+    def failed(self) -> tuple[type[BaseException], ...]:
+        """The exceptions that mean "this try failed"."""
+        return failures.caught(self.link.vendor)
 
     def take(self, response: Any) -> None:
         self.response = response

@@ -38,15 +38,14 @@ def origin_of(url: str) -> str:
 
 
 def caught(vendor: ModuleType) -> tuple[type[BaseException], ...]:
-    """Return the exceptions that mean "this try failed" for a client of ``vendor`` (httpx or httpx2)."""
-    found: tuple[type[BaseException], ...] = (
-        vendor.HTTPError,
-        vendor.StreamError,
-        OSError,
-    )
-    aiohttp = sys.modules.get(
-        "aiohttp"
-    )  # loaded only where it does the I/O; httpx-aiohttp maps most of its errors
+    """Return the exceptions that mean "this try failed" for a client of ``vendor`` (httpx or httpx2).
+
+    A library that is not loaded has raised none of them.
+    """
+    found: tuple[type[BaseException], ...] = (OSError,)
+    if vendor.__name__ in sys.modules:
+        found = (*found, vendor.HTTPError, vendor.StreamError)
+    aiohttp = sys.modules.get("aiohttp")  # does the I/O; httpx-aiohttp maps most of its errors
     return found if aiohttp is None else (*found, aiohttp.ClientError)
 
 

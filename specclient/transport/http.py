@@ -21,14 +21,13 @@ from specclient.transport.answers import Body, EventStream, Opened, as_body, as_
 from specclient.transport.breaker import Breaker, Started
 from specclient.transport.clients import (
     CONNECTIONS,
-    DEFAULT_TIMEOUT,
+    DEFAULT_SECONDS,
     Kind,
     Link,
     LoopClients,
-    Timeout,
-    default_timeout,
     link_of,
-    timeout_of,
+    own_timeout,
+    seconds_of,
 )
 from specclient.transport.exchange import RETRY_HEADER, Exchange, merged
 from specclient.transport.guard import Guard
@@ -38,7 +37,7 @@ from specclient.transport.uploads import body_of, can_send_again
 from specclient.types.limit import Circuit, Limit
 from specclient.types.wire import WireReply, WireRequest
 
-__all__ = ["Body", "EventStream", "Timeout", "Transport"]
+__all__ = ["Body", "EventStream", "Transport"]
 
 _log = logging.getLogger("specclient")
 _CIRCUIT = Circuit()
@@ -100,8 +99,9 @@ class Transport:
         self._max_retries = _checked_retries(max_retries)
         self._link = None if http_client is None else link_of(http_client)
         if timeout is None:
-            timeout = DEFAULT_TIMEOUT if http_client is None else default_timeout(http_client)
-        self._limits = timeout_of(timeout) if self._link is None else timeout_of(timeout, self._link.vendor)
+            own = None if http_client is None else own_timeout(http_client)
+            timeout = DEFAULT_SECONDS if own is None else own
+        self._limits = seconds_of(timeout)
 
     async def fetch(self, request: WireRequest) -> WireReply:
         """Send ``request`` and return its whole answer.
@@ -167,7 +167,7 @@ class Transport:
         if request.content is not None and not isinstance(request.content, bytes):
             request = replace(request, content=body_of(request.content))
         link: Link = self._link or await self._own.link()
-        limits = self._limits if request.timeout is None else timeout_of(request.timeout, link.vendor)
+        limits = self._limits if request.timeout is None else seconds_of(request.timeout)
         retries = self._max_retries if request.max_retries is None else _checked_retries(request.max_retries)
         retries = retries if request.retryable else 0
 

@@ -1,8 +1,9 @@
-"""httpx, without the command line that it brings.
+"""httpx, imported when something of it is asked for, and without the command line that it brings.
 
-`import httpx` imports click, rich and Pygments for `python -m httpx` wherever they are installed, as they
-are beside this package: 5 MB and a quarter of its import time. Its `_main` module is put off until somebody
-calls `httpx.main`.
+A call over our own client needs nothing of it: its objects are for those who look at them, hand in a client
+of theirs, or ask for what only httpx does (4 MB). Its `_main` module imports click, rich and Pygments for
+`python -m httpx` wherever they are installed, as they are beside this package (5 MB more); that one is put
+off until somebody calls `httpx.main`.
 """
 
 from __future__ import annotations
@@ -10,8 +11,26 @@ from __future__ import annotations
 import importlib
 import sys
 from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from specclient.forks import uncut
+
+if TYPE_CHECKING:
+    import httpx
+
+__all__ = ["httpx"]
 
 _MAIN = "httpx._main"
+
+
+class _Late(ModuleType):
+    """Stands in for httpx until it is used; not in ``sys.modules``, where others look for the real one."""
+
+    def __getattr__(self, name: str) -> Any:
+        with uncut:
+            if "httpx" not in sys.modules:
+                sys.modules[_MAIN] = _PutOff(_MAIN)
+            return getattr(importlib.import_module("httpx"), name)
 
 
 def main() -> None:
@@ -27,9 +46,5 @@ class _PutOff(ModuleType):
     main = staticmethod(main)
 
 
-if "httpx" not in sys.modules:
-    sys.modules[_MAIN] = _PutOff(_MAIN)
-
-import httpx  # noqa: E402
-
-__all__ = ["httpx"]
+if not TYPE_CHECKING:
+    httpx = _Late("httpx")

@@ -18,7 +18,8 @@ import pytest
 from servers import OpenAIServer, Received, Wire, hang, raw, reply
 
 from specclient.errors import APIConnectionError, APITimeoutError, ConfigurationError, InternalServerError
-from specclient.transport import Timeout, Transport, pool
+from specclient.transport import Transport, pool
+from specclient.transport.defaults import Timeout
 from specclient.types.wire import WireRequest
 
 pytestmark = pytest.mark.anyio
@@ -302,8 +303,10 @@ async def test_certificates_are_those_named_when_the_client_is_made(
 
 async def test_certificates_are_read_once_for_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
     made: list[ssl.SSLContext] = []
-    make_context = httpx.create_ssl_context
-    monkeypatch.setattr(httpx, "create_ssl_context", lambda: made.append(make_context()) or made[-1])
+    make_context = ssl.create_default_context
+    monkeypatch.setattr(
+        ssl, "create_default_context", lambda **how: made.append(make_context(**how)) or made[-1]
+    )
     transport = Transport(max_retries=0)
     for _ in range(3):
         with pytest.raises(APIConnectionError):

@@ -29,7 +29,8 @@ from specclient.errors import (
     RateLimitError,
 )
 from specclient.providers import OpenAIDialect
-from specclient.transport import Timeout, Transport
+from specclient.transport import Transport
+from specclient.transport.defaults import Timeout
 from specclient.types import methods
 from specclient.types.wire import WireRequest
 
