@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -11,6 +11,7 @@ from pydantic import SecretStr
 
 from specclient.errors import ConfigurationError
 from specclient.providers.dialects import dialect
+from specclient.providers.quirks import PLAIN, Quirks
 from specclient.types.capabilities import UNKNOWN, Capabilities
 from specclient.types.method import Method
 from specclient.types.model import Model
@@ -32,7 +33,8 @@ class Endpoint:
 
     Attributes:
         name: the provider's, the part of a model's name before ``/``.
-        base_url: with scheme; a path and a query are kept in every URL.
+        base_url: with scheme; a path and a query are kept in every URL. One with a placeholder in braces
+            names no place yet: requests are refused until it is filled in.
         speaks: the name of the language spoken there, see :mod:`specclient.providers.dialects`.
         key: sent as a bearer token; None sends none.
         key_source: asked for the key before each try, in place of ``key``.
@@ -46,7 +48,9 @@ class Endpoint:
         key_required: whether a request without a key is refused before sending.
         stream_usage: whether ``stream_options.include_usage`` may be sent.
         drop_params: whether parameters that cannot be expressed there are left out instead of refused.
-        capabilities: what it exposes of speculation.
+        capabilities: what it exposes of speculation, whatever the model.
+        probed: what probes have found of single models; see :meth:`capabilities_of`.
+        quirks: how its form of OpenAI's bodies differs.
         account: marks another key or address at the same provider, whose rate limits are its own.
         price_provider: its id in genai-prices, None where it has no prices there.
 
@@ -72,6 +76,8 @@ class Endpoint:
     stream_usage: bool = True
     drop_params: bool = False
     capabilities: Capabilities = UNKNOWN
+    probed: Mapping[str, Capabilities] = field(default_factory=dict)
+    quirks: Quirks = PLAIN
     account: str = ""
     price_provider: str | None = None
 
@@ -84,6 +90,15 @@ class Endpoint:
     def dialect(self) -> Dialect:
         """The language spoken there."""
         return dialect(self.speaks)
+
+    def capabilities_of(self, model: str) -> Capabilities:
+        """Return what is known of one model: of the endpoint, else what a probe has found."""
+        found = self.probed.get(model)
+        if found is None:
+            return self.capabilities
+        known = self.capabilities
+        unknown = [each.name for each in fields(Capabilities) if getattr(known, each.name) is None]
+        return replace(known, **{name: getattr(found, name) for name in unknown})
 
 
 class Dialect(Protocol):
