@@ -1,0 +1,7 @@
+"""The request pipeline behind OpenAI's HTTP routes: an ASGI application, and a server for it."""
+
+from specclient.serving.app import create_app
+from specclient.serving.limits import Limits
+from specclient.serving.server import bind, make_server
+
+__all__ = ["Limits", "bind", "create_app", "make_server"]

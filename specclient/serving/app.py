@@ -1,0 +1,142 @@
+"""Turn a client into an ASGI application: OpenAI's routes over its request pipeline, and nothing more."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+
+from pydantic import SecretStr
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from specclient.client import AsyncOpenAI
+from specclient.providers.encoding import json_of
+from specclient.serving.asking import asked
+from specclient.serving.catalogue import Catalogue, model_row
+from specclient.serving.front import Front
+from specclient.serving.limits import Limits
+from specclient.serving.problems import ProblemError
+from specclient.serving.talk import Receive, Scope, Send, Talk
+from specclient.serving.telling import tell_stream, tell_whole
+from specclient.serving.turns import Turns
+from specclient.types.method import Method
+from specclient.types.methods import CHAT, COMPLETION, EMBEDDING, MODERATION, RESPONSE
+
+CALLS = (CHAT, COMPLETION, RESPONSE, EMBEDDING, MODERATION)
+
+Handler = Callable[[Talk], Awaitable[None]]
+
+
+def create_app(
+    client: AsyncOpenAI,
+    *,
+    key: SecretStr | None = None,
+    models: Sequence[str] = (),
+    limits: Limits | None = None,
+) -> Starlette:
+    """Return the application.
+
+    Args:
+        client: serves the calls; the application closes it when it shuts down.
+        key: what every request but ``/health`` must bring as its bearer token; None asks for none, and then
+            only requests that name this machine as their host are served.
+        models: those that are served, as ``provider/model``; empty for whatever the client can reach.
+        limits: see :class:`Limits`.
+    """
+    service = Service(client, Catalogue(client, models), limits or Limits())
+    app = Starlette(
+        routes=service.routes(), lifespan=service.lifespan, exception_handlers={HTTPException: _unhandled}
+    )
+    app.router.redirect_slashes = False
+    app.add_middleware(Front, key=key, limits=service.limits)
+    app.state.service = service
+    return app
+
+
+class Service:
+    """What answers requests.
+
+    Attributes:
+        turns: how many are being worked on, and wait.
+        ready: whether it takes them.
+    """
+
+    def __init__(self, client: AsyncOpenAI, catalogue: Catalogue, limits: Limits) -> None:
+        self.client, self.catalogue, self.limits = client, catalogue, limits
+        self.turns = Turns(limits.running, limits.waiting)
+        self.ready = False
+
+    def routes(self) -> list[Route]:
+        """Return the routes, each with the ASGI application that serves it."""
+        return [
+            self._route("/health", self._health, "GET"),
+            self._route("/ready", self._ready, "GET"),
+            *(self._route(f"/v1{method.path}", self._caller(method), "POST") for method in CALLS),
+            self._route("/v1/models", self._models, "GET"),
+            self._route("/v1/models/{model:path}", self._model, "GET"),
+        ]
+
+    def lifespan(self, _app: Starlette) -> AbstractAsyncContextManager[None]:
+        """Return the context in which requests are served."""
+        return self._serving()
+
+    @asynccontextmanager
+    async def _serving(self) -> AsyncGenerator[None, None]:
+        self.ready = True
+        try:
+            yield
+        finally:
+            self.ready = False
+            await self.client.close()
+
+    def _route(self, path: str, handler: Handler, verb: str) -> Route:
+        return Route(path, _Endpoint(handler), methods=[verb])
+
+    def _caller(self, method: Method) -> Handler:
+        """Return what serves one method on which a model works."""
+
+        async def call(talk: Talk) -> None:
+            given = asked(method, await talk.body(), talk.headers)
+            self.catalogue.check(given.request)
+            tell = tell_stream if given.request.stream and method.event is not None else tell_whole
+            async with talk.while_there(), self.turns.turn():
+                await tell(talk, self.client.pipeline, given)
+
+        return call
+
+    async def _models(self, talk: Talk) -> None:
+        await talk.say(json_of({"object": "list", "data": self.catalogue.rows()}))
+
+    async def _model(self, talk: Talk) -> None:
+        name = talk.scope["path_params"]["model"]
+        if name not in self.catalogue.names():
+            raise ProblemError(404, f"model {name!r} is not served here", "model", "model_not_found")
+        await talk.say(json_of(model_row(name)))
+
+    async def _health(self, talk: Talk) -> None:
+        await talk.say(b'{"status":"ok"}')
+
+    async def _ready(self, talk: Talk) -> None:
+        if not self.ready:
+            raise ProblemError(
+                503, "the server is not ready yet, or shutting down", headers={"retry-after": "1"}
+            )
+        await talk.say(b'{"status":"ready"}')
+
+
+async def _unhandled(_request: Request, error: Exception) -> Response:
+    """Leave to the front what the router refuses."""
+    raise error
+
+
+class _Endpoint:
+    """A handler as the ASGI application that a route wants."""
+
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
+
+    async def __call__(self, scope: Scope, _receive: Receive, _send: Send) -> None:
+        await self._handler(scope["specclient.talk"])

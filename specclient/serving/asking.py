@@ -1,0 +1,215 @@
+"""Turn the body of an OpenAI call into a frozen Request, and what it says of speculation into our own terms.
+
+The body may hold ``specclient``, an object of:
+
+``policy``
+    the name of one in the configuration, or an object of a policy's fields; for ``"model": "auto"``.
+``strategy``, ``draft``, ``depth``
+    how speculation is played from the server's side; see :class:`specclient.types.strategy.Strategy`.
+``tags``
+    labels that the ledger keeps with the call.
+``meta``
+    true to be told cost, route and speculation, as the header ``x-specclient-meta: 1`` is.
+
+What else it holds (``draft_length``, ``method``, ``origins``) is for the engine, which checks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+import pydantic_core
+
+from specclient.errors import ConfigurationError
+from specclient.routing.router import AUTO
+from specclient.serving.problems import ProblemError, bad
+from specclient.types.method import Method
+from specclient.types.methods import CHAT, COMPLETION, EMBEDDING, RESPONSE
+from specclient.types.request import Options, Request
+from specclient.types.route import Policy
+from specclient.types.strategy import Strategy
+
+EXTENSION = "specclient"
+META_HEADER = "x-specclient-meta"
+_STRATEGY = {"strategy": "kind", "draft": "draft", "depth": "depth"}
+_POLICY = tuple(field.name for field in fields(Policy))
+_MOST_TAGS, _LONGEST_TAG = 16, 512
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A call as it came over HTTP.
+
+    Attributes:
+        meta: whether the answer is to tell cost, route and speculation.
+    """
+
+    request: Request
+    meta: bool = False
+
+
+def asked(method: Method, body: bytes, headers: Mapping[str, str]) -> Asked:
+    """Read a call.
+
+    Raises:
+        ProblemError: 400, naming the field and what is allowed.
+    """
+    given = json_object(body)
+    model = _model(given.pop("model", None), required=method is not RESPONSE)
+    stream = _bool(given.pop("stream", None), "stream")
+    if not isinstance(given.get("stream_options") or {}, dict):
+        raise bad(
+            "stream_options", f"stream_options is {_shown(given['stream_options'])}; it must be an object"
+        )
+    ours = given.pop(EXTENSION, None)
+    meta = headers.get(META_HEADER, "") not in ("", "0", "false")
+    check = _CONTENTS.get(method.name)
+    if check is not None:
+        check(given)
+    params = {name: value for name, value in given.items() if name in method.params}
+    extra = {name: value for name, value in given.items() if name not in method.params}
+    if ours is None:
+        return Asked(Request(method, model, params, stream=stream, options=Options(body=extra)), meta)
+    if not isinstance(ours, dict):
+        raise bad(EXTENSION, f"specclient is {_shown(ours)}; it must be an object")
+    policy, strategy, tags = _policy(ours, model), _strategy(ours), _tags(ours.pop("tags", None))
+    meta = _bool(ours.pop("meta", None), "specclient.meta") or meta
+    if ours:
+        extra[EXTENSION] = ours
+    options = Options(body=extra, tags=tags)
+    request = Request(method, model, params, stream=stream, policy=policy, strategy=strategy, options=options)
+    return Asked(request, meta)
+
+
+def json_object(body: bytes) -> dict[str, Any]:
+    """Return the object that a body is.
+
+    Raises:
+        ProblemError: 400, it is none.
+    """
+    try:
+        given = pydantic_core.from_json(body, allow_inf_nan=False, cache_strings="keys")
+    except ValueError as error:
+        raise bad(None, f"the request's body is no JSON: {error}", "invalid_json") from None
+    if not isinstance(given, dict):
+        raise bad(None, f"the request's body is {_shown(given)}; it must be a JSON object", "invalid_json")
+    return given
+
+
+def _model(value: object, *, required: bool) -> str:
+    if value is None and not required:
+        return ""
+    if not isinstance(value, str) or not value:
+        what = "missing" if value is None else _shown(value)
+        raise bad("model", f"model is {what}; it must be a model's name; GET /v1/models lists them")
+    return value
+
+
+def _bool(value: object, name: str) -> bool:
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise bad(name, f"{name} is {_shown(value)}; it must be true or false")
+
+
+def _policy(ours: dict[str, Any], model: str) -> Policy | str | None:
+    given = ours.pop("policy", None)
+    if given is None:
+        return None
+    if model != AUTO:
+        raise bad(
+            "specclient.policy", f"a policy chooses the model, so model must be {AUTO!r}, not {model!r}"
+        )
+    if isinstance(given, str):
+        return given
+    if not isinstance(given, dict):
+        raise bad(
+            "specclient.policy",
+            f"specclient.policy is {_shown(given)}; it must be a policy's name or an object",
+        )
+    unknown = given.keys() - set(_POLICY)
+    if unknown:
+        raise bad(
+            "specclient.policy",
+            f"specclient.policy has {sorted(unknown)[0]!r}; allowed are {', '.join(_POLICY)}",
+        )
+    try:
+        return Policy(**given)
+    except (ConfigurationError, TypeError) as error:
+        raise bad("specclient.policy", str(error)) from None
+
+
+def _strategy(ours: dict[str, Any]) -> Strategy | None:
+    given = {field: ours.pop(name) for name, field in _STRATEGY.items() if ours.get(name) is not None}
+    for name in _STRATEGY:
+        ours.pop(name, None)  # a null is as good as nothing
+    if not given:
+        return None
+    if not isinstance(given.get("draft", ""), str):
+        raise bad(
+            "specclient.draft", f"specclient.draft is {_shown(given['draft'])}; it must be a model's name"
+        )
+    try:
+        return Strategy(**given)
+    except (ConfigurationError, TypeError) as error:
+        raise bad("specclient.strategy", str(error)) from None
+
+
+def _tags(given: object) -> dict[str, str]:
+    if given is None:
+        return {}
+    if not isinstance(given, dict) or len(given) > _MOST_TAGS:
+        raise bad("specclient.tags", f"specclient.tags must be an object of at most {_MOST_TAGS} texts")
+    for name, text in given.items():
+        if not isinstance(text, str) or len(name) + len(text) > _LONGEST_TAG:
+            raise bad(
+                "specclient.tags",
+                f"specclient.tags[{name[:40]!r}] must be a text of fewer than {_LONGEST_TAG} letters",
+            )
+    return given
+
+
+def _check_messages(given: Mapping[str, Any]) -> None:
+    messages = given.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise bad("messages", f"messages is {_shown(messages)}; it must be a non-empty array of objects")
+    for place, message in enumerate(messages):
+        if not isinstance(message, dict):
+            raise bad(f"messages[{place}]", f"messages[{place}] is {_shown(message)}; it must be an object")
+
+
+def _check_prompt(given: Mapping[str, Any]) -> None:
+    prompt = given.get("prompt")
+    if not isinstance(prompt, str | list):
+        raise bad(
+            "prompt", f"prompt is {_shown(prompt)}; it must be a text or an array of texts or token ids"
+        )
+
+
+def _check_input(given: Mapping[str, Any]) -> None:
+    text = given.get("input")
+    if not isinstance(text, str | list) or not text:
+        raise bad("input", f"input is {_shown(text)}; it must be a text or an array of texts or token ids")
+
+
+_CONTENTS: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
+    CHAT.name: _check_messages,
+    COMPLETION.name: _check_prompt,
+    EMBEDDING.name: _check_input,
+}
+
+
+def _shown(value: object) -> str:
+    """Return a short word for a wrong value; never the whole of what may be a prompt."""
+    if value is None:
+        return "missing"
+    if isinstance(value, bool | int | float):
+        return str(value).lower()
+    if isinstance(value, str):
+        return repr(value if len(value) <= 40 else f"{value[:40]}…")
+    kind, size = ("an object", "") if isinstance(value, dict) else ("an array", f" of {len(value)}")  # type: ignore[arg-type]
+    return kind + size
+
+
+__all__ = ["Asked", "ProblemError", "asked", "json_object"]

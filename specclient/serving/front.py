@@ -1,0 +1,87 @@
+"""Turn every request into one answer: let in who may, give it an id, make an error of what goes wrong."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+from collections.abc import Awaitable, Callable
+
+from pydantic import SecretStr
+from starlette.exceptions import HTTPException
+
+from specclient.serving.access import check_access
+from specclient.serving.limits import Limits
+from specclient.serving.problems import ProblemError, problem_of
+from specclient.serving.talk import ClientGoneError, Message, Receive, Scope, Send, Talk
+
+_log = logging.getLogger("specclient")
+
+ASGI = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+REQUEST_ID = b"x-request-id"
+
+
+class Front:
+    """The outermost part of the application; see :func:`specclient.serving.create_app` for ``key``."""
+
+    def __init__(self, app: ASGI, *, key: SecretStr | None, limits: Limits) -> None:
+        self._app, self._key, self._limits = app, key, limits
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        number = f"req_{os.urandom(12).hex()}"
+
+        async def numbered(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                message["headers"].append((REQUEST_ID, number.encode()))
+            await send(message)
+
+        talk = Talk(scope, receive, numbered, self._limits)
+        scope["specclient.talk"] = talk
+        try:
+            problem = await self._served(scope, receive, numbered, talk, number)
+            if problem is not None and not talk.begun:
+                await talk.say(problem.body(), status=problem.status, headers=problem.headers)
+        except ClientGoneError:
+            _log.debug("%s: the client left", number)
+
+    async def _served(
+        self, scope: Scope, receive: Receive, send: Send, talk: Talk, number: str
+    ) -> ProblemError | None:
+        """Have a request served, and return what went wrong."""
+        try:
+            if scope["path"] != "/health":
+                check_access(talk.headers, self._key)
+            await self._app(scope, receive, send)
+        except ClientGoneError:
+            raise
+        except asyncio.CancelledError:  # the server stops, and this took longer than it waits
+            task = asyncio.current_task()
+            assert task is not None
+            task.uncancel()
+            return ProblemError(503, "the server is shutting down", code="server_stopping")
+        except HTTPException as error:
+            return _of_route(scope, error)
+        except Exception as error:  # noqa: BLE001 - the rim: every request is answered
+            problem = problem_of(error)
+            if problem.status == 500:
+                _log.exception("%s failed", number)
+            return problem
+        return None
+
+
+def _of_route(scope: Scope, error: HTTPException) -> ProblemError:
+    headers = dict(error.headers or {})
+    if error.status_code == 405:
+        allowed = headers.get("Allow", "")
+        return ProblemError(
+            405, f"{scope['method']} is not allowed on {scope['path']}; {allowed} is", headers=headers
+        )
+    return ProblemError(
+        error.status_code,
+        f"there is no route {scope['method']} {scope['path']} on this server",
+        headers=headers,
+    )

@@ -1,0 +1,165 @@
+"""Turn one ASGI request into its body, and what is answered into ASGI messages, while the client is there."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Mapping, MutableMapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Any, Self
+
+from specclient.serving.limits import Limits
+from specclient.serving.problems import ProblemError
+
+Message = MutableMapping[str, Any]
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+
+JSON = "application/json"
+EVENTS = "text/event-stream; charset=utf-8"
+
+#: Of a body that is too long, the most that is read and dropped: a client that is still writing reads no
+#: answer, and takes a connection that closes for a broken one.
+_MOST_DROPPED = 512 * 2**20
+
+
+class Talk:
+    """One request and its answer.
+
+    Attributes:
+        headers: of the request, names in lower case; of several of one name, the last.
+        begun, ended: whether the answer has.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
+        self.scope = scope
+        self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        self.begun = self.ended = False
+        self._receive, self._send, self._limits = receive, send, limits
+
+    @property
+    def query(self) -> str:
+        """What follows the question mark."""
+        text: str = self.scope["query_string"].decode("latin-1")
+        return text
+
+    async def body(self) -> bytes:
+        """Read the body.
+
+        Raises:
+            ProblemError: 413 for one that is too long, 408 for one that takes too long.
+            ClientGoneError: the client left first.
+        """
+        most, size = self._limits.body_bytes, 0
+        pieces: list[bytes] = []
+        begun = time.monotonic()
+        try:
+            async with asyncio.timeout(self._limits.body_s):
+                while True:
+                    message = await self._receive()
+                    if message["type"] == "http.disconnect":
+                        raise ClientGoneError
+                    piece = message.get("body", b"")
+                    size += len(piece)
+                    if size <= most:
+                        pieces.append(piece)
+                    else:
+                        pieces.clear()
+                    if not message.get("more_body", False) or size > _MOST_DROPPED:
+                        break
+        except TimeoutError:
+            seconds = time.monotonic() - begun
+            raise ProblemError(
+                408,
+                f"the request's body did not arrive within {seconds:.0f} s",
+                headers={"connection": "close"},
+            ) from None
+        if size > most:
+            raise ProblemError(
+                413,
+                f"the request's body is longer than the {most} bytes that this server takes",
+                headers={"connection": "close"},
+            )
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    async def say(
+        self, content: bytes, *, status: int = 200, kind: str = JSON, headers: Mapping[str, str] | None = None
+    ) -> None:
+        """Answer whole."""
+        await self.begin(status, kind, {"content-length": str(len(content)), **(headers or {})})
+        self.ended = True
+        await self._put({"type": "http.response.body", "body": content})
+
+    async def begin(self, status: int, kind: str, headers: Mapping[str, str] | None = None) -> None:
+        """Begin an answer whose body comes in pieces."""
+        self.begun = True
+        lines = {"content-type": kind, **(headers or {})}
+        await self._put(
+            {
+                "type": "http.response.start",
+                "status": status,
+                "headers": [(name.encode("latin-1"), text.encode("latin-1")) for name, text in lines.items()],
+            }
+        )
+
+    async def more(self, piece: bytes) -> None:
+        """Send a piece of the body; an empty one would end nothing, and is not sent."""
+        if piece:
+            await self._put({"type": "http.response.body", "body": piece, "more_body": True})
+
+    async def end(self) -> None:
+        """End the body."""
+        self.ended = True
+        await self._put({"type": "http.response.body", "body": b""})
+
+    def while_there(self) -> Presence:
+        """Return a context that is cancelled when the client leaves; for after the body has been read."""
+        return Presence(self, self._receive)
+
+    async def _put(self, message: Message) -> None:
+        try:
+            async with asyncio.timeout(self._limits.send_s):
+                await self._send(message)
+        except (TimeoutError, OSError):
+            raise ClientGoneError from None
+
+
+class ClientGoneError(Exception):
+    """The client left, or does not read: nothing more can be said to it."""
+
+
+class Presence:
+    """A context whose work is cancelled at once when the client leaves; it then raises ClientGoneError."""
+
+    def __init__(self, talk: Talk, receive: Receive) -> None:
+        self._talk, self._receive = talk, receive
+        self._gone = False
+
+    async def __aenter__(self) -> Self:
+        task = asyncio.current_task()
+        assert task is not None
+        self._task = task
+        self._watcher = asyncio.create_task(self._watch())
+        return self
+
+    async def _watch(self) -> None:
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        if self._talk.ended:  # a server tells this, too, once the answer is out
+            return
+        self._gone = True
+        self._task.cancel()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._watcher.cancel()
+        if not self._gone:
+            return
+        self._task.uncancel()
+        if not isinstance(error, asyncio.CancelledError):
+            with suppress(asyncio.CancelledError):  # the work was quicker: take what is on its way
+                await asyncio.sleep(0)
+        raise ClientGoneError from None

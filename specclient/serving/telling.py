@@ -1,0 +1,143 @@
+"""Turn a call's answer into the bytes of a body: JSON for a whole one, server-sent events for a stream."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import asdict
+from decimal import Decimal
+from typing import Any
+
+import pydantic
+
+from specclient.pipeline import Pipeline
+from specclient.providers import dialect
+from specclient.providers.encoding import json_of
+from specclient.reading import Exchange
+from specclient.serving.asking import EXTENSION, Asked
+from specclient.serving.problems import limits_told, problem_of
+from specclient.serving.talk import EVENTS, ClientGoneError, Talk
+from specclient.stream import AsyncStream
+from specclient.types.call import Call, Metered
+from specclient.types.methods import CHAT, COMPLETION, RESPONSE
+from specclient.types.request import Request
+
+_log = logging.getLogger("specclient")
+
+_NOT_KEPT = {"cache-control": "no-cache", "x-accel-buffering": "no"}
+_DONE = b"data: [DONE]\n\n"
+_OBJECTS = {CHAT.name: "chat.completion.chunk", COMPLETION.name: "text_completion"}
+
+
+async def tell_whole(talk: Talk, pipeline: Pipeline, asked: Asked) -> None:
+    """Serve a call and answer whole.
+
+    Raises:
+        OpenAIError: what refused it, before anything is sent.
+    """
+    exchange = await pipeline.exchange(asked.request)
+    value = exchange.answer()
+    if asked.meta and isinstance(value, Metered):
+        content = json_of({**value.to_dict(mode="json", warnings=False), EXTENSION: told(value.meta)})
+    else:
+        content = _as_sent(exchange, asked.request) or dumped(value)
+    headers = {} if exchange.wire is None else limits_told(exchange.wire.headers)
+    await talk.say(content, headers=headers)
+
+
+async def tell_stream(talk: Talk, pipeline: Pipeline, asked: Asked) -> None:
+    """Serve a call and answer in events; what breaks it midway is its last event.
+
+    Raises:
+        OpenAIError: what refused it, before anything is sent.
+    """
+    stream = await pipeline.stream(asked.request)
+    try:
+        upstream = getattr(stream.head, "headers", None)
+        await talk.begin(200, EVENTS, {**_NOT_KEPT, **(limits_told(upstream) if upstream else {})})
+        try:
+            await _tell_events(talk, stream, asked)
+        except ClientGoneError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the status is out: whatever it is, the client is told
+            problem = problem_of(error)
+            _log.warning("a stream broke off: %s", type(error).__name__, exc_info=problem.status == 500)
+            await talk.more(_failure(problem.error, asked.request))
+        await talk.end()
+    finally:
+        await stream.close()
+
+
+async def _tell_events(talk: Talk, stream: AsyncStream[Any], asked: Asked) -> None:
+    named = asked.request.method is RESPONSE
+    last = None
+    while True:
+        try:
+            batch = await stream.next_batch()
+        except StopAsyncIteration:
+            break
+        await talk.more(b"".join([_event(chunk, named=named) for chunk in batch]))
+        last = batch[-1] if batch else last
+    if asked.meta:
+        await talk.more(_told_last(last, stream.meta, asked.request))
+    if not named:
+        await talk.more(_DONE)
+
+
+def dumped(value: Any) -> bytes:
+    """Return an answer or a chunk as JSON: the fields that were set, as they are called on the wire."""
+    if isinstance(value, pydantic.BaseModel):
+        return value.model_dump_json(exclude_unset=True, by_alias=True, warnings=False).encode()
+    return json_of(value)
+
+
+def told(call: Call) -> dict[str, Any]:
+    """Return what the extension says of a call; money as text, exact."""
+    route = call.route
+    return {
+        "cost": _plain(asdict(call.cost)),
+        "route": _plain({**asdict(route), "policy": asdict(route.policy) if route.policy else None}),
+        "speculation": _plain(asdict(call.speculation)) if call.speculation else None,
+    }
+
+
+def _as_sent(exchange: Exchange, request: Request) -> bytes | None:
+    """Return the body that an endpoint sent, where it speaks OpenAI's language and nothing was made of it."""
+    if exchange.wire is None or request.strategy is not None or exchange.dialect is not dialect("openai"):
+        return None
+    return exchange.wire.content
+
+
+def _event(chunk: Any, *, named: bool) -> bytes:
+    data = dumped(chunk)
+    if not named:
+        return b"data: %b\n\n" % data
+    return b"event: %b\ndata: %b\n\n" % (str(getattr(chunk, "type", "message")).encode(), data)
+
+
+def _told_last(last: Any, call: Call, request: Request) -> bytes:
+    """Return the event that says what a streamed call cost: a chunk of its own, without choices."""
+    if request.method is RESPONSE:
+        body = {"type": "specclient.meta", EXTENSION: told(call)}
+        return b"event: specclient.meta\ndata: %b\n\n" % json_of(body)
+    head = {name: getattr(last, name, None) for name in ("id", "created", "model")}
+    kind = _OBJECTS[request.method.name]
+    return b"data: %b\n\n" % json_of({**head, "object": kind, "choices": [], EXTENSION: told(call)})
+
+
+def _failure(error: Mapping[str, Any], request: Request) -> bytes:
+    if request.method is RESPONSE:
+        body = {"type": "error", **{n: error[n] for n in ("code", "message", "param")}, "error": error}
+        return b"event: error\ndata: %b\n\n" % json_of(body)
+    return b"data: %b\n\n" % json_of({"error": error})
+
+
+def _plain(value: Any) -> Any:
+    """Return a record as JSON has it; decimals become texts."""
+    if isinstance(value, Decimal):
+        return f"{value:f}"
+    if isinstance(value, Mapping):
+        return {name: _plain(entry) for name, entry in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(entry) for entry in value]
+    return value
