@@ -11,7 +11,11 @@ from specclient.errors import ConfigurationError
 if TYPE_CHECKING:
     from specclient.providers.base import Dialect
 
-_HOMES = {"openai": "specclient.providers.openai:OpenAIDialect"}
+_HOMES = {
+    "openai": "specclient.providers.openai:OpenAIDialect",
+    "anthropic": "specclient.providers.anthropic:AnthropicDialect",
+    "gemini": "specclient.providers.gemini:GeminiDialect",
+}
 
 DIALECTS = tuple(_HOMES)
 """Every language an endpoint can name."""
