@@ -1,4 +1,4 @@
-"""Turn what an endpoint cannot express into an error that names it, or into nothing where it may be dropped."""
+"""Turn what an endpoint cannot express into an error that names it, or into nothing where that is wanted."""
 
 from __future__ import annotations
 
