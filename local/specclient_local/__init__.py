@@ -6,13 +6,21 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from specclient_local.answer import Generation, Piece
+    from specclient_local.answer import Generation, Piece, Scored
     from specclient_local.config import SamplingParams
     from specclient_local.engine import Engine
+    from specclient_local.sequence import TokenScore
 
-__all__ = ["Engine", "Generation", "Piece", "SamplingParams"]
+__all__ = ["Engine", "Generation", "Piece", "SamplingParams", "Scored", "TokenScore"]
 
-_HOME = {"Engine": "engine", "Generation": "answer", "Piece": "answer", "SamplingParams": "config"}
+_HOME = {
+    "Engine": "engine",
+    "Generation": "answer",
+    "Piece": "answer",
+    "SamplingParams": "config",
+    "Scored": "answer",
+    "TokenScore": "sequence",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from specclient.errors import EngineError
 from specclient.types.usage import Speculation
 from specclient_local.model.tokenizer import StopFilter, TextStream, Tokenizer
-from specclient_local.sequence import FinishReason, Sequence
+from specclient_local.sequence import FinishReason, Sequence, TokenScore
 
 Segment = tuple[str, bool]
 """Text, and whether the draft proposed it."""
@@ -37,6 +37,19 @@ class Timings:
 
 
 @dataclass(frozen=True, slots=True)
+class Scored:
+    """How likely the model holds the tokens of a prompt.
+
+    Attributes:
+        token_ids: the prompt as the model read it, start token included.
+        scores: of each of them given those before it; None of the first, before which there is nothing.
+    """
+
+    token_ids: list[int]
+    scores: list[TokenScore | None]
+
+
+@dataclass(frozen=True, slots=True)
 class Generation:
     """A whole answer.
 
@@ -44,16 +57,21 @@ class Generation:
         text: without the stop string and without special tokens.
         token_ids: the new tokens, an end token included.
         finish_reason: ``stop`` (end token or stop string) or ``length``.
-        prompt_tokens: tokens of the prompt, start token included.
+        prompt_tokens: tokens of the prompt, start token included; ``prompt_token_ids``: which.
         speculation: see :meth:`specclient_local.sequence.Tally.speculation`.
+        logprobs: of each new token, where ``logprobs`` asked for them.
+        scored: the prompt, where ``prompt_logprobs`` asked for it.
     """
 
     text: str
     token_ids: list[int]
     finish_reason: FinishReason
     prompt_tokens: int
+    prompt_token_ids: list[int]
     speculation: Speculation
     timings: Timings
+    logprobs: list[TokenScore] | None = None
+    scored: Scored | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +83,8 @@ class Piece:
         token_ids: the round's tokens.
         drafted: for each of them, whether the draft proposed it.
         segments: ``text`` cut where its origin changes; a character counts to the token that completes it.
+        logprobs: of the round's tokens, where asked for.
+        prompt_token_ids, scored: see :class:`Generation`; on the first piece only.
         finish_reason, generation: on the last piece only.
     """
 
@@ -72,6 +92,9 @@ class Piece:
     token_ids: tuple[int, ...]
     drafted: tuple[bool, ...]
     segments: tuple[Segment, ...]
+    logprobs: tuple[TokenScore, ...] = ()
+    prompt_token_ids: list[int] | None = None
+    scored: Scored | None = None
     finish_reason: FinishReason | None = None
     generation: Generation | None = None
 
@@ -107,6 +130,8 @@ class Answer:
     _filter: StopFilter
     _held: list[Segment] = field(default_factory=list)
     _text: list[str] = field(default_factory=list)
+    _logprobs: list[TokenScore] = field(default_factory=list)
+    _begun: bool = False
 
     @classmethod
     def begin(cls, sequence: Sequence, tokenizer: Tokenizer, clocked: Clocked) -> Answer:
@@ -114,9 +139,10 @@ class Answer:
         stream = TextStream(tokenizer, sequence.tokens)
         return cls(sequence, clocked, stream, StopFilter(sequence.params.stop or ()))
 
-    def push(self, tokens: Seq[int], drafted: Seq[bool]) -> Piece:
+    def push(self, tokens: Seq[int], drafted: Seq[bool], scores: Seq[TokenScore] = ()) -> Piece:
         """Grow by a round's tokens, one by one, up to the one that ends the answer."""
         sequence, before = self.sequence, len(self.sequence.tokens)
+        first, self._begun = not self._begun, True
         segments: list[Segment] = []
         for token, flag in zip(tokens, drafted, strict=True):
             sequence.take(token)
@@ -126,11 +152,15 @@ class Answer:
         text = "".join(text for text, _ in segments)
         self._text.append(text)
         taken = sequence.tokens[before:]
+        self._logprobs += scores[: len(taken)]
         return Piece(
             text=text,
             token_ids=tuple(taken),
             drafted=tuple(drafted[: len(taken)]),
             segments=tuple(_joined(segments)),
+            logprobs=tuple(scores[: len(taken)]),
+            prompt_token_ids=self._prompt_ids() if first else None,
+            scored=self._scored() if first else None,
             finish_reason=sequence.finish_reason,
             generation=self._generation(),
         )
@@ -160,6 +190,19 @@ class Answer:
             count -= len(text)
         return out
 
+    def read(self) -> Piece:
+        """End an answer of no tokens: what was asked for is the prompt."""
+        self.sequence.finish_reason = "length"
+        return self.push((), ())
+
+    def _prompt_ids(self) -> list[int]:
+        return self.sequence.tokens[: self.sequence.prompt_tokens]
+
+    def _scored(self) -> Scored | None:
+        if self.sequence.params.prompt_logprobs is None:
+            return None
+        return Scored(self._prompt_ids(), [None, *self.sequence.scores])
+
     def _generation(self) -> Generation | None:
         sequence = self.sequence
         if sequence.finish_reason is None:
@@ -169,8 +212,11 @@ class Answer:
             token_ids=sequence.new_tokens,
             finish_reason=sequence.finish_reason,
             prompt_tokens=sequence.prompt_tokens,
+            prompt_token_ids=self._prompt_ids(),
             speculation=sequence.tally.speculation(sequence.method),
             timings=self.clocked.timings(),
+            logprobs=None if sequence.params.logprobs is None else list(self._logprobs),
+            scored=self._scored(),
         )
 
 

@@ -18,11 +18,12 @@ from specclient.errors import CheckpointError, ConfigurationError, NotFoundError
 from specclient.types.backend import Answer, BackendModel, Chunk, Telemetry
 from specclient.types.request import Request
 from specclient_local.config import DTYPES, METHODS, Method, read_config
-from specclient_local.dialect import Asked, Shape, read
+from specclient_local.dialect import Asked, read
 
 if TYPE_CHECKING:
     from specclient_local.answer import Generation
     from specclient_local.engine import Engine
+    from specclient_local.shape import Shape
 
 BUNDLED = Path(__file__).parent / "bundled"
 
@@ -106,30 +107,29 @@ class LocalBackend:
 
     async def complete(self, request: Request, model: str) -> tuple[Answer, Telemetry]:
         """Serve a request whole; see :class:`specclient.types.backend.Backend`."""
-        asked, shape = read(request, model), self._shape(request, model)
+        asked = read(request, model)
         engine, prompt = await self._prepare(asked, model)
         generation: Generation | None = None
         async with aclosing(engine.astream(prompt, **self._params(asked, model))) as pieces:
             async for piece in pieces:
                 generation = piece.generation
         assert generation is not None
-        return shape.whole(generation), _telemetry(generation)
+        return self._shape(request, model, asked, engine).whole(generation), _telemetry(generation)
 
     async def stream(self, request: Request, model: str) -> AsyncGenerator[Chunk | Telemetry, None]:
-        """Serve a request in chunks: role, text, finish, usage if asked for, then the telemetry.
+        """Serve a request in chunks: role or prompt, text, finish, usage if asked for, then the telemetry.
 
         What is wrong with a request is raised before the first chunk.
         """
-        asked, shape = read(request, model), self._shape(request, model)
+        asked = read(request, model)
         engine, prompt = await self._prepare(asked, model)
-        first = True
+        shape = self._shape(request, model, asked, engine)
         async with aclosing(engine.astream(prompt, **self._params(asked, model))) as pieces:
             async for piece in pieces:
-                if first and request.operation == "chat":
-                    yield shape.role()
-                first = False
-                if piece.text:
-                    yield shape.text(piece, origins=asked.origins)
+                opening = None if piece.prompt_token_ids is None else shape.opening(piece)
+                for chunk in (opening, shape.text(piece)):
+                    if chunk is not None:
+                        yield chunk
                 if piece.generation is not None:
                     yield shape.finish(piece.generation.finish_reason)
                     if asked.stream_usage:
@@ -161,9 +161,12 @@ class LocalBackend:
             "and local/PATH with the path of a checkpoint folder."
         )
 
-    def _shape(self, request: Request, model: str) -> Shape:
+    def _shape(self, request: Request, model: str, asked: Asked, engine: Engine) -> Shape:
+        from specclient_local.shape import Shape  # noqa: PLC0415 - imports the tokenizers library
+
         prefix = "chatcmpl" if request.operation == "chat" else "cmpl"
-        return Shape(request.operation, f"{prefix}-{uuid.uuid4().hex}", int(self._now()), model)
+        name = f"{prefix}-{uuid.uuid4().hex}"
+        return Shape(request.operation, name, int(self._now()), model, asked, engine.tokenizer)
 
     def _params(self, asked: Asked, model: str) -> dict[str, Any]:
         params = asked.params
@@ -176,6 +179,8 @@ class LocalBackend:
             "stop": params.stop,
             "draft_length": params.draft_length,
             "method": params.method or self._row(model).runs,
+            "logprobs": params.logprobs,
+            "prompt_logprobs": params.prompt_logprobs,
         }
 
     async def _prepare(self, asked: Asked, model: str) -> tuple[Engine, list[int] | str]:

@@ -16,6 +16,7 @@ METHODS: tuple[Method, ...] = ("plain", "draft")
 DTYPES = ("float32", "bfloat16", "float16")
 MAX_DRAFT_LENGTH = 8
 MAX_STOPS = 16
+MAX_LOGPROBS = 20
 
 SUPPORTED = ("llama", "mistral", "qwen2", "qwen3")
 ROPE_KINDS = ("default", "linear", "llama3")
@@ -222,6 +223,8 @@ class Parameters(TypedDict, total=False):
     stop: str | Sequence[str] | None
     draft_length: int | None
     method: Method | None
+    logprobs: int | None
+    prompt_logprobs: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,7 +232,8 @@ class SamplingParams:
     """How an answer is drawn and when it ends; checked on construction.
 
     Attributes:
-        max_tokens: most new tokens, at least 1; None means up to the context.
+        max_tokens: most new tokens, at least 1, or 0 to only read the prompt (with ``prompt_logprobs``);
+            None means up to the context.
         temperature: 0 is greedy; any finite value above it divides the logits.
         top_p: smallest set of tokens with this share of the probability, in (0, 1].
         top_k: that many most likely tokens; 0 keeps all.
@@ -237,6 +241,8 @@ class SamplingParams:
         stop: strings that end the answer and are not part of it; one string or up to 16.
         draft_length: draft tokens a round, 0 to 8; None adapts it to the measured acceptance.
         method: ``plain`` or ``draft``; None takes the engine's.
+        logprobs: how many alternatives each new token is told with, 0 to 20; None tells no log-probabilities.
+        prompt_logprobs: the same for the tokens of the prompt.
 
     Raises:
         BadRequestError: naming the parameter, the value and what is allowed.
@@ -250,10 +256,18 @@ class SamplingParams:
     stop: Sequence[str] | str | None = ()
     draft_length: int | None = None
     method: Method | None = None
+    logprobs: int | None = None
+    prompt_logprobs: int | None = None
 
     def __post_init__(self) -> None:
         check = _check
-        check("max_tokens", self.max_tokens, "an integer of at least 1, or None", _optional(_integer(1)))
+        least = 1 if self.prompt_logprobs is None else 0
+        check(
+            "max_tokens",
+            self.max_tokens,
+            f"an integer of at least {least}, or None",
+            _optional(_integer(least)),
+        )
         check("temperature", self.temperature, "a finite number of at least 0", _number(0.0, math.inf))
         check("top_p", self.top_p, "a number above 0 and at most 1", _number(0.0, 1.0, open_low=True))
         check("top_k", self.top_k, "an integer of at least 0 (0 keeps all tokens)", _integer(0))
@@ -270,6 +284,9 @@ class SamplingParams:
             _optional(_integer(0, MAX_DRAFT_LENGTH)),
         )
         check("method", self.method, f"one of {', '.join(METHODS)}, or None", lambda v: v in (None, *METHODS))
+        told = f"an integer from 0 to {MAX_LOGPROBS}, or None"
+        check("logprobs", self.logprobs, told, _optional(_integer(0, MAX_LOGPROBS)))
+        check("prompt_logprobs", self.prompt_logprobs, told, _optional(_integer(0, MAX_LOGPROBS)))
 
 
 def bad_parameter(name: str, value: object, allowed: str) -> BadRequestError:

@@ -1,24 +1,14 @@
-"""Turn OpenAI parameters into what the engine takes, and what it gives back into OpenAI objects."""
+"""Turn OpenAI parameters into what the engine takes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specclient.errors import UnsupportedParameterError
-from specclient.types.backend import Answer, Chunk
-from specclient.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessage
-from specclient.types.chat.chat_completion import Choice
-from specclient.types.chat.chat_completion_chunk import Choice as ChunkChoice
-from specclient.types.chat.chat_completion_chunk import ChoiceDelta
-from specclient.types.completion import Completion, CompletionChoice
 from specclient.types.request import Request
-from specclient.types.usage import CompletionUsage
-from specclient_local.config import SamplingParams, bad_parameter
-
-if TYPE_CHECKING:
-    from specclient_local.answer import Generation, Piece
+from specclient_local.config import MAX_LOGPROBS, SamplingParams, bad_parameter
 
 COMPLETION_MAX_TOKENS = 16
 """``max_tokens`` of a text completion that names none: the API's own default."""
@@ -48,7 +38,6 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "function_call": ("none", "auto"),
     "functions": ([],),
     "logit_bias": ({},),
-    "logprobs": (False,),
     "modalities": (["text"],),
     "n": (1,),
     "presence_penalty": (0,),
@@ -57,6 +46,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
+    "return_token_ids": (False,),
     "top_logprobs": (0,),
     "verbosity": (),
     "web_search_options": (),
@@ -66,6 +56,12 @@ _DIRECT = ("temperature", "top_p", "top_k", "seed", "stop")
 _PROMPTS = {"chat": "messages", "completion": "prompt"}
 _EXTENSION = ("draft_length", "method", "origins")
 
+#: Parameters that are told of beside the text, by operation.
+_TOLD = {
+    "chat": frozenset({"logprobs", "top_logprobs"}),
+    "completion": frozenset({"echo", "logprobs", "prompt_logprobs", "return_token_ids"}),
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Asked:
@@ -74,6 +70,10 @@ class Asked:
     Attributes:
         messages: of a chat, text only; ``prompt``: of a text completion. The other one is None.
         params: checked.
+        logprobs: alternatives told with each token of the text; None for no log-probabilities.
+        prompt_logprobs: the same for the tokens of the prompt, in vLLM's form.
+        echo: whether the text begins with the prompt.
+        token_ids: whether the answer tells them.
         origins: whether chunks tell which text the draft proposed.
         stream_usage: whether the stream ends with a usage chunk.
     """
@@ -81,6 +81,10 @@ class Asked:
     messages: list[dict[str, Any]] | None
     prompt: str | list[int] | None
     params: SamplingParams
+    logprobs: int | None
+    prompt_logprobs: int | None
+    echo: bool
+    token_ids: bool
     origins: bool
     stream_usage: bool
 
@@ -100,33 +104,70 @@ def read(request: Request, model: str) -> Asked:
     required = _PROMPTS[request.operation]
     if required not in given:
         raise bad_parameter(required, None, f"a value: a {request.operation} needs {required}")
-    _refuse(given, required, model)
+    _refuse(given, required, model, _TOLD[request.operation])
     extension = given.get("specclient", {})
     if not isinstance(extension, Mapping) or not set(extension) <= set(_EXTENSION):
         raise bad_parameter("specclient", extension, f"an object with {', '.join(_EXTENSION)}")
-    default = None if request.operation == "chat" else COMPLETION_MAX_TOKENS
-    sampling: dict[str, Any] = {"temperature": 1.0} | {n: given[n] for n in _DIRECT if n in given}
     chat = request.operation == "chat"
+    default = None if chat else COMPLETION_MAX_TOKENS
+    limit = given.get("max_completion_tokens", given.get("max_tokens", default))
+    logprobs = _chat_logprobs(given) if chat else _count(given, "logprobs")
+    echo, scored = _flag(given, "echo"), _count(given, "prompt_logprobs")
+    # What is echoed is told of like what is new; and an answer without new tokens is the prompt read.
+    read_for = max((n for n in (scored, logprobs if echo else None) if n is not None), default=None)
+    sampling: dict[str, Any] = {"temperature": 1.0} | {n: given[n] for n in _DIRECT if n in given}
     return Asked(
         messages=_messages(given["messages"]) if chat else None,
         prompt=None if chat else _prompt(given["prompt"], model),
         params=SamplingParams(
-            max_tokens=given.get("max_completion_tokens", given.get("max_tokens", default)),
+            max_tokens=limit,
             draft_length=extension.get("draft_length"),
             method=extension.get("method"),
+            logprobs=logprobs,
+            prompt_logprobs=0 if echo and read_for is None and limit == 0 else read_for,
             **sampling,
         ),
+        logprobs=logprobs,
+        prompt_logprobs=scored,
+        echo=echo,
+        token_ids=_flag(given, "return_token_ids"),
         origins=bool(extension.get("origins", False)),
         stream_usage=bool((given.get("stream_options") or {}).get("include_usage", False)),
     )
 
 
-def _refuse(given: Mapping[str, Any], required: str, model: str) -> None:
-    known = {*_DIRECT, *NO_EFFECT, required, "max_tokens", "max_completion_tokens", "specclient"}
+def _flag(given: Mapping[str, Any], name: str) -> bool:
+    value = given.get(name, False)
+    if not isinstance(value, bool):
+        raise bad_parameter(name, value, "true or false")
+    return value
+
+
+def _count(given: Mapping[str, Any], name: str) -> int | None:
+    """Return how many alternatives are asked for, or None."""
+    value = given.get(name)
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if value is not None and not (whole and 0 <= value <= MAX_LOGPROBS):
+        raise bad_parameter(name, value, f"an integer from 0 to {MAX_LOGPROBS}")
+    return value
+
+
+def _chat_logprobs(given: Mapping[str, Any]) -> int | None:
+    top = _count(given, "top_logprobs")
+    if _flag(given, "logprobs"):
+        return top or 0
+    if top:
+        raise bad_parameter("top_logprobs", top, "0, or to ask for logprobs=true as well")
+    return None
+
+
+def _refuse(given: Mapping[str, Any], required: str, model: str, told: Set[str]) -> None:
+    known = {*_DIRECT, *NO_EFFECT, *told, required, "max_tokens", "max_completion_tokens", "specclient"}
     for name, value in given.items():
-        if name in known or any(_same(value, neutral) for neutral in NEUTRAL.get(name, ())):
+        neutral = NEUTRAL.get(name, ())
+        if name in known or any(_same(value, unused) for unused in neutral):
             continue
-        allowed = ", ".join(repr(v) for v in NEUTRAL.get(name, ()))
+        allowed = ", ".join(repr(v) for v in neutral)
         hint = f"allowed is {allowed}, or to leave it out" if allowed else "leave it out"
         error = UnsupportedParameterError(f"{name}={value!r} is not supported by local/{model}; {hint}.")
         error.param = name
@@ -180,70 +221,4 @@ def _part(part: object, message: int) -> str:
     kind = part.get("type") if isinstance(part, Mapping) else part
     raise bad_parameter(
         f"messages[{message}].content", kind, "parts of type 'text'; the local models read text only"
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Shape:
-    """How the answers to one request look.
-
-    Attributes:
-        id: ``chatcmpl-…`` or ``cmpl-…``.
-        created: seconds since 1970.
-        model: as the backend lists it.
-    """
-
-    operation: str
-    id: str
-    created: int
-    model: str
-
-    def whole(self, generation: Generation) -> Answer:
-        """Return the answer in one object."""
-        reason, usage = generation.finish_reason, usage_of(generation)
-        head: dict[str, Any] = {"id": self.id, "created": self.created, "model": self.model}
-        if self.operation == "chat":
-            message = ChatCompletionMessage(content=generation.text, role="assistant", refusal=None)
-            choice = Choice(index=0, message=message, finish_reason=reason, logprobs=None)
-            return ChatCompletion(choices=[choice], usage=usage, object="chat.completion", **head)
-        text = CompletionChoice(index=0, text=generation.text, finish_reason=reason, logprobs=None)
-        return Completion(choices=[text], usage=usage, object="text_completion", **head)
-
-    def role(self) -> Chunk:
-        """Return a chat stream's first chunk."""
-        return self._chunk(ChoiceDelta(role="assistant", content=""), "", None, {})
-
-    def text(self, piece: Piece, *, origins: bool) -> Chunk:
-        """Return the chunk of some text."""
-        extra = {"specclient": {"segments": [list(s) for s in piece.segments]}} if origins else {}
-        return self._chunk(ChoiceDelta(content=piece.text), piece.text, None, extra)
-
-    def finish(self, reason: str) -> Chunk:
-        """Return the chunk that says why the answer ends."""
-        return self._chunk(ChoiceDelta(), "", reason, {})
-
-    def usage(self, generation: Generation) -> Chunk:
-        """Return the last chunk: no choices, only usage."""
-        head: dict[str, Any] = {"id": self.id, "created": self.created, "model": self.model}
-        usage = usage_of(generation)
-        if self.operation == "chat":
-            return ChatCompletionChunk(choices=[], usage=usage, object="chat.completion.chunk", **head)
-        return Completion(choices=[], usage=usage, object="text_completion", **head)
-
-    def _chunk(self, delta: ChoiceDelta, text: str, reason: str | None, extra: dict[str, Any]) -> Chunk:
-        head: dict[str, Any] = {"id": self.id, "created": self.created, "model": self.model}
-        if self.operation == "chat":
-            part = ChunkChoice(index=0, delta=delta, finish_reason=reason, **extra)
-            return ChatCompletionChunk(choices=[part], object="chat.completion.chunk", **head)
-        choice = CompletionChoice(index=0, text=text, finish_reason=reason, **extra)
-        return Completion(choices=[choice], object="text_completion", **head)
-
-
-def usage_of(generation: Generation) -> CompletionUsage:
-    """Return the token counts of an answer."""
-    new = len(generation.token_ids)
-    return CompletionUsage(
-        prompt_tokens=generation.prompt_tokens,
-        completion_tokens=new,
-        total_tokens=generation.prompt_tokens + new,
     )

@@ -17,7 +17,18 @@ from pathlib import Path
 from typing import Literal, Unpack
 
 from specclient.errors import EngineError
-from specclient_local.answer import Answer, Clocked, Event, Generation, Job, Piece, Sink, failed, unwrapped
+from specclient_local.answer import (
+    Answer,
+    Clocked,
+    Event,
+    Generation,
+    Job,
+    Piece,
+    Scored,
+    Sink,
+    failed,
+    unwrapped,
+)
 from specclient_local.config import Parameters, SamplingParams
 from specclient_local.loading import Loaded, Prompt, computing_with, load
 from specclient_local.scheduler import Scheduler
@@ -115,6 +126,23 @@ class Engine:
             generation = piece.generation
         assert generation is not None
         return generation
+
+    def score(self, prompt: Prompt, top: int = 1) -> Scored:
+        """Say how likely the model holds each token of a prompt, in one prefill and without an answer.
+
+        It waits for a slot and takes turns as an answer does. Log-probabilities are float32, of the
+        model's own distribution (temperature 1, nothing left out).
+
+        Args:
+            prompt: text, or token ids.
+            top: likeliest tokens to tell with each place, 0 to 20.
+
+        Raises:
+            BadRequestError, ContextOverflowError, EngineError: see :meth:`generate`.
+        """
+        scored = self.generate(prompt, max_tokens=0, prompt_logprobs=top).scored
+        assert scored is not None
+        return scored
 
     def stream(self, prompt: Prompt, **params: Unpack[Parameters]) -> Iterator[Piece]:
         """Answer a prompt round by round; the last piece has the whole. Closing early stops the work."""
@@ -237,12 +265,14 @@ class Engine:
             if not job.prefilled:
                 job.prefilled = self._speculator.prefill(job.sequence)
                 clocked.prefill_s += self._clock() - begun
+                if job.prefilled and job.sequence.limit == 0:
+                    self._finish(job, job.answer.read())
                 return
             won = self._speculator.round(job.sequence)
             now = self._clock()
             clocked.decode_s += now - begun
             clocked.first = now if clocked.first is None else clocked.first
-            piece = job.answer.push(won.tokens, won.drafted)
+            piece = job.answer.push(won.tokens, won.drafted, won.scores)
             if piece.generation is not None:
                 self._finish(job, piece)
             else:

@@ -80,7 +80,7 @@ class Loaded:
             raise bad_parameter("method", "draft", "plain, since this engine was loaded without a draft")
         tokens = self._tokens(prompt)
         limit = self.context - len(tokens) if params.max_tokens is None else params.max_tokens
-        if limit < 1 or len(tokens) + limit > self.context:
+        if limit < (params.max_tokens != 0) or len(tokens) + limit > self.context:
             wanted = "at least 1" if params.max_tokens is None else str(params.max_tokens)
             raise ContextOverflowError(
                 f"{len(tokens)} prompt tokens and {wanted} new ones exceed the context of {self.context}; "

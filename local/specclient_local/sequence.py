@@ -51,6 +51,26 @@ class Dice:
         return int(np.searchsorted(cumulative, at, side="right"))
 
 
+@dataclass(frozen=True, slots=True)
+class TokenScore:
+    """How likely the model held a token in its place, given all tokens before it.
+
+    Of the model's own distribution, the softmax of its logits: temperature, top-p and top-k, which shape
+    what is drawn, do not enter.
+
+    Attributes:
+        token: its id.
+        logprob: natural logarithm of its probability.
+        rank: 1 for the most likely token of all (the greedy choice), 2 for the next, …
+        top: the most likely tokens with their log-probabilities, likeliest first, as many as asked for.
+    """
+
+    token: int
+    logprob: float
+    rank: int
+    top: tuple[tuple[int, float], ...] = ()
+
+
 @dataclass(slots=True)
 class Tally:
     """Counts of a request's verification passes; see :meth:`speculation` for what they mean."""
@@ -108,6 +128,7 @@ class Sequence:
         limit: most new tokens, the context considered.
         eos: tokens that end the answer.
         slot: row of the caches while it runs, else None.
+        scores: of the prompt's tokens read so far, where ``prompt_logprobs`` asks for them.
     """
 
     id: int
@@ -120,6 +141,7 @@ class Sequence:
     dice: Dice
     slot: int | None = None
     tally: Tally = field(default_factory=Tally)
+    scores: list[TokenScore] = field(default_factory=list)
     finish_reason: FinishReason | None = None
 
     @property

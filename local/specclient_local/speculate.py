@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from torch import Tensor
 
 from specclient_local.drafting.base import Drafter
 from specclient_local.drafting.length import Costs, DraftLength
 from specclient_local.model.runner import CHUNK, Runner
 from specclient_local.model.sampling import distributions
-from specclient_local.sequence import Sequence
+from specclient_local.model.scoring import token_scores
+from specclient_local.sequence import Sequence, TokenScore
 from specclient_local.tree import TokenTree
 from specclient_local.verify import verify
 
@@ -17,9 +20,14 @@ DEFAULT_DRAFT_LENGTH = 4
 
 @dataclass(frozen=True, slots=True)
 class Won:
-    """What a round won: tokens in order, all but the last proposed by the draft."""
+    """What a round won: tokens in order, all but the last proposed by the draft.
+
+    Attributes:
+        scores: of each token, where the request asks for ``logprobs``; else empty.
+    """
 
     tokens: list[int]
+    scores: list[TokenScore] = field(default_factory=list)
 
     @property
     def drafted(self) -> list[bool]:
@@ -43,29 +51,28 @@ class Speculator:
         self._lengths: dict[int, DraftLength] = {}
 
     def prefill(self, sequence: Sequence) -> bool:
-        """Run one chunk of the prompt through each model; return whether all but its last token is in now.
+        """Run one chunk of the prompt through each model; return whether the rounds can begin.
 
         The last token is the root of the first round: the answer's first tokens come out of a round
-        like all others.
+        like all others. A draft that could never propose anything is spared the prompt.
         """
-        slot = sequence.granted
-        done, whole = self.target.length(slot), sequence.prompt_tokens - 1
-        end = min(done + CHUNK, whole)
-        self.target.prefill(slot, sequence.tokens[done:end])
-        if self.drafter is None or sequence.method == "plain":
-            return end == whole
-        if not self.drafter.begin(sequence) or end < whole:
-            return False
-        if self._costs is not None and self._adapts(sequence):
-            self._lengths[slot] = DraftLength(self._costs)
-        return True
+        ready = self._read_prompt(sequence)
+        if self.drafter is None or sequence.method == "plain" or sequence.limit <= 1:
+            return ready
+        ready = self.drafter.begin(sequence) and ready
+        if ready and self._costs is not None and self._adapts(sequence):
+            self._lengths[sequence.granted] = DraftLength(self._costs)
+        return ready
 
     def round(self, sequence: Sequence) -> Won:
         """Win at least one token, and leave the caches as if the won ones had been decoded plainly."""
         slot, target = sequence.granted, self.target
-        root = target.length(slot)
-        tree = self._propose(sequence)
-        logits = target.score(slot, sequence.tokens[root:], tree)
+        root = len(sequence.tokens) - 1
+        if target.length(slot) < root:
+            tree, logits = TokenTree(), self._read_scored(sequence)
+        else:
+            tree = self._propose(sequence)
+            logits = target.score(slot, sequence.tokens[root:], tree)
         verdict = verify(tree, distributions(logits, sequence.params), sequence.dice)
         target.keep(slot, root, verdict.path)
         depth = max(tree.depths(), default=0)
@@ -74,7 +81,11 @@ class Speculator:
             self.drafter.commit(sequence, tree, verdict.path)
             if slot in self._lengths:
                 self._lengths[slot].update(depth, len(verdict.path))
-        return Won([*(tree.tokens[node] for node in verdict.path), verdict.token])
+        won = [*(tree.tokens[node] for node in verdict.path), verdict.token]
+        if sequence.params.logprobs is None:
+            return Won(won)
+        rows = logits[[0, *(node + 1 for node in verdict.path)]]
+        return Won(won, token_scores(rows, won, sequence.params.logprobs))
 
     def end(self, sequence: Sequence) -> None:
         """Forget a sequence that holds a slot."""
@@ -83,6 +94,33 @@ class Speculator:
         self.target.truncate(slot, 0)
         if self.drafter is not None:
             self.drafter.end(sequence)
+
+    def _read_prompt(self, sequence: Sequence) -> bool:
+        """Read one chunk of the prompt without its last token; return whether no more is to be read.
+
+        Of a prompt that is to be scored the last chunk is left to the first round, whose pass then gives
+        both its scores and the first new token.
+        """
+        slot, tokens, top = sequence.granted, sequence.tokens, sequence.params.prompt_logprobs
+        done, whole = self.target.length(slot), sequence.prompt_tokens - 1
+        end = min(done + CHUNK, whole)
+        if top is None:
+            self.target.prefill(slot, tokens[done:end])
+        elif sequence.limit > 0 and whole < done + CHUNK:
+            return True
+        elif done < end:
+            logits = self.target.read(slot, tokens[done:end])
+            sequence.scores += token_scores(logits, tokens[done + 1 : end + 1], top)
+        return end == whole
+
+    def _read_scored(self, sequence: Sequence) -> Tensor:
+        """Read what is left of a prompt to be scored, and return the logits after its last token."""
+        done = self.target.length(sequence.granted)
+        logits = self.target.read(sequence.granted, sequence.tokens[done:])
+        sequence.scores += token_scores(
+            logits[:-1], sequence.tokens[done + 1 :], sequence.params.prompt_logprobs or 0
+        )
+        return logits[-1:]
 
     def _propose(self, sequence: Sequence) -> TokenTree:
         """Draft so far that even if all is accepted the answer is not longer than allowed."""

@@ -197,7 +197,9 @@ async def test_parameters_without_effect_are_accepted(backend):
     ("name", "value"),
     [
         ("n", 2),
-        ("logprobs", True),
+        ("echo", True),
+        ("prompt_logprobs", 1),
+        ("return_token_ids", True),
         ("tools", [{"type": "function"}]),
         ("response_format", {"type": "json_object"}),
         ("presence_penalty", 0.5),
@@ -222,6 +224,9 @@ async def test_what_would_change_the_answer_is_refused_by_name(backend, name, va
         ({"temperature": -1}, "temperature"),
         ({"top_p": 2}, "top_p"),
         ({"max_tokens": 0}, "max_tokens"),
+        ({"logprobs": 1}, "logprobs"),
+        ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
+        ({"top_logprobs": 2}, "top_logprobs"),
         ({"stop": [""]}, "stop"),
         ({"messages": []}, "messages"),
         ({"messages": None}, "messages"),
@@ -303,9 +308,3 @@ async def test_closing_a_stream_early_stops_the_work(backend):
     with anyio.fail_after(30):
         while engine._jobs:
             await anyio.sleep(0.01)
-
-
-@pytest.mark.parametrize("logprobs", [0, 1, True])
-async def test_logprobs_of_a_completion_are_refused(backend, logprobs):
-    with pytest.raises(UnsupportedParameterError, match="logprobs="):
-        await backend.complete(completion(logprobs=logprobs), "pair")

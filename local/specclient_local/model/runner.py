@@ -68,6 +68,10 @@ class Runner:
             part = tokens[begin : begin + CHUNK]
             self._forward(slot, part, _EMPTY, logits_from=len(part))
 
+    def read(self, slot: int, tokens: Sequence[int]) -> Tensor:
+        """Append tokens, ``CHUNK`` at most, in one pass; return the logits after each, ``[N, V]``."""
+        return self._forward(slot, tokens, _EMPTY, logits_from=0)
+
     def score(self, slot: int, tokens: Sequence[int], tree: TokenTree = _EMPTY) -> Tensor:
         """Append tokens and the tree below the last of them, in one pass under the ancestor mask.
 

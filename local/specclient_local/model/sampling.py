@@ -27,13 +27,23 @@ def distributions(logits: Tensor, params: SamplingParams) -> list[Distribution]:
     Raises:
         EngineError: a row's largest logit is NaN or infinite, as after an overflow in float16.
     """
-    best = logits.argmax(dim=-1, keepdim=True)  # counts NaN as the largest
-    if not all(map(math.isfinite, logits.gather(-1, best).flatten().tolist())):
-        raise EngineError("the model's logits are not finite; load with float32 or bfloat16.")
+    best = greedy_tokens(logits)
     if params.temperature == 0.0:
-        greedy: list[Distribution] = best.flatten().tolist()
+        greedy: list[Distribution] = best.tolist()
         return greedy
     return list(probabilities(logits, params).cpu().numpy())
+
+
+def greedy_tokens(logits: Tensor) -> Tensor:
+    """Return the token of each row's largest logit, the first of equal ones; ``[N, V]`` to ``[N]``.
+
+    Raises:
+        EngineError: a row's largest logit is NaN or infinite.
+    """
+    best = logits.argmax(dim=-1)  # counts NaN as the largest
+    if not all(map(math.isfinite, logits.gather(-1, best[:, None]).flatten().tolist())):
+        raise EngineError("the model's logits are not finite; load with float32 or bfloat16.")
+    return best
 
 
 def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:

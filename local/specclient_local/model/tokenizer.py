@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,17 @@ from specclient.errors import BadRequestError, CheckpointError
 
 _UNFINISHED = "\ufffd"
 _CONTEXT = 6
+_RAW_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
+
+
+def _byte_alphabet() -> dict[str, int]:
+    """Return the characters in which byte-level vocabularies write bytes (GPT-2's table)."""
+    shown = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    hidden = [byte for byte in range(256) if byte not in shown]
+    return {chr(b): b for b in shown} | {chr(256 + i): b for i, b in enumerate(hidden)}
+
+
+_BYTES = _byte_alphabet()
 
 
 class Tokenizer:
@@ -38,6 +50,9 @@ class Tokenizer:
         self._library.no_padding()
         added = self._library.get_added_tokens_decoder()
         self._special = {token.content: number for number, token in added.items() if token.special}
+        self._added = {number: token.content for number, token in added.items()}
+        decoder = self._library.decoder
+        self._byte_level = decoder is not None and b'"ByteLevel"' in decoder.__getstate__()
         self._chat: Any = None
 
     def encode(self, text: str) -> list[int]:
@@ -47,6 +62,19 @@ class Tokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids; special tokens give no text."""
         return self._library.decode(list(ids), skip_special_tokens=True)
+
+    def piece(self, token: int) -> bytes:
+        """Return what one token alone stands for: often part of a word, sometimes of a character.
+
+        A special token stands for its own name, an id that only pads the vocabulary for nothing.
+        """
+        written = self._library.id_to_token(token)
+        if written is None or token in self._added:
+            return self._added.get(token, "").encode()
+        if self._byte_level:
+            return bytes(_BYTES[character] for character in written)
+        raw = _RAW_BYTE.fullmatch(written)
+        return bytes([int(raw[1], 16)]) if raw else written.replace("\u2581", " ").encode()
 
     def special(self, text: str) -> int | None:
         """Return the id of the special token written like this, or None."""

@@ -1,0 +1,63 @@
+"""Turn logits into how likely given tokens were: their log-probabilities, ranks and alternatives."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specclient_local.model.sampling import greedy_tokens
+from specclient_local.sequence import TokenScore
+
+_ROWS = 32
+"""Rows turned at once; bounds the memory beside the logits themselves."""
+
+
+@torch.inference_mode()
+def token_scores(logits: Tensor, tokens: Sequence[int], top: int) -> list[TokenScore]:
+    """Score one token a row, in float32.
+
+    Equal logits rank by id, as the greedy choice does: rank 1 is what greedy decoding would take.
+
+    Args:
+        logits: ``[N, V]``, after what precedes each token.
+        tokens: ``[N]`` the tokens that stand there.
+        top: alternatives to tell of each.
+
+    Raises:
+        EngineError: a row's largest logit is NaN or infinite.
+    """
+    scores: list[TokenScore] = []
+    for begin in range(0, len(tokens), _ROWS):
+        scores += _scores(logits[begin : begin + _ROWS].float(), tokens[begin : begin + _ROWS], top)
+    return scores
+
+
+def _scores(logits: Tensor, tokens: Sequence[int], top: int) -> list[TokenScore]:
+    best = greedy_tokens(logits)
+    logprobs = torch.log_softmax(logits, dim=-1)
+    index = torch.tensor(tokens, device=logits.device)[:, None]
+    own = logits.gather(-1, index)
+    before = torch.arange(logits.shape[-1], device=logits.device) < index
+    ranks = 1 + ((logits > own) | ((logits == own) & before)).sum(dim=-1)
+    return [
+        TokenScore(*score)
+        for score in zip(
+            tokens,
+            logprobs.gather(-1, index).flatten().tolist(),
+            ranks.tolist(),
+            _alternatives(logprobs, best, top),
+            strict=True,
+        )
+    ]
+
+
+def _alternatives(logprobs: Tensor, best: Tensor, top: int) -> list[tuple[tuple[int, float], ...]]:
+    """Return each row's ``top`` likeliest tokens, equal ones by id; the first is the greedy choice."""
+    if top == 1:  # of equal ones ``topk`` takes any
+        ids, values = best[:, None], logprobs.gather(-1, best[:, None])
+    else:
+        values, ids = logprobs.topk(min(top, logprobs.shape[-1]), dim=-1)
+    rows = zip(ids.tolist(), values.tolist(), strict=True)
+    return [tuple(sorted(zip(*row, strict=True), key=lambda pair: (-pair[1], pair[0]))) for row in rows]
