@@ -14,6 +14,7 @@ from pydantic import SecretStr
 from specclient.client import AsyncOpenAI
 from specclient.core import ClientOptions, Core, checked_options
 from specclient.errors import OpenAIError
+from specclient.providers.presets import preset
 from specclient.sync import OpenAI
 from specclient.types.params import NotGiven
 
@@ -101,7 +102,13 @@ def _copied(client: _Client, changes: Mapping[str, Any]) -> _Client:
 def _core(cls: type, options: Mapping[str, Any], source: Core | None = None) -> Core:
     given = {name: value for name, value in options.items() if not isinstance(value, NotGiven)}
     checked_options(cls, {name: value for name, value in given.items() if name not in _OURS})
-    endpoint = {**_credentials(given), "deployments": True, "price_provider": "azure", "stream_usage": True}
+    endpoint = {
+        **_credentials(given),
+        "deployments": True,
+        "price_provider": "azure",
+        "stream_usage": True,
+        "capabilities": preset("azure").capabilities,
+    }
     version = given.get("api_version") or os.environ.get("OPENAI_API_VERSION")
     if version is None:
         raise ValueError(

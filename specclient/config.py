@@ -6,6 +6,7 @@ configuration folder. Nothing is read at import; :func:`load` reads once, when a
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import tomllib
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ import pydantic
 from pydantic import Field, SecretStr
 
 from specclient.errors import ConfigurationError
+from specclient.types.capabilities import Capabilities
 from specclient.types.limit import Circuit, Limit
 from specclient.types.route import Policy
 
@@ -37,15 +39,18 @@ class _Strict(pydantic.BaseModel):
 
 
 class ProviderSettings(_Strict):
-    """A ``[providers.NAME]`` table: a provider of the user's own, or changes to a known one."""
+    """A ``[providers.NAME]`` table: the fields of :class:`specclient.providers.provider.Provider`."""
 
     base_url: str | None = None
+    dialect: str | None = None
     api_key: SecretStr | None = None
     api_key_env: str | None = None
+    key_header: str | None = None
     headers: dict[str, SecretStr] = Field(default_factory=dict)
     models: tuple[str, ...] = ()
     stream_usage: bool | None = None
     price_provider: str | None = None
+    capabilities: Capabilities | None = None
 
 
 class PriceSettings(_Strict):
@@ -119,6 +124,7 @@ class Settings(_Strict):
         default_provider: whose a bare model name is.
         default_model: used by the command line where no model is named.
         candidates: routes that ``auto`` chooses among.
+        drop_params: whether parameters that an endpoint cannot express are left out instead of refused.
         ledger: database URL or file path, ``off``, or None for the user's data folder.
         connections: the most that a client may hold at once; further requests wait for one.
         limits: what deployments take, by ``provider/model``; their own headers add to it.
@@ -134,6 +140,7 @@ class Settings(_Strict):
         "openai/gpt-4.1-nano",
         "openai/gpt-4.1-mini",
     )
+    drop_params: bool = False
     ledger: str | None = Field(default=None, repr=False)  # a database URL may hold a password
     transport: Literal["aiohttp", "httpx"] = "aiohttp"
     connections: Annotated[int, Field(ge=1)] = 1000
@@ -239,7 +246,10 @@ def _explain(error: pydantic.ValidationError, source: Path | None) -> str:
     place = source or "settings"
     if first["type"] == "extra_forbidden":
         return f"{place}: unknown setting {where!r}; `specclient config show` lists all"
-    if first["loc"] and first["loc"][0] in _MAY_HOLD_KEYS:
+    if first["type"] == "unexpected_keyword_argument":
+        allowed = ", ".join(field.name for field in dataclasses.fields(Capabilities))
+        return f"{place}: unknown setting {where!r}; known are {allowed}"
+    if first["loc"] and first["loc"][0] in _MAY_HOLD_KEYS and not set(first["loc"][2:3]) & _HOLD_NO_KEYS:
         value = f" is a value of type {type(first['input']).__name__}"
     else:
         value = f" is {first['input']!r}"
@@ -249,3 +259,4 @@ def _explain(error: pydantic.ValidationError, source: Path | None) -> str:
 
 #: Tables and settings whose values are never quoted back: keys and passwords stand in them.
 _MAY_HOLD_KEYS = ("providers", "ledger")
+_HOLD_NO_KEYS = {"dialect", "api_key_env", "key_header", "stream_usage", "price_provider", "capabilities"}

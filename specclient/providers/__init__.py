@@ -3,7 +3,8 @@
 from specclient.providers.base import Dialect, Endpoint, EventReader
 from specclient.providers.dialects import DIALECTS, dialect
 from specclient.providers.openai import OpenAIDialect, usage_requested
-from specclient.providers.presets import PRESETS, Preset, preset
+from specclient.providers.preset import Preset
+from specclient.providers.presets import PRESETS, preset
 
 __all__ = [
     "DIALECTS",

@@ -46,6 +46,7 @@ class Endpoint:
         organization, project: OpenAI's headers of these names, where not None.
         key_env: environment variables that hold the key, named when it is missing.
         key_required: whether a request without a key is refused before sending.
+        base_url_env: environment variable that may fill in the base URL, named while that has a placeholder.
         stream_usage: whether ``stream_options.include_usage`` may be sent.
         drop_params: whether parameters that cannot be expressed there are left out instead of refused.
         capabilities: what it exposes of speculation, whatever the model.
@@ -73,6 +74,7 @@ class Endpoint:
     project: str | None = None
     key_env: tuple[str, ...] = ()
     key_required: bool = False
+    base_url_env: str | None = None
     stream_usage: bool = True
     drop_params: bool = False
     capabilities: Capabilities = UNKNOWN

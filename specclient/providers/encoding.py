@@ -50,10 +50,16 @@ def path_of(method: Method, places: Mapping[str, str], endpoint: Endpoint, model
 
 
 def url_of(endpoint: Endpoint, path: str, query: Mapping[str, Any]) -> str:
-    """Return the URL of a path: that of the base URL, and its query, are kept."""
+    """Return the URL of a path: that of the base URL, and its query, are kept.
+
+    Raises:
+        ConfigurationError: for an endpoint whose address is still to be told.
+    """
     if path.startswith(("http://", "https://")):
         base, path = urlsplit(path), ""
     else:
+        if "{" in endpoint.base_url:
+            raise _without_address(endpoint)
         base = urlsplit(endpoint.base_url)
         path, _, own = path.partition("?")
         base = base._replace(query="&".join(part for part in (base.query, own) if part))
@@ -61,6 +67,15 @@ def url_of(endpoint: Endpoint, path: str, query: Mapping[str, Any]) -> str:
     full = "&".join(part for part in (base.query, added) if part)
     joined = base.path.rstrip("/") + (path if not path or path.startswith("/") else f"/{path}")
     return urlunsplit((base.scheme, base.netloc, joined, full, ""))
+
+
+def _without_address(endpoint: Endpoint) -> ConfigurationError:
+    variable = endpoint.base_url_env
+    first = f"set {variable} in the environment, or " if variable else ""
+    return ConfigurationError(
+        f"no address for provider {endpoint.name!r}, whose URLs are like {endpoint.base_url}: {first}give "
+        f"base_url under [providers.{endpoint.name}] in specclient.toml"
+    )
 
 
 def parts_of(method: Method, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -8,10 +8,10 @@ import json
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeVar
 
-import anyio.to_thread
 import pydantic
 
-from specclient.errors import APIError, ConfigurationError, UnsupportedParameterError
+from specclient.errors import APIError, ConfigurationError
+from specclient.forks import uncut
 from specclient.providers import forms
 from specclient.providers.base import Endpoint, EventReader
 from specclient.providers.counts import usage_of
@@ -25,6 +25,8 @@ from specclient.providers.encoding import (
     url_of,
 )
 from specclient.providers.faults import error_from, fault_of, invalid, raise_fault_in, where
+from specclient.providers.quirks import PLAIN, continues_prefix, respelled
+from specclient.providers.unsupported import refuse
 from specclient.types.base import WireModel
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk
 from specclient.types.completion import Completion
@@ -39,6 +41,9 @@ _Wire = TypeVar("_Wire", bound=WireModel)
 
 #: Answers and chunks whose parts are looked at: a gateway's error may hide among them.
 _COMPLETIONS = (ChatCompletion, ChatCompletionChunk, Completion)
+_TAKE_PREDICTIONS = (
+    "models of openai, azure, mistral, fireworks, cerebras, openrouter and specclient serve do"
+)
 _NO_MODELS = Method(name="models.list", verb="GET", path="/models")
 
 
@@ -49,10 +54,14 @@ class OpenAIDialect:
         method, options = request.method, request.options
         params: Mapping[str, Any] = {"model": model, **request.params} if model else request.params
         query, body = parts_of(method, params)
+        path = path_of(method, request.places, endpoint, model)
         if method.verb == "GET":  # has no body
             query |= {"stream": True} if request.stream and "stream" in method.params else {}
-        elif request.stream or options.body or body.get("prediction") is not None:
-            body = _shaped(body, request, endpoint)
+        else:
+            if request.stream or options.body or body.get("prediction") is not None:
+                body = _shaped(body, request, endpoint)
+            if endpoint.quirks is not PLAIN or endpoint.capabilities.telemetry_flags:
+                path, body = _as_taken(path, body, request, endpoint)
         data, files = forms.multipart(body, method.files) if method.files else (None, None)
         content = request.content
         if content is None and files is None and (body or method.verb in ("POST", "PUT", "PATCH")):
@@ -60,7 +69,7 @@ class OpenAIDialect:
         added = {**query, **options.query} if query or options.query else {}
         return WireRequest(
             method=method.verb,
-            url=url_of(endpoint, path_of(method, request.places, endpoint, model), added),
+            url=url_of(endpoint, path, added),
             headers=headers_of(
                 endpoint, method, options.headers, json_body=files is None and method.verb != "GET"
             ),
@@ -141,10 +150,8 @@ def usage_requested(request: Request) -> bool:
 def _shaped(body: dict[str, Any], request: Request, endpoint: Endpoint) -> dict[str, Any]:
     """Return a body with what a stream needs and what the caller adds."""
     if endpoint.capabilities.prediction is False and body.get("prediction") is not None:
-        raise UnsupportedParameterError(
-            f"provider {endpoint.name!r} does not take 'prediction'; leave it out, or name a model of a "
-            "provider that does (openai, mistral, fireworks, cerebras, openrouter)"
-        )
+        refuse(request, endpoint, ("prediction",), why=_TAKE_PREDICTIONS)
+        body = {name: value for name, value in body.items() if name != "prediction"}
     asks_usage = request.operation in ("chat", "completion")
     if request.stream:
         if request.method.params:  # a call by path says it itself
@@ -158,6 +165,25 @@ def _shaped(body: dict[str, Any], request: Request, endpoint: Endpoint) -> dict[
     return body
 
 
+def _as_taken(
+    path: str, body: dict[str, Any], request: Request, endpoint: Endpoint
+) -> tuple[str, dict[str, Any]]:
+    """Return path and body in the endpoint's own spelling, with what makes it tell of speculation.
+
+    What the caller says in ``extra_body`` is meant for this endpoint, and goes out as it is.
+    """
+    quirks, own = endpoint.quirks, request.options.body
+    if request.operation not in ("chat", "completion") or not request.method.params:
+        return path, body
+    given = {name: value for name, value in body.items() if name not in own}
+    refused = [name for name in quirks.refused if given.get(name) is not None]
+    refuse(request, endpoint, refused)
+    given = {name: value for name, value in given.items() if name not in quirks.refused}
+    if quirks.prefix_path and continues_prefix(body) and not endpoint.base_url.endswith(quirks.prefix_path):
+        path = quirks.prefix_path + path
+    return path, {**endpoint.capabilities.telemetry_flags, **respelled(given, own, quirks)}
+
+
 def _fresh_key(endpoint: Endpoint) -> Callable[[], Awaitable[Mapping[str, str]]]:
     """Return what asks for a key and gives the headers that carry it."""
 
@@ -167,6 +193,9 @@ def _fresh_key(endpoint: Endpoint) -> Callable[[], Awaitable[Mapping[str, str]]]
         if inspect.iscoroutinefunction(source):
             key: Any = await source()
         else:  # in a thread: it may read a file or ask a server
+            with uncut:
+                import anyio.to_thread  # noqa: PLC0415 - only for such functions
+
             key = await anyio.to_thread.run_sync(source, abandon_on_cancel=True)
             if inspect.isawaitable(key):
                 key = await key

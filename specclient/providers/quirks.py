@@ -29,20 +29,23 @@ class Quirks:
 PLAIN = Quirks()
 
 
-def respelled(body: Mapping[str, Any], quirks: Quirks) -> dict[str, Any]:
-    """Return a body in an endpoint's spelling; a name of theirs that the caller has used is left alone."""
-    made = {quirks.renamed.get(name, name): value for name, value in body.items()}
-    for ours, theirs in quirks.renamed.items():
-        if ours in body and theirs in body:
-            made[theirs] = body[theirs]
+def respelled(given: Mapping[str, Any], own: Mapping[str, Any], quirks: Quirks) -> dict[str, Any]:
+    """Return a body in an endpoint's spelling.
+
+    Args:
+        given: parameters in OpenAI's spelling.
+        own: what the caller says in the endpoint's own; stands over ``given`` and is left as it is.
+    """
+    made = {quirks.renamed.get(name, name): value for name, value in given.items()}
     prediction = made.get("prediction")
-    if prediction is None:
-        return made
     if quirks.text_prediction and isinstance(prediction, Mapping):
         made["prediction"] = {**prediction, "content": _text(prediction.get("content"))}
-    for name, fields in quirks.beside_prediction.items():
-        given = made.get(name)
-        made[name] = {**fields, **given} if isinstance(given, Mapping) else dict(fields)
+    made |= own
+    if made.get("prediction") is not None:
+        for name, fields in quirks.beside_prediction.items():
+            said = made.get(name)
+            if said is None or isinstance(said, Mapping):
+                made[name] = {**fields, **(said or {})}
     return made
 
 
@@ -57,5 +60,6 @@ def _text(content: Any) -> Any:
     """Return text parts as one string; what is none of them as it is, for the endpoint to refuse."""
     if not isinstance(content, list | tuple):
         return content
-    texts = [part.get("text") if isinstance(part, Mapping) else None for part in content]
-    return "".join(texts) if all(isinstance(text, str) for text in texts) else content
+    texts = [part.get("text") for part in content if isinstance(part, Mapping)]
+    whole = len(texts) == len(content) and all(isinstance(text, str) for text in texts)
+    return "".join(map(str, texts)) if whole else content

@@ -50,9 +50,9 @@ class Capabilities:
     draft_length: str | None = None
     telemetry: tuple[str, ...] | None = None
     telemetry_flags: Mapping[str, Any] = field(default_factory=dict)
-    prefill: Prefill | Literal[False] | None = None
-    verification: Verification | Literal[False] | None = None
-    streamed_usage: StreamedUsage | Literal[False] | None = None
+    prefill: Literal[Prefill, False] | None = None
+    verification: Literal[Verification, False] | None = None
+    streamed_usage: Literal[StreamedUsage, False] | None = None
     strict: bool = False
 
 

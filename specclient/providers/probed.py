@@ -1,0 +1,147 @@
+"""Turn what probes have found into a small JSON file of the user's, and back into capabilities.
+
+The file is ``$SPECCLIENT_PROBES`` (``off`` for none), else ``probes.json`` in the user's data folder. It
+holds URLs, names of models and outcomes; never a key, a prompt or an answer.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import tempfile
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from specclient.errors import ConfigurationError
+from specclient.types.capabilities import Capabilities
+
+OFF = "off"
+
+#: By base URL without a slash at its end, then by model.
+Found = Mapping[str, Mapping[str, Capabilities]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Probed:
+    """One probe's answer, as it is kept.
+
+    Attributes:
+        at: when it was made, with its time zone.
+        outcomes: what became of each thing that was tried, in words.
+        capabilities: what is known by it: of :class:`Capabilities`, the fields it found.
+    """
+
+    at: datetime
+    outcomes: Mapping[str, str]
+    capabilities: Mapping[str, Any]
+
+
+def path_of(env: Mapping[str, str]) -> Path | None:
+    """Return where answers are kept, None for nowhere."""
+    named = env.get("SPECCLIENT_PROBES")
+    if named:
+        return None if named.strip().lower() == OFF else Path(named).expanduser()
+    import platformdirs  # noqa: PLC0415 - needed only here; keeps `import specclient` light
+
+    return Path(platformdirs.user_data_dir("specclient")) / "probes.json"
+
+
+def remembered(env: Mapping[str, str]) -> Found:
+    """Return what probes have found; nothing where there is no file, or none that can be read."""
+    path = path_of(env)
+    if path is None:
+        return {}
+    try:
+        seen = path.stat()
+    except OSError:
+        return {}
+    return _capabilities(path, seen.st_mtime_ns, seen.st_size)
+
+
+def recall(env: Mapping[str, str], base_url: str, model: str) -> Probed | None:
+    """Return the remembered answer about one model, None where there is none."""
+    path = path_of(env)
+    row = _rows(path).get(_key(base_url), {}).get(model) if path else None
+    return None if row is None else _probed(row)
+
+
+def remember(env: Mapping[str, str], base_url: str, model: str, found: Probed) -> Path | None:
+    """Keep an answer in place of any before it; returns the file, None where none is kept.
+
+    Raises:
+        ConfigurationError: a file that cannot be written.
+    """
+    path = path_of(env)
+    if path is None:
+        return None
+    rows = {url: dict(models) for url, models in _rows(path).items()}
+    rows.setdefault(_key(base_url), {})[model] = {**asdict(found), "at": found.at.isoformat()}
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_whole(path, json.dumps(rows, indent=1, sort_keys=True))
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot write {path}: {error.strerror or error}; name another file in SPECCLIENT_PROBES, or say "
+            "'off' there"
+        ) from None
+    return path
+
+
+def _key(base_url: str) -> str:
+    return base_url.rstrip("/")
+
+
+def _rows(path: Path) -> Mapping[str, Mapping[str, Any]]:
+    """Return the file's rows, leaving out what is none."""
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(read, dict):
+        return {}
+    return {url: models for url, models in read.items() if isinstance(models, dict)}
+
+
+@functools.lru_cache(maxsize=4)
+def _capabilities(path: Path, _modified: int, _size: int) -> Found:
+    """Return the file's capabilities; read anew when it has changed."""
+    return {
+        url: {model: _read(probed.capabilities) for model, row in models.items() if (probed := _probed(row))}
+        for url, models in _rows(path).items()
+    }
+
+
+def _probed(row: Any) -> Probed | None:
+    """Return a row of the file, None for what is none."""
+    with suppress(TypeError, ValueError, KeyError):
+        at = datetime.fromisoformat(row["at"])
+        outcomes = {str(name): str(outcome) for name, outcome in row["outcomes"].items()}
+        return Probed(at=at, outcomes=outcomes, capabilities=dict(row["capabilities"]))
+    return None
+
+
+def _read(said: Mapping[str, Any]) -> Capabilities:
+    """Return the capabilities that a row tells; a value of the wrong kind tells nothing."""
+    import pydantic  # noqa: PLC0415
+
+    with suppress(pydantic.ValidationError):
+        return pydantic.TypeAdapter(Capabilities).validate_python(dict(said))
+    return Capabilities()
+
+
+def _write_whole(target: Path, text: str) -> None:
+    """Write a file beside its place and move it there, so that nobody ever sees half of it."""
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).replace(target)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            Path(name).unlink()
+        raise
