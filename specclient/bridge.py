@@ -20,10 +20,9 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 
-from anyio import CancelScope
-
 from specclient.errors import APIConnectionError, SpecClientError
-from specclient.forks import restart_in_child, uncut
+from specclient.forks import restart_in_child
+from specclient.loops import shielded
 from specclient.stream import AsyncStream, Stream
 from specclient.types.call import Call
 
@@ -51,8 +50,6 @@ class _LoopThread(threading.Thread):
             runner.run(self._until_told())
 
     async def _until_told(self) -> None:
-        with uncut:
-            CancelScope()  # the first one imports what anyio needs
         await self._told.wait()
 
     def stop(self) -> None:
@@ -264,7 +261,7 @@ class _Pump(Generic[T]):
         except Exception as error:  # noqa: BLE001 - carried across and raised in the reader
             end.error = error
         finally:
-            with CancelScope(shield=True):
+            with shielded():
                 await stream.close()
             self._queue.put(end)  # after the record is closed: whoever reads the end may read `meta`
             self._ended.set()

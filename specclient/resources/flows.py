@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import time
@@ -10,8 +11,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import anyio
-import anyio.to_thread
+from specclient.forks import uncut
+from specclient.loops import in_thread
 
 #: What a behaviour yields: the result of a call (of an asynchronous client: what gives it when awaited), or
 #: one of the steps below. It is sent what the step gave.
@@ -99,9 +100,9 @@ async def awaited(steps: Steps) -> Any:
         given = failure = None
         try:
             if isinstance(step, Sleep):
-                await anyio.sleep(step.seconds)
+                await asyncio.sleep(step.seconds)
             elif isinstance(step, Blocking):
-                given = await anyio.to_thread.run_sync(step.work)
+                given = await in_thread(step.work)
             elif isinstance(step, Together):
                 given = await _together(step)
             else:
@@ -111,6 +112,9 @@ async def awaited(steps: Steps) -> Any:
 
 
 async def _together(step: Together) -> list[Any]:
+    with uncut:
+        import anyio  # noqa: PLC0415 - only for several calls at once
+
     results: list[Any] = [None] * len(step.calls)
     failures: list[Exception] = []
     slots = anyio.Semaphore(step.limit)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-import anyio
+from specclient.forks import uncut
 
 
 def file_from_path(path: str | os.PathLike[str]) -> tuple[str, bytes]:
@@ -34,6 +34,9 @@ def read_files(given: Mapping[str, Any], files: Collection[str]) -> dict[str, An
 
 async def aread_files(given: Mapping[str, Any], files: Collection[str]) -> dict[str, Any]:
     """Return what :func:`read_files` does, reading without blocking the event loop."""
+    with uncut:
+        import anyio  # noqa: PLC0415 - only for files
+
     wanted = {path: await anyio.Path(path).read_bytes() for path in _paths(given, files)}
     return _with_contents(given, files, wanted)
 

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
-
-import anyio
 
 from specclient.errors import APIError, OpenAIError
 from specclient.transport import failures
@@ -146,9 +145,10 @@ class EventStream(Body):
 
     async def _drain(self, chunks: AsyncIterator[bytes]) -> None:
         """Read on to the end of the body, which follows at once: its connection can then be reused."""
-        with contextlib.suppress(*self._exchange.failed), anyio.move_on_after(_DRAIN_S):
-            async for _ in chunks:
-                pass
+        with contextlib.suppress(*self._exchange.failed, TimeoutError):
+            async with asyncio.timeout(_DRAIN_S):
+                async for _ in chunks:
+                    pass
 
 
 B = TypeVar("B", bound=Body)

@@ -13,10 +13,7 @@ import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator, Mapping
 from functools import partial
 from types import ModuleType
-from typing import Any, Literal, NamedTuple, Protocol
-
-import anyio
-import anyio.to_thread
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, Protocol
 
 from specclient.errors import ConfigurationError
 from specclient.forks import uncut
@@ -25,6 +22,9 @@ from specclient.transport.direct import DirectLink, trusted
 from specclient.transport.uploads import Upload
 from specclient.transport.vendor import httpx
 from specclient.types.wire import WireRequest
+
+if TYPE_CHECKING:
+    import anyio
 
 
 class Seconds(NamedTuple):
@@ -156,8 +156,12 @@ class ThreadLink:
     """
 
     def __init__(self, client: Any, vendor: ModuleType = httpx) -> None:
+        with uncut:
+            import anyio  # noqa: PLC0415 - only for such clients
+
         self.client = client
         self.vendor = vendor
+        self._limiter = anyio.CapacityLimiter
         self._senders: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, anyio.CapacityLimiter] = (
             weakref.WeakKeyDictionary()
         )
@@ -176,7 +180,7 @@ class ThreadLink:
     def _sender(self) -> anyio.CapacityLimiter:
         loop = asyncio.get_running_loop()
         if (found := self._senders.get(loop)) is None:
-            found = self._senders[loop] = anyio.CapacityLimiter(_SENDERS)
+            found = self._senders[loop] = self._limiter(_SENDERS)
         return found
 
     async def read(self, response: Any) -> bytes:
@@ -208,6 +212,9 @@ async def _in_thread(
     Args:
         limiter: of how many run at once; None for no limit.
     """
+    with uncut:
+        import anyio.to_thread  # noqa: PLC0415 - only for such clients
+
     abandoned = False
     limiter = limiter or anyio.CapacityLimiter(1)
 
@@ -220,7 +227,7 @@ async def _in_thread(
 
     try:
         return await anyio.to_thread.run_sync(run, abandon_on_cancel=True, limiter=limiter)
-    except anyio.get_cancelled_exc_class():
+    except asyncio.CancelledError:
         abandoned = True
         raise
 

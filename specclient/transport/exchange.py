@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
-import anyio
-
 from specclient.errors import APIConnectionError
+from specclient.loops import shielded
 from specclient.transport import failures
 from specclient.transport.clients import Link
 from specclient.transport.pacing import Turn
@@ -86,8 +87,9 @@ class Exchange:
             self.turn.leave()
 
     async def close(self) -> None:
-        with anyio.move_on_after(_CLOSE_S, shield=True):  # a cancelled caller must still free its connection
-            await self.link.close(self.response)
+        with shielded(), suppress(TimeoutError):  # a cancelled caller must still free its connection
+            async with asyncio.timeout(_CLOSE_S):
+                await self.link.close(self.response)
 
 
 def merged(headers: Mapping[str, str], winning: Mapping[str, str]) -> dict[str, str]:

@@ -7,8 +7,6 @@ import math
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
-import anyio
-
 from specclient.errors import APIError, ConfigurationError, DeadlineExceededError
 from specclient.transport import failures
 from specclient.types.wire import WireRequest
@@ -102,8 +100,13 @@ class Guard:
             raise self._too_late(f"is over before a wait of {seconds:.3g} s would be") from self.failure
 
     async def _within_deadline(self, step: Callable[[], Awaitable[T]], ends: float) -> T:
-        with anyio.move_on_after(max(0.0, ends - self._clock())):
-            return await step()
+        limit = asyncio.timeout(None if math.isinf(ends) else max(0.0, ends - self._clock()))
+        try:
+            async with limit:
+                return await step()
+        except TimeoutError:
+            if not limit.expired():
+                raise
         raise self._too_late(f"was over in try {max(self.attempts, 1)}") from self.failure
 
     def _too_late(self, what: str) -> DeadlineExceededError:

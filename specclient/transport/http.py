@@ -13,8 +13,6 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-import anyio
-
 from specclient.errors import APIError, CircuitOpenError, ConfigurationError
 from specclient.transport import failures
 from specclient.transport.answers import Body, EventStream, Opened, as_body, as_events
@@ -75,7 +73,7 @@ class Transport:
         circuit: Circuit | None = _CIRCUIT,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
-        sleep: Callable[[float], Awaitable[None]] = anyio.sleep,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         random: Callable[[], float] = _random.random,
     ) -> None:
         self._set_defaults(http_client, timeout, max_retries)

@@ -8,9 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-import anyio
-import anyio.to_thread
-
+from specclient.forks import uncut
 from specclient.transport.vendor import httpx
 from specclient.types.wire import WireRequest
 
@@ -72,6 +70,9 @@ class Upload:
             for piece in pieces:
                 yield piece
             return
+        with uncut:
+            import anyio.to_thread  # noqa: PLC0415 - only where something is uploaded
+
         while piece := await anyio.to_thread.run_sync(_next, pieces, limiter=anyio.CapacityLimiter(1)):
             if piece[0]:
                 yield piece[0]

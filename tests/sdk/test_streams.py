@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 from typing import Any
 
+import anyio
 import pytest
-from servers import OpenAIServer, events, reply
+from servers import OpenAIServer, events, hang, reply
 
 from specclient import AsyncOpenAI, OpenAI, OpenAIError
 
@@ -113,3 +115,17 @@ async def test_a_response_that_failed_is_recorded_as_an_error(
     assert [event.type async for event in stream] == ["response.failed"]
     (row,) = client.ledger.rows()
     assert (row.status, row.error) == ("error", "response.failed")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_call_that_a_scope_of_anyios_cancels_is_recorded(
+    openai_server: OpenAIServer, client: AsyncOpenAI, *, stream: bool
+) -> None:
+    openai_server.script(SLOW if stream else hang)
+    with anyio.move_on_after(0.3) as scope:
+        answer = await client.chat.completions.create(model="m", messages=ASK, stream=stream)
+        async for _ in answer:
+            pass
+    assert scope.cancelled_caught
+    with sqlite3.connect(client.ledger.location) as database:  # the file: a call returns once its row is there
+        assert database.execute("SELECT status FROM calls").fetchall() == [("cancelled",)]
