@@ -18,6 +18,7 @@ from specclient.serving.asking import asked
 from specclient.serving.catalogue import Catalogue, model_row
 from specclient.serving.front import Front
 from specclient.serving.limits import Limits
+from specclient.serving.passing import Passing
 from specclient.serving.problems import ProblemError
 from specclient.serving.talk import Receive, Scope, Send, Talk
 from specclient.serving.telling import tell_stream, tell_whole
@@ -61,13 +62,11 @@ class Service:
 
     Attributes:
         turns: how many are being worked on, and wait.
-        ready: whether it takes them.
     """
 
     def __init__(self, client: AsyncOpenAI, catalogue: Catalogue, limits: Limits) -> None:
         self.client, self.catalogue, self.limits = client, catalogue, limits
         self.turns = Turns(limits.running, limits.waiting)
-        self.ready = False
 
     def routes(self) -> list[Route]:
         """Return the routes, each with the ASGI application that serves it."""
@@ -77,6 +76,7 @@ class Service:
             *(self._route(f"/v1{method.path}", self._caller(method), "POST") for method in CALLS),
             self._route("/v1/models", self._models, "GET"),
             self._route("/v1/models/{model:path}", self._model, "GET"),
+            Route("/v1/{path:path}", _Endpoint(self._passing())),
         ]
 
     def lifespan(self, _app: Starlette) -> AbstractAsyncContextManager[None]:
@@ -85,15 +85,17 @@ class Service:
 
     @asynccontextmanager
     async def _serving(self) -> AsyncGenerator[None, None]:
-        self.ready = True
         try:
             yield
         finally:
-            self.ready = False
             await self.client.close()
 
     def _route(self, path: str, handler: Handler, verb: str) -> Route:
         return Route(path, _Endpoint(handler), methods=[verb])
+
+    def _passing(self) -> Passing:
+        own = {"/models": "GET", **{method.path: method.verb for method in CALLS}}
+        return Passing(self.client, self.catalogue, self.turns, own)
 
     def _caller(self, method: Method) -> Handler:
         """Return what serves one method on which a model works."""
@@ -120,10 +122,8 @@ class Service:
         await talk.say(b'{"status":"ok"}')
 
     async def _ready(self, talk: Talk) -> None:
-        if not self.ready:
-            raise ProblemError(
-                503, "the server is not ready yet, or shutting down", headers={"retry-after": "1"}
-            )
+        if self.turns.full:
+            raise ProblemError(503, "as many requests wait as may", code="server_busy")
         await talk.say(b'{"status":"ready"}')
 
 

@@ -12,7 +12,7 @@ from starlette.exceptions import HTTPException
 
 from specclient.serving.access import check_access
 from specclient.serving.limits import Limits
-from specclient.serving.problems import ProblemError, problem_of
+from specclient.serving.problems import ProblemError, problem_of, stopping
 from specclient.serving.talk import ClientGoneError, Message, Receive, Scope, Send, Talk
 
 _log = logging.getLogger("specclient")
@@ -62,7 +62,7 @@ class Front:
             task = asyncio.current_task()
             assert task is not None
             task.uncancel()
-            return ProblemError(503, "the server is shutting down", code="server_stopping")
+            return stopping()
         except HTTPException as error:
             return _of_route(scope, error)
         except Exception as error:  # noqa: BLE001 - the rim: every request is answered

@@ -87,6 +87,11 @@ def bad(param: str | None, message: str, code: str | None = None) -> ProblemErro
     return ProblemError(400, message, param, code)
 
 
+def stopping() -> ProblemError:
+    """Return the problem of a request that the server had no more time for."""
+    return ProblemError(503, "the server is shutting down", code="server_stopping")
+
+
 def problem_of(error: Exception) -> ProblemError:
     """Return what a client is told of an error; what is not ours to raise is not shown."""
     if isinstance(error, ProblemError):

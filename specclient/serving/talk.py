@@ -31,13 +31,20 @@ class Talk:
     Attributes:
         headers: of the request, names in lower case; of several of one name, the last.
         begun, ended: whether the answer has.
+        gone: whether the client has left.
     """
 
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
         self.scope = scope
         self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        self.begun = self.ended = False
+        self.begun = self.ended = self.gone = False
         self._receive, self._send, self._limits = receive, send, limits
+
+    @property
+    def path(self) -> str:
+        """The path as the client wrote it, percent signs and all."""
+        text: str = self.scope["raw_path"].decode("latin-1")
+        return text
 
     @property
     def query(self) -> str:
@@ -135,7 +142,6 @@ class Presence:
 
     def __init__(self, talk: Talk, receive: Receive) -> None:
         self._talk, self._receive = talk, receive
-        self._gone = False
 
     async def __aenter__(self) -> Self:
         task = asyncio.current_task()
@@ -149,14 +155,14 @@ class Presence:
             pass
         if self._talk.ended:  # a server tells this, too, once the answer is out
             return
-        self._gone = True
+        self._talk.gone = True
         self._task.cancel()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._watcher.cancel()
-        if not self._gone:
+        if not self._talk.gone:
             return
         self._task.uncancel()
         if not isinstance(error, asyncio.CancelledError):

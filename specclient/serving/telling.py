@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -15,7 +16,7 @@ from specclient.providers import dialect
 from specclient.providers.encoding import json_of
 from specclient.reading import Exchange
 from specclient.serving.asking import EXTENSION, Asked
-from specclient.serving.problems import limits_told, problem_of
+from specclient.serving.problems import limits_told, problem_of, stopping
 from specclient.serving.talk import EVENTS, ClientGoneError, Talk
 from specclient.stream import AsyncStream
 from specclient.types.call import Call, Metered
@@ -58,6 +59,11 @@ async def tell_stream(talk: Talk, pipeline: Pipeline, asked: Asked) -> None:
         try:
             await _tell_events(talk, stream, asked)
         except ClientGoneError:
+            raise
+        except asyncio.CancelledError:
+            if not talk.gone:  # the server stops, and this took longer than it waits
+                await talk.more(_failure(stopping().error, asked.request))
+                await talk.end()
             raise
         except Exception as error:  # noqa: BLE001 - the status is out: whatever it is, the client is told
             problem = problem_of(error)

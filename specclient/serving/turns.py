@@ -31,6 +31,11 @@ class Turns:
         """Requests that are being worked on."""
         return self._most - self._slots.value
 
+    @property
+    def full(self) -> bool:
+        """Whether one more request would be refused."""
+        return not self._slots.value and self.waiting >= self._room
+
     @asynccontextmanager
     async def turn(self) -> AsyncGenerator[None, None]:
         """Wait for a turn, and have it.
@@ -38,7 +43,7 @@ class Turns:
         Raises:
             ProblemError: 429, too many wait already.
         """
-        if not self._slots.value and self.waiting >= self._room:
+        if self.full:
             raise ProblemError(
                 429,
                 f"the server is busy: {self._most} requests are running and {self.waiting} are waiting; "

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any, Self
 
 from pydantic import SecretStr
+from servers import OpenAIServer
 
 from specclient import AsyncOpenAI
 from specclient.config import Settings
@@ -83,6 +84,18 @@ class Served:
         """Return how many requests the engines in this process hold, running and waiting."""
         backend: Any = self.client.pipeline.router.places.get("local")
         return sum(len(engine._jobs) for engine in backend._engines.values())
+
+
+def upstream_settings(server: OpenAIServer, **more: object) -> Settings:
+    """Return settings with a provider ``mine``, the default one, on loopback."""
+    tables = {
+        "default_provider": "mine",
+        "ledger": "off",
+        "candidates": ["mine/m-large", "mine/m-small"],
+        "providers": {"mine": {"base_url": server.base_url, "api_key": "sk-upstream", "models": ["m-large"]}},
+        "prices": {"mine/m-large": {"input": 2, "output": 8}, "mine/m-small": {"input": 1, "output": 4}},
+    }
+    return Settings.model_validate({**tables, **more})
 
 
 def wait_until(true: Any, seconds: float = 20.0) -> bool:

@@ -1,0 +1,38 @@
+"""Servers for the tests: one of the bundled pair for all, and one before a loopback upstream for each."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+
+import openai
+import pytest
+from served import Served, upstream_settings
+from servers import OpenAIServer
+
+from specclient.config import Settings
+
+
+@pytest.fixture(scope="session")
+def local_server() -> Iterator[Served]:
+    """A server of ``local/demo`` and ``local/demo-target``, the bundled pair."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in [name for name in os.environ if name.endswith("_API_KEY") or name.startswith("OPENAI_")]:
+            patch.delenv(name)
+        with Served(Settings.model_validate({"ledger": "off", "local": {"threads": 1}})) as served:
+            yield served
+
+
+@pytest.fixture
+def gateway(openai_server: OpenAIServer) -> Iterator[Served]:
+    """A server before ``openai_server``, as the provider ``mine``."""
+    with Served(upstream_settings(openai_server)) as served:
+        yield served
+
+
+@pytest.fixture
+def connect() -> Iterator[Callable[[str], openai.OpenAI]]:
+    """Make official clients of a base URL, without retries."""
+    with ExitStack() as stack:
+        yield lambda url: stack.enter_context(openai.OpenAI(base_url=url, api_key="any", max_retries=0))
