@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from specclient.client import AsyncOpenAI as AsyncClient
     from specclient.config import Settings
     from specclient.core import DEFAULT_MAX_RETRIES, DataResidency
+    from specclient.providers.provider import Provider
     from specclient.resources.assistants import AssistantEventHandler, AsyncAssistantEventHandler
     from specclient.resources.inputs import file_from_path
     from specclient.resources.raw import AsyncStreamedResponse as AsyncAPIResponse
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from specclient.types import Call, Cost, Policy, Speculation, Strategy, Usage
     from specclient.types.base import WireModel as BaseModel
     from specclient.types.binary import HttpxBinaryResponseContent
+    from specclient.types.capabilities import Capabilities
     from specclient.types.params import NOT_GIVEN, NotGiven, Omit, RequestOptions, not_given, omit
     from specclient.types.route import Decision
 
@@ -82,6 +84,7 @@ _LAZY = {
     "AsyncStream": ("specclient.stream", ""),
     "AzureOpenAI": ("specclient.azure", ""),
     "BaseModel": ("specclient.types.base", "WireModel"),
+    "Capabilities": ("specclient.types.capabilities", ""),
     "Call": ("specclient.types", ""),
     "Client": ("specclient.sync", "OpenAI"),
     "Cost": ("specclient.types", ""),
@@ -101,6 +104,7 @@ _LAZY = {
     "Omit": ("specclient.types.params", ""),
     "OpenAI": ("specclient.sync", ""),
     "Policy": ("specclient.types", ""),
+    "Provider": ("specclient.providers.provider", ""),
     "ProxiesTypes": ("specclient.transport.defaults", ""),
     "RequestOptions": ("specclient.types.params", ""),
     "Settings": ("specclient.config", ""),
@@ -141,6 +145,7 @@ __all__ = [
     "AzureOpenAI",
     "BaseModel",
     "Call",
+    "Capabilities",
     "Client",
     "Cost",
     "DataResidency",
@@ -156,6 +161,7 @@ __all__ = [
     "Omit",
     "OpenAI",
     "Policy",
+    "Provider",
     "ProxiesTypes",
     "RequestOptions",
     "Settings",

@@ -13,16 +13,16 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 
-from anyio import to_thread
-
 from specclient.config import Settings, load
 from specclient.costs.prices import Prices
 from specclient.errors import ConfigurationError
 from specclient.forks import restart_in_child
 from specclient.logs import setup_logging
+from specclient.loops import in_thread
 from specclient.pipeline import Pipeline
 from specclient.providers.base import Endpoint, KeySource
 from specclient.providers.configured import endpoints
+from specclient.providers.provider import Provider
 from specclient.resources.base import limit_of
 from specclient.routing.estimates import Estimates
 from specclient.routing.places import Places
@@ -55,7 +55,8 @@ class ClientOptions(TypedDict, total=False):
     provider), ``http_client``.
 
     Ours: ``config`` (a path, or :class:`Settings`; searched for otherwise), ``ledger`` (a path or URL, or
-    ``"off"``), ``policy`` and ``candidates`` (of calls with ``model="auto"``).
+    ``"off"``), ``policy`` and ``candidates`` (of calls with ``model="auto"``), ``providers`` (more of them,
+    or changes to known ones), ``drop_params`` (leaves out what an endpoint cannot express).
     """
 
     api_key: str | KeySource | None
@@ -75,6 +76,8 @@ class ClientOptions(TypedDict, total=False):
     ledger: str | None
     policy: Policy | str | None
     candidates: Sequence[str] | None
+    providers: Sequence[Provider] | None
+    drop_params: bool | None
 
 
 #: Options of a client that its copies cannot change: they share what was made of them.
@@ -156,7 +159,7 @@ class Parts:
         for backend in backends:
             await backend.aclose()
         if "ledger" in self.__dict__:
-            await to_thread.run_sync(self.ledger.close)
+            await in_thread(self.ledger.close)
 
 
 class Core:
@@ -241,6 +244,8 @@ class Core:
         known = endpoints(
             settings,
             os.environ,
+            providers=_providers(options.get("providers")),
+            drop_params=options.get("drop_params"),
             api_key=options.get("api_key"),
             admin_api_key=options.get("admin_api_key"),
             base_url=None if base_url is None else str(base_url),
@@ -293,6 +298,21 @@ def checked_retries(value: Any) -> int:
     if value < 0:
         raise ConfigurationError(f"max_retries is {value}; it must be 0 or more")
     return value
+
+
+def _providers(given: Any) -> Sequence[Provider]:
+    """Return the providers that an option holds.
+
+    Raises:
+        ConfigurationError: for what is none.
+    """
+    listed = [] if given is None else [given] if isinstance(given, Provider) else list(given)
+    for each in listed:
+        if not isinstance(each, Provider):
+            raise ConfigurationError(
+                f"providers holds a {type(each).__name__}; it must be a list of specclient.Provider"
+            )
+    return listed
 
 
 def url_of(options: Mapping[str, Any]) -> Any:

@@ -29,7 +29,7 @@ _OPENAI = Capabilities(
     prediction_models=("gpt-4o", "gpt-4.1"),
     prediction_conflicts=_CONFLICTS,
     rejected_billed=True,
-    telemetry=("usage",),
+    telemetry=("openai",),
     prefill=False,  # the turn counts as finished
     verification=False,
     streamed_usage="asked",
@@ -169,7 +169,7 @@ _ROWS = (
         Capabilities(
             prediction=True,
             prediction_models=("gpt-oss-120b", "zai-glm-4.7"),
-            telemetry=("usage",),
+            telemetry=("openai",),
             streamed_usage="asked",
         ),
         limits="cerebras",
@@ -200,7 +200,7 @@ _ROWS = (
         Capabilities(
             prediction=True,
             prediction_models=("openai/gpt-4o", "openai/gpt-4.1"),
-            telemetry=("usage",),
+            telemetry=("openai",),
             prefill="assistant",
             verification=False,
             streamed_usage="asked",

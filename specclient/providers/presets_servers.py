@@ -20,7 +20,7 @@ SERVERS = (
         Capabilities(
             prediction=True,
             rejected_billed=False,
-            telemetry=("specclient", "usage"),
+            telemetry=("specclient", "openai"),
             prefill=False,
             verification="prompt_logprobs",
             streamed_usage="asked",
@@ -67,7 +67,7 @@ SERVERS = (
         None,
         Capabilities(
             prediction=False,
-            telemetry=("tensorrt_llm",),
+            telemetry=("tensorrt",),
             prefill="completions",
             verification=False,
             streamed_usage="asked",
@@ -108,7 +108,7 @@ SERVERS = (
         None,
         Capabilities(
             prediction=False,
-            telemetry=("llama_cpp",),
+            telemetry=("llamacpp",),
             prefill="assistant",
             verification=False,  # `echo` is taken and ignored
             streamed_usage="asked",
@@ -140,7 +140,7 @@ SERVERS = (
         Capabilities(
             prediction=False,
             draft_model=True,
-            telemetry=("lm_studio",),
+            telemetry=("lmstudio",),
             verification=False,
             streamed_usage="asked",
         ),

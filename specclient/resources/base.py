@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
@@ -118,11 +119,10 @@ def build_request(
             )
     model = ""
     if method.metered and "model" in params:
-        model = params.pop("model")
-        if not isinstance(model, str) or not model:
-            raise TypeError(
-                f"model is {model!r}; it must be a model's name, such as 'gpt-4.1' or 'local/demo'"
-            )
+        model = _checked_model(params.pop("model"))
+    options = _options(ours) if ours else _NO_OPTIONS
+    if model and "model" in options.body:
+        model, options = _named_in_body(options)
     stream = bool(params.pop("stream", False)) if method.event is not None else False
     return Request(
         method,
@@ -133,8 +133,20 @@ def build_request(
         stream=stream,
         policy=ours.get("policy"),
         strategy=ours.get("strategy"),
-        options=_options(ours) if ours else _NO_OPTIONS,
+        options=options,
     )
+
+
+def _checked_model(model: Any) -> str:
+    if not isinstance(model, str) or not model:
+        raise TypeError(f"model is {model!r}; it must be a model's name, such as 'gpt-4.1' or 'local/demo'")
+    return model
+
+
+def _named_in_body(options: Options) -> tuple[str, Options]:
+    """Return the model that ``extra_body`` names, which is the one that works and is paid for."""
+    rest = {name: value for name, value in options.body.items() if name != "model"}
+    return _checked_model(options.body["model"]), replace(options, body=rest)
 
 
 def _options(ours: Mapping[str, Any]) -> Options:

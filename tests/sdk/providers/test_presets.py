@@ -15,6 +15,7 @@ from specclient.providers import DIALECTS, PRESETS, Preset, preset
 from specclient.providers.base import Endpoint
 from specclient.providers.preset import LimitFormat
 from specclient.providers.presets import WITHOUT_ENDPOINT, bare_endpoints, owner_of
+from specclient.speculation import telemetry
 from specclient.types import methods
 from specclient.types.capabilities import Capabilities, Prefill, StreamedUsage, Verification
 from specclient.types.request import Options, Request
@@ -63,31 +64,31 @@ TABLE = {
 
 #: What the same table says: prediction, telemetry, prefill, verification; None where it says `unverified`.
 SAYS: dict[str, tuple[Any, Any, Any, Any]] = {
-    "openai": (True, ("usage",), False, False),
-    "azure": (True, ("usage",), None, False),
+    "openai": (True, ("openai",), False, False),
+    "azure": (True, ("openai",), None, False),
     "anthropic": (False, (), "assistant", False),
     "gemini": (False, (), None, False),
     "mistral": (True, (), "prefix", False),
     "fireworks": (True, ("fireworks",), "completions", "echo_last"),
-    "cerebras": (True, ("usage",), None, None),
+    "cerebras": (True, ("openai",), None, None),
     "together": (False, (), "completions", "echo"),
     "groq": (False, (), None, False),
     "sambanova": (False, ("sambanova",), None, None),
     "deepseek": (False, (), "prefix", False),
     "xai": (False, (), None, False),
-    "openrouter": (True, ("usage",), "assistant", False),
+    "openrouter": (True, ("openai",), "assistant", False),
     "holysheep": (None, None, None, None),
     "baseten": (None, None, None, None),
     "perplexity": (None, None, None, None),
-    "specclient": (True, ("specclient", "usage"), False, "prompt_logprobs"),
+    "specclient": (True, ("specclient", "openai"), False, "prompt_logprobs"),
     "vllm": (False, ("vllm",), "continue_final_message", "prompt_logprobs"),
     "sglang": (False, ("sglang",), "continue_final_message", "sglang"),
-    "tensorrt-llm": (False, ("tensorrt_llm",), "completions", False),
+    "tensorrt-llm": (False, ("tensorrt",), "completions", False),
     "triton": (False, ("triton",), None, False),
     "nim": (False, ("vllm", "sglang"), None, None),
-    "llamacpp": (False, ("llama_cpp",), "assistant", False),
+    "llamacpp": (False, ("llamacpp",), "assistant", False),
     "tgi": (False, (), "completions", "tgi"),
-    "lmstudio": (False, ("lm_studio",), None, False),
+    "lmstudio": (False, ("lmstudio",), None, False),
     "mlx": (False, (), False, False),
     "ollama": (False, (), None, False),
     "tabbyapi": (False, (), "continue_final_message", False),
@@ -135,6 +136,7 @@ def test_every_row_says_what_the_reference_says(name: str) -> None:
 @pytest.mark.parametrize("row", PRESETS.values(), ids=lambda row: row.name)
 def test_every_value_is_one_of_its_vocabulary(row: Preset) -> None:
     known = row.capabilities
+    assert set(known.telemetry or ()) <= set(telemetry.DIALECTS)
     assert known.prefill in (None, False, *get_args(Prefill))
     assert known.verification in (None, False, *get_args(Verification))
     assert known.streamed_usage in (None, False, *get_args(StreamedUsage))
