@@ -11,15 +11,15 @@ from typing import Any
 from specclient import tokens
 from specclient.costs.prices import Prices
 from specclient.errors import APIConnectionError, APIError, APIStatusError, CircuitOpenError
-from specclient.speculation import telemetry
+from specclient.providers.counts import cached_in, with_cached
+from specclient.speculation.telemetry import ON_ANSWER, ON_CHOICE, Seen
 from specclient.types.backend import Telemetry
 from specclient.types.call import Call, Status
-from specclient.types.chat import ChatCompletion, ChatCompletionChunk
 from specclient.types.chat.chat_completion import Choice
 from specclient.types.chat.chat_completion_chunk import Choice as ChunkChoice
 from specclient.types.chat.chat_completion_chunk import ChoiceDelta
 from specclient.types.chat.chat_completion_message import ChatCompletionMessage, plain_text
-from specclient.types.completion import Completion, CompletionChoice
+from specclient.types.completion import CompletionChoice
 from specclient.types.request import Request
 from specclient.types.route import Decision
 from specclient.types.usage import Cost, Speculation, Usage
@@ -29,6 +29,9 @@ _ZERO = Decimal(0)
 #: What ends the stream of a response.
 _LAST_EVENTS = frozenset({"response.completed", "response.incomplete", "response.failed", "error"})
 _FAILED_EVENTS = frozenset({"response.failed", "error"})
+
+#: The parameters that bring the answer's likely text; the second one Fireworks'.
+_PREDICTIONS = ("prediction", "speculation")
 
 #: Where servers put reasoning that they show: DeepSeek, vLLM, SGLang; OpenRouter, Groq.
 _REASONING = ("reasoning_content", "reasoning")
@@ -62,13 +65,18 @@ class Recorder:
         self._texts: list[str] = []  # of the first choice
         self._beside: list[str] = []  # all else that was generated: other choices, reasoning, tool calls
         self._connected = False
-        self._headers: Mapping[str, str] = {}
+        self._cached: int | None = None  # prompt tokens read from a cache, as the headers tell
         self._completes = request.operation in ("chat", "completion")
         #: Whether the answer has said that it is complete; of some kinds of stream, none ever says.
         self.finished = not self._completes and request.operation != "response"
         self._failed: str | None = None  # the event by which the answer said that it failed
         self._usage: Usage | None = None
-        self._speculation: Speculation | None = None
+        self._seen = Seen(
+            predicted=any(
+                name in sent for sent in (request.params, request.options.body) for name in _PREDICTIONS
+            )
+        )
+        self._measured: Speculation | None = None  # by the engine itself, which knows best
         self._route = route
         self._id = uuid.uuid4().hex
         self._started_at = datetime.now(UTC)
@@ -96,7 +104,9 @@ class Recorder:
         """Note that an endpoint answered, and with which headers, their names in lower case."""
         self._connected = True
         self._attempts, self._request_id = attempts, request_id
-        self._headers = headers
+        self._cached = cached_in(headers)
+        if not self._request.stream:  # those of a stream came before there was anything to tell
+            self._seen.headers(headers)
 
     def answer(self, answer: Any, usage: Usage | None) -> None:
         """Note a whole answer."""
@@ -105,8 +115,10 @@ class Recorder:
         if not self._completes:
             if usage is None:
                 self._texts.append(_output_text(answer))
+            if self._request.operation == "response":
+                self._seen.answer(answer)
             return
-        self._note_speculation(answer)
+        self._seen.answer(answer)
         if usage is None:
             for choice in answer.choices:
                 self._note_text(choice)
@@ -118,15 +130,18 @@ class Recorder:
         if not self._completes:
             self._note_event(chunk)
             return
+        told = usage is not None
         for choice in chunk.choices:
             if self._note_text(choice) and self._ttft_s is None:
                 self._ttft_s = self._clock() - self._begun
             if choice.finish_reason is not None:
                 self.finished = True
+            if beside := choice.__pydantic_extra__:
+                told = told or not ON_CHOICE.isdisjoint(beside)
         if self._served_model is None:
             self._served_model = chunk.model or None
-        if usage is not None or chunk.__pydantic_extra__:
-            self._note_speculation(chunk)
+        if told or ((beside := chunk.__pydantic_extra__) and not ON_ANSWER.isdisjoint(beside)):
+            self._seen.answer(chunk)
 
     def _note_event(self, event: Any) -> None:
         """Note an event of a stream that is none of chunks: a response's, an image's, a transcript's."""
@@ -141,18 +156,23 @@ class Recorder:
             self.finished = True
             if kind in _FAILED_EVENTS:
                 self._failed = kind
+            self._seen.answer(getattr(event, "response", None))
         if self._served_model is None:
             self._served_model = _model_of(getattr(event, "response", event))
 
     def _note_text(self, choice: Choice | ChunkChoice | CompletionChoice) -> bool:
         """Keep what a choice holds or adds; return whether that was anything."""
-        if isinstance(choice, CompletionChoice):
-            text, beside = choice.text, ""
+        message: ChatCompletionMessage | ChoiceDelta | None = None
+        text = beside = ""
+        if isinstance(choice, ChunkChoice):  # first: isinstance is slow to say no, pydantic has its own
+            message = choice.delta
+        elif isinstance(choice, CompletionChoice):
+            text = choice.text
         else:
-            message = choice.delta if isinstance(choice, ChunkChoice) else choice.message
+            message = choice.message
+        if message is not None:
             content = message.content
             text = content if isinstance(content, str) else plain_text(content)
-            beside = ""
             if message.refusal or message.tool_calls or message.__pydantic_extra__:
                 beside = _beside_content(message)
         if text:
@@ -163,18 +183,14 @@ class Recorder:
 
     def telemetry(self, measured: Telemetry) -> None:
         """Note what an engine measured of its own work."""
-        self._speculation = measured.speculation
+        self._measured = measured.speculation
         self._engine_s = measured.engine_s
-
-    def _note_speculation(self, seen: ChatCompletion | ChatCompletionChunk | Completion) -> None:
-        found = telemetry.recognise(seen, predicted="prediction" in self._request.params)
-        self._speculation = found or self._speculation
 
     def snapshot(self) -> Call:
         """Return the finished record, or as it stands while the call runs, with status ``open``."""
         if self._closed is not None:
             return self._closed
-        return self._call("open", latency_s=self._clock() - self._begun, usage=self._usage or Usage())
+        return self._call("open", latency_s=self._clock() - self._begun, usage=self._told() or Usage())
 
     def close(self, error: BaseException | None = None) -> Call:
         """Return the finished record, priced; see :meth:`_bill`."""
@@ -211,7 +227,7 @@ class Recorder:
             served_model=self._served_model,
             status=status,
             usage=usage,
-            speculation=self._speculation,
+            speculation=self._measured or self._seen.speculation(),
             attempts=self._attempts,
             ttft_s=self._ttft_s,
             latency_s=latency_s,
@@ -242,7 +258,7 @@ class Recorder:
     def _priced(self, latency_s: float) -> tuple[Usage, Cost]:
         if self._engine_s is None and not self._hosted:
             self._engine_s = latency_s  # left midway: the engine tells its time only at the end
-        usage = self._usage or self._estimate()
+        usage = self._told() or self._estimate()
         cost = self._prices.price(
             usage,
             self._route.provider,
@@ -252,6 +268,10 @@ class Recorder:
             engine_s=self._engine_s,
         )
         return usage, cost
+
+    def _told(self) -> Usage | None:
+        """Return the usage that the answer told, its headers included."""
+        return None if self._usage is None else with_cached(self._usage, self._cached)
 
     def _estimate(self) -> Usage:
         if not self._completes and self._request.operation not in ("response", "embedding"):

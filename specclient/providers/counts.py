@@ -1,20 +1,31 @@
-"""Turn the usage an answer reports, in any of the vendors' shapes, into one vocabulary."""
+"""Turn the usage an answer reports, in any of the vendors' shapes, into one vocabulary.
+
+A count that cannot be right (negative, no whole number) is unknown.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
+from specclient.types.base import WireModel
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk
 from specclient.types.completion import Completion
 from specclient.types.usage import CompletionUsage, Usage
+
+_MOST_DIGITS = 15
 
 
 def usage_of(answer: Any) -> Usage | None:
     """Return the tokens that an answer, chunk or event reports; None where it reports none."""
     reported = getattr(answer, "usage", None)
     if isinstance(reported, CompletionUsage):
-        return _completion_usage(reported)
+        usage = _completion_usage(reported)
+        extra = answer.__pydantic_extra__
+        if usage.cached is None and extra and "perf_metrics" in extra:  # Fireworks
+            return with_cached(usage, _count_of(_mapping(extra["perf_metrics"]).get("cached-prompt-tokens")))
+        return usage
     if isinstance(answer, ChatCompletionChunk | ChatCompletion | Completion):  # most chunks end here
         return _usage_of_groq(answer) if answer.__pydantic_extra__ else None
     if reported is None:
@@ -23,36 +34,51 @@ def usage_of(answer: Any) -> Usage | None:
     return None if reported is None else _other_usage(reported)
 
 
+def cached_in(headers: Mapping[str, str]) -> int | None:
+    """Return the prompt tokens read from a cache that the headers of an answer tell (Fireworks)."""
+    told = headers.get("fireworks-cached-prompt-tokens")
+    return None if told is None else _count_of(told)
+
+
+def with_cached(usage: Usage, cached: int | None) -> Usage:
+    """Return ``usage`` with prompt tokens read from a cache, where it tells none itself."""
+    if usage.cached is not None or usage.prompt is None or cached is None or cached > usage.prompt:
+        return usage
+    return replace(usage, cached=cached)
+
+
 def _completion_usage(reported: CompletionUsage) -> Usage:
     given = reported.model_fields_set
     extra = reported.model_extra or {}
     inputs, outputs = reported.prompt_tokens_details, reported.completion_tokens_details
-    reasoning = outputs.reasoning_tokens if outputs else None
+    prompt = _count(reported.prompt_tokens) if "prompt_tokens" in given else None
+    completion = _count(reported.completion_tokens) if "completion_tokens" in given else None
+    reasoning = _count(getattr(outputs, "reasoning_tokens", None))
     if reasoning is None:
         reasoning = _count(extra.get("reasoning_tokens"))  # SGLang
-    completion = reported.completion_tokens if "completion_tokens" in given else None
-    prompt = reported.prompt_tokens if "prompt_tokens" in given else None
     if (
         completion is not None
         and reasoning
         and reported.total_tokens == (prompt or 0) + completion + reasoning
     ):
         completion += reasoning  # xAI counts reasoning beside completion_tokens; the sum tells
-    cached = inputs.cached_tokens if inputs else None
+    cached = _count(getattr(inputs, "cached_tokens", None))
+    if cached is None:
+        cached = _count(extra.get("prompt_cache_hit_tokens"))  # DeepSeek: the prompt is hits and misses
     return Usage(
         prompt=prompt,
         completion=completion,
-        cached=_count(extra.get("prompt_cache_hit_tokens")) if cached is None else cached,  # DeepSeek
-        cache_write=inputs.cache_write_tokens if inputs else None,
+        cached=cached,
+        cache_write=_count(getattr(inputs, "cache_write_tokens", None)),
         reasoning=reasoning,
-        accepted_prediction=outputs.accepted_prediction_tokens if outputs else None,
-        rejected_prediction=outputs.rejected_prediction_tokens if outputs else None,
+        accepted_prediction=_count(getattr(outputs, "accepted_prediction_tokens", None)),
+        rejected_prediction=_count(getattr(outputs, "rejected_prediction_tokens", None)),
     )
 
 
 def _other_usage(reported: Any) -> Usage | None:
     """Read the usage of responses, images and speech (input and output tokens) and of embeddings."""
-    fields = reported if isinstance(reported, Mapping) else dict(reported)
+    fields = _mapping(reported)
     inputs, outputs = (_mapping(fields.get(f"{side}_tokens_details")) for side in ("input", "output"))
     prompt = _count(fields.get("input_tokens"))
     completion = _count(fields.get("output_tokens"))
@@ -71,9 +97,10 @@ def _other_usage(reported: Any) -> Usage | None:
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
-    if value is None:
-        return {}
-    return value if isinstance(value, Mapping) else dict(value)
+    """Return an object's fields; none of what is no object."""
+    if isinstance(value, Mapping):
+        return value
+    return {**value.__dict__, **(value.model_extra or {})} if isinstance(value, WireModel) else {}
 
 
 def _usage_of_groq(answer: Any) -> Usage | None:
@@ -87,4 +114,13 @@ def _usage_of_groq(answer: Any) -> Usage | None:
 
 
 def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    if isinstance(value, bool) or not isinstance(value, int):
+        return None
+    return value if 0 <= value < 10**_MOST_DIGITS else None
+
+
+def _count_of(value: object) -> int | None:
+    """Return a count, or text that is one."""
+    if isinstance(value, str):
+        return int(value) if value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS else None
+    return _count(value)

@@ -1,128 +1,231 @@
-"""Turn the speculation figures in servers' answers, each in its own dialect, into one Speculation.
+"""Turn whatever an answer tells of speculation, in any server's dialect, into one Speculation.
 
-Known dialects: prediction counts in ``usage.completion_tokens_details`` (OpenAI, Azure, Cerebras,
-OpenRouter), ``timings`` (llama.cpp server), ``metrics.speculative_decoding`` (vLLM started with
-``--per-request-spec-decode-metrics``). What a server does not tell stays None: unknown, never zero.
+A dialect is recognised by the fields that are there, whichever server was asked: gateways pass fields on,
+and servers imitate each other. What nobody tells stays None: unknown, never zero. TGI, Ollama, TabbyAPI and
+mlx-lm tell nothing in their answers.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, get_args
 
+from specclient.speculation import dialects
+from specclient.speculation.dialects import Fields, figures, get
+from specclient.types.base import WireModel
 from specclient.types.usage import Speculation
 
-__all__ = ["recognise"]
+__all__ = ["DIALECTS", "ON_ANSWER", "ON_CHOICE", "Seen", "recognise"]
+
+Place = Literal["answer", "choice", "usage", "headers"]
 
 
-def recognise(answer: Any, *, predicted: bool = False) -> Speculation | None:
-    """Return what an answer tells of speculation, or None where it tells nothing.
+@dataclass(frozen=True, slots=True)
+class Dialect:
+    """Where a server tells of speculation.
+
+    Attributes:
+        name: what ``Speculation.source`` and ``Capabilities.telemetry`` call it; two rows of a name are two
+            places of one dialect.
+        place: what the fields stand in.
+        fields: those that tell it apart: where none is there, it is not spoken.
+        read: turns what the fields stand in into figures; raises nothing, whatever they hold.
+    """
+
+    name: str
+    place: Place
+    fields: tuple[str, ...]
+    read: Callable[[Fields], Speculation | None]
+
+
+_TRITON = ("total_draft_tokens", "total_accepted_draft_tokens")
+_FIREWORKS = (
+    "fireworks-speculation-prompt-tokens",
+    "fireworks-speculation-prompt-matched-tokens",
+    "fireworks-speculation-matched-tokens",
+    "fireworks-speculation-acceptance",
+)
+
+# Where two tell the same in one answer, the upper row's figures are taken.
+_ROWS = (
+    Dialect("specclient", "answer", ("specclient",), dialects.specclient),
+    Dialect("vllm", "answer", ("metrics",), dialects.vllm),
+    Dialect("sglang", "answer", ("sglext",), dialects.sglang_extension),
+    Dialect("sglang", "answer", ("meta_info",), dialects.sglang_meta_info),
+    Dialect("sglang", "choice", ("meta_info",), dialects.sglang_meta_info),
+    Dialect("tensorrt", "answer", ("speculative_decoding", "perf_metrics"), dialects.tensorrt),
+    Dialect("tensorrt", "choice", ("speculative_decoding",), dialects.tensorrt),
+    Dialect("tensorrt", "choice", ("avg_decoded_tokens_per_iter",), dialects.tensorrt_length),
+    Dialect("triton", "answer", _TRITON, dialects.triton),
+    Dialect("llamacpp", "answer", ("timings",), dialects.llama_cpp),
+    Dialect("lmstudio", "answer", ("stats",), dialects.lm_studio),
+    Dialect("fireworks", "answer", ("perf_metrics",), dialects.fireworks),
+    Dialect("fireworks", "headers", _FIREWORKS, dialects.fireworks_headers),
+    Dialect("sambanova", "usage", ("acceptance_rate",), dialects.samba_nova),
+    Dialect("openai", "usage", ("completion_tokens_details", "output_tokens_details"), dialects.openai),
+)
+
+DIALECTS: tuple[str, ...] = tuple(dict.fromkeys(row.name for row in _ROWS))
+"""The names of all dialects."""
+
+
+def _rows_at(place: Place) -> Mapping[str, tuple[int, ...]]:
+    """Return which rows of the table each field that may stand at a place is read by."""
+    at = [(number, row) for number, row in enumerate(_ROWS) if row.place == place]
+    fields = dict.fromkeys(field for _, row in at for field in row.fields)
+    return {field: tuple(number for number, row in at if field in row.fields) for field in fields}
+
+
+_AT: Mapping[Place, Mapping[str, tuple[int, ...]]] = {place: _rows_at(place) for place in get_args(Place)}
+
+ON_ANSWER = frozenset(_AT["answer"])
+"""The fields of an answer or a chunk, beside those OpenAI's have, in which something may be told."""
+ON_CHOICE = frozenset(_AT["choice"])
+"""The same of a choice."""
+_ON_HEADERS = frozenset(_AT["headers"])
+
+
+class Seen:
+    """Gathers what one answer tells, whole or in chunks; of what is told again, the last counts.
+
+    Nothing is read before it is asked for: some servers tell again with every chunk.
 
     Args:
-        answer: a decoded answer or chunk, as a mapping or as an object with attributes.
-        predicted: whether the request carried a ``prediction``. Without one, OpenAI reports 0
-            accepted and 0 rejected, which then means nothing.
-
-    Draft tokens and the tokens of a user's ``prediction`` are different quantities and stay apart:
-    ``drafted``/``accepted`` are never filled from a prediction. A figure that cannot be right (negative,
-    not a number, more accepted than drafted) counts as not given.
+        predicted: whether the request carried a ``prediction``. Without one, OpenAI reports 0 accepted and
+            0 rejected, which then means nothing.
     """
-    drafts = _vllm(_get(_get(answer, "metrics"), "speculative_decoding")) or _llama_cpp(
-        _get(answer, "timings")
-    )
-    accepted, rejected = _prediction(answer, predicted)
-    if accepted is None and rejected is None:
-        return drafts
-    if drafts is None:
-        return Speculation(
-            method="prediction", predicted_accepted=accepted, predicted_rejected=rejected, source="usage"
-        )
-    return Speculation(
-        drafted=drafts.drafted,
-        accepted=drafts.accepted,
-        steps=drafts.steps,
-        acceptance_rate=drafts.acceptance_rate,
-        mean_accepted_length=drafts.mean_accepted_length,
-        per_position=drafts.per_position,
-        predicted_accepted=accepted,
-        predicted_rejected=rejected,
-        source=f"{drafts.source}, usage",
-    )
+
+    __slots__ = ("_predicted", "_told")
+
+    def __init__(self, *, predicted: bool = False) -> None:
+        self._predicted = predicted
+        self._told: dict[tuple[int, int], Any] = {}  # by row and choice: what the row's fields stand in
+
+    def answer(self, answer: Any) -> None:
+        """Note an answer or a chunk: a mapping, or an object of the wire."""
+        self._note("answer", ON_ANSWER, _beside(answer), 0)
+        usage = get(answer, "usage")
+        if usage is not None:
+            for field, rows in _AT["usage"].items():
+                if get(usage, field) is not None:
+                    self._keep(rows, usage, 0)
+        choices = get(answer, "choices")
+        for place, choice in enumerate(choices if isinstance(choices, list) else ()):
+            beside = _beside(choice)
+            if beside:
+                index = get(choice, "index")
+                self._note("choice", ON_CHOICE, beside, index if isinstance(index, int) else place)
+
+    def headers(self, headers: Mapping[str, str]) -> None:
+        """Note the headers of a whole answer, their names in lower case."""
+        self._note("headers", _ON_HEADERS, headers, 0)
+
+    def _note(
+        self, place: Place, fields: frozenset[str], where: Mapping[str, Any] | None, choice: int
+    ) -> None:
+        if where:
+            for field in fields.intersection(where):
+                if where[field] is not None:
+                    self._keep(_AT[place][field], where, choice)
+
+    def _keep(self, rows: tuple[int, ...], where: Any, choice: int) -> None:
+        for number in rows:
+            self._told[number, choice] = where
+
+    def speculation(self) -> Speculation | None:
+        """Return all that was told, as one; None where nothing was.
+
+        Draft tokens and the tokens of a user's ``prediction`` are different quantities and stay apart.
+        """
+        by_row: dict[int, list[Speculation]] = {}
+        for number, choice in sorted(self._told):
+            if (told := _ROWS[number].read(self._told[number, choice])) is not None:
+                by_row.setdefault(number, []).append(told)
+        rows = {number: self._meant(_added(told)) for number, told in by_row.items()}
+        known = {number: told for number, told in rows.items() if told != Speculation(method=told.method)}
+        if not known:
+            return None
+        names = dict.fromkeys(_ROWS[number].name for number in known)
+        return replace(_merged(list(known.values())), source=", ".join(names))
+
+    def _meant(self, told: Speculation) -> Speculation:
+        if self._predicted or told.predicted_accepted or told.predicted_rejected:
+            return told
+        return replace(told, predicted_accepted=None, predicted_rejected=None)
 
 
-def _prediction(answer: Any, sent: bool) -> tuple[int | None, int | None]:
-    details = _get(_get(answer, "usage"), "completion_tokens_details")
-    accepted = _count(details, "accepted_prediction_tokens")
-    rejected = _count(details, "rejected_prediction_tokens")
-    if not sent and not accepted and not rejected:
-        return None, None
-    return accepted, rejected
-
-
-def _llama_cpp(timings: Any) -> Speculation | None:
-    """Read ``timings``: the keys are there only if something was drafted; passes are not counted."""
-    return _drafts(_count(timings, "draft_n"), _count(timings, "draft_n_accepted"), None, "timings")
-
-
-def _vllm(metrics: Any) -> Speculation | None:
-    """Read ``speculative_decoding``: null for ``n > 1``; in streams only on the chunk with usage."""
-    steps = _count(metrics, "num_spec_steps")
-    drafted = _count(metrics, "num_draft_tokens")
-    accepted = _count(metrics, "num_accepted_draft_tokens")
-    width = _count(metrics, "num_spec_tokens")
-    full = bool(steps) and width is not None and drafted == width * (steps or 0)
-    # The histogram counts rounds by how many drafts they kept; only if every round drafted the full
-    # width is it also known how many rounds reached each position.
-    histogram = _get(metrics, "acceptance_histogram") if full else None
-    return _drafts(drafted, accepted, steps, "metrics", _per_position(histogram, steps or 0))
-
-
-def _drafts(
-    drafted: int | None,
-    accepted: int | None,
-    steps: int | None,
-    source: str,
-    per_position: tuple[float, ...] | None = None,
+def recognise(
+    answer: Any, *, predicted: bool = False, headers: Mapping[str, str] | None = None
 ) -> Speculation | None:
-    """Apply the shared rules: rate = accepted / drafted, mean accepted length = 1 + accepted / steps."""
-    if drafted is None and accepted is None:
-        return None
-    if drafted is not None and accepted is not None and accepted > drafted:
-        return None
-    rate = accepted / drafted if accepted is not None and drafted else None
-    length = 1 + accepted / steps if accepted is not None and steps else None
-    return Speculation(
-        drafted=drafted,
-        accepted=accepted,
-        steps=steps,
-        acceptance_rate=rate,
-        mean_accepted_length=length,
-        per_position=per_position,
-        source=source,
+    """Return what one answer tells of speculation, or None where it tells nothing.
+
+    Args:
+        answer: an answer, a chunk, or a record of TensorRT-LLM's ``/perf_metrics``; a mapping, or an object
+            of the wire.
+        predicted: see :class:`Seen`.
+        headers: of a whole answer, their names in lower case.
+    """
+    seen = Seen(predicted=predicted)
+    seen.answer(answer)
+    if headers is not None:
+        seen.headers(headers)
+    return seen.speculation()
+
+
+def _beside(where: Any) -> Mapping[str, Any] | None:
+    """Return the fields that OpenAI's objects do not have, where servers put their own."""
+    if isinstance(where, WireModel):
+        return where.__pydantic_extra__
+    return where if isinstance(where, Mapping) else None
+
+
+def _added(choices: list[Speculation]) -> Speculation:
+    """Return what one dialect tells of the choices of one answer: counts add up, ratios alone do not."""
+    if len(choices) == 1:
+        return choices[0]
+    summed = figures(
+        drafted=_sum(told.drafted for told in choices),
+        accepted=_sum(told.accepted for told in choices),
+        steps=_sum(told.steps for told in choices),
+        method=choices[0].method,
     )
+    return summed or Speculation()
 
 
-def _per_position(histogram: Any, steps: int) -> tuple[float, ...] | None:
-    if not isinstance(histogram, list | tuple) or not all(_is_count(n) for n in histogram):
-        return None
-    if sum(histogram) != steps:
-        return None
-    return tuple(sum(histogram[kept:]) / steps for kept in range(1, len(histogram)))
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = list(counts)
+    return None if None in known else sum(count for count in known if count is not None)
 
 
-def _count(where: Any, key: str) -> int | None:
-    value = _get(where, key)
-    if isinstance(value, float) and math.isfinite(value) and value.is_integer():
-        value = int(value)
-    return value if _is_count(value) else None
+def _merged(told: list[Speculation]) -> Speculation:
+    """Return what several dialects tell of one answer, which is the same told again: nothing is added up.
+
+    Counts are taken together from the one that knows most of them, so that no ratio is made of two servers'
+    figures; what it does not know is taken from the others.
+    """
+    best = max(told, key=lambda one: sum(n is not None for n in (one.drafted, one.accepted, one.steps)))
+    told = [best, *(one for one in told if one is not best)]
+    prediction = next(
+        (one for one in told if one.predicted_accepted is not None or one.predicted_rejected is not None),
+        best,
+    )
+    merged = Speculation(
+        method=_first(one.method for one in told),
+        drafted=best.drafted,
+        accepted=best.accepted,
+        steps=best.steps,
+        acceptance_rate=_first(one.acceptance_rate for one in told),
+        mean_accepted_length=_first(one.mean_accepted_length for one in told),
+        per_position=_first(one.per_position for one in told),
+        predicted_accepted=prediction.predicted_accepted,
+        predicted_rejected=prediction.predicted_rejected,
+    )
+    drafts = replace(merged, method=None, predicted_accepted=None, predicted_rejected=None)
+    if merged.method is None and drafts == Speculation():
+        return replace(merged, method="prediction")
+    return merged
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _get(where: Any, key: str) -> Any:
-    if isinstance(where, Mapping):
-        return where.get(key)
-    return None if where is None else getattr(where, key, None)
+def _first(values: Iterable[Any]) -> Any:
+    return next((value for value in values if value is not None), None)

@@ -62,7 +62,8 @@ class Speculation:
             (and so all before it) was kept.
         predicted_accepted, predicted_rejected: tokens of a user's ``prediction``; another quantity
             than draft-model tokens, so kept apart.
-        source: where the figures come from (``engine``, ``usage``, …).
+        source: where the figures come from: ``engine``, ``metrics delta`` (all that a server did in the
+            meantime), or the dialects of its answer that told them (``vllm``, ``openai``, …).
     """
 
     method: str | None = None
