@@ -103,9 +103,8 @@ class DirectLink:
 
     def __init__(self, connections: int, idle: int, fallback: Any) -> None:
         with uncut:
-            import aiohttp  # noqa: PLC0415  0.1 s to import
-
             from specclient.transport.pool import Connector  # noqa: PLC0415
+            from specclient.transport.sockets import aiohttp  # noqa: PLC0415  0.1 s to import
 
         self._aiohttp = aiohttp
         self._make = fallback

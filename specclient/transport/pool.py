@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import select
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import aiohttp
-from aiohttp.client_proto import ResponseHandler
-
+from specclient.transport.sockets import aiohttp
 from specclient.transport.vendor import httpx
+
+if TYPE_CHECKING:
+    from aiohttp.client_proto import ResponseHandler
 
 
 class Connector(aiohttp.TCPConnector):
