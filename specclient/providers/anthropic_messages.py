@@ -199,9 +199,7 @@ def _block(given: Any, where: str, refuse: Refuse) -> dict[str, Any]:
         case "refusal":
             return {"type": "text", "text": part.get("refusal"), **_cache(part)}
         case "input_audio":
-            raise BadRequestError(
-                f"{where} is sound, which Anthropic's models do not hear; send a transcript"
-            )
+            raise _inexpressible(where, "it is sound; send a transcript")
         case _:
             return part
 
