@@ -11,14 +11,12 @@ from dataclasses import replace
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-import pydantic
-
 from specclient.errors import APIError, BadRequestError, NotFoundError
 from specclient.providers.base import Endpoint, EventReader
 from specclient.providers.encoding import json_of
-from specclient.providers.faults import invalid, where
+from specclient.providers.faults import invalid
 from specclient.providers.gemini_contents import contents_of
-from specclient.providers.gemini_events import AnswerReader, NoAnswerError, body_of, completion_fields
+from specclient.providers.gemini_events import AnswerReader, NoAnswerError, body_of, completion_fields, read
 from specclient.providers.gemini_settings import settings_of, with_extra
 from specclient.providers.gemini_usage import usage_fields
 from specclient.providers.openai import OpenAIDialect
@@ -77,7 +75,7 @@ class GeminiDialect:
         fields_of = _FIELDS_OF.get(method.name)
         if fields_of is None or not (isinstance(gives, type) and issubclass(gives, WireModel)):
             return self._plain.decode(method, reply)
-        return _read(reply, fields_of, gives.construct)
+        return _read(reply, lambda body: read(gives, fields_of(body)))
 
     def events(self, method: Method) -> EventReader:
         return AnswerReader() if method.name == CHAT.name else self._plain.events(method)
@@ -89,7 +87,7 @@ class GeminiDialect:
         return self.encode(Request(Method(name=_MODELS, verb="GET", path="/models")), endpoint, "")
 
     def decode_models(self, reply: WireReply) -> list[Model]:
-        return _read(reply, _models_fields, lambda data, **_: [Model.construct(**row) for row in data])
+        return _read(reply, lambda body: [read(Model, row) for row in _models_fields(body)["data"]])
 
     def _encoded(
         self, request: Request, endpoint: Endpoint, model: str, path: str, body: Fields | None = None
@@ -140,7 +138,12 @@ def _embedding_body(request: Request, endpoint: Endpoint, model: str) -> Fields:
     name = _path_of(model).removeprefix("/")
     return {
         "requests": [
-            {"model": name, "content": {"parts": [{"text": text}]}, **asked, **request.options.body}
+            {
+                "model": name,
+                "content": {"role": "user", "parts": [{"text": text}]},
+                **asked,
+                **request.options.body,
+            }
             for text in texts
         ]
     }
@@ -153,9 +156,10 @@ def _decoded(params: Mapping[str, Any]) -> Fields:
 
 
 def _embedding_fields(body: Fields) -> Fields:
-    found = body.get("embeddings", [body["embedding"]] if "embedding" in body else None)
-    vectors = [entry.get("values") if isinstance(entry, Mapping) else None for entry in found or ()]
-    if not vectors or not all(isinstance(vector, list) for vector in vectors):
+    found = [body["embedding"]] if "embedding" in body else body.get("embeddings")
+    entries = found if isinstance(found, list) else []
+    vectors = [entry.get("values") if isinstance(entry, Mapping) else None for entry in entries]
+    if not vectors or not all(map(_is_vector, vectors)):
         raise NoAnswerError("it has no embeddings")
     data = [
         {"object": "embedding", "index": place, "embedding": vector} for place, vector in enumerate(vectors)
@@ -166,10 +170,14 @@ def _embedding_fields(body: Fields) -> Fields:
     return {"object": "list", "data": data, **usage}
 
 
+def _is_vector(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) in (int, float) for value in values)
+
+
 def _models_fields(body: Fields) -> Fields:
-    rows = body.get("models", [])
+    rows = body.get("models", None if body else [])  # an empty list is left out on the wire
     if not isinstance(rows, list):
-        raise NoAnswerError("models is no list")
+        raise NoAnswerError("it has no models")
     return {"object": "list", "data": [_model_fields(row) for row in rows]}
 
 
@@ -188,8 +196,8 @@ _FIELDS_OF: Mapping[str, Callable[[Fields], Fields]] = {
 }
 
 
-def _read(reply: WireReply, fields_of: Callable[[Fields], Fields], make: Callable[..., T]) -> T:
-    """Return what ``make`` makes of the fields of an answer.
+def _read(reply: WireReply, make: Callable[[Fields], T]) -> T:
+    """Return what ``make`` makes of an answer.
 
     Raises, with ``attempts`` noted and without the secrets of the request:
         APIResponseValidationError: for what is no such answer.
@@ -197,14 +205,12 @@ def _read(reply: WireReply, fields_of: Callable[[Fields], Fields], make: Callabl
     """
     failure: APIError
     try:
-        return make(**fields_of(body_of(reply.content, reply.status)))
+        return make(body_of(reply.content, reply.status))
     except APIError as error:
         failure = error
-    except pydantic.ValidationError as error:
-        failure = invalid(reply.content, reply.status, where(error))
     except NoAnswerError as error:
         failure = invalid(reply.content, reply.status, error)
-    try:  # out here: no traceback or crash report leads on to pydantic's error, which quotes its input
+    try:
         reply.secrets().clean(failure)
         failure.attempts = reply.attempts
         raise failure

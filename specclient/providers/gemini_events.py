@@ -10,13 +10,17 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
+
+import pydantic
 
 from specclient.errors import APIError
-from specclient.providers.faults import error_from, fault_of, invalid
+from specclient.providers.faults import error_from, fault_of, invalid, where
 from specclient.providers.gemini_usage import usage_fields
+from specclient.types.base import WireModel
 from specclient.types.chat import ChatCompletionChunk
 
+W = TypeVar("W", bound=WireModel)
 Fields = dict[str, Any]
 
 #: The reasons why a candidate ended that OpenAI has words for; another keeps its own, in lower case.
@@ -80,8 +84,8 @@ def body_of(content: bytes, status: int | None) -> Fields:
 def fault_in(body: Mapping[str, Any]) -> APIError:
     """Return the error that a body holds, of the class that its code, or the name of it, stands for."""
     inner = body["error"]
-    if isinstance(inner, Mapping) and inner.get("code") is None and inner.get("status") in _STATUSES:
-        body = {"error": {**inner, "code": _STATUSES[inner["status"]]}}
+    if isinstance(inner, Mapping) and inner.get("code") is None:
+        body = {"error": {**inner, "code": _STATUSES.get(str(inner.get("status")))}}
     return error_from(body)
 
 
@@ -132,7 +136,7 @@ class AnswerReader:
     """
 
     _candidates: dict[int, Candidate] = field(default_factory=dict)
-    _usage: Fields = field(default_factory=dict)
+    _told: Any = None
 
     def __call__(self, data: bytes, event: str | None = None) -> list[ChatCompletionChunk] | None:
         """Return the chunks that an event becomes.
@@ -145,35 +149,43 @@ class AnswerReader:
             return None
         body = body_of(data, None)
         try:
-            fields = {**_common(body), "object": "chat.completion.chunk"}
-            choices = [self._added(candidate, index, fields) for index, candidate in _candidates(body)]
+            return [read(ChatCompletionChunk, fields) for fields in self._chunks(body)]
         except NoAnswerError as error:
             reason = str(error)
-        else:
-            choices = choices or self._blocked(body)
-            self._usage = usage_fields(body.get("usageMetadata")) or self._usage
-            return self._chunks(fields, choices)
         raise invalid(data, None, reason)
+
+    def _chunks(self, body: Fields) -> list[Fields]:
+        """Return the fields of the chunks that an event becomes."""
+        fields = {**_common(body), "object": "chat.completion.chunk"}
+        choices = [self._added(candidate, index, fields) for index, candidate in _candidates(body)]
+        if not choices and (choices := _withheld(body, "delta")):
+            self._candidates.setdefault(0, Candidate(0, "")).finished = True
+        self._told = body.get("usageMetadata") or self._told
+        chunks = [{**fields, "choices": choices}] if choices else []
+        if self._candidates and all(known.finished for known in self._candidates.values()):
+            named = {name: fields[name] for name in ("id", "model", "object") if name in fields}
+            if usage := usage_fields(self._told):
+                chunks.append({**named, "choices": [], "usage": usage})
+        return chunks
 
     def _added(self, candidate: Fields, index: int, fields: Fields) -> Fields:
         known = self._candidates.setdefault(index, Candidate(index, fields.get("id", "")))
         return _choice(candidate, known, "delta")
 
-    def _blocked(self, body: Fields) -> list[Fields]:
-        choices = _withheld(body, "delta")
-        if choices:
-            self._candidates.setdefault(0, Candidate(0, "")).finished = True
-        return choices
 
-    def _chunks(self, fields: Fields, choices: list[Fields]) -> list[ChatCompletionChunk]:
-        chunks = []
-        if choices:
-            chunks.append(ChatCompletionChunk.construct(**fields, choices=choices))
-        ended = self._candidates and all(known.finished for known in self._candidates.values())
-        if ended and self._usage:
-            named = {name: fields[name] for name in ("id", "model", "object") if name in fields}
-            chunks.append(ChatCompletionChunk.construct(**named, choices=[], usage=self._usage))
-        return chunks
+def read(kind: type[W], fields: Fields) -> W:
+    """Return fields as a wire object; those of another kind than belongs there are kept as they came.
+
+    Raises:
+        NoAnswerError: where something vital has another shape.
+    """
+    try:
+        return kind.received(json.dumps(fields).encode())
+    except pydantic.ValidationError as error:
+        reason = where(error)
+    except ValueError as error:  # half a surrogate pair, which Python's decoder lets through
+        reason = str(error)
+    raise NoAnswerError(reason)
 
 
 def _common(body: Fields) -> Fields:
