@@ -9,7 +9,6 @@ from specclient.providers.encoding import json_of
 from specclient.resources.base import Caller, limit_of
 from specclient.types.binary import HttpxBinaryResponseContent
 from specclient.types.method import Method
-from specclient.types.pages import PageKind
 from specclient.types.params import NotGiven
 from specclient.types.request import Options, Request
 
@@ -110,6 +109,8 @@ class ByPath:
             model: the class of what is listed.
             page: the class of the pages, such as ``SyncCursorPage[Model]``.
         """
+        from specclient.types.pages import PageKind  # noqa: PLC0415 - only who lists pays for it
+
         kind = getattr(page, "__pydantic_generic_metadata__", {}).get("origin") or page
         row = Method(name="list", verb=method.upper(), path=path, gives=model, page=PageKind(kind, kind))
         content = None if body is None else json_of(body)

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, ClassVar, Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from specclient.core import ClientOptions, Core, checked_options
 from specclient.loops import check_asyncio
-from specclient.resources.base import Caller
-from specclient.resources.beta import AsyncBeta
 from specclient.resources.callers import AsyncCaller
-from specclient.resources.chat import AsyncChat
-from specclient.resources.completions import AsyncCompletions
-from specclient.resources.embeddings import AsyncEmbeddings
-from specclient.resources.models import AsyncModels
-from specclient.resources.moderations import AsyncModerations
-from specclient.resources.responses import AsyncResponses
 from specclient.surface import Surface
+
+if TYPE_CHECKING:
+    from specclient.resources.beta import AsyncBeta
+    from specclient.resources.chat import AsyncChat
+    from specclient.resources.completions import AsyncCompletions
+    from specclient.resources.embeddings import AsyncEmbeddings
+    from specclient.resources.models import AsyncModels
+    from specclient.resources.moderations import AsyncModerations
+    from specclient.resources.responses import AsyncResponses
 
 
 class AsyncOpenAI(Surface):
@@ -37,16 +37,6 @@ class AsyncOpenAI(Surface):
     models: AsyncModels
     moderations: AsyncModerations
     responses: AsyncResponses
-
-    _resources: ClassVar[Mapping[str, Callable[[Caller], Any]]] = {
-        "beta": AsyncBeta,
-        "chat": AsyncChat,
-        "completions": AsyncCompletions,
-        "embeddings": AsyncEmbeddings,
-        "models": AsyncModels,
-        "moderations": AsyncModerations,
-        "responses": AsyncResponses,
-    }
 
     _is_async = True
 

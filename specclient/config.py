@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import tomllib
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
@@ -229,6 +228,8 @@ def load(
 
 
 def _read(source: Path) -> dict[str, Any]:
+    import tomllib  # noqa: PLC0415 - only where there is a file
+
     try:
         text = source.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

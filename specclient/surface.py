@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from specclient.by_path import ByPath
 from specclient.core import SHARED, Core, checked_options
@@ -22,22 +23,29 @@ if TYPE_CHECKING:
     from specclient.pipeline import Pipeline
 
 
+#: Resources with a module of their own, by their attribute; read when first used, as the table's are.
+_HAND_SHAPED: Final = frozenset(
+    {"beta", "chat", "completions", "embeddings", "models", "moderations", "responses"}
+)
+
+
 class Surface(ByPath):
     """What synchronous and asynchronous clients have in common."""
 
     _core: Core
-    #: The class of each hand-shaped resource, by its attribute.
-    _resources: ClassVar[Mapping[str, Callable[[Caller], Any]]]
     _is_async: ClassVar[bool]
 
     def __getattr__(self, name: str) -> Any:
         """Return a resource: hand-shaped, or from the table; made on first use and kept."""
         if name.startswith("_"):
             raise AttributeError(name)
-        made = self._resources.get(name)
-        found = made(self._caller) if made is not None else self._tail(name)
+        found = self._shaped(name) if name in _HAND_SHAPED else self._tail(name)
         self.__dict__[name] = found
         return found
+
+    def _shaped(self, name: str) -> Any:
+        module = importlib.import_module(f"specclient.resources.{name}")
+        return getattr(module, f"{'Async' if self._is_async else ''}{name.title()}")(self._caller)
 
     def _tail(self, name: str) -> Any:
         """Return a resource that the table tells whole."""
@@ -48,7 +56,7 @@ class Surface(ByPath):
         return made(self._caller)
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *self._resources, *roots()})
+        return sorted({*super().__dir__(), *_HAND_SHAPED, *roots()})
 
     @property
     def settings(self) -> Settings:

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, ClassVar, Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from specclient.bridge import Bridge, flush_at_exit
 from specclient.core import ClientOptions, Core, checked_options
-from specclient.resources.base import Caller
-from specclient.resources.beta import Beta
 from specclient.resources.callers import SyncCaller
-from specclient.resources.chat import Chat
-from specclient.resources.completions import Completions
-from specclient.resources.embeddings import Embeddings
-from specclient.resources.models import Models
-from specclient.resources.moderations import Moderations
-from specclient.resources.responses import Responses
 from specclient.surface import Surface
+
+if TYPE_CHECKING:
+    from specclient.resources.beta import Beta
+    from specclient.resources.chat import Chat
+    from specclient.resources.completions import Completions
+    from specclient.resources.embeddings import Embeddings
+    from specclient.resources.models import Models
+    from specclient.resources.moderations import Moderations
+    from specclient.resources.responses import Responses
 
 
 class OpenAI(Surface):
@@ -31,16 +31,6 @@ class OpenAI(Surface):
     models: Models
     moderations: Moderations
     responses: Responses
-
-    _resources: ClassVar[Mapping[str, Callable[[Caller], Any]]] = {
-        "beta": Beta,
-        "chat": Chat,
-        "completions": Completions,
-        "embeddings": Embeddings,
-        "models": Models,
-        "moderations": Moderations,
-        "responses": Responses,
-    }
 
     _is_async = False
 

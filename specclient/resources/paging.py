@@ -5,12 +5,14 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from specclient.types.method import Method
 from specclient.types.named import named
-from specclient.types.pages import AsyncPaginator, Lister
 from specclient.types.request import Request
+
+if TYPE_CHECKING:
+    from specclient.types.pages import AsyncPaginator, Lister
 
 
 class Asks(Protocol):
@@ -33,6 +35,8 @@ def sync_page(caller: Asks, lister: Lister, request: Request) -> Any:
 
 def async_page(caller: Asks, lister: Lister, request: Request) -> AsyncPaginator[Any]:
     """Return what gives the page a request asks for when awaited; see :func:`sync_page`."""
+    from specclient.types.pages import AsyncPaginator  # noqa: PLC0415 - only who lists pays for it
+
     asked = replace(request, method=_paged(request.method, is_async=True))
     return AsyncPaginator(lambda: caller.call(asked, lambda page: page.attach(lister, request)))
 

@@ -16,6 +16,7 @@ _TABLES: Final[Mapping[str, str]] = {
     "audio": "media",
     "beta": "beta",
     "beta.agents": "beta_agents",
+    "chat": "chat",
     "containers": "files",
     "files": "files",
     "images": "media",

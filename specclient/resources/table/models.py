@@ -1,4 +1,4 @@
-"""The rows of models, stored answers and conversations, batches, fine-tuning, evaluations and webhooks."""
+"""The rows of models, conversations, batches, fine-tuning, evaluations and webhooks."""
 
 from __future__ import annotations
 
@@ -17,21 +17,6 @@ ROWS: tuple[Row, ...] = (
         row("retrieve", "GET /{batch_id}", "", "Batch"),
         row("list", "GET", "after limit", "CursorPage[Batch]"),
         row("cancel", "POST /{batch_id}/cancel", "", "Batch"),
-    ),
-    *group(
-        "chat.completions",
-        "/chat/completions",
-        row("retrieve", "GET /{completion_id}", "", "ChatCompletion"),
-        row("update", "POST /{completion_id}", "metadata!", "ChatCompletion"),
-        row("list", "GET", "after limit metadata model order", "CursorPage[ChatCompletion]"),
-        row("delete", "DELETE /{completion_id}", "", "ChatCompletionDeleted"),
-        types="chat",
-    ),
-    *group(
-        "chat.completions.messages",
-        "/chat/completions/{completion_id}/messages",
-        row("list", "GET", "after limit order", "CursorPage[ChatCompletionStoreMessage]"),
-        types="chat",
     ),
     *group(
         "content_provenance_checks",

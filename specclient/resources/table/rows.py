@@ -6,10 +6,12 @@ import functools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from specclient.types import pages
 from specclient.types.method import Method
+
+if TYPE_CHECKING:
+    from specclient.types.pages import PageKind
 
 _PLACE = re.compile(r"\{(\w+)\}")
 _PLAIN: Mapping[str, Any] = {"": None, "bytes": bytes, "str": str, "object": object}
@@ -154,8 +156,14 @@ def method_of(one: Row, gives: str) -> Method:
         query=one.query,
         files=one.files,
         gives=_PLAIN.get(gives, gives),
-        page=pages.KINDS[one.page] if one.page else None,
+        page=_page_kind(one.page) if one.page else None,
         event=one.event or None,
         metered=one.metered,
         headers=one.headers,
     )
+
+
+def _page_kind(name: str) -> PageKind:
+    from specclient.types.pages import KINDS  # noqa: PLC0415 - only who lists pays for it
+
+    return KINDS[name]
