@@ -134,6 +134,11 @@ def _policy(ours: dict[str, Any], model: str) -> Policy | str | None:
             "specclient.policy",
             f"specclient.policy has {sorted(unknown)[0]!r}; allowed are {', '.join(_POLICY)}",
         )
+    for name in ("allow", "deny"):
+        if not isinstance(given.get(name, []), list):
+            raise bad(
+                "specclient.policy", f"policy.{name} is {_shown(given[name])}; it must be a list of routes"
+            )
     try:
         return Policy(**given)
     except (ConfigurationError, TypeError) as error:

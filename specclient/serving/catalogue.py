@@ -11,7 +11,7 @@ from specclient.errors import ConfigurationError
 from specclient.providers import Endpoint
 from specclient.routing.places import Places
 from specclient.routing.router import AUTO
-from specclient.serving.problems import ProblemError
+from specclient.serving.problems import ProblemError, bad
 from specclient.types.request import Request
 from specclient.types.strategy import Strategy
 
@@ -55,7 +55,11 @@ class Catalogue:
         return [model_row(name) for name in self.names()]
 
     def check(self, request: Request) -> None:
-        """Raise ProblemError for a request whose model, or whose draft, is not served or has no key here."""
+        """Raise ProblemError for a model or draft that is not served, or a policy that is not configured."""
+        policies = self._client.settings.policies
+        if isinstance(request.policy, str) and request.policy not in policies:
+            known = ", ".join(sorted(policies)) or "none"
+            raise bad("specclient.policy", f"no policy is named {request.policy!r}; there are: {known}")
         self._check(request.model, "model")
         strategy = request.strategy
         if isinstance(strategy, Strategy) and strategy.draft:
