@@ -12,6 +12,7 @@ from specclient import tokens
 from specclient.costs.prices import Prices
 from specclient.errors import APIConnectionError, APIError, APIStatusError, CircuitOpenError
 from specclient.providers.counts import cached_in, with_cached
+from specclient.speculation.prometheus import Counters, delta
 from specclient.speculation.telemetry import ON_ANSWER, ON_CHOICE, Seen
 from specclient.types.backend import Telemetry
 from specclient.types.call import Call, Status
@@ -77,6 +78,7 @@ class Recorder:
             )
         )
         self._measured: Speculation | None = None  # by the engine itself, which knows best
+        self._metered: Speculation | None = None  # by the server's counters, which are of all its calls
         self._route = route
         self._id = uuid.uuid4().hex
         self._started_at = datetime.now(UTC)
@@ -186,6 +188,10 @@ class Recorder:
         self._measured = measured.speculation
         self._engine_s = measured.engine_s
 
+    def metered(self, before: Counters, after: Counters) -> None:
+        """Note a server's own counters, read before and after; they count where the answer tells nothing."""
+        self._metered = delta(before, after)
+
     def snapshot(self) -> Call:
         """Return the finished record, or as it stands while the call runs, with status ``open``."""
         if self._closed is not None:
@@ -227,7 +233,7 @@ class Recorder:
             served_model=self._served_model,
             status=status,
             usage=usage,
-            speculation=self._measured or self._seen.speculation(),
+            speculation=self._measured or self._seen.speculation() or self._metered,
             attempts=self._attempts,
             ttft_s=self._ttft_s,
             latency_s=latency_s,
