@@ -163,7 +163,7 @@ class AnswerReader:
         self._told = body.get("usageMetadata") or self._told
         chunks = [{**fields, "choices": choices}] if choices else []
         if self._candidates and all(known.finished for known in self._candidates.values()):
-            named = {name: fields[name] for name in ("id", "model", "object") if name in fields}
+            named: Fields = {name: fields[name] for name in ("id", "model", "object") if name in fields}
             if usage := usage_fields(self._told):
                 chunks.append({**named, "choices": [], "usage": usage})
         return chunks

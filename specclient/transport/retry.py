@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from specclient.errors import APIConnectionError, APIError, APIStatusError, SpecClientError
 from specclient.forks import uncut
+from specclient.types.fault import read_fault
 
 if TYPE_CHECKING:
     import tenacity
@@ -89,7 +90,8 @@ def _number(text: str | None, divisor: float) -> float | None:
 
 
 def _delay_in(body: object, now: float) -> float | None:
-    details = body.get("details") if isinstance(body, Mapping) else None
+    error = read_fault(body).body  # Gemini may send it in a list
+    details = error.get("details") if isinstance(error, Mapping) else None
     for detail in details if isinstance(details, list) else ():
         if isinstance(detail, Mapping) and isinstance(text := detail.get("retryDelay"), str):
             return parse_delay(text, now)
