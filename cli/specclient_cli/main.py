@@ -23,6 +23,7 @@ COMMANDS = {
     "demo": "Show plain and speculative decoding side by side, routing, and what it cost.",
     "complete": "Continue a text, or answer it, with any model.",
     "chat": "Talk with any model.",
+    "serve": "Serve the engine and every provider behind OpenAI's HTTP routes.",
     "models": "List providers and local models, and which keys are set.",
     "route": "See where a prompt would go, and why.",
     "cost": "Sum up what calls used and cost.",

@@ -3,5 +3,6 @@
 from specclient.serving.app import create_app
 from specclient.serving.limits import Limits
 from specclient.serving.server import bind, make_server
+from specclient.serving.warming import preload
 
-__all__ = ["Limits", "bind", "create_app", "make_server"]
+__all__ = ["Limits", "bind", "create_app", "make_server", "preload"]
