@@ -12,7 +12,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from specclient.errors import APIError, NotFoundError
+from specclient.errors import NotFoundError
 from specclient.providers.anthropic_answer import completion_of, error_of
 from specclient.providers.anthropic_events import MessageEvents
 from specclient.providers.anthropic_params import body_of
@@ -77,7 +77,7 @@ class AnthropicDialect:
     def decode(self, method: Method, reply: WireReply) -> Any:
         kind = method.gives
         if method.name == _CHAT and isinstance(kind, type) and issubclass(kind, ChatCompletion):
-            return kind.construct(**completion_of(self._message(reply), int(self._clock())))
+            return self._completion(kind, reply)
         if method.name in _MODELS:
             return self._http.decode(method, replace(reply, content=_renamed(reply.content)))
         return self._http.decode(method, reply)
@@ -97,28 +97,23 @@ class AnthropicDialect:
     def decode_models(self, reply: WireReply) -> list[Model]:
         return self._http.decode_models(replace(reply, content=_renamed(reply.content)))
 
-    def _message(self, reply: WireReply) -> dict[str, Any]:
-        """Return the message that an answer is.
+    def _completion(self, kind: type[ChatCompletion], reply: WireReply) -> ChatCompletion:
+        """Return the message that an answer is as a chat completion.
 
         Raises:
             APIResponseValidationError: it is none.
             APIError: it is an error.
         """
-        failure: APIError
+        body: Any = None
         try:
-            body: Any = json.loads(reply.content)
-        except (ValueError, RecursionError) as error:
-            failure = invalid(reply.content, reply.status, f"it is no JSON: {error}")
-        else:
-            told: dict[str, Any] = body if isinstance(body, dict) else {}
-            content = told.get("content")
-            if isinstance(content, list) and all(isinstance(block, dict) for block in content):
-                return told
-            if told.get("error"):
-                failure = error_of(told)
-            else:
-                found = fault_of(reply.content)
-                failure = found or invalid(reply.content, reply.status, "it has no list of content blocks")
+            body = json.loads(reply.content)
+            return kind.construct(**completion_of(body, int(self._clock())))
+        except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
+            reason = f"{type(error).__name__}, where a message with a list of content blocks belongs"
+        # Out here, so that nothing leads on to the error above, which holds what was to be read.
+        is_fault = isinstance(body, dict) and body.get("error")
+        found = error_of(body) if is_fault else fault_of(reply.content)
+        failure = found or invalid(reply.content, reply.status, reason)
         reply.secrets().clean(failure)
         failure.attempts = reply.attempts
         raise failure

@@ -55,10 +55,15 @@ def completion_of(message: Mapping[str, Any], created: int) -> dict[str, Any]:
     """Return a message as the fields of a chat completion.
 
     Args:
-        message: the body of an answer; its ``content`` is a list of objects.
+        message: the body of an answer.
         created: Unix seconds: the message does not tell.
+
+    Raises:
+        TypeError, ValueError, KeyError, AttributeError: for what is no message.
     """
     blocks: list[dict[str, Any]] = message["content"]
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        raise TypeError("its content is no list of blocks")
     said: dict[str, Any] = {"role": "assistant", "content": text_of(blocks)}
     calls = [call_of(block) for block in blocks if block.get("type") == "tool_use"]
     if calls:

@@ -69,21 +69,19 @@ class MessageEvents:
     def __call__(self, data: bytes, event: str | None) -> Any:
         if event == "ping" or data.strip() == b"[DONE]":  # no event of Anthropic's, but of some gateways'
             return None
+        body: Any = None
         try:
             body = json.loads(data)
-        except (ValueError, RecursionError) as error:
-            raise invalid(data, None, f"an event that is no JSON: {error}") from None
-        if not isinstance(body, dict):
-            raise invalid(data, None, "an event that is no object")
-        kind = body.get("type") or event
-        if kind == "error" or (kind is None and body.get("error")):
+            kind = body.get("type") or event
+            if kind != "error" and not (kind is None and body.get("error")):
+                read = _READERS.get(kind) if isinstance(kind, str) else None
+                return None if read is None else read(self, body)
+        except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
+            reason = type(error).__name__
+        else:
             raise error_of(body)
-        read = _READERS.get(kind) if isinstance(kind, str) else None
-        try:
-            return None if read is None else read(self, body)
-        except _ODD as error:
-            reason = f"{kind}: {type(error).__name__}"
-        raise invalid(data, None, reason)
+        # Out here, so that nothing leads on to the error above, which holds what was to be read.
+        raise invalid(data, None, f"{reason}, where an event of a message belongs")
 
     def _start(self, body: dict[str, Any]) -> Any:
         message = body["message"]
@@ -203,5 +201,3 @@ _READERS: Mapping[str, Callable[[MessageEvents, dict[str, Any]], Any]] = {
     "message_delta": MessageEvents._note,
     "message_stop": MessageEvents._stop,
 }
-#: What reading an event of another shape raises.
-_ODD = (AttributeError, KeyError, TypeError, ValueError)

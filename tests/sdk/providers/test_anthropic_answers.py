@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -22,6 +23,7 @@ from specclient import (
     PermissionDeniedError,
     RateLimitError,
 )
+from specclient.providers.anthropic_events import _READERS
 from specclient.structured.chat_state import ChatCompletionStreamState
 from specclient.types.methods import CHAT
 
@@ -218,7 +220,18 @@ def test_an_error_is_of_its_class_in_a_stream_and_under_200(
 
 @pytest.mark.parametrize(
     "content",
-    [b"<html>", b"[]", b"{}", b'{"content": "text"}', b'{"content": ["text"]}', b'{"choices": []}', b"null"],
+    [
+        *(
+            b"<html>",
+            b"[]",
+            b"{}",
+            b'{"content": "text"}',
+            b'{"content": ["text"]}',
+            b'{"choices": []}',
+            b"null",
+        ),
+        *(b'{"content": {}}', b'{"content": [{"type": "text", "text": 5}]}', b'{"content": null}'),
+    ],
 )
 def test_what_is_no_message_is_refused(content: bytes) -> None:
     with pytest.raises(APIResponseValidationError):
@@ -330,3 +343,68 @@ def test_however_blocks_are_cut_the_message_is_the_same(
         events.append({"type": "content_block_stop", "index": index})
     events.append({"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": usage})
     assert _said(_final(sse(*events))) == _said(completion(json.dumps(told).encode()))
+
+
+_FIELDS = [
+    *(
+        "type",
+        "index",
+        "delta",
+        "content_block",
+        "message",
+        "usage",
+        "content",
+        "text",
+        "thinking",
+        "citations",
+    ),
+    *("partial_json", "signature", "citation", "stop_reason", "error", "input", "input_tokens", "id"),
+    "url",
+]
+_JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers(-2, 9)
+    | st.floats()
+    | st.sampled_from(["", "a", "text", "tool_use"]),
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(st.sampled_from(_FIELDS), inner, max_size=4),
+    max_leaves=8,
+)
+_EVENT = st.fixed_dictionaries(
+    {"type": st.sampled_from([*_READERS, "error", "ping"])},
+    optional={name: _JSON for name in _FIELDS if name != "type"},
+)
+_DELTA = st.fixed_dictionaries(
+    {
+        "type": st.just("content_block_delta"),
+        "index": st.just(0),
+        "delta": st.fixed_dictionaries(
+            {
+                "type": st.sampled_from(
+                    ["text_delta", "input_json_delta", "signature_delta", "citations_delta"]
+                )
+            },
+            optional={name: _JSON for name in _FIELDS if name != "type"},
+        ),
+    }
+)
+
+
+@given(st.lists(_EVENT | _DELTA, max_size=6))
+def test_whatever_a_stream_holds_it_is_read_or_refused(events: list[Any]) -> None:
+    read = DIALECT.events(CHAT)
+    for event in events:
+        try:
+            found = read(json.dumps(event).encode(), None)
+        except APIError:
+            continue
+        for chunk in found if isinstance(found, list) else [] if found is None else [found]:
+            counted = DIALECT.usage(chunk)
+            assert counted is None or (counted.prompt or 0) >= 0
+
+
+@given(_JSON | _EVENT)
+def test_whatever_an_answer_holds_it_is_read_or_refused(told: Any) -> None:
+    with suppress(APIError):
+        counted = DIALECT.usage(completion(json.dumps(told).encode()))
+        assert counted is None or (counted.prompt or 0) >= 0

@@ -13,6 +13,7 @@ from servers import Behaviour, OpenAIServer, broken_stream, events, reply
 
 from specclient import (
     APIConnectionError,
+    APIError,
     AsyncOpenAI,
     AuthenticationError,
     InternalServerError,
@@ -182,6 +183,20 @@ async def test_an_error_amid_a_stream(openai_server: OpenAIServer) -> None:
     assert "".join(texts) == "The quick brown fox"
     assert caught.value.status_code == 529
     assert stream.meta.status == "error"
+
+
+@pytest.mark.parametrize("content", [b"<html> sk-ant-key", b'{"error": {"message": "bad sk-ant-key"}}'])
+async def test_an_error_under_a_status_of_success_tells_its_tries_and_no_key(
+    openai_server: OpenAIServer, content: bytes
+) -> None:
+    again = {"retry-after-ms": "1", "content-type": "application/json"}
+    openai_server.script(reply(529, body("overloaded.json"), again), reply(200, content))
+    async with _client(openai_server) as client:
+        with pytest.raises(APIError) as caught:
+            await client.chat.completions.create(model=MODEL, messages=ASK)
+    assert KEY not in str(caught.value)
+    assert KEY not in repr(caught.value.body)
+    assert caught.value.attempts == 2
 
 
 async def test_overload_is_tried_again(openai_server: OpenAIServer) -> None:

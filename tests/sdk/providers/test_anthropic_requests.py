@@ -53,6 +53,12 @@ def test_the_callers_version_wins(name: str) -> None:
     assert wire.headers["anthropic-version"] == "2026-10-21"
 
 
+def test_a_version_that_is_taken_out_stays_out() -> None:
+    options = Options(headers={"anthropic-version": None})
+    wire = DIALECT.encode(Request(CHAT, "m", {"messages": ASK}, options=options), ENDPOINT, "m")
+    assert "anthropic-version" not in wire.headers
+
+
 def test_options_of_the_call_go_with_it() -> None:
     options = Options(query={"beta": "true"}, timeout=3, max_retries=1, deadline_s=9, headers={"x-a": "b"})
     wire = DIALECT.encode(Request(CHAT, "m", {"messages": ASK}, options=options), ENDPOINT, "m")
@@ -193,6 +199,18 @@ def test_an_answer_that_was_edited_goes_back_as_edited() -> None:
     searched = completion(body("web_search.json")).choices[0].message.to_dict()
     (turn,) = _turns({**searched, "tool_calls": [_call("{}")]})
     assert turn["content"][-1]["type"] == "tool_use"
+
+
+def test_blocks_without_a_word_are_not_sent_back() -> None:
+    kept = [{"type": "text", "text": ""}, {"type": "thinking", "thinking": "x", "signature": "s"}]
+    (turn,) = _turns({"role": "assistant", "content": "", "content_blocks": kept})
+    assert turn["content"] == kept[1:]
+
+
+def test_an_instruction_between_two_results_does_not_part_them() -> None:
+    results = [{"role": "tool", "tool_call_id": name, "content": name} for name in ("a", "b")]
+    (turn,) = _turns(results[0], {"role": "system", "content": "s"}, results[1])
+    assert [block["tool_use_id"] for block in turn["content"]] == ["a", "b"]
 
 
 def test_what_nobody_signed_is_not_sent_back() -> None:
