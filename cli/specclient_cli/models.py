@@ -1,4 +1,4 @@
-"""Turn the configuration into what can be asked: local models, providers, keys: ``specclient models``."""
+"""Turn the configuration into what can be asked, and what is known of it: ``specclient models``."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ import click
 from specclient.client import AsyncOpenAI
 from specclient.errors import ConfigurationError, OpenAIError
 from specclient.providers import Endpoint
+from specclient.providers.describe import words
 from specclient.types.backend import BackendModel
 from specclient_cli import options, render
+from specclient_cli.known import capability_values, probe, show
 from specclient_cli.state import State, pass_state
 
 #: Seconds that a provider has for answering ``--check``.
@@ -31,17 +33,23 @@ def command(ctx: click.Context, check: bool, as_json: bool) -> None:
     Without --check nothing is sent. A key itself is never shown, only whether it is there and the environment
     variable it is read from. Any model is used as PROVIDER/MODEL.
 
+    What a provider exposes of speculation: the fields of a request that steer it; the form in which answers
+    tell of it; how an unfinished turn is continued (prefill); how the tokens of a prompt are scored
+    (verification). A wide terminal, a pipe or --json shows all of it.
+
     \b
     Examples:
       specclient models
       specclient models --check
       specclient models list openai
+      specclient models show openai/gpt-4.1
+      specclient models probe mine/llama
 
     Environment: SPECCLIENT_CONFIG, and the providers' keys.
     """
     if ctx.invoked_subcommand is not None:
         if check or as_json:
-            raise click.UsageError("options of `models list` stand after its name.")
+            raise click.UsageError(f"options of `models {ctx.invoked_subcommand}` stand after its name.")
         return
     client = ctx.ensure_object(State).parts()
     local, missing = _local(client)
@@ -51,13 +59,13 @@ def command(ctx: click.Context, check: bool, as_json: bool) -> None:
         values = {
             "local": [_local_values(name, model) for name, model in local],
             "unavailable": missing,
-            "providers": [_values(endpoint, answers) for endpoint in hosted],
+            "providers": [_values(endpoint, answers, client) for endpoint in hosted],
         }
         click.echo(json.dumps(values))
         return
     _show_local(local, missing)
     click.echo()
-    _show_providers(hosted, answers)
+    _show_providers(hosted, answers, client)
 
 
 @command.command(name="list")
@@ -65,9 +73,10 @@ def command(ctx: click.Context, check: bool, as_json: bool) -> None:
 @options.json_option
 @pass_state
 def list_models(state: State, provider: str, as_json: bool) -> None:
-    """Ask a provider which models it serves, and print their names, one a line.
+    """Ask a provider which models it serves.
 
-    PROVIDER is the part of a model's name before the slash; `specclient models` lists them.
+    Prints their names, one a line. PROVIDER is the part of a model's name before the slash; `specclient
+    models` lists them.
 
     \b
     Examples:
@@ -135,14 +144,24 @@ def _key(endpoint: Endpoint) -> str:
     return "not set" if endpoint.key_required else "not needed"
 
 
-def _values(endpoint: Endpoint, answers: dict[str, str]) -> dict[str, Any]:
+def _values(endpoint: Endpoint, answers: dict[str, str], client: AsyncOpenAI) -> dict[str, Any]:
     return {
         "name": endpoint.name,
         "base_url": endpoint.base_url,
+        "dialect": endpoint.speaks,
         "key": _key(endpoint),
         "key_env": list(endpoint.key_env),
+        "prices": _prices(endpoint, client),
+        "capabilities": capability_values(endpoint.capabilities),
         "check": answers.get(endpoint.name),
     }
+
+
+def _prices(endpoint: Endpoint, client: AsyncOpenAI) -> str | None:
+    """Return where prices come from, None where there are none; the catalogue is not opened for it."""
+    if any(route.startswith(f"{endpoint.name}/") for route in client.settings.prices):
+        return "own"
+    return None if endpoint.price_provider is None else "catalogue"
 
 
 def _local_values(engine: str, model: BackendModel) -> dict[str, Any]:
@@ -180,27 +199,34 @@ def _show_local(local: list[tuple[str, BackendModel]], missing: dict[str, str]) 
         render.say(f"{name}: {reason}", render.BAD)
 
 
-def _show_providers(endpoints: list[Endpoint], answers: dict[str, str]) -> None:
+def _show_providers(endpoints: list[Endpoint], answers: dict[str, str], client: AsyncOpenAI) -> None:
     columns = [
         render.Column("provider"),
         render.Column("key"),
         *([render.Column("answer")] if answers else []),
         render.Column("read from", rank=1),
-        render.Column("base URL", rank=2),
+        render.Column("in a request", rank=2),
+        render.Column("in an answer", rank=3),
+        render.Column("prefill", rank=5),
+        render.Column("verification", rank=4),
+        render.Column("prices", rank=6),
+        render.Column("dialect", rank=7),
+        render.Column("base URL", rank=8),
     ]
-    lines = [
-        render.Line(
-            [
-                endpoint.name,
-                _key(endpoint),
-                *([answers.get(endpoint.name, "not asked")] if answers else []),
-                " or ".join(endpoint.key_env) or render.UNKNOWN,
-                endpoint.base_url,
-            ],
-            style=render.DIM if _key_missing(endpoint) else "",
-        )
-        for endpoint in sorted(endpoints, key=_key_missing)
-    ]
+    lines = []
+    for endpoint in sorted(endpoints, key=_key_missing):
+        known = words(endpoint.capabilities)
+        cells = [
+            endpoint.name,
+            _key(endpoint),
+            *([answers.get(endpoint.name, "not asked")] if answers else []),
+            " or ".join(endpoint.key_env) or render.UNKNOWN,
+            *(known[name] for name in ("spec_in", "spec_out", "prefill", "verify")),
+            _prices(endpoint, client) or render.UNKNOWN,
+            endpoint.speaks,
+            endpoint.base_url,
+        ]
+        lines.append(render.Line(cells, style=render.DIM if _key_missing(endpoint) else ""))
     render.grid(columns, lines)
 
 
@@ -208,3 +234,7 @@ def _short(path: str) -> str:
     """Shorten a checkpoint's path to what tells it from others."""
     parts = Path(path).parts
     return path if len(parts) < 3 else str(Path("…", *parts[-2:]))
+
+
+command.add_command(show)
+command.add_command(probe)

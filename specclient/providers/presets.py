@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from specclient.errors import ConfigurationError
@@ -11,15 +12,29 @@ from specclient.providers.base import Endpoint
 from specclient.providers.preset import Preset
 from specclient.providers.presets_hosted import HOSTED
 from specclient.providers.presets_servers import SERVERS
+from specclient.types.capabilities import Capabilities
 
 PRESETS: Mapping[str, Preset] = MappingProxyType({row.name: row for row in (*HOSTED, *SERVERS)})
 """Every provider known by name."""
 
-WITHOUT_ENDPOINT: Mapping[str, str] = MappingProxyType(
+
+@dataclass(frozen=True, slots=True)
+class Elsewhere:
+    """A provider whose endpoints are known to its users alone: what is known of it, and the way out."""
+
+    title: str
+    capabilities: Capabilities
+    why: str
+
+
+WITHOUT_ENDPOINT: Mapping[str, Elsewhere] = MappingProxyType(
     {
-        "vertex": "Vertex AI sets speculation when a model is deployed (SpeculativeDecodingSpec: a draft "
-        "model or n-grams) and has no field for it in a request; name the URL of a deployment of your own "
-        "under [providers.vertex] in specclient.toml",
+        "vertex": Elsewhere(
+            "Vertex AI, self-deployed",
+            Capabilities(prediction=False),
+            "speculation is set when a model is deployed (SpeculativeDecodingSpec: a draft model or n-grams) "
+            "and has no field in a request; name the URL of a deployment under [providers.vertex]",
+        ),
     }
 )
 """Providers that have no endpoint known by name, and why."""
@@ -41,10 +56,10 @@ def preset(name: str) -> Preset:
     found = PRESETS.get(name)
     if found is not None:
         return found
-    reason = WITHOUT_ENDPOINT.get(name)
+    elsewhere = WITHOUT_ENDPOINT.get(name)
     raise ConfigurationError(
-        f"{name!r} is no endpoint: {reason}"
-        if reason
+        f"{name!r} has no endpoint known by name: {elsewhere.why} in specclient.toml"
+        if elsewhere
         else f"no provider is named {name!r}; known are {', '.join(PRESETS)}"
     )
 

@@ -8,6 +8,7 @@ from importlib.metadata import EntryPoint, entry_points
 from specclient.config import Settings
 from specclient.errors import ConfigurationError, NotFoundError
 from specclient.providers.base import Endpoint
+from specclient.providers.presets import WITHOUT_ENDPOINT
 from specclient.types.backend import GROUP, Backend
 
 Place = Endpoint | Backend
@@ -57,6 +58,8 @@ class Places:
             if not rest:
                 raise NotFoundError(f"model {model!r} names the provider {head!r} but no model of it")
             return head, rest
+        if head in WITHOUT_ENDPOINT:
+            raise NotFoundError(f"model {model!r}: {WITHOUT_ENDPOINT[head].why} in specclient.toml")
         raise NotFoundError(
             f"unknown provider {head!r} in model {model!r}; known: {', '.join(self.names())}. "
             f"Define it under [providers.{head}] in specclient.toml, or give base_url= to send it as it is"

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import pytest
 from pydantic import SecretStr
 
-from specclient import OpenAI, UnsupportedParameterError
+from specclient import NotFoundError, OpenAI, UnsupportedParameterError
 from specclient.config import Settings
 from specclient.errors import ConfigurationError
 from specclient.providers import DIALECTS, PRESETS, Preset, preset
@@ -291,6 +291,11 @@ def test_vertex_is_no_endpoint_and_says_why() -> None:
     assert set(WITHOUT_ENDPOINT) == {"vertex"}
     with pytest.raises(ConfigurationError, match=r"SpeculativeDecodingSpec.*\[providers.vertex\]"):
         preset("vertex")
+    with OpenAI(config=Settings(), ledger="off") as client, pytest.raises(NotFoundError) as caught:
+        client.chat.completions.create(model="vertex/m", messages=CHAT["messages"])
+    assert "SpeculativeDecodingSpec" in str(caught.value)
+    settings = Settings.model_validate({"providers": {"vertex": {"base_url": "http://127.0.0.1:9/v1"}}})
+    assert OpenAI(config=settings).pipeline.router.places.split("vertex/m") == ("vertex", "m")
 
 
 # --- rows
