@@ -11,13 +11,13 @@ import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
-from typing import Any
-
-from anyio import CancelScope, to_thread
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from specclient.costs.prices import Prices
-from specclient.errors import APIConnectionError, NotFoundError
+from specclient.errors import APIConnectionError, NotFoundError, UnsupportedParameterError
 from specclient.forks import restart_in_child, uncut
+from specclient.loops import in_thread, shielded
 from specclient.providers import Dialect, Endpoint, dialect, usage_requested
 from specclient.reading import Exchange, Passing, decoded, read
 from specclient.record import Recorder
@@ -30,6 +30,9 @@ from specclient.types.call import Call, Metered
 from specclient.types.model import Model
 from specclient.types.request import Request
 from specclient.types.route import Decision
+
+if TYPE_CHECKING:
+    from specclient.played import Part, Player
 
 _log = logging.getLogger("specclient")
 
@@ -74,6 +77,14 @@ class Pipeline:
         """In a forked child: a thread of the parent may have been warming up."""
         self._warming = threading.Lock()
 
+    @cached_property
+    def _player(self) -> Player:
+        """Plays strategies; imported when the first call asks for one."""
+        from specclient.played import Player  # noqa: PLC0415
+        from specclient.speculation.strategies import History  # noqa: PLC0415
+
+        return Player(self, self._prices, History(), clock=self._clock)
+
     async def call(self, request: Request) -> Any:
         """Serve a request whole and return what its method gives."""
         return (await self.exchange(request)).answer()
@@ -84,21 +95,32 @@ class Pipeline:
         An answer that cannot be read is an error inside the exchange, not one of this method: whoever asked
         for the raw response still has it.
         """
-        return await (self._metered(request) if request.method.metered else self._plain(request))
+        if request.strategy is not None:
+            return await self._player.exchange(request)
+        return await (self.serve(request) if request.method.metered else self._plain(request))
 
     async def stream(self, request: Request) -> AsyncStream[Any]:
         """Serve a request in the events of its method; returns once the answer has begun."""
+        if request.strategy is not None:
+            return await self._player.stream(request)
         if not request.method.metered:
             return await self._started(self._plain_events(request), _no_call)
-        decision, place, record = await self._begin(request)
+        return await self.serve_stream(request)
+
+    async def serve_stream(self, request: Request, part: Part | None = None) -> AsyncStream[Any]:
+        """Serve a request on which a model works, by itself or as a part of another."""
+        decision, place, record = await self._begin(request, part)
         if isinstance(place, Endpoint):
             source = self._hosted(request, decision, place, record)
         else:
             source = self._local(request, decision, place, record)
-        return await self._started(self._watched(source, request, place, record), record.snapshot)
+        meta = record.snapshot if part is None else lambda: part.marked(record.snapshot())
+        return await self._started(self._watched(source, request, place, record, part), meta)
 
     async def open(self, request: Request) -> AsyncStream[bytes]:
         """Serve a request in the bytes of its body, as they arrive; returns once the answer has begun."""
+        if request.strategy is not None:
+            raise _not_as_bytes()
         if not request.method.metered:
             return await self._started(self._plain_bytes(request), _no_call)
         decision, place, record = await self._begin(request)
@@ -133,8 +155,9 @@ class Pipeline:
             raise _not_over_http(name)
         return place
 
-    async def _metered(self, request: Request) -> Exchange:
-        decision, place, record = await self._begin(request)
+    async def serve(self, request: Request, part: Part | None = None) -> Exchange:
+        """Serve a request on which a model works whole, by itself or as a part of another."""
+        decision, place, record = await self._begin(request, part)
         sent = None
         try:
             if isinstance(place, Endpoint):
@@ -151,9 +174,9 @@ class Pipeline:
                 if sent is not None and (used := record.tokens) is not None:
                     self.transport.used(sent, used)
         except BaseException as error:
-            await self._end(record, error)
+            await self._end(record, error, part)
             raise
-        call = await self._end(record, done.error)
+        call = await self._end(record, done.error, part)
         if isinstance(done.value, Metered):
             done.value._meta = call
         return done
@@ -165,11 +188,17 @@ class Pipeline:
         head, dialect = await anext(batches)
         return AsyncStream(batches, meta, head, dialect)
 
-    async def _begin(self, request: Request) -> tuple[Decision, Place, Recorder]:
-        kind = self.router.kind(request)
+    async def ready(self, kind: str) -> None:
+        """Do what the first request of a kind needs; see :meth:`Router.kind`."""
         if kind not in self._warm:
-            await to_thread.run_sync(self._warm_up, kind)
-        decision = self.router.decide(request)
+            await in_thread(lambda: self._warm_up(kind))
+
+    async def _begin(self, request: Request, part: Part | None = None) -> tuple[Decision, Place, Recorder]:
+        if part is None or part.route is None:
+            await self.ready(self.router.kind(request))
+            decision = self.router.decide(request)
+        else:
+            decision = part.route
         place = self.router.places.get(decision.provider)
         hosted = isinstance(place, Endpoint)
         record = Recorder(
@@ -221,7 +250,12 @@ class Pipeline:
                     yield [item]
 
     async def _watched(
-        self, source: AsyncGenerator[Any, None], request: Request, place: Place, record: Recorder
+        self,
+        source: AsyncGenerator[Any, None],
+        request: Request,
+        place: Place,
+        record: Recorder,
+        part: Part | None,
     ) -> AsyncGenerator[Any, None]:
         """Note every chunk, pass on what the caller asked for, and end the record however the source ends."""
         usage_of = _dialect(place).usage
@@ -238,10 +272,10 @@ class Pipeline:
         except BaseException as error:
             if isinstance(error, APIConnectionError) and error.partial is None:
                 error.partial = record.text or None
-            await self._end(record, error)
+            await self._end(record, error, part)
             raise
         batch = chunk = None  # not kept while the record is being written: a crowd may end at once
-        await self._end(record)
+        await self._end(record, None, part)
 
     async def _plain_events(self, request: Request) -> AsyncGenerator[Any, None]:
         place = self._endpoint(request)
@@ -281,10 +315,14 @@ class Pipeline:
             self.transport.used(sent, used)
         await self._end(record)
 
-    async def _end(self, record: Recorder, error: BaseException | None = None) -> Call:
+    async def _end(
+        self, record: Recorder, error: BaseException | None = None, part: Part | None = None
+    ) -> Call:
         """Close the record and tell the observers, even where the caller has been cancelled."""
         call = record.close(error)
-        with CancelScope(shield=True):
+        if part is not None:
+            call = part.ended(call)
+        with shielded():
             for observe in self._observers:
                 try:
                     await observe(call)
@@ -305,6 +343,15 @@ def _not_over_http(name: str) -> NotFoundError:
         f"{name!r} is an engine in this process and serves chat.completions.create and completions.create "
         "alone; name a hosted provider's model for anything else"
     )
+
+
+def _not_as_bytes() -> UnsupportedParameterError:
+    error = UnsupportedParameterError(
+        "with_streaming_response hands on a server's own bytes, and a strategy may need several answers for "
+        "one: leave the strategy out, or use with_raw_response or stream=True"
+    )
+    error.param = "strategy"
+    return error
 
 
 def _no_call() -> Call:

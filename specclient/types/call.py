@@ -30,6 +30,12 @@ class Call:
         ttft_s: seconds to the first text, None if none came; ``latency_s``: seconds in all.
         engine_s: seconds the local engine worked on it, None for hosted calls.
         request_id: the provider's.
+        parent: of a part of a call that a strategy played in several: the ``id`` of the whole.
+        strategy: how speculation was played from this side, where the caller asked for it: the kind of
+            :class:`specclient.types.strategy.Strategy` that it came to.
+        strategy_reason: why that kind, and what became of it, in words.
+        parts: of a call that a strategy played: every call that was made for it, each recorded by itself.
+            Usage and cost of the whole are their sums; the whole is recorded by them alone.
     """
 
     id: str
@@ -51,6 +57,10 @@ class Call:
     engine_s: float | None = None
     request_id: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
+    parent: str | None = None
+    strategy: str | None = None
+    strategy_reason: str | None = None
+    parts: tuple[Call, ...] = ()
 
     @property
     def provider(self) -> str:

@@ -21,7 +21,10 @@ class Strategy:
             token, which is exact for greedy decoding; ``auto`` takes the best that the endpoint is known to
             expose.
         draft: the model that drafts, ``provider/model``; None where the caller brings the prediction.
-        depth: tokens drafted at a time; None adapts it.
+        depth: tokens drafted at a time; None adapts it. For ``prefill``, the most tokens committed.
+        confidence: ``prefill`` commits a draft only if it is agreed with at least so far, from 0 to 1: the
+            geometric mean of the probabilities the draft gave its own tokens, or, of a draft that tells
+            none, the share of a short answer of the target's that is the draft's, too.
 
     Raises:
         ConfigurationError: for any other value, named with what is allowed.
@@ -30,6 +33,7 @@ class Strategy:
     kind: Kind = "auto"
     draft: str | None = None
     depth: int | None = None
+    confidence: float = 0.8
 
     def __post_init__(self) -> None:
         if self.kind not in get_args(Kind):
@@ -41,4 +45,14 @@ class Strategy:
         ):
             raise ConfigurationError(
                 f"strategy.depth is {self.depth!r}; it must be a whole number, 1 or more"
+            )
+        if isinstance(self.confidence, bool) or not (
+            isinstance(self.confidence, int | float) and 0 <= self.confidence <= 1
+        ):
+            raise ConfigurationError(
+                f"strategy.confidence is {self.confidence!r}; it must be a number from 0 to 1"
+            )
+        if self.draft is not None and (not isinstance(self.draft, str) or not self.draft):
+            raise ConfigurationError(
+                f"strategy.draft is {self.draft!r}; it must be a model's name, such as 'local/demo'"
             )

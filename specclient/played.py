@@ -1,0 +1,265 @@
+"""Turn a call with a strategy into the calls it is played by, each a whole walk of its own, and their sum."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, Protocol
+
+from specclient.costs.prices import Prices
+from specclient.errors import APIConnectionError, DeadlineExceededError
+from specclient.providers import Endpoint
+from specclient.reading import Exchange
+from specclient.routing.policy import named
+from specclient.routing.router import Router
+from specclient.speculation import strategies
+from specclient.speculation.strategies import History, Table, Whole
+from specclient.stream import AsyncStream
+from specclient.types.call import Call, Metered, Status
+from specclient.types.request import Request
+from specclient.types.route import Decision
+from specclient.types.strategy import Kind
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """What ties a call to the strategy that made it.
+
+    Attributes:
+        kind, reason: noted in its record.
+        whole: the call it is a part of; None where the strategy came to sending it as it is.
+        route: where it goes; None to have that decided.
+    """
+
+    kind: Kind
+    reason: str | None = None
+    whole: Whole | None = None
+    route: Decision | None = None
+
+    def marked(self, call: Call) -> Call:
+        """Return a call's record with what it is a part of."""
+        parent = None if self.whole is None else self.whole.id
+        return replace(call, parent=parent, strategy=self.kind, strategy_reason=self.reason)
+
+    def ended(self, call: Call) -> Call:
+        """Return the record of a finished part, and count it in."""
+        call = self.marked(call)
+        if self.whole is not None:
+            self.whole.parts.append(call)
+        return call
+
+
+class Walk(Protocol):
+    """What serves single calls; see :class:`specclient.pipeline.Pipeline`."""
+
+    router: Router
+
+    async def serve(self, request: Request, part: Part) -> Exchange:
+        """Serve a request whole."""
+        ...
+
+    async def serve_stream(self, request: Request, part: Part) -> AsyncStream[Any]:
+        """Serve a request as a stream; returns once the answer has begun."""
+        ...
+
+    async def ready(self, kind: str) -> None:
+        """Do what the first request of a kind needs."""
+        ...
+
+
+class Player:
+    """Plays strategies over single calls.
+
+    Args:
+        walk: serves them.
+        prices: what a prediction's rejected tokens may cost.
+        history: how predictions have fared.
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, walk: Walk, prices: Prices, history: History, *, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self._walk = walk
+        self._prices = prices
+        self._history = history
+        self._clock = clock
+
+    async def exchange(self, request: Request) -> Exchange:
+        """Serve a request whole; see :meth:`specclient.pipeline.Pipeline.exchange`."""
+        kind, table, whole, target = await self._lay(request)
+        if kind == "direct":
+            return await self._walk.serve(table.request, _direct(table, whole.route))
+        value = await strategies.whole(kind, table)
+        latency_s = self._clock() - whole.begun
+        if isinstance(value, Metered):
+            value._meta = strategies.account(
+                whole, table.outcome, status="ok", latency_s=latency_s, ttft_s=None, error=None
+            )
+        came = target.last if table.outcome.unaltered else None
+        return Exchange(value) if came is None else replace(came, value=value)
+
+    async def stream(self, request: Request) -> AsyncStream[Any]:
+        """Serve a request as a stream; see :meth:`specclient.pipeline.Pipeline.stream`."""
+        kind, table, whole, _ = await self._lay(request)
+        if kind == "direct":
+            return await self._walk.serve_stream(table.request, _direct(table, whole.route))
+        playing = _Playing(kind, table, whole, self._clock)
+        batches = playing.batches()
+        head, dialect = await anext(batches)
+        return AsyncStream(batches, playing.meta, head, dialect)
+
+    async def _lay(self, request: Request) -> tuple[Kind, Table, Whole, _Parts]:
+        """Decide the route, then, by what is known of it, the strategy."""
+        strategy = strategies.resolve(request)
+        plain = replace(request, strategy=None)
+        router = self._walk.router
+        await self._walk.ready(router.kind(plain))
+        route = router.decide(plain)
+        draft = None if strategy.draft is None else await self._named(strategy.draft)
+        place = router.places.get(route.provider)
+        endpoint = place if isinstance(place, Endpoint) else None
+        whole = Whole(
+            id=uuid.uuid4().hex,
+            kind=strategy.kind,
+            request=plain,
+            route=route,
+            started_at=datetime.now(UTC),
+            begun=self._clock(),
+        )
+        target = _Parts(self._walk, whole, route, self._clock)
+        table = Table(
+            request=plain,
+            strategy=strategy,
+            endpoint=endpoint,
+            model=route.model,
+            capabilities=strategies.IN_PROCESS if endpoint is None else endpoint.capabilities_of(route.model),
+            target=target,
+            draft=None if draft is None else _Parts(self._walk, whole, draft, self._clock),
+            clock=self._clock,
+            created=whole.started_at,
+            price=lambda tokens: self._price(tokens, route, endpoint),
+            history=self._history,
+        )
+        whole.kind = strategies.choose(table)
+        return whole.kind, table, whole, target
+
+    async def _named(self, model: str) -> Decision:
+        """Return the route of a draft model: a known place before the slash counts, whatever owns names."""
+        places = self._walk.router.places
+        head, _, rest = model.partition("/")
+        provider, name = (head, rest) if rest and places.known(head) else places.split(model)
+        await self._walk.ready(provider)
+        return named(f"{provider}/{name}", provider, name)
+
+    def _price(self, tokens: int, route: Decision, endpoint: Endpoint | None) -> Decimal | None:
+        listed = None if endpoint is None else endpoint.price_provider
+        million = 1_000_000
+        both = self._prices.predict(0, million, route.provider, route.model, price_provider=listed)
+        return None if both is None else both * tokens / million
+
+
+class _Parts:
+    """Serves the parts of one call at one model; see :class:`specclient.speculation.strategies.Server`."""
+
+    def __init__(self, walk: Walk, whole: Whole, route: Decision, clock: Callable[[], float]) -> None:
+        self._walk = walk
+        self._whole = whole
+        self._route = route
+        self._clock = clock
+        self.last: Exchange | None = None
+
+    async def whole(self, request: Request) -> Any:
+        self.last = await self._walk.serve(self._timed(replace(request, stream=False)), self._part())
+        return self.last.answer()
+
+    async def stream(self, request: Request) -> AsyncStream[Any]:
+        return await self._walk.serve_stream(self._timed(replace(request, stream=True)), self._part())
+
+    def _part(self) -> Part:
+        return Part(kind=self._whole.kind, whole=self._whole, route=self._route)
+
+    def _timed(self, request: Request) -> Request:
+        """Return a request with what is left of the whole's deadline.
+
+        Raises:
+            DeadlineExceededError: nothing is.
+        """
+        limit = self._whole.request.options.deadline_s
+        if limit is None:
+            return request
+        left = limit - (self._clock() - self._whole.begun)
+        if left <= 0:
+            raise DeadlineExceededError(
+                message=f"deadline_s={limit} is over; the strategy's calls took it all"
+            )
+        return replace(request, options=replace(request.options, deadline_s=left))
+
+
+class _Playing:
+    """One stream of a strategy, and its record while it runs."""
+
+    def __init__(self, kind: Kind, table: Table, whole: Whole, clock: Callable[[], float]) -> None:
+        self._kind = kind
+        self._table = table
+        self._whole = whole
+        self._clock = clock
+        self._ttft_s: float | None = None
+        self._closed: Call | None = None
+        self._texts: list[str] = []
+
+    def meta(self) -> Call:
+        """Return the record, complete once the stream has ended."""
+        return self._closed or self._account("open", None)
+
+    async def batches(self) -> AsyncGenerator[Any, None]:
+        """Yield the head once the answer has begun, then the chunks."""
+        begun = False
+        try:
+            async with aclosing(strategies.stream(self._kind, self._table)) as source:
+                async for batch in source:
+                    if not begun:
+                        begun = True
+                        yield self._table.outcome.head, self._table.outcome.dialect
+                    self._note(batch)
+                    yield batch
+        except BaseException as error:
+            if isinstance(error, APIConnectionError) and self._texts:
+                error.partial = "".join(self._texts)
+            failed = isinstance(error, Exception)
+            self._closed = self._account(
+                "error" if failed else "cancelled", type(error).__name__ if failed else None
+            )
+            raise
+        self._closed = self._account("ok", None)
+
+    def _note(self, batch: list[Any]) -> None:
+        for chunk in batch:
+            for choice in chunk.choices:
+                delta = getattr(choice, "delta", None)
+                text = getattr(choice, "text", None) if delta is None else delta.content
+                if isinstance(text, str) and text:
+                    if not choice.index:
+                        self._texts.append(text)
+                    if self._ttft_s is None:
+                        self._ttft_s = self._clock() - self._whole.begun
+
+    def _account(self, status: Status, error: str | None) -> Call:
+        latency_s = self._clock() - self._whole.begun
+        return strategies.account(
+            self._whole,
+            self._table.outcome,
+            status=status,
+            latency_s=latency_s,
+            ttft_s=self._ttft_s,
+            error=error,
+        )
+
+
+def _direct(table: Table, route: Decision) -> Part:
+    return Part(kind="direct", reason="; ".join(table.outcome.notes), route=route)

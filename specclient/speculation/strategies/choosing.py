@@ -1,0 +1,60 @@
+"""Turn what a caller asked for, and what is known of the endpoint, into the strategy that is played."""
+
+from __future__ import annotations
+
+from typing import get_args
+
+from specclient.errors import ConfigurationError
+from specclient.speculation.strategies import prediction, remote
+from specclient.speculation.strategies.base import Table, given, unsupported
+from specclient.types.request import Request
+from specclient.types.strategy import Kind, Strategy
+
+
+def resolve(request: Request) -> Strategy:
+    """Return the strategy that a request asks for.
+
+    Raises:
+        ConfigurationError: what it gives is none.
+        UnsupportedParameterError: its method has none.
+    """
+    wanted = request.strategy
+    if request.operation not in ("chat", "completion"):
+        raise unsupported(
+            f"{request.method.name} takes no strategy; chat.completions.create and completions.create do",
+            "strategy",
+        )
+    if isinstance(wanted, Strategy):
+        return wanted
+    if isinstance(wanted, str) and wanted in get_args(Kind):
+        return Strategy(kind=wanted)  # type: ignore[arg-type]  # checked above
+    raise ConfigurationError(
+        f"strategy is {wanted!r}; it must be one of {', '.join(get_args(Kind))}, or a specclient.Strategy"
+    )
+
+
+def choose(table: Table) -> Kind:
+    """Return the kind that is played, and note why.
+
+    ``auto`` takes what the endpoint is *known* to expose and the request allows, best first: ``remote``,
+    which is exact and needs a draft; then ``prediction``. It never takes ``prefill``, which the target does
+    not verify.
+    """
+    kind = table.strategy.kind
+    if kind != "auto":
+        table.note(f"strategy {kind!r} asked for")
+        return kind
+    drafted = table.draft is not None
+    hindrance = remote.hindrance(table)
+    if drafted and hindrance is None:
+        table.note(f"auto: {table.where} scores prompts, so its tokens verify the draft's")
+        return "remote"
+    predicted = any(given(table.request, name) is not None for name in ("prediction", "speculation"))
+    if (predicted or drafted) and prediction.can_predict(table):
+        table.note(f"auto: {table.where} verifies predictions")
+        return "prediction"
+    why = "neither draft nor prediction was given"
+    if drafted or predicted:
+        why = hindrance[0] if hindrance and drafted else f"{table.where} is not known to verify predictions"
+    table.note(f"auto: sent as it is, {why}")
+    return "direct"

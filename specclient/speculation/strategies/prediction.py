@@ -1,0 +1,247 @@
+"""Turn a predicted answer, the caller's or a draft model's, into a request whose target verifies it.
+
+https://platform.openai.com/docs/guides/predicted-outputs; Azure, Mistral, Cerebras and OpenRouter take the
+same field, Fireworks takes text or token ids as ``speculation``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+from specclient.errors import ConfigurationError, OpenAIError
+from specclient.speculation.strategies.base import Table, given, text_of, unsupported
+from specclient.speculation.strategies.worth import SECOND_USD, worth_sending
+from specclient.types.call import Call
+from specclient.types.request import Options, Request
+from specclient.types.route import Policy
+from specclient.types.usage import Speculation
+
+#: What OpenAI refuses beside ``prediction`` ("Predicted Outputs"; Azure's page lists the same).
+OPENAI_CONFLICTS = (
+    "n", "logprobs", "presence_penalty", "frequency_penalty", "audio", "modalities", "max_completion_tokens",
+    "tools",
+)  # fmt: skip
+_OPENAIS = frozenset({"openai", "azure"})
+#: What a draft model is asked with of the caller's parameters; the rest shapes an answer's form alone.
+_SHARED = ("messages", "prompt", "temperature", "top_p", "seed", "stop", "max_tokens")
+_WAYS_OUT = {"max_completion_tokens": "pass max_tokens in its place"}
+
+
+async def whole(table: Table) -> Any:
+    """Serve a request whole, with its prediction where that is worth sending."""
+    request, predicted = await shaped(table)
+    table.outcome.unaltered = True
+    answer = await table.target.whole(request)
+    if predicted:
+        _learn(table, answer.meta)
+    return answer
+
+
+async def stream(table: Table) -> AsyncGenerator[list[Any], None]:
+    """Serve a request as a stream, with its prediction where that is worth sending."""
+    request, predicted = await shaped(table)
+    chunks = await table.target.stream(request)
+    table.outcome.head, table.outcome.dialect = chunks.head, chunks.dialect
+    async with chunks:
+        while True:
+            try:
+                batch = await chunks.next_batch()
+            except StopAsyncIteration:
+                break
+            yield batch
+    if predicted:
+        _learn(table, chunks.meta)
+
+
+async def shaped(table: Table) -> tuple[Request, bool]:
+    """Return the request as it is sent, and whether a prediction goes with it.
+
+    Raises:
+        ConfigurationError: neither a prediction nor a draft was given.
+        UnsupportedParameterError: the target takes none, or not beside what else was asked for.
+    """
+    request = table.request
+    own = given(request, "prediction"), given(request, "speculation")
+    if own == (None, None) and table.draft is None:
+        raise ConfigurationError(
+            "strategy 'prediction' has nothing to predict with: pass prediction={'type': 'content', "
+            "'content': …}, or name a draft model: strategy=Strategy(kind='prediction', draft='local/demo')"
+        )
+    field = _field(table)
+    if field is None or not _without_conflict(table):
+        return _without(request), False
+    if own[1] is not None:
+        table.note("speculation given by the caller")
+        return request, True
+    if own[0] is not None:
+        text = _text(own[0])
+        if table.strategy.kind == "auto" and not _is_worth(table, "the caller's prediction", len(text) // 4):
+            return _without(request), False
+        table.note("prediction given by the caller")
+        return _with(request, field, text), True
+    text = await _drafted(table)
+    return (request, False) if text is None else (_with(request, field, text), True)
+
+
+def conflicts(request: Request, names: tuple[str, ...]) -> list[str]:
+    """Return which of these parameters are given with a value that is no default."""
+    return [name for name in names if _set(name, given(request, name))]
+
+
+def can_predict(table: Table) -> bool:
+    """Tell whether the target is known to honour a prediction with this request."""
+    return _known(table) is True and not conflicts(table.request, _conflicting(table))
+
+
+def _set(name: str, value: Any) -> bool:
+    if value is None or value is False:
+        return False
+    if name == "n":
+        return bool(value != 1)
+    if name in ("presence_penalty", "frequency_penalty"):
+        return bool(value > 0)
+    return list(value) not in ([], ["text"]) if name in ("modalities", "tools") else True
+
+
+def _conflicting(table: Table) -> tuple[str, ...]:
+    known = table.capabilities.prediction_conflicts
+    openai = table.endpoint is not None and table.endpoint.name in _OPENAIS
+    return known or (OPENAI_CONFLICTS if openai else ())
+
+
+def _known(table: Table) -> bool | None:
+    """Return whether the target honours a prediction: no, yes, or unknown."""
+    known = table.capabilities
+    if table.request.operation == "completion":
+        return True if table.endpoint is None else bool(known.speculation)
+    models = known.prediction_models
+    if known.prediction and models and not table.model.startswith(models):
+        return False
+    return known.prediction
+
+
+def _field(table: Table) -> str | None:
+    """Return the parameter that carries a prediction; None where there is none and it may be left out."""
+    if _known(table) is not False:
+        chat = table.request.operation == "chat"
+        return "prediction" if chat or table.endpoint is None else "speculation"
+    models = table.capabilities.prediction_models
+    allowed = f"models of it that do begin with {', '.join(models)}; " if models else ""
+    what = f"{table.where} does not verify predictions for {table.model!r} ({table.request.operation})"
+    if table.drops:
+        table.note(f"sent without a prediction: {what}")
+        return None
+    raise unsupported(
+        f"{what}: {allowed}leave the strategy out, name another model, or pass drop_params=True", "prediction"
+    )
+
+
+def _without_conflict(table: Table) -> bool:
+    """Tell whether nothing stands against a prediction; what the caller asked for wins where it may."""
+    found = conflicts(table.request, _conflicting(table))
+    if not found:
+        return True
+    names = ", ".join(repr(name) for name in found)
+    if table.drops:
+        table.note(f"sent without the prediction, which {table.where} refuses beside {names}")
+        return False
+    out = "; ".join(_WAYS_OUT[name] for name in found if name in _WAYS_OUT)
+    raise unsupported(
+        f"{table.where} refuses 'prediction' together with {names}: "
+        f"{out + '; or ' if out else ''}leave one of them out, or pass drop_params=True to have the "
+        "prediction left out",
+        found[0],
+    )
+
+
+async def _drafted(table: Table) -> str | None:
+    """Return a draft model's answer if it is worth sending, else None, with the reason noted."""
+    assert table.draft is not None
+    draft = table.strategy.draft or ""
+    try:
+        answer = await table.draft.whole(draft_request(table.request, draft))
+    except OpenAIError as error:
+        table.note(f"sent without a prediction: the draft {draft} failed ({type(error).__name__})")
+        return None
+    text = text_of(answer)
+    if not text:
+        table.note(f"sent without a prediction: the draft {draft} said nothing")
+        return None
+    tokens = answer.meta.usage.completion or len(text) // 4
+    return text if _is_worth(table, f"the answer of {draft}", tokens) else None
+
+
+def _is_worth(table: Table, what: str, tokens: int) -> bool:
+    """Decide whether a prediction of so many tokens is sent, and note why."""
+    worth = worth_sending(
+        tokens,
+        acceptance=table.history.acceptance(_pair(table)),
+        output_price=table.price(1),
+        rejected_billed=table.capabilities.rejected_billed,
+        second_usd=_second(table.request.policy),
+    )
+    table.note(f"{'sent with' if worth.send else 'sent without'} {what}: {worth.reason}")
+    return worth.send
+
+
+def draft_request(request: Request, draft: str, **changed: Any) -> Request:
+    """Return what a draft model is asked: the same conversation, whole, as text."""
+    params = {name: request.params[name] for name in _SHARED if request.params.get(name) is not None}
+    limit = given(request, "max_completion_tokens")
+    if limit is not None:
+        params["max_tokens"] = limit
+    own = request.options
+    options = Options(timeout=own.timeout, deadline_s=own.deadline_s, drop_params=True, tags=own.tags)
+    return Request(request.method, draft, {**params, **changed}, options=options)
+
+
+def _second(policy: Policy | str | None) -> Decimal | None:
+    """Return what a second is worth to a caller with this policy."""
+    if not isinstance(policy, Policy):
+        return SECOND_USD
+    return Decimal(0) if policy.minimize == "cost" else None
+
+
+def _pair(table: Table) -> tuple[str, str]:
+    where = "local" if table.endpoint is None else table.endpoint.name
+    return table.strategy.draft or "", f"{where}/{table.model}"
+
+
+def _with(request: Request, field: str, text: Any) -> Request:
+    """Return a request with a prediction in it."""
+    request = _without(request)
+    if field == "speculation":
+        return replace(request, options=replace(request.options, body={**request.options.body, field: text}))
+    content = text if isinstance(text, Mapping) else {"type": "content", "content": text}
+    return replace(request, params={**request.params, field: content})
+
+
+def _without(request: Request) -> Request:
+    """Return a request without any prediction."""
+    names = ("prediction", "speculation")
+    params = {name: value for name, value in request.params.items() if name not in names}
+    body = {name: value for name, value in request.options.body.items() if name not in names}
+    return replace(request, params=params, options=replace(request.options, body=body))
+
+
+def _text(prediction: Any) -> Any:
+    """Return the text of a prediction in any of its forms; what is none of them as it is."""
+    content = prediction.get("content") if isinstance(prediction, Mapping) else prediction
+    if isinstance(content, list | tuple):
+        texts = [part.get("text") if isinstance(part, Mapping) else None for part in content]
+        if all(isinstance(text, str) for text in texts):
+            return "".join(str(text) for text in texts)
+    return content if isinstance(content, str) else prediction
+
+
+def _learn(table: Table, call: Call) -> None:
+    """Keep what became of a prediction; where the target does not tell, only that there was one."""
+    told = call.speculation
+    table.outcome.speculation = told or Speculation(method="prediction")
+    if told is None or told.predicted_accepted is None or told.predicted_rejected is None:
+        return
+    if told.predicted_accepted + told.predicted_rejected:
+        table.history.note(_pair(table), told.predicted_accepted, told.predicted_rejected)
