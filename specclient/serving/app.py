@@ -101,9 +101,9 @@ class Service:
         """Return what serves one method on which a model works."""
 
         async def call(talk: Talk) -> None:
-            given = asked(method, await talk.body(), talk.headers)
+            given = asked(method, await talk.body(), talk.headers, talk.query)
             self.catalogue.check(given.request)
-            tell = tell_stream if given.request.stream and method.event is not None else tell_whole
+            tell = tell_stream if given.request.stream else tell_whole
             async with talk.while_there(), self.turns.turn():
                 await tell(talk, self.client.pipeline, given)
 

@@ -17,8 +17,9 @@ What else it holds (``draft_length``, ``method``, ``origins``) is for the engine
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pydantic_core
 
@@ -26,13 +27,15 @@ from specclient.errors import ConfigurationError
 from specclient.routing.router import AUTO
 from specclient.serving.problems import ProblemError, bad
 from specclient.types.method import Method
-from specclient.types.methods import CHAT, COMPLETION, EMBEDDING, RESPONSE
+from specclient.types.methods import CHAT, COMPLETION, EMBEDDING, MODERATION, RESPONSE
 from specclient.types.request import Options, Request
 from specclient.types.route import Policy
 from specclient.types.strategy import Strategy
 
 EXTENSION = "specclient"
 META_HEADER = "x-specclient-meta"
+#: Headers of a client that go on; all others are between it and this server.
+PASSED = ("idempotency-key", "openai-beta")
 _STRATEGY = {"strategy": "kind", "draft": "draft", "depth": "depth"}
 _POLICY = tuple(field.name for field in fields(Policy))
 _MOST_TAGS, _LONGEST_TAG = 16, 512
@@ -50,15 +53,19 @@ class Asked:
     meta: bool = False
 
 
-def asked(method: Method, body: bytes, headers: Mapping[str, str]) -> Asked:
+def asked(method: Method, body: bytes, headers: Mapping[str, str], query: str = "") -> Asked:
     """Read a call.
+
+    Args:
+        headers: those in :data:`PASSED` go on.
+        query: goes on.
 
     Raises:
         ProblemError: 400, naming the field and what is allowed.
     """
     given = json_object(body)
-    model = _model(given.pop("model", None), required=method is not RESPONSE)
-    stream = _bool(given.pop("stream", None), "stream")
+    model = _model(given.pop("model", None), required=method not in (MODERATION, RESPONSE))
+    stream = _bool(given.pop("stream", None), "stream") and method.event is not None
     if not isinstance(given.get("stream_options") or {}, dict):
         raise bad(
             "stream_options", f"stream_options is {_shown(given['stream_options'])}; it must be an object"
@@ -70,15 +77,20 @@ def asked(method: Method, body: bytes, headers: Mapping[str, str]) -> Asked:
         check(given)
     params = {name: value for name, value in given.items() if name in method.params}
     extra = {name: value for name, value in given.items() if name not in method.params}
+    options = Options(
+        headers={name: headers[name] for name in PASSED if name in headers},
+        query=dict(parse_qsl(query)),
+        body=extra,
+    )
     if ours is None:
-        return Asked(Request(method, model, params, stream=stream, options=Options(body=extra)), meta)
+        return Asked(Request(method, model, params, stream=stream, options=options), meta)
     if not isinstance(ours, dict):
         raise bad(EXTENSION, f"specclient is {_shown(ours)}; it must be an object")
     policy, strategy, tags = _policy(ours, model), _strategy(ours), _tags(ours.pop("tags", None))
     meta = _bool(ours.pop("meta", None), "specclient.meta") or meta
     if ours:
         extra[EXTENSION] = ours
-    options = Options(body=extra, tags=tags)
+    options = replace(options, tags=tags)
     request = Request(method, model, params, stream=stream, policy=policy, strategy=strategy, options=options)
     return Asked(request, meta)
 

@@ -19,7 +19,7 @@ from specclient.client import AsyncOpenAI
 from specclient.providers import Endpoint
 from specclient.resources.table.index import children_of, roots, rows_of
 from specclient.resources.table.rows import Row, method_of
-from specclient.serving.asking import json_object
+from specclient.serving.asking import PASSED, json_object
 from specclient.serving.catalogue import Catalogue, has_key
 from specclient.serving.problems import ProblemError, bad, limits_told
 from specclient.serving.talk import JSON, Message, Talk
@@ -29,8 +29,8 @@ from specclient.types.request import Options, Request
 
 _PREFIX = "/v1"
 _NOT_PASSED = frozenset({"admin"})
-#: Headers of a client that go on; all others are between it and this server.
-_PASSED = ("accept", "content-type", "idempotency-key", "openai-beta")
+#: Headers of a client that go on, beside those of any call.
+_PASSED = ("accept", "content-type", *PASSED)
 #: Headers of an answer that come back, beside what it says of limits.
 _RETURNED = ("content-disposition", "content-type")
 _PLACE = re.compile(r"\{\w+\}")
