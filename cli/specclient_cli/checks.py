@@ -106,8 +106,8 @@ def _providers(settings: Settings, client: AsyncOpenAI) -> Iterator[Finding]:
             continue
         if not isinstance(place, Endpoint):
             continue
-        if place.key is None and place.key_required:
+        if (lacking := place.lacks) is not None:
             level: Literal["note", "problem"] = "problem" if name in used else "note"
-            yield Finding(name, level, f"no key: set {' or '.join(place.key_env)}")
+            yield Finding(name, level, lacking)
         else:
             yield Finding(name, "ok", f"{place.base_url}, key {'set' if place.key else 'not needed'}")

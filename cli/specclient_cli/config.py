@@ -6,6 +6,7 @@ import json
 import os
 import tempfile
 from contextlib import suppress
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from pydantic import BaseModel, SecretStr
 
 from specclient.config import ENVIRONMENT, FILE_NAME, Settings
 from specclient.errors import ConfigurationError
+from specclient.types.capabilities import UNKNOWN, Capabilities
 from specclient_cli import checks, options, render
 from specclient_cli.state import State, known_settings, pass_state
 from specclient_cli.template import TEMPLATE
@@ -197,6 +199,8 @@ def _plain(key: str, value: Any) -> Any:
         return Ledger(value).location
     if isinstance(value, tuple):
         return list(value)
+    if isinstance(value, Capabilities):
+        return {name: each for name, each in asdict(value).items() if each != getattr(UNKNOWN, name)}
     return value if value is None or isinstance(value, bool | int | float | str | dict) else str(value)
 
 

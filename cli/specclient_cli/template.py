@@ -14,6 +14,9 @@ TEMPLATE = """\
 # What model = "auto" chooses among, in order of preference.
 #candidates = ["local/demo", "local/demo-target", "openai/gpt-4.1-nano", "openai/gpt-4.1-mini"]
 
+# Whether parameters that an endpoint cannot express are left out; otherwise they are refused before sending.
+#drop_params = false
+
 # Where calls are recorded: a path, a database URL, or "off" (SPECCLIENT_LEDGER stands over it).
 #ledger = "~/specclient-ledger.sqlite3"
 
@@ -23,13 +26,24 @@ TEMPLATE = """\
 # The most connections that a client may hold at once; further requests wait for one. Each needs an open file.
 #connections = 1000
 
-# A provider of your own, used as "mine/MODEL": anything that speaks OpenAI's API. The same table with the
-# name of a known provider (`specclient models`) changes that one. Keys are best left in the environment.
+# A provider of your own, used as "mine/MODEL": anything that speaks OpenAI's API, Anthropic's or Gemini's
+# (dialect = "anthropic", "gemini"). The same table with the name of a known provider (`specclient models`)
+# changes that one. Keys are best left in the environment; key_header = "x-api-key" sends one by itself.
 #[providers.mine]
 #base_url = "http://127.0.0.1:8000/v1"
+#dialect = "openai"
 #api_key_env = "MINE_API_KEY"
+#key_header = "authorization"
 #models = ["llama"]
 #stream_usage = true
+
+# What it exposes of speculation, as far as you know; `specclient models probe mine/llama` finds out more.
+# prefill is "assistant", "prefix", "continue_final_message", "completions" or false; verification is
+# "prompt_logprobs", "echo", "echo_last", "sglang", "tgi" or false.
+#[providers.mine.capabilities]
+#prediction = true
+#prefill = "continue_final_message"
+#verification = "prompt_logprobs"
 
 # Your own prices, in US dollars per million tokens; they stand over the catalogue.
 #[prices."mine/llama"]

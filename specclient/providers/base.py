@@ -93,6 +93,16 @@ class Endpoint:
         """The language spoken there."""
         return dialect(self.speaks)
 
+    @property
+    def lacks(self) -> str | None:
+        """What must be set before anything can be sent there, in words; None where nothing must."""
+        if "{" in self.base_url:
+            given = f"give base_url under [providers.{self.name}] in specclient.toml"
+            return f"no address: {f'set {self.base_url_env}, or ' if self.base_url_env else ''}{given}"
+        if self.key_required and self.key is None and self.key_source is None:
+            return f"no key: set {' or '.join(self.key_env)}"
+        return None
+
     def capabilities_of(self, model: str) -> Capabilities:
         """Return what is known of one model: of the endpoint, else what a probe has found."""
         found = self.probed.get(model)

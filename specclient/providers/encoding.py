@@ -59,7 +59,7 @@ def url_of(endpoint: Endpoint, path: str, query: Mapping[str, Any]) -> str:
         base, path = urlsplit(path), ""
     else:
         if "{" in endpoint.base_url:
-            raise _without_address(endpoint)
+            raise ConfigurationError(f"provider {endpoint.name!r} has {endpoint.lacks}")
         base = urlsplit(endpoint.base_url)
         path, _, own = path.partition("?")
         base = base._replace(query="&".join(part for part in (base.query, own) if part))
@@ -67,15 +67,6 @@ def url_of(endpoint: Endpoint, path: str, query: Mapping[str, Any]) -> str:
     full = "&".join(part for part in (base.query, added) if part)
     joined = base.path.rstrip("/") + (path if not path or path.startswith("/") else f"/{path}")
     return urlunsplit((base.scheme, base.netloc, joined, full, ""))
-
-
-def _without_address(endpoint: Endpoint) -> ConfigurationError:
-    variable = endpoint.base_url_env
-    first = f"set {variable} in the environment, or " if variable else ""
-    return ConfigurationError(
-        f"no address for provider {endpoint.name!r}, whose URLs are like {endpoint.base_url}: {first}give "
-        f"base_url under [providers.{endpoint.name}] in specclient.toml"
-    )
 
 
 def parts_of(method: Method, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:

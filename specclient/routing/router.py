@@ -48,8 +48,13 @@ class Router:
         """Return what a request's route rests on: the name of its place, or ``auto`` for all candidates."""
         return AUTO if self._routed(request) else self.places.split(request.model)[0]
 
-    def warm(self, kind: str) -> None:
-        """Import and read, once, what requests of a kind need; takes a while, so not on the event loop."""
+    def warm(self, kind: str) -> bool:
+        """Import and read, once, what requests of a kind need; takes a while, so not on the event loop.
+
+        Returns:
+            Whether any of them are sent to a server.
+        """
+        sent = False
         if kind == AUTO:
             self._estimates.warm()
         heads = {route.partition("/")[0] for route in self._candidates} if kind == AUTO else {kind}
@@ -57,8 +62,10 @@ class Router:
             if self.places.known(head):
                 with suppress(ConfigurationError):  # told where a request is decided
                     place = self.places.get(head)
+                    sent = sent or isinstance(place, Endpoint)
                     if isinstance(place, Endpoint) and place.price_provider is not None:
                         self._prices.warm()
+        return sent
 
     def decide(self, request: Request) -> Decision:
         """Choose the route of a request.
@@ -136,14 +143,8 @@ class Router:
         except (NotFoundError, ConfigurationError) as error:
             return str(error)
         if isinstance(place, Endpoint):
-            return _missing_key(place)
+            return place.lacks
         known = [m.id for m in place.models()]
         if model not in known:
             return f"no model {model!r} in {head}; there are {', '.join(known)}"
         return None
-
-
-def _missing_key(place: Endpoint) -> str | None:
-    if place.key is not None or not place.key_required:
-        return None
-    return f"no key: set {' or '.join(place.key_env)}"

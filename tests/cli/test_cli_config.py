@@ -102,6 +102,21 @@ def test_show_tells_where_each_setting_comes_from(run, in_empty_folder, monkeypa
     assert ["local.slots", "file", "7"] in [line.split() for line in text.splitlines()]
 
 
+def test_show_tells_of_capabilities_what_is_said(run, in_empty_folder) -> None:
+    (in_empty_folder / "specclient.toml").write_text(
+        '[providers.mine]\nbase_url = "http://h"\ncapabilities = { prefill = false, telemetry = ["vllm"] }\n'
+    )
+    shown = json.loads(run("config", "show", "providers", "--json")[1])["settings"]
+    assert shown["providers.mine.capabilities"]["value"] == {"prefill": False, "telemetry": ["vllm"]}
+
+
+def test_check_names_an_address_that_is_missing(run, in_empty_folder) -> None:
+    (in_empty_folder / "specclient.toml").write_text('default_model = "baseten/m"\n')
+    code, out, _ = run("config", "check")
+    assert code == 3
+    assert "baseten: no address: give base_url under [providers.baseten]" in out
+
+
 def test_show_narrowed(run) -> None:
     code, out, _ = run("config", "show", "local", "transport", "--json")
     assert code == 0

@@ -298,7 +298,7 @@ def test_what_is_no_answer_about_the_model_is_an_error(
         ("local/demo", 3, "runs in this process"),
         ("nobody/m", 1, "unknown provider 'nobody'"),
         ("openai/gpt-4.1", 3, "OPENAI_API_KEY"),
-        ("baseten/m", 3, "no address for provider 'baseten'"),
+        ("baseten/m", 3, "provider 'baseten' has no address"),
         ("vertex/m", 1, "SpeculativeDecodingSpec"),
     ],
 )
