@@ -10,7 +10,15 @@ import pytest
 from servers import OpenAIServer, events, reply
 from telemetry_bodies import Case, cases, check
 
-from specclient import AsyncOpenAI, OpenAI
+from specclient import AsyncOpenAI, OpenAI, Speculation
+from specclient.config import load
+from specclient.costs.prices import Prices
+from specclient.record import Recorder
+from specclient.types import methods
+from specclient.types.backend import Telemetry
+from specclient.types.chat import ChatCompletion
+from specclient.types.request import Request
+from specclient.types.route import Decision
 
 pytestmark = pytest.mark.anyio
 
@@ -108,6 +116,32 @@ async def test_a_stream_whose_bytes_pass_by(
         async for _ in stream:
             pass
     check_call(stream.meta, case)
+
+
+@pytest.mark.parametrize("extra", [{"prediction": "a b"}, {"speculation": [1, 2]}, {}])
+async def test_a_prediction_sent_as_extra_body_is_one(
+    openai_server: OpenAIServer, aclient: AsyncOpenAI, extra: dict[str, Any]
+) -> None:
+    details = {"accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0}
+    said = {"index": 0, "message": {"role": "assistant", "content": "a"}, "finish_reason": "stop"}
+    usage = {"prompt_tokens": 1, "completion_tokens": 1, "completion_tokens_details": details}
+    openai_server.script(reply(200, {"choices": [said], "model": "m", "usage": usage}))
+    answer = await aclient.chat.completions.create(model="m", messages=ASK, extra_body=extra)
+    found = answer.meta.speculation
+    assert (None if found is None else found.predicted_accepted) == (0 if extra else None)
+
+
+async def test_an_engines_own_record_goes_before_what_its_answer_repeats() -> None:
+    request = Request(methods.CHAT, "local/m", {"messages": [], "prediction": "a b"})
+    record = Recorder(
+        request, Decision("local/m", "local", "m"), Prices(load()), clock=lambda: 0.0, hosted=False
+    )
+    measured = Speculation(method="prediction", steps=4, predicted_accepted=6, source="engine")
+    record.telemetry(Telemetry(speculation=measured))
+    details = {"accepted_prediction_tokens": 6, "rejected_prediction_tokens": 4}
+    answer = ChatCompletion.model_validate({"choices": [], "usage": {"completion_tokens_details": details}})
+    record.answer(answer, None)
+    assert record.snapshot().speculation == measured
 
 
 async def test_what_a_stream_has_told_so_far(openai_server: OpenAIServer, aclient: AsyncOpenAI) -> None:
