@@ -118,9 +118,16 @@ def test_vllm_positions_are_unknown_where_some_rounds_drafted_less() -> None:
 
 
 @pytest.mark.parametrize("histogram", [None, [2, 1], [1, 1, 1, "x"], "x", [2, 1, 1, 0], [0, 3, 0, 0, 0]])
-@pytest.mark.parametrize("steps", [None, [1], [2, 0, 9], [2, 0, -1], "x", [[1], [2], [3]]])
+@pytest.mark.parametrize("steps", [None, [1], [1, 0, 1], [2, 0, 9], [2, 0, -1], "x", [[1], [2], [3]]])
 def test_unfit_lists_leave_the_rest(histogram: Any, steps: Any) -> None:
     body = VLLM | {"acceptance_histogram": histogram, "per_step_accepted": steps}
+    found = recognise({"metrics": {"speculative_decoding": body}})
+    assert found is not None
+    assert (found.accepted, found.per_position) == (3, None)
+
+
+def test_a_round_that_kept_more_than_it_drafted_is_not_believed() -> None:
+    body = VLLM | {"per_step_drafted": [1, 4, 4], "acceptance_histogram": None}
     found = recognise({"metrics": {"speculative_decoding": body}})
     assert found is not None
     assert (found.accepted, found.per_position) == (3, None)
@@ -241,6 +248,13 @@ def test_no_ratio_is_made_of_two_servers_counts() -> None:
     found = recognise(body)
     assert found is not None
     assert (found.drafted, found.accepted, found.acceptance_rate) == (None, 12, None)
+
+
+def test_a_ratio_goes_with_the_counts_it_is_of() -> None:
+    stated = {"draft_acceptance_rate": 0.9}
+    found = recognise({"metrics": {"speculative_decoding": stated}, "timings": LLAMA_CPP})
+    assert found is not None
+    assert (found.acceptance_rate, found.source) == (41 / 60, "vllm, llamacpp")
 
 
 def test_what_one_does_not_know_is_taken_from_the_other() -> None:
@@ -385,7 +399,7 @@ def check_possible(found: Speculation) -> None:
 
 
 @given(answer=answers | anything, headers=headers, sent=st.booleans())
-@settings(max_examples=400)
+@settings(max_examples=200)
 def test_no_answer_breaks_it_and_no_figure_is_absurd(
     answer: Any, headers: dict[str, str], sent: bool
 ) -> None:
