@@ -64,12 +64,6 @@ def sent(
 
 
 def settings(server: OpenAIServer, **more: Any) -> Settings:
-    """Return a configuration whose provider ``anthropic`` is a server on loopback."""
-    provider = ProviderSettings(
-        base_url=server.base_url,
-        dialect="anthropic",
-        key_header="x-api-key",
-        api_key=SecretStr(KEY),
-        price_provider="anthropic",
-    )
+    """Return a configuration whose provider ``anthropic``, a preset, is a server on loopback."""
+    provider = ProviderSettings(base_url=server.base_url, api_key=SecretStr(KEY))
     return Settings.model_validate({"providers": {"anthropic": provider}, **more})

@@ -278,6 +278,24 @@ def test_two_streams_do_not_share_their_memory() -> None:
     assert first(events[-2], None) == second(events[-2], None)
 
 
+def test_an_end_is_told_once_and_counts_until_the_last() -> None:
+    begun = {"type": "message_start", "message": {"usage": {"input_tokens": 1}}}
+    other = {
+        "type": "content_block_start",
+        "index": 0,
+        "content_block": {"type": "of_a_later_day", "text": "x"},
+    }
+    end = {"type": "message_delta", "delta": {"stop_reason": "max_tokens"}, "usage": {"output_tokens": 2}}
+    stop = {"type": "message_stop"}
+    found = chunks(sse(begun, other, end, {**end, "usage": {"output_tokens": 3}}, stop))
+    said = [choice for chunk in found for choice in chunk.choices]
+    assert [choice.finish_reason for choice in said] == [None, "length"]
+    assert [choice.delta.content for choice in said] == [None, ""]
+    assert [chunk.usage.completion_tokens for chunk in found if chunk.usage] == [2, 3]
+    untold = chunks(sse(begun, stop))
+    assert [choice.finish_reason for chunk in untold for choice in chunk.choices] == [None, "stop"]
+
+
 def test_a_tools_arguments_that_came_with_its_beginning() -> None:
     use = {"type": "tool_use", "id": "t", "name": "f", "input": {"a": 1}}
     stream = sse(
