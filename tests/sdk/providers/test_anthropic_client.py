@@ -263,6 +263,20 @@ async def test_models_are_listed(openai_server: OpenAIServer) -> None:
     assert asked.headers["anthropic-version"] == "2023-06-01"
 
 
+async def test_one_model_is_told(openai_server: OpenAIServer) -> None:
+    (row, _) = json.loads(body("models.json"))["data"]
+    openai_server.script(reply(200, row), _whole("not_found.json", 404))
+    async with AsyncOpenAI(config=settings(openai_server, default_provider="anthropic")) as client:
+        model = await client.models.retrieve("claude-opus-5")
+        with pytest.raises(NotFoundError, match="claude-none"):
+            await client.models.retrieve("claude-none")
+    assert (model.id, model.created, model.object) == ("claude-opus-5", 1784851200, "model")
+    assert [asked.path for asked in openai_server.requests] == [
+        "/v1/models/claude-opus-5",
+        "/v1/models/claude-none",
+    ]
+
+
 async def test_what_is_refused_is_never_sent(openai_server: OpenAIServer) -> None:
     openai_server.script(_whole("text.json"))
     async with _client(openai_server) as client:
