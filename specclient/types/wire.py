@@ -16,6 +16,7 @@ PUBLIC_HEADERS = frozenset(
         "accept",
         "accept-encoding",
         "accept-language",
+        "anthropic-version",
         "connection",
         "content-length",
         "content-type",
