@@ -69,11 +69,11 @@ def test_vllm() -> None:
 
 
 def test_the_engines_of_a_server_are_summed() -> None:
-    one = vllm(10.0, 30.0, 12.0, 7.0, 4.0, 1.0)
-    before, after = one + vllm(5, 15, 5, engine=1), one + vllm(6, 18, 7, engine=1)
+    before = vllm(10, 30, 12, 7, 4, 1) + vllm(5, 15, 5, engine=1)
+    after = vllm(14, 42, 18, 11, 5, 2) + vllm(6, 18, 7, engine=1)
     found = between(before, after)
     assert found is not None
-    assert (found.drafted, found.accepted, found.steps) == (3, 2, 1)
+    assert (found.drafted, found.accepted, found.steps) == (15, 8, 5)
     assert found.per_position is None  # not all engines tell
 
 
