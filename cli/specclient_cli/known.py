@@ -123,6 +123,8 @@ def probe(state: State, model: str, prefill: bool, as_json: bool) -> None:
     """
     from specclient.client import AsyncOpenAI  # noqa: PLC0415 - keeps completion quick
 
+    if model == options.AUTO:
+        raise click.UsageError("auto stands for several models; name one of them as PROVIDER/MODEL.")
     client = AsyncOpenAI(config=state.settings())
     places = client.pipeline.router.places
     provider, name = places.split(model)

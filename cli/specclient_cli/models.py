@@ -117,7 +117,7 @@ def _endpoints(client: AsyncOpenAI) -> list[Endpoint]:
 
 async def _ask_all(client: AsyncOpenAI, endpoints: Iterable[Endpoint]) -> dict[str, str]:
     """Return what each provider answers to a request for its models, in words."""
-    usable = [endpoint for endpoint in endpoints if not _key_missing(endpoint)]
+    usable = [endpoint for endpoint in endpoints if endpoint.lacks is None]
     async with client:
         told = await asyncio.gather(*(_ask(client, endpoint.name) for endpoint in usable))
     return {endpoint.name: words for endpoint, words in zip(usable, told, strict=True)}
@@ -134,13 +134,9 @@ async def _ask(client: AsyncOpenAI, provider: str) -> str:
         return f"answers {status}" if status else "unreachable"
 
 
-def _key_missing(endpoint: Endpoint) -> bool:
-    return endpoint.key_required and endpoint.key is None
-
-
 def _key(endpoint: Endpoint) -> str:
     if endpoint.key is not None:
-        return "set"
+        return "set" if endpoint.lacks is None else "set, no address"
     return "not set" if endpoint.key_required else "not needed"
 
 
@@ -214,7 +210,7 @@ def _show_providers(endpoints: list[Endpoint], answers: dict[str, str], client: 
         render.Column("base URL", rank=8),
     ]
     lines = []
-    for endpoint in sorted(endpoints, key=_key_missing):
+    for endpoint in sorted(endpoints, key=lambda endpoint: endpoint.lacks is not None):
         known = words(endpoint.capabilities)
         cells = [
             endpoint.name,
@@ -226,7 +222,7 @@ def _show_providers(endpoints: list[Endpoint], answers: dict[str, str], client: 
             endpoint.speaks,
             endpoint.base_url,
         ]
-        lines.append(render.Line(cells, style=render.DIM if _key_missing(endpoint) else ""))
+        lines.append(render.Line(cells, style=render.DIM if endpoint.lacks else ""))
     render.grid(columns, lines)
 
 

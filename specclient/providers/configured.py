@@ -12,7 +12,7 @@ from specclient.config import ProviderSettings, Settings
 from specclient.errors import ConfigurationError
 from specclient.providers.base import Endpoint, KeySource, checked_base_url
 from specclient.providers.presets import PRESETS, bare_endpoints
-from specclient.providers.probed import remembered
+from specclient.providers.probed import key_of, remembered
 from specclient.providers.provider import Provider, moved
 
 
@@ -69,7 +69,7 @@ def endpoints(
         known = {name: replace(each, drop_params=True) for name, each in known.items()}
     if found := remembered(env):
         for name, each in known.items():
-            if models := found.get(each.base_url.rstrip("/")):
+            if models := found.get(key_of(each.base_url)):
                 known[name] = replace(each, probed=models)
     return known
 

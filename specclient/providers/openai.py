@@ -25,7 +25,7 @@ from specclient.providers.encoding import (
     url_of,
 )
 from specclient.providers.faults import error_from, fault_of, invalid, raise_fault_in, where
-from specclient.providers.quirks import PLAIN, continues_prefix, respelled
+from specclient.providers.quirks import PLAIN, continues_prefix, respelled, with_flags
 from specclient.providers.unsupported import refuse
 from specclient.types.base import WireModel
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk
@@ -181,7 +181,7 @@ def _as_taken(
     given = {name: value for name, value in given.items() if name not in quirks.refused}
     if quirks.prefix_path and continues_prefix(body) and not endpoint.base_url.endswith(quirks.prefix_path):
         path = quirks.prefix_path + path
-    return path, {**endpoint.capabilities.telemetry_flags, **respelled(given, own, quirks)}
+    return path, with_flags(respelled(given, own, quirks), endpoint.capabilities.telemetry_flags)
 
 
 def _fresh_key(endpoint: Endpoint) -> Callable[[], Awaitable[Mapping[str, str]]]:

@@ -21,6 +21,7 @@ SERVERS = (
             prediction=True,
             rejected_billed=False,
             telemetry=("specclient", "openai"),
+            telemetry_flags={"specclient": {"meta": True}},
             prefill=False,
             verification="prompt_logprobs",
             streamed_usage="asked",

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 from specclient.errors import ConfigurationError
+from specclient.folders import folder
 from specclient.types.capabilities import Capabilities
 
 OFF = "off"
 
-#: By base URL without a slash at its end, then by model.
+#: By :func:`key_of` the base URL, then by model.
 Found = Mapping[str, Mapping[str, Capabilities]]
 
 
@@ -46,9 +47,7 @@ def path_of(env: Mapping[str, str]) -> Path | None:
     named = env.get("SPECCLIENT_PROBES")
     if named:
         return None if named.strip().lower() == OFF else Path(named).expanduser()
-    import platformdirs  # noqa: PLC0415 - needed only here; keeps `import specclient` light
-
-    return Path(platformdirs.user_data_dir("specclient")) / "probes.json"
+    return folder("data") / "probes.json"
 
 
 def remembered(env: Mapping[str, str]) -> Found:
@@ -66,7 +65,7 @@ def remembered(env: Mapping[str, str]) -> Found:
 def recall(env: Mapping[str, str], base_url: str, model: str) -> Probed | None:
     """Return the remembered answer about one model, None where there is none."""
     path = path_of(env)
-    row = _rows(path).get(_key(base_url), {}).get(model) if path else None
+    row = _rows(path).get(key_of(base_url), {}).get(model) if path else None
     return None if row is None else _probed(row)
 
 
@@ -80,7 +79,7 @@ def remember(env: Mapping[str, str], base_url: str, model: str, found: Probed) -
     if path is None:
         return None
     rows = {url: dict(models) for url, models in _rows(path).items()}
-    rows.setdefault(_key(base_url), {})[model] = {**asdict(found), "at": found.at.isoformat()}
+    rows.setdefault(key_of(base_url), {})[model] = {**asdict(found), "at": found.at.isoformat()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         _write_whole(path, json.dumps(rows, indent=1, sort_keys=True))
@@ -92,8 +91,9 @@ def remember(env: Mapping[str, str], base_url: str, model: str, found: Probed) -
     return path
 
 
-def _key(base_url: str) -> str:
-    return base_url.rstrip("/")
+def key_of(base_url: str) -> str:
+    """Return what answers about an endpoint are kept by: its URL without a query, which may hold a key."""
+    return base_url.partition("?")[0].rstrip("/")
 
 
 def _rows(path: Path) -> Mapping[str, Mapping[str, Any]]:

@@ -41,12 +41,19 @@ def respelled(given: Mapping[str, Any], own: Mapping[str, Any], quirks: Quirks) 
     if quirks.text_prediction and isinstance(prediction, Mapping):
         made["prediction"] = {**prediction, "content": _text(prediction.get("content"))}
     made |= own
-    if made.get("prediction") is not None:
-        for name, fields in quirks.beside_prediction.items():
-            said = made.get(name)
-            if said is None or isinstance(said, Mapping):
-                made[name] = {**fields, **(said or {})}
-    return made
+    return made if made.get("prediction") is None else with_flags(made, quirks.beside_prediction)
+
+
+def with_flags(body: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a body with fields added, or objects filled up; what it says itself stands."""
+    added: dict[str, Any] = {}
+    for name, flag in flags.items():
+        said = body.get(name)
+        if name not in body:
+            added[name] = flag
+        elif isinstance(said, Mapping) and isinstance(flag, Mapping):
+            added[name] = {**flag, **said}
+    return {**body, **added}
 
 
 def continues_prefix(body: Mapping[str, Any]) -> bool:

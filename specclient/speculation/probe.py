@@ -27,6 +27,7 @@ _LAST = 4
 _ASKED = [{"role": "user", "content": f"Repeat this, and add nothing: {_TEXT}"}]
 _PREDICTION = {"type": "content", "content": _TEXT}
 _MALFORMED = {"type": "specclient-probe", "content": {"no": "text"}}
+_COUNTS = "openai"  # the dialect in which a prediction's counts are told
 _PREFIX = "Sure: four five six"
 _TO_CONTINUE = [
     {"role": "user", "content": "Count from one to ten in English words, separated by blanks."},
@@ -122,6 +123,8 @@ async def probe(ask: Ask, known: Capabilities, *, prefill: bool = False) -> Repo
     if prefill:
         reply = await asked("chat", "prefill", {"messages": _TO_CONTINUE, "max_tokens": MOST_TOKENS})
         report.findings["prefill"] = _continued(reply)
+    if report.findings["prediction"].outcome != "honoured":
+        heard.pop(_COUNTS, None)  # what is told of a prediction that is not heeded says nothing
     report.telemetry = tuple(heard)
     report.findings["telemetry"] = (
         Finding("honoured", f"answers tell in the form of {', '.join(heard)}")
@@ -204,7 +207,7 @@ def _counts(answer: Any) -> tuple[int, int] | None:
 
 
 def _dialects(answer: Any) -> Iterator[str]:
-    """Yield the dialects in which an answer tells of drafts; counts of a prediction are judged apart."""
+    """Yield the dialects in which an answer tells anything."""
     found = None if answer is None else recognise(answer)
     yield from (found.source or "").split(", ") if found else ()
 

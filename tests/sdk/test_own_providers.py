@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from specclient import (
 from specclient.config import PriceSettings, load
 from specclient.providers import PRESETS, Endpoint
 from specclient.providers.configured import endpoints
+from specclient.providers.probed import Probed, remember
 
 ASK: Any = [{"role": "user", "content": "hi"}]
 PREDICTION: Any = {"type": "content", "content": "one two"}
@@ -157,6 +159,17 @@ def test_azures_address_comes_from_the_environment(address: str, base_url: str) 
 def test_azures_own_client_knows_what_azure_does() -> None:
     client = AzureOpenAI(api_key="k", azure_endpoint="https://res.openai.azure.com", api_version="1")
     assert place(client, "openai").capabilities == PRESETS["azure"].capabilities
+
+
+def test_answers_of_probes_are_kept_without_a_query(tmp_path: Path) -> None:
+    env = {"SPECCLIENT_PROBES": str(tmp_path / "probes.json")}
+    found = Probed(at=datetime.now(UTC), outcomes={}, capabilities={"prediction": True})
+    file = remember(env, "http://h/v1/?key=sk-secret", "m", found)
+    assert file is not None
+    assert "sk-secret" not in file.read_text()
+    url = "http://h/v1?key=sk-other"
+    known = endpoints(Settings.model_validate({"providers": {"mine": {"base_url": url}}}), env)["mine"]
+    assert known.capabilities_of("m").prediction is True
 
 
 # --- what is wrong

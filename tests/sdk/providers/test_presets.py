@@ -190,12 +190,15 @@ def test_a_prediction_is_sent_where_it_is_taken_or_nothing_is_known(name: str) -
 
 
 def test_flags_that_make_an_endpoint_tell_are_sent_where_it_takes_them_alone() -> None:
-    flags = {"return_spec_tokens_details", "perf_metrics_in_response"}
+    flags = {"return_spec_tokens_details", "perf_metrics_in_response", "specclient"}
     sent = {name: flags & set(body_of(name)) for name in SAYS}
     assert {name: found for name, found in sent.items() if found} == {
         "sglang": {"return_spec_tokens_details"},
         "fireworks": {"perf_metrics_in_response"},
+        "specclient": {"specclient"},
     }
+    own = body_of("specclient", options=Options(body={"specclient": {"tags": {"a": "b"}}}))
+    assert own["specclient"] == {"meta": True, "tags": {"a": "b"}}
     assert body_of("sglang", {"prompt": "x"}, methods.COMPLETION)["return_spec_tokens_details"] is True
     assert set(body_of("sglang", {"input": "x"}, methods.EMBEDDING)) == {"model", "input"}
     off = Options(body={"perf_metrics_in_response": False})
