@@ -183,8 +183,6 @@ def read(kind: type[W], fields: Fields) -> W:
         return kind.received(json.dumps(fields).encode())
     except pydantic.ValidationError as error:
         reason = where(error)
-    except ValueError as error:  # half a surrogate pair, which Python's decoder lets through
-        reason = str(error)
     raise NoAnswerError(reason)
 
 

@@ -144,6 +144,14 @@ def test_answers_without_text_say_why(name: str, finish: str, native: str) -> No
     assert (choice.model_extra or {})["native_finish_reason"] == native
 
 
+@pytest.mark.parametrize(
+    "reason",
+    ["SAFETY", "RECITATION", "BLOCKLIST", "PROHIBITED_CONTENT", "SPII", "IMAGE_SAFETY", "IMAGE_RECITATION"],
+)
+def test_what_filters_withhold(reason: str) -> None:
+    assert decoded({"candidates": [{"finishReason": reason}]}).choices[0].finish_reason == "content_filter"
+
+
 def test_why_a_prompt_was_blocked_is_kept() -> None:
     assert recorded("blocked.json").model_extra == {"promptFeedback": {"blockReason": "PROHIBITED_CONTENT"}}
 
@@ -179,6 +187,7 @@ def test_log_probabilities() -> None:
          Usage(prompt=5, completion=6)),
         ({"promptTokenCount": 5, "candidatesTokenCount": -2}, Usage(prompt=5)),
         ({"promptTokenCount": None, "candidatesTokenCount": 2}, Usage(completion=2)),
+        ({"promptTokenCount": True, "candidatesTokenCount": 2}, Usage(completion=2)),
         ({"promptTokenCount": float("nan"), "candidatesTokenCount": 2.5, "totalTokenCount": True}, None),
         ({"promptTokenCount": 5, "candidatesTokenCount": 2, "cachedContentTokenCount": 6},
          Usage(prompt=5, completion=2)),
@@ -190,6 +199,9 @@ def test_log_probabilities() -> None:
 def test_half_broken_counts_are_unknown_and_never_wrong(told: Any, usage: Usage | None) -> None:
     answer = decoded({"candidates": [{"content": {"parts": [{"text": "x"}]}}], "usageMetadata": told})
     assert GEMINI.usage(answer) == usage
+    shown = answer.usage.to_dict() if answer.usage else {}
+    known = usage or Usage()
+    assert (shown.get("prompt_tokens"), shown.get("completion_tokens")) == (known.prompt, known.completion)
 
 
 @pytest.mark.parametrize(
@@ -205,6 +217,7 @@ def test_half_broken_counts_are_unknown_and_never_wrong(told: Any, usage: Usage 
         {"candidates": [{"content": "text"}]},
         {"candidates": [{"content": {"parts": {"text": "x"}}}]},
         {"candidates": [{"content": {"parts": [{"text": 7}]}}]},
+        {"candidates": [{"content": {"parts": [{"text": "\ud800"}]}}]},
         {"candidates": [{"content": {"parts": [{"functionCall": {"args": {}}}]}}]},
         {"choices": [{"message": {"content": "OpenAI's"}}]},
         [{"candidates": [{"content": {"parts": [{"text": "an array, where no stream was asked for"}]}}]}],

@@ -71,6 +71,18 @@ def test_a_conversation_with_tools() -> None:
     ]
 
 
+def test_results_of_two_turns_stay_apart() -> None:
+    def turn(identity: str, content: str) -> list[dict[str, Any]]:
+        call = {"id": identity, "type": "function", "function": {"name": "f", "arguments": "{}"}}
+        result = {"role": "tool", "tool_call_id": identity, "content": content}
+        return [{"role": "assistant", "content": "", "tool_calls": [call]}, result]
+
+    contents = body([*turn("a", '{"x": NaN}'), *turn("b", "[1]")])["contents"]
+    assert [content["role"] for content in contents] == ["model", "user", "model", "user"]
+    results = [content["parts"][0]["functionResponse"] for content in contents[1::2]]
+    assert [result["response"] for result in results] == [{"output": '{"x": NaN}'}, {"output": "[1]"}]
+
+
 @pytest.mark.parametrize(
     ("part", "expected"),
     [
