@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from specclient.types.usage import Speculation
+
 #: Tokens drafted at most, and those the target decodes by itself at first, which tells its own pace.
 DEEPEST = 16
 OPENING = 8
@@ -12,7 +14,7 @@ _FEWEST_ROUNDS = 3
 #: How much weight what was seen before keeps with each round.
 _FADE = 0.9
 #: Draft tokens taken for seen, and the share of them for accepted, before any was.
-_PRIOR = (4.0, 0.7)
+_PRIOR = (2.0, 0.7)
 
 
 def expected_tokens(acceptance: float, depth: int) -> float:
@@ -117,3 +119,39 @@ class Gauge:
         if token_s is not None and loses(remaining, rate, token_s=token_s, verify_s=self.verify_s):
             return None
         return min(depth, most)
+
+
+@dataclass(slots=True)
+class Tally:
+    """What the rounds came to; ``reached`` and ``kept`` count them by draft position."""
+
+    steps: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    reached: list[int] = field(default_factory=list)
+    kept: list[int] = field(default_factory=list)
+
+    def note(self, drafted: int, accepted: int) -> None:
+        """Count a round."""
+        self.steps += 1
+        self.drafted += drafted
+        self.accepted += accepted
+        for counts, upto in ((self.reached, drafted), (self.kept, accepted)):
+            counts.extend([0] * (drafted - len(counts)))
+            for position in range(upto):
+                counts[position] += 1
+
+    def speculation(self) -> Speculation:
+        """Return the record; without a round, nothing is known but the method."""
+        if not self.steps:
+            return Speculation(method="remote", source="client")
+        return Speculation(
+            method="remote",
+            drafted=self.drafted,
+            accepted=self.accepted,
+            steps=self.steps,
+            acceptance_rate=self.accepted / self.drafted,
+            mean_accepted_length=1 + self.accepted / self.steps,
+            per_position=tuple(k / r for k, r in zip(self.kept, self.reached, strict=True)),
+            source="client",
+        )

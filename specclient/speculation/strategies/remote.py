@@ -9,19 +9,19 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
-from specclient.errors import OpenAIError
 from specclient.speculation.strategies.base import Table, given, unsupported
+from specclient.speculation.strategies.drafting import Drafting, LostError
 from specclient.speculation.strategies.ending import Ending
-from specclient.speculation.strategies.length import OPENING, Gauge
-from specclient.speculation.strategies.scoring import FORMS, Ask, Seen, Token, unreadable
+from specclient.speculation.strategies.forms import FORMS
+from specclient.speculation.strategies.length import OPENING, Gauge, Tally
+from specclient.speculation.strategies.scoring import Ask, Seen, Token, unreadable
 from specclient.speculation.strategies.spelling import Speller
 from specclient.types.completion import Completion
-from specclient.types.methods import COMPLETION
-from specclient.types.request import Options, Request
-from specclient.types.usage import CompletionUsage, Speculation
+from specclient.types.request import Request
+from specclient.types.usage import CompletionUsage
 
 _MAX_TOKENS = 16  # the API's own default
 #: Parameters that do not change which token is likeliest, beside those that are read here.
@@ -94,46 +94,6 @@ async def stream(table: Table) -> AsyncGenerator[list[Any], None]:
         yield [game.usage_chunk()]
 
 
-@dataclass(slots=True)
-class _Tally:
-    """What the rounds came to; ``reached`` and ``kept`` count them by draft position."""
-
-    steps: int = 0
-    drafted: int = 0
-    accepted: int = 0
-    reached: list[int] = field(default_factory=list)
-    kept: list[int] = field(default_factory=list)
-
-    def note(self, drafted: int, accepted: int) -> None:
-        """Count a round."""
-        self.steps += 1
-        self.drafted += drafted
-        self.accepted += accepted
-        for counts, upto in ((self.reached, drafted), (self.kept, accepted)):
-            counts.extend([0] * (drafted - len(counts)))
-            for position in range(upto):
-                counts[position] += 1
-
-    def speculation(self) -> Speculation:
-        """Return the record; without a round, nothing is known but the method."""
-        if not self.steps:
-            return Speculation(method="remote", source="client")
-        return Speculation(
-            method="remote",
-            drafted=self.drafted,
-            accepted=self.accepted,
-            steps=self.steps,
-            acceptance_rate=self.accepted / self.drafted,
-            mean_accepted_length=1 + self.accepted / self.steps,
-            per_position=tuple(k / r for k, r in zip(self.kept, self.reached, strict=True)),
-            source="client",
-        )
-
-
-class _LostError(Exception):
-    """No round can follow: the answer can only be decoded by the target alone."""
-
-
 class _Game:
     """One answer.
 
@@ -156,8 +116,9 @@ class _Game:
         self._ending = Ending(stop)
         self._stop = (stop,) if isinstance(stop, str) else tuple(stop or ())
         self._gauge = Gauge(fixed=table.strategy.depth)
-        self._tally = _Tally()
-        self._speller = Speller(self._decode, ())
+        self._tally = Tally()
+        self._drafting = Drafting(table)
+        self._speller = Speller(self._drafting.decode, ())
         self._prompt_ids: tuple[int, ...] = ()
         self._text = ""  # of the prompt, where only text can be sent
         self._shown = ""
@@ -173,13 +134,18 @@ class _Game:
             return list((self._alone_all.choices[0].model_extra or {}).get("token_ids") or ())
         return list(self._speller.ids)
 
+    @property
+    def _tokens(self) -> tuple[int, ...]:
+        """The prompt's tokens and the answer's."""
+        return (*self._prompt_ids, *self._speller.ids)
+
     async def texts(self) -> AsyncGenerator[str, None]:
         """Yield the answer's text as it is verified."""
         try:
             async for text in self._verified():
                 self._shown += text
                 yield text
-        except _LostError as lost:
+        except LostError as lost:
             self._table.note(f"decoded by the target alone: {lost}")
             yield await self._anew()
         self._table.outcome.speculation = self._tally.speculation()
@@ -211,11 +177,11 @@ class _Game:
         own: tuple[int, ...] | None = None
         if isinstance(self._given, str):
             self._text = self._given
-            own = await self._split(self._given)
+            own = await self._drafting.split(self._given)
             ask = Ask(None, self._given, count=count)
         else:
             own = tuple(self._given)
-            self._text = await self._decode(own) if self._form.by_text else ""
+            self._text = await self._drafting.decode(own) if self._form.by_text else ""
             ask = Ask(own, self._text, count=count)
         begun = table.clock()
         seen = await self._ask(ask)
@@ -225,7 +191,7 @@ class _Game:
         self._prompt_ids = own if seen.prompt is None else seen.prompt
         if self._prompt_ids != own:
             raise self._strangers()
-        self._speller = Speller(self._decode, own)
+        self._speller = Speller(self._drafting.decode, own)
         text = await self._speller.trusted(seen.new, seen.text)
         return await self._checked(text, seen)
 
@@ -234,8 +200,8 @@ class _Game:
         if not seen.stopped and self._speller.whole and seen.new:
             ids = [token.id for token in seen.new]
             before, whole = (
-                await self._decode(self._prompt_ids),
-                await self._decode([*self._prompt_ids, *ids]),
+                await self._drafting.decode(self._prompt_ids),
+                await self._drafting.decode([*self._prompt_ids, *ids]),
             )
             if whole != before + text:
                 raise self._strangers()
@@ -246,7 +212,7 @@ class _Game:
         strategy = self._table.strategy
         what = f"{strategy.draft} and {self._table.model} have different tokenizers"
         if strategy.kind == "auto":
-            return _LostError(what)
+            return LostError(what)
         return unsupported(
             f"strategy 'remote' cannot be played: {what}; name a draft of the target's family, or leave the "
             "strategy out",
@@ -258,8 +224,8 @@ class _Game:
         table, clock = self._table, self._table.clock
         begun = clock()
         try:
-            draft, said = await self._propose(depth) if depth else ((), "")
-        except _LostError as lost:
+            draft, said = await self._drafting.propose(self._tokens, depth) if depth else ((), "")
+        except LostError as lost:
             table.note(f"decoded on by the target alone: {lost}")
             return await self._alone(self._limit - len(self._speller.ids))
         drafted_s = clock() - begun
@@ -331,14 +297,13 @@ class _Game:
 
     def _check_split(self, seen: Seen) -> None:
         """Where text was sent: see that the server has split what is there as it was won."""
-        if self._form.by_text and seen.prompt != (*self._prompt_ids, *self._speller.ids):
-            raise _LostError(f"{self._table.where} splits the text so far into other tokens")
+        if self._form.by_text and seen.prompt != self._tokens:
+            raise LostError(f"{self._table.where} splits the text so far into other tokens")
 
     def _ask_for(self, draft: tuple[int, ...], said: str, count: int) -> Ask:
         if self._form.by_text and not self._speller.whole:
-            raise _LostError("the text so far ends amid a character")
-        prompt = (*self._prompt_ids, *self._speller.ids)
-        return Ask(prompt, self._text + self._speller.text, draft, said, count)
+            raise LostError("the text so far ends amid a character")
+        return Ask(self._tokens, self._text + self._speller.text, draft, said, count)
 
     async def _ask(self, ask: Ask) -> Seen:
         """Have the target score, and add its own."""
@@ -346,47 +311,6 @@ class _Game:
         answer = await table.target.whole(self._form.ask(table.request, table.endpoint, ask))
         self._served = answer
         return self._form.read(answer, ask)
-
-    # What the draft's server does
-
-    async def _propose(self, depth: int) -> tuple[tuple[int, ...], str]:
-        """Return the draft's next tokens and their text; none where it has nothing to say."""
-        prompt = [*self._prompt_ids, *self._speller.ids]
-        choice = (await self._draft(prompt, max_tokens=depth, tell=True)).choices[0]
-        ids = (choice.model_extra or {}).get("token_ids")
-        if not isinstance(ids, list):
-            raise _LostError(f"the draft {self._table.strategy.draft} tells no token_ids")
-        if choice.finish_reason == "stop":
-            ids = ids[:-1]  # it ends the answer here: whether the target does is for the target to say
-        return tuple(ids), choice.text or ""
-
-    async def _split(self, text: str) -> tuple[int, ...]:
-        """Return a text's ids by the draft's tokenizer."""
-        choice = (await self._draft(text, max_tokens=1, tell=True)).choices[0]
-        ids = (choice.model_extra or {}).get("prompt_token_ids")
-        if not isinstance(ids, list) or not ids:
-            raise _LostError(f"the draft {self._table.strategy.draft} tells no prompt_token_ids")
-        return tuple(ids)
-
-    async def _decode(self, ids: Any) -> str:
-        """Return the text of ids by the draft's tokenizer."""
-        return str((await self._draft(list(ids), max_tokens=0, echo=True)).choices[0].text)
-
-    async def _draft(self, prompt: Any, *, tell: bool = False, **params: Any) -> Any:
-        assert self._table.draft is not None
-        own = self._table.request.options
-        options = Options(timeout=own.timeout, deadline_s=own.deadline_s, tags=own.tags)
-        if tell:
-            options = replace(options, body={"return_token_ids": True})
-        asked = {"prompt": prompt, "temperature": 0, **params}
-        draft = self._table.strategy.draft or ""
-        try:
-            answer = await self._table.draft.whole(Request(COMPLETION, draft, asked, options=options))
-        except OpenAIError as error:
-            raise _LostError(f"the draft {draft} failed ({type(error).__name__})") from None
-        if not answer.choices:
-            raise _LostError(f"the draft {draft} gave no choices")
-        return answer
 
     # What the caller gets
 

@@ -70,7 +70,7 @@ class Speller:
 
         Among them may be one that ends the answer: then those before it are taken at most.
         """
-        if not self._open and all(self._plain.get(token.id) == token.text for token in tokens):
+        if not self._open and all(self._is_plain(token) for token in tokens):
             return len(tokens), self._settle([t.id for t in tokens], "".join(t.text or "" for t in tokens))
         for part in (tokens, tokens[:-1]):
             if part:
@@ -84,6 +84,9 @@ class Speller:
         rest = PART if self._open else ""
         self._open = []
         return rest
+
+    def _is_plain(self, token: Token) -> bool:
+        return token.text is not None and self._plain.get(token.id) == token.text
 
     async def _grown(self, ids: Sequence[int]) -> str:
         """Return the text after the last whole character, with these tokens behind."""

@@ -1,4 +1,4 @@
-"""Behaviours of a loopback server for the strategies: it verifies predictions, refuses, ignores, continues."""
+"""Behaviours of a loopback server for strategies: it verifies predictions, refuses, ignores, continues."""
 
 from __future__ import annotations
 

@@ -25,7 +25,6 @@ from specclient import (
 )
 from specclient.config import PriceSettings
 from specclient.speculation.strategies import History, worth_sending
-from specclient.types.capabilities import Capabilities
 
 pytestmark = pytest.mark.anyio
 
