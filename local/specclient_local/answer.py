@@ -153,6 +153,8 @@ class Answer:
         self._text.append(text)
         taken = sequence.tokens[before:]
         self._logprobs += scores[: len(taken)]
+        if sequence.prediction is not None:
+            sequence.prediction.appear(sum(drafted[: len(taken)]))
         return Piece(
             text=text,
             token_ids=tuple(taken),
@@ -213,7 +215,7 @@ class Answer:
             finish_reason=sequence.finish_reason,
             prompt_tokens=sequence.prompt_tokens,
             prompt_token_ids=self._prompt_ids(),
-            speculation=sequence.tally.speculation(sequence.method),
+            speculation=sequence.speculation(),
             timings=self.clocked.timings(),
             logprobs=None if sequence.params.logprobs is None else list(self._logprobs),
             scored=self._scored(),

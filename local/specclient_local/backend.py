@@ -17,7 +17,7 @@ import anyio.to_thread
 from specclient.errors import CheckpointError, ConfigurationError, NotFoundError
 from specclient.types.backend import Answer, BackendModel, Chunk, Telemetry
 from specclient.types.request import Request
-from specclient_local.config import DTYPES, METHODS, Method, read_config
+from specclient_local.config import DTYPES, ENGINE_METHODS, Method, read_config
 from specclient_local.dialect import Asked, read
 
 if TYPE_CHECKING:
@@ -169,7 +169,7 @@ class LocalBackend:
         return Shape(request.operation, name, int(self._now()), model, asked, engine.tokenizer)
 
     def _params(self, asked: Asked, model: str) -> dict[str, Any]:
-        params = asked.params
+        params, predicted = asked.params, asked.params.prediction is not None
         return {
             "max_tokens": params.max_tokens,
             "temperature": params.temperature,
@@ -178,7 +178,8 @@ class LocalBackend:
             "seed": params.seed,
             "stop": params.stop,
             "draft_length": params.draft_length,
-            "method": params.method or self._row(model).runs,
+            "method": params.method or ("prediction" if predicted else self._row(model).runs),
+            "prediction": params.prediction,
             "logprobs": params.logprobs,
             "prompt_logprobs": params.prompt_logprobs,
         }
@@ -223,7 +224,10 @@ def _read_row(name: str, row: object) -> Row:
     for key, folder in (("path", made.path), ("draft", "" if made.draft is None else made.draft)):
         if not isinstance(folder, str):
             raise ConfigurationError(f"{where}: {key} is {folder!r}; it names a folder or hub id.")
-    for key, value, allowed in (("method", made.method, ("auto", *METHODS)), ("dtype", made.dtype, DTYPES)):
+    for key, value, allowed in (
+        ("method", made.method, ("auto", *ENGINE_METHODS)),
+        ("dtype", made.dtype, DTYPES),
+    ):
         if value not in allowed:
             raise ConfigurationError(f"{where}: {key} is {value!r}; allowed are {', '.join(allowed)}.")
     if made.method == "draft" and made.draft is None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Set
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from specclient.errors import UnsupportedParameterError
 from specclient.types.request import Request
@@ -18,7 +18,6 @@ NO_EFFECT = frozenset(
     {
         "metadata",
         "parallel_tool_calls",
-        "prediction",
         "prompt_cache_key",
         "prompt_cache_retention",
         "safety_identifier",
@@ -53,6 +52,7 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
 }
 
 _DIRECT = ("temperature", "top_p", "top_k", "seed", "stop")
+_OWN = ("max_tokens", "max_completion_tokens", "prediction", "specclient")
 _PROMPTS = {"chat": "messages", "completion": "prompt"}
 _EXTENSION = ("draft_length", "method", "origins")
 
@@ -124,6 +124,7 @@ def read(request: Request, model: str) -> Asked:
             draft_length=extension.get("draft_length"),
             method=extension.get("method"),
             logprobs=logprobs,
+            prediction=_prediction(given.get("prediction")),
             prompt_logprobs=0 if echo and read_for is None and limit == 0 else read_for,
             **sampling,
         ),
@@ -162,7 +163,7 @@ def _chat_logprobs(given: Mapping[str, Any]) -> int | None:
 
 
 def _refuse(given: Mapping[str, Any], required: str, model: str, told: Set[str]) -> None:
-    known = {*_DIRECT, *NO_EFFECT, *told, required, "max_tokens", "max_completion_tokens", "specclient"}
+    known = {*_DIRECT, *NO_EFFECT, *told, required, *_OWN}
     for name, value in given.items():
         neutral = NEUTRAL.get(name, ())
         if name in known or any(_same(value, unused) for unused in neutral):
@@ -216,9 +217,27 @@ def _messages(messages: object) -> list[dict[str, Any]]:
 
 
 def _part(part: object, message: int) -> str:
-    if isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str):
+    if _is_text(part):
         return str(part["text"])
     kind = part.get("type") if isinstance(part, Mapping) else part
     raise bad_parameter(
         f"messages[{message}].content", kind, "parts of type 'text'; the local models read text only"
     )
+
+
+def _is_text(part: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str)
+
+
+def _prediction(prediction: object) -> str | None:
+    """Return the text that the user expects."""
+    if prediction is None:
+        return None
+    if isinstance(prediction, Mapping) and prediction.get("type") == "content":
+        content = prediction.get("content")
+        if isinstance(content, str):
+            return content
+        if isinstance(content, list | tuple) and all(_is_text(part) for part in content):
+            return "".join(part["text"] for part in content)
+    allowed = '{"type": "content", "content": …} with a string or a list of text parts'
+    raise bad_parameter("prediction", prediction, allowed)

@@ -15,8 +15,8 @@ import torch
 from specclient.errors import BadRequestError, CheckpointError, ConfigurationError, ContextOverflowError
 from specclient_local.config import (
     DTYPES,
+    ENGINE_METHODS,
     MAX_DRAFT_LENGTH,
-    METHODS,
     DecoderConfig,
     Method,
     SamplingParams,
@@ -28,7 +28,7 @@ from specclient_local.drafting.length import Costs, costs
 from specclient_local.model.runner import Runner
 from specclient_local.model.tokenizer import Tokenizer
 from specclient_local.model.weights import resolve
-from specclient_local.sequence import Dice, Sequence
+from specclient_local.sequence import Dice, Predicted, Sequence
 from specclient_local.speculate import DEFAULT_DRAFT_LENGTH, Speculator
 
 Prompt = str | Seq[int]
@@ -75,7 +75,7 @@ class Loaded:
             BadRequestError: a prompt or method they have no use for.
             ContextOverflowError: prompt and answer do not fit the context.
         """
-        method = params.method or self.method
+        method = params.method or ("prediction" if params.prediction is not None else self.method)
         if method == "draft" and self.speculator.drafter is None:
             raise bad_parameter("method", "draft", "plain, since this engine was loaded without a draft")
         tokens = self._tokens(prompt)
@@ -97,27 +97,39 @@ class Loaded:
             limit=limit,
             eos=stops.union(self.speculator.target.config.eos),
             dice=Dice(params.seed),
+            prediction=self._predicted(params.prediction) if method == "prediction" else None,
         )
+
+    def _predicted(self, prediction: Prompt | None) -> Predicted:
+        """Encode what is expected of an answer: text that goes on, so without a start token."""
+        if isinstance(prediction, str):
+            prediction = self.tokenizer.encode(prediction, begins=False)
+        return Predicted(self._ids("prediction", prediction))
 
     def _tokens(self, prompt: Prompt) -> list[int]:
         """Encode a prompt; an empty one is the start token alone."""
-        config = self.speculator.target.config
-        allowed = f"text, or token ids from 0 to {config.vocab_size - 1}"
-        if not isinstance(prompt, Iterable):
-            raise bad_parameter("prompt", prompt, allowed)
-        given = self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
+        tokens = self._ids("prompt", self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
+        bos = self.speculator.target.config.bos
+        if tokens:
+            return tokens
+        if bos is None:
+            raise BadRequestError("the prompt is empty and the model has no start token; give it some text.")
+        return [bos]
+
+    def _ids(self, name: str, given: object) -> list[int]:
+        """Check token ids."""
+        vocab = self.speculator.target.config.vocab_size
+        allowed = f"text, or token ids from 0 to {vocab - 1}"
+        if not isinstance(given, Iterable):
+            raise bad_parameter(name, given, allowed)
         tokens: list[int] = []
         for token in given:
             if isinstance(token, bool) or not hasattr(token, "__index__"):
-                raise bad_parameter("prompt", token, allowed)
+                raise bad_parameter(name, token, allowed)
             tokens.append(operator.index(token))  # of numpy's and torch's integers too
-            if not 0 <= tokens[-1] < config.vocab_size:
-                raise bad_parameter("prompt", token, allowed)
-        if tokens:
-            return tokens
-        if config.bos is None:
-            raise BadRequestError("the prompt is empty and the model has no start token; give it some text.")
-        return [config.bos]
+            if not 0 <= tokens[-1] < vocab:
+                raise bad_parameter(name, token, allowed)
+        return tokens
 
 
 def load(
@@ -160,8 +172,8 @@ def computing_with(threads: int) -> Iterator[None]:
 
 
 def _check(method: str, draft: object, dtype: str, slots: int, threads: int | None) -> None:
-    if method not in ("auto", *METHODS):
-        raise ConfigurationError(f"method is {method!r}; allowed are auto, {', '.join(METHODS)}.")
+    if method not in ("auto", *ENGINE_METHODS):
+        raise ConfigurationError(f"method is {method!r}; allowed are auto, {', '.join(ENGINE_METHODS)}.")
     if method == "draft" and draft is None:
         raise ConfigurationError("method is 'draft', but draft is None; name a draft model, or use 'plain'.")
     if dtype not in DTYPES:

@@ -72,6 +72,36 @@ class TokenScore:
 
 
 @dataclass(slots=True)
+class Predicted:
+    """A request's prediction, and what became of its tokens: each counts once, however often it was tried."""
+
+    tokens: list[int]
+    _proposed: set[int] = field(default_factory=set)
+    _appeared: set[int] = field(default_factory=set)
+    _kept: range = range(0)
+
+    def count(self, proposed: range, kept: int) -> None:
+        """Note a pass over the tokens at these indices, of which the target kept the first ``kept``."""
+        self._proposed.update(proposed)
+        self._kept = proposed[:kept]
+
+    def appear(self, count: int) -> None:
+        """Note how many of those kept are in the answer; it may end before the others."""
+        self._appeared.update(self._kept[:count])
+        self._kept = range(0)
+
+    @property
+    def accepted(self) -> int:
+        """How many were kept and are in the answer."""
+        return len(self._appeared)
+
+    @property
+    def rejected(self) -> int:
+        """How many were proposed and are not in the answer."""
+        return len(self._proposed - self._appeared)
+
+
+@dataclass(slots=True)
 class Tally:
     """Counts of a request's verification passes; see :meth:`speculation` for what they mean."""
 
@@ -93,7 +123,7 @@ class Tally:
             self.reached[i] += 1
             self.kept[i] += i < accepted
 
-    def speculation(self, method: Method) -> Speculation:
+    def speculation(self, method: Method, predicted: Predicted | None = None) -> Speculation:
         """Return the figures of a request.
 
         ``steps`` counts every pass of the target after the prefill, those with an empty draft too, so
@@ -101,7 +131,20 @@ class Tally:
         A draft never reaches past ``max_tokens``. Where an end token or stop string falls inside an
         accepted draft, the tokens behind it count as accepted (the target kept them) though the answer
         ends before them.
+
+        Of a prediction's tokens ``predicted_accepted`` are in the answer, ``predicted_rejected`` were
+        proposed and are not; a draft model's figures stay unknown.
         """
+        mean = 1 + self.accepted / self.steps if self.steps else None
+        if method == "prediction" and predicted is not None:
+            return Speculation(
+                method=method,
+                steps=self.steps,
+                mean_accepted_length=mean,
+                predicted_accepted=predicted.accepted,
+                predicted_rejected=predicted.rejected,
+                source="engine",
+            )
         if method == "plain":
             return Speculation(method="plain", drafted=0, accepted=0, steps=self.steps, source="engine")
         return Speculation(
@@ -110,7 +153,7 @@ class Tally:
             accepted=self.accepted,
             steps=self.steps,
             acceptance_rate=self.accepted / self.drafted if self.drafted else None,
-            mean_accepted_length=1 + self.accepted / self.steps if self.steps else None,
+            mean_accepted_length=mean,
             per_position=tuple(k / r for k, r in zip(self.kept, self.reached, strict=True)) or None,
             source="engine",
         )
@@ -128,6 +171,7 @@ class Sequence:
         limit: most new tokens, the context considered.
         eos: tokens that end the answer.
         slot: row of the caches while it runs, else None.
+        prediction: what the user expects, for the method of that name.
         scores: of the prompt's tokens read so far, where ``prompt_logprobs`` asks for them.
     """
 
@@ -139,6 +183,7 @@ class Sequence:
     limit: int
     eos: Set[int]
     dice: Dice
+    prediction: Predicted | None = None
     slot: int | None = None
     tally: Tally = field(default_factory=Tally)
     scores: list[TokenScore] = field(default_factory=list)
@@ -148,6 +193,10 @@ class Sequence:
     def new_tokens(self) -> list[int]:
         """Tokens generated so far."""
         return self.tokens[self.prompt_tokens :]
+
+    def speculation(self) -> Speculation:
+        """Return the figures so far; see :meth:`Tally.speculation`."""
+        return self.tally.speculation(self.method, self.prediction)
 
     @property
     def remaining(self) -> int:

@@ -12,7 +12,7 @@ from specclient.types.chat.chat_completion import Choice
 from specclient.types.chat.chat_completion_chunk import Choice as ChunkChoice
 from specclient.types.chat.chat_completion_chunk import ChoiceDelta
 from specclient.types.completion import Completion, CompletionChoice, Logprobs
-from specclient.types.usage import CompletionUsage
+from specclient.types.usage import CompletionTokensDetails, CompletionUsage
 from specclient_local.dialect import Asked
 from specclient_local.model.tokenizer import TextStream, Tokenizer
 from specclient_local.scores import LegacyLogprobs, chat_logprobs, prompt_logprobs
@@ -147,10 +147,20 @@ class Shape:
 
 
 def usage_of(generation: Generation) -> CompletionUsage:
-    """Return the token counts of an answer."""
-    new = len(generation.token_ids)
+    """Return the token counts of an answer.
+
+    Unlike OpenAI's, ``completion_tokens`` leaves rejected prediction tokens out: the target has read them
+    but generated none of them, and nothing here is billed by the token.
+    """
+    new, speculation, details = len(generation.token_ids), generation.speculation, None
+    if speculation.predicted_accepted is not None:
+        details = CompletionTokensDetails(
+            accepted_prediction_tokens=speculation.predicted_accepted,
+            rejected_prediction_tokens=speculation.predicted_rejected,
+        )
     return CompletionUsage(
         prompt_tokens=generation.prompt_tokens,
         completion_tokens=new,
         total_tokens=generation.prompt_tokens + new,
+        completion_tokens_details=details,
     )

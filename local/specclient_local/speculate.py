@@ -6,8 +6,10 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
+from specclient_local.config import Method
 from specclient_local.drafting.base import Drafter
-from specclient_local.drafting.length import Costs, DraftLength
+from specclient_local.drafting.length import Costs, DraftLength, RunLength
+from specclient_local.drafting.prediction import PredictionDrafter
 from specclient_local.model.runner import CHUNK, Runner
 from specclient_local.model.sampling import distributions
 from specclient_local.model.scoring import token_scores
@@ -48,7 +50,10 @@ class Speculator:
         self.target = target
         self.drafter = drafter
         self._costs = costs
-        self._lengths: dict[int, DraftLength] = {}
+        self._drafters: dict[Method, Drafter] = {"prediction": PredictionDrafter()}
+        if drafter is not None:
+            self._drafters["draft"] = drafter
+        self._lengths: dict[int, DraftLength | RunLength] = {}
 
     def prefill(self, sequence: Sequence) -> bool:
         """Run one chunk of the prompt through each model; return whether the rounds can begin.
@@ -56,12 +61,13 @@ class Speculator:
         The last token is the root of the first round: the answer's first tokens come out of a round
         like all others. A draft that could never propose anything is spared the prompt.
         """
-        ready = self._read_prompt(sequence)
-        if self.drafter is None or sequence.method == "plain" or sequence.limit <= 1:
+        ready, drafter = self._read_prompt(sequence), self._drafter_of(sequence)
+        if drafter is None:
             return ready
-        ready = self.drafter.begin(sequence) and ready
-        if ready and self._costs is not None and self._adapts(sequence):
-            self._lengths[sequence.granted] = DraftLength(self._costs)
+        ready = drafter.begin(sequence) and ready
+        length = self._adapting(sequence) if ready else None
+        if length is not None:
+            self._lengths[sequence.granted] = length
         return ready
 
     def round(self, sequence: Sequence) -> Won:
@@ -77,10 +83,11 @@ class Speculator:
         target.keep(slot, root, verdict.path)
         depth = max(tree.depths(), default=0)
         sequence.tally.count(depth, len(tree), len(verdict.path))
-        if sequence.method != "plain" and self.drafter is not None:
-            self.drafter.commit(sequence, tree, verdict.path)
-            if slot in self._lengths:
-                self._lengths[slot].update(depth, len(verdict.path))
+        drafter = self._drafter_of(sequence)
+        if drafter is not None:
+            drafter.commit(sequence, tree, verdict.path)
+        if slot in self._lengths:
+            self._lengths[slot].update(depth, len(verdict.path))
         won = [*(tree.tokens[node] for node in verdict.path), verdict.token]
         if sequence.params.logprobs is None:
             return Won(won)
@@ -92,8 +99,8 @@ class Speculator:
         slot = sequence.granted
         self._lengths.pop(slot, None)
         self.target.truncate(slot, 0)
-        if self.drafter is not None:
-            self.drafter.end(sequence)
+        for drafter in self._drafters.values():
+            drafter.end(sequence)
 
     def _read_prompt(self, sequence: Sequence) -> bool:
         """Read one chunk of the prompt without its last token; return whether no more is to be read.
@@ -124,22 +131,29 @@ class Speculator:
 
     def _propose(self, sequence: Sequence) -> TokenTree:
         """Draft so far that even if all is accepted the answer is not longer than allowed."""
-        if self.drafter is None or sequence.method == "plain":
+        drafter = self._drafter_of(sequence)
+        if drafter is None:
             return TokenTree()
-        controller = self._lengths.get(sequence.granted)
-        fixed = sequence.params.draft_length
+        adapting, fixed = self._lengths.get(sequence.granted), sequence.params.draft_length
         wanted = DEFAULT_DRAFT_LENGTH if fixed is None else fixed
-        if controller is not None:
-            wanted = controller.next()
-        length = min(wanted, sequence.remaining - 1)
-        return self.drafter.propose(sequence, length) if length > 0 else TokenTree()
+        length = min(wanted if adapting is None else adapting.next(), sequence.remaining - 1)
+        return drafter.propose(sequence, length) if length > 0 else TokenTree()
 
-    def _adapts(self, sequence: Sequence) -> bool:
-        """Whether the draft length follows the measurements.
+    def _drafter_of(self, sequence: Sequence) -> Drafter | None:
+        """Return what drafts for a sequence; nothing for one that ends with its first token."""
+        return self._drafters.get(sequence.method) if sequence.limit > 1 else None
 
-        Not for a seeded, sampled request: which random numbers go where depends on the lengths, and
-        the same seed should give the same answer on the next run and the next machine too.
+    def _adapting(self, sequence: Sequence) -> DraftLength | RunLength | None:
+        """Return what sets the draft length where the request does not.
+
+        It follows no measured costs for a seeded, sampled request: which random numbers go where
+        depends on the lengths, and the same seed should give the same answer on the next run and the
+        next machine too.
         """
         params = sequence.params
+        if params.draft_length is not None:
+            return None
+        if sequence.method == "prediction":
+            return RunLength()
         seeded = params.seed is not None and params.temperature > 0.0
-        return params.draft_length is None and not seeded
+        return None if seeded or self._costs is None else DraftLength(self._costs)

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from specclient_local.config import SamplingParams
 from specclient_local.engine import Engine
-from specclient_local.sequence import Dice, Sequence
+from specclient_local.sequence import Dice, Predicted, Sequence
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 CHAT = (
@@ -85,7 +85,7 @@ def load(target, draft=None, **options):
     return Engine.load(target, draft, **({"threads": 1, "slots": 2} | options))
 
 
-def sequence(tokens, *, slot=0, method="draft", limit=None, eos=(), **params):
+def sequence(tokens, *, slot=0, method="draft", limit=None, eos=(), predicted=None, **params):
     """A sequence that holds a slot, for a speculator without an engine around it."""
     checked = SamplingParams(**params)
     return Sequence(
@@ -97,6 +97,7 @@ def sequence(tokens, *, slot=0, method="draft", limit=None, eos=(), **params):
         limit=limit or checked.max_tokens,
         eos=frozenset(eos),
         dice=Dice(checked.seed),
+        prediction=None if predicted is None else Predicted(list(predicted)),
         slot=slot,
     )
 
@@ -112,3 +113,40 @@ def run(speculator, request):
             if request.finish_reason:
                 break
     return request.new_tokens
+
+
+class Branches:
+    """A chooser that replays a list of outcomes, then takes the first possible ones; knows their weight."""
+
+    def __init__(self, replay):
+        self.replay, self.taken, self.weight = list(replay), [], 1.0
+
+    def _choose(self, options):
+        options = [(outcome, p) for outcome, p in options if p > 0.0]
+        at = self.replay[len(self.taken)] if len(self.taken) < len(self.replay) else 0
+        self.taken.append((at, len(options)))
+        self.weight *= options[at][1]
+        return options[at][0]
+
+    def accept(self, probability):
+        return self._choose([(True, probability), (False, 1.0 - probability)])
+
+    def draw(self, distribution):
+        if isinstance(distribution, int):
+            return distribution
+        return self._choose(list(enumerate(distribution)))
+
+
+def enumerate_outcomes(run):
+    """Yield (weight, result) for every sequence of outcomes of ``run(chooser)``."""
+    replay: list[int] = []
+    while True:
+        chooser = Branches(replay)
+        result = run(chooser)
+        yield chooser.weight, result
+        taken = chooser.taken
+        while taken and taken[-1][0] == taken[-1][1] - 1:
+            taken.pop()
+        if not taken:
+            return
+        replay = [at for at, _ in taken[:-1]] + [taken[-1][0] + 1]

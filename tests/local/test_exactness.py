@@ -7,10 +7,11 @@ import collections
 import numpy as np
 import pytest
 import torch
-from local_kit import letter_tokenizer, load, run, sequence, write_checkpoint
+from local_kit import enumerate_outcomes, letter_tokenizer, load, run, sequence, write_checkpoint
 from scipy import stats
 from specclient_local import verify as walk
 from specclient_local.drafting.draft_model import DraftModel
+from specclient_local.drafting.prediction import PredictionDrafter
 from specclient_local.model.runner import Runner
 from specclient_local.speculate import Speculator
 from specclient_local.tree import ROOT, TokenTree, without
@@ -194,6 +195,65 @@ def test_random_trees_have_the_targets_law_too(tiny_pair, record_property):
     print(f"chi-square random trees: p = {p:.3f}, {kept / SAMPLES:.2f} drafts kept a continuation")
     assert kept > SAMPLES / 2
     assert p > 0.001
+
+
+PREDICTIONS = {
+    "one": [2],
+    "two": [6, 2],
+    "longer than the answer": [0, 1, 2, 3, 4, 5, 6, 7, 0],
+    "one token again and again": [3, 3, 3, 3, 3],
+    "the prompt": PROMPT,
+    "nothing": [],
+}
+
+
+def law_under_prediction(folder, prediction, settings):
+    """The running rounds' exact law of two tokens, [V, V]: every outcome of every draw, with its weight."""
+    target = Runner.load(folder, dtype="float32", slots=1, context=64)
+    speculator, kept = Speculator(target), 0
+
+    def answer(choose):
+        nonlocal kept
+        request = sequence(PROMPT, method="prediction", predicted=prediction, max_tokens=3, **settings)
+        request.dice = choose
+        speculator.prefill(request)
+        while len(request.new_tokens) < 2:
+            request.tokens += speculator.round(request).tokens
+        kept += request.tally.accepted
+        speculator.end(request)
+        return request.new_tokens
+
+    law = np.zeros((VOCAB, VOCAB))
+    for weight, (first, second, *_) in enumerate_outcomes(answer):
+        law[first, second] += weight
+    return law, kept
+
+
+@pytest.mark.parametrize("draft_length", [1, 4, None])
+@pytest.mark.parametrize("prediction", PREDICTIONS)
+def test_predictions_leave_the_targets_law_as_it_is(tiny_pair, prediction, draft_length):
+    accepted = 0
+    for settings in SETTINGS.values():
+        expected = joint(
+            tiny_pair[0], settings["temperature"], settings.get("top_p", 1.0), settings.get("top_k", 0)
+        )
+        options = {**settings, "draft_length": draft_length}
+        law, kept = law_under_prediction(tiny_pair[0], PREDICTIONS[prediction], options)
+        np.testing.assert_allclose(law, expected, atol=1e-5)
+        accepted += kept
+    assert (accepted > 0) == (prediction != "nothing")
+
+
+@pytest.mark.parametrize("mutant", ["accept always", "resample from p", "claim a wrong q"])
+def test_the_same_enumeration_finds_a_wrong_verifier(tiny_pair, monkeypatch, mutant):
+    if mutant == "accept always":
+        monkeypatch.setattr(walk, "acceptance", accept_always)
+    elif mutant == "resample from p":
+        monkeypatch.setattr(walk, "residual", resample_from_p)
+    else:
+        monkeypatch.setattr(PredictionDrafter, "propose", claim_uniform(PredictionDrafter.propose))
+    law, _ = law_under_prediction(tiny_pair[0], [6, 2, 2], {"temperature": 1.0})
+    assert np.abs(law - joint(tiny_pair[0], 1.0, 1.0, 0)).max() > 1e-3
 
 
 @pytest.fixture(scope="module")

@@ -6,48 +6,12 @@ from collections import defaultdict
 
 import numpy as np
 import pytest
+from local_kit import enumerate_outcomes
 from specclient_local import verify as module
 from specclient_local.tree import ROOT, TokenTree, without
 from specclient_local.verify import acceptance, residual, verify
 
 VOCAB = 4
-
-
-class Branches:
-    """A chooser that replays a list of outcomes, then takes the first possible ones; knows their weight."""
-
-    def __init__(self, replay):
-        self.replay, self.taken, self.weight = list(replay), [], 1.0
-
-    def _choose(self, options):
-        options = [(outcome, p) for outcome, p in options if p > 0.0]
-        at = self.replay[len(self.taken)] if len(self.taken) < len(self.replay) else 0
-        self.taken.append((at, len(options)))
-        self.weight *= options[at][1]
-        return options[at][0]
-
-    def accept(self, probability):
-        return self._choose([(True, probability), (False, 1.0 - probability)])
-
-    def draw(self, distribution):
-        if isinstance(distribution, int):
-            return distribution
-        return self._choose(list(enumerate(distribution)))
-
-
-def enumerate_outcomes(run):
-    """Yield (weight, result) for every sequence of outcomes of ``run(chooser)``."""
-    replay: list[int] = []
-    while True:
-        chooser = Branches(replay)
-        result = run(chooser)
-        yield chooser.weight, result
-        taken = chooser.taken
-        while taken and taken[-1][0] == taken[-1][1] - 1:
-            taken.pop()
-        if not taken:
-            return
-        replay = [at for at, _ in taken[:-1]] + [taken[-1][0] + 1]
 
 
 def random_distribution(rng, zeros=0):

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from specclient_local.config import MAX_DRAFT_LENGTH
+from specclient_local.config import MAX_DRAFT_LENGTH, MAX_PREDICTED_LENGTH
 
 _DECAY = 0.98
 _PROBE_EVERY = 16
@@ -69,6 +69,28 @@ def best_length(alpha: float, cost: Costs) -> int:
         for k, verify in enumerate(cost.verify[: MAX_DRAFT_LENGTH + 1])
     ]
     return speed.index(max(speed))
+
+
+class RunLength:
+    """How far to draft where drafts cost nothing and are right or wrong for stretches at a time.
+
+    A draft kept whole is followed by one twice as long, a refused one by a short one. Nothing measured
+    enters, so a seeded request draws the same on every machine.
+    """
+
+    def __init__(self) -> None:
+        self._next = 7
+
+    def next(self) -> int:
+        """Return how many tokens to draft."""
+        return self._next
+
+    def update(self, drafted: int, accepted: int) -> None:
+        """Learn from a round in which ``drafted`` tokens deep were tried and ``accepted`` kept."""
+        if drafted and accepted == drafted:
+            self._next = min(2 * self._next + 1, MAX_PREDICTED_LENGTH)
+        elif drafted:
+            self._next = 3 if accepted else 1
 
 
 class DraftLength:

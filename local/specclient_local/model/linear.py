@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from specclient_local.config import MAX_DRAFT_LENGTH
+from specclient_local.config import MAX_PREDICTED_LENGTH
 
 Kernel = Callable[[Tensor], Tensor]
 """``[N, in]`` to ``[N, out]``, the bias added."""
 
-ROWS_ALONE = 16
+ROWS_ALONE = MAX_PREDICTED_LENGTH + 1
 """Up to this many rows are kept apart; more (a prefill) go as a block, which is faster."""
 
 _TARGET_ROWS = (1, 5)
@@ -132,8 +132,8 @@ class KernelChooser:
 
 
 def row_difference(kernel: Kernel, weight: Tensor) -> float:
-    """Return max |Δ| between rows computed alone and among up to 9 others."""
-    x = _probe(weight, MAX_DRAFT_LENGTH + 1)
+    """Return max |Δ| between rows computed alone and in company, up to as many as are kept apart."""
+    x = _probe(weight, ROWS_ALONE)
     alone = torch.cat([kernel(x[i : i + 1]) for i in range(len(x))])
     return max((kernel(x[:n]) - alone[:n]).abs().max().item() for n in range(2, len(x) + 1))
 

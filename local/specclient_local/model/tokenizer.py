@@ -55,9 +55,9 @@ class Tokenizer:
         self._byte_level = decoder is not None and b'"ByteLevel"' in decoder.__getstate__()
         self._chat: Any = None
 
-    def encode(self, text: str) -> list[int]:
-        """Encode text, with the special tokens the tokenizer adds (its start token, where it has one)."""
-        return list(self._library.encode(text).ids)
+    def encode(self, text: str, *, begins: bool = True) -> list[int]:
+        """Encode text; one that begins gets the special tokens the tokenizer adds (often a start token)."""
+        return list(self._library.encode(text, add_special_tokens=begins).ids)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Decode ids; special tokens give no text."""

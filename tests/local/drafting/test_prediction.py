@@ -1,0 +1,208 @@
+"""A user's prediction as draft: finding the place, going on from it, counting what became of it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from local_kit import run, sequence
+from specclient_local.drafting.length import RunLength
+from specclient_local.drafting.prediction import Place, PredictionDrafter
+from specclient_local.drafting.suffixes import LONGEST, SuffixIndex
+from specclient_local.model.runner import Runner
+from specclient_local.sequence import Predicted
+from specclient_local.speculate import Speculator
+
+
+def longest(tokens, context):
+    """By trying every place: the length of the longest end of ``context`` in ``tokens``."""
+    return max(
+        (
+            next((n for n in range(min(i, len(context))) if tokens[i - 1 - n] != context[-1 - n]), None)
+            or (min(i, len(context)) if tokens[max(0, i - len(context)) : i] == context[-i:] else 0)
+            for i in range(1, len(tokens) + 1)
+        ),
+        default=0,
+    )
+
+
+def test_a_match_is_one_and_the_longest_where_there_are_few():
+    rng = random.Random(0)
+    for _ in range(300):
+        tokens = [rng.randrange(6) for _ in range(rng.randrange(12))]
+        context = [rng.randrange(6) for _ in range(rng.randrange(8))]
+        found = SuffixIndex(tokens).find(context, near=rng.randrange(12))
+        if found is None:
+            assert not context or context[-1] not in tokens
+            continue
+        place, matched = found
+        assert tokens[place - matched : place] == context[len(context) - matched :]
+        assert matched == longest(tokens, context)
+
+
+def test_of_equal_matches_the_nearest_wins_and_the_later_of_two_as_near():
+    index = SuffixIndex([1, 2, 9, 1, 2, 8, 1, 2, 7])
+    assert index.find([1, 2], near=0) == (2, 2)
+    assert index.find([1, 2], near=6) == (5, 2)
+    assert index.find([1, 2], near=7) == (8, 2)
+    assert index.find([5, 9, 1, 2], near=0) == (5, 3)
+    index.append(1)
+    index.append(2)
+    assert index.find([1, 2], near=11) == (11, 2)
+    assert index.find([7, 1, 2], near=0) == (11, 3)
+    assert index.find([4], near=0) is None
+    assert index.find([], near=0) is None
+
+
+def test_a_match_is_followed_back_no_further_than_need_be():
+    tokens = list(range(100))
+    assert SuffixIndex(tokens).find(tokens[:90], near=0) == (90, LONGEST)
+
+
+def test_a_search_looks_at_few_places_however_many_there_are(monkeypatch):
+    index, looked = SuffixIndex([7] * 20_000), []
+    honest = SuffixIndex._matching
+    monkeypatch.setattr(
+        SuffixIndex, "_matching", lambda self, c, place: looked.append(place) or honest(self, c, place)
+    )
+    assert index.find([7] * 50, near=10_000) == (10_000, LONGEST)
+    assert len(looked) <= 16
+
+
+def place(prediction):
+    return Place(list(prediction), 0)
+
+
+def test_the_answer_is_followed_and_found_again():
+    text = list(range(100, 140))
+    at = place(text)
+    assert at.next(4) == text[:4]
+    answer = text[:6]
+    at.follow(answer)
+    assert at.next(3) == text[6:9]
+    # one token in the place of another: the next is tried at once
+    answer += [1]
+    at.follow(answer)
+    assert at.next(2) == text[7:9]
+    # something inserted: lost until the answer comes back to the text
+    at.judge(0)
+    answer += [2, 3]
+    at.follow(answer)
+    assert at.next(5) == []
+    answer += text[7:9]
+    at.follow(answer)
+    assert at.next(2) == text[9:11]
+    # something left out
+    at.judge(2)
+    answer += text[9:11] + text[20:21]
+    at.follow(answer)
+    assert at.next(2) == text[21:23]
+    # back to an earlier part
+    answer += text[2:8]
+    at.follow(answer)
+    assert at.next(2) == text[8:10]
+
+
+def test_the_end_of_a_prediction_is_silence():
+    at = place([5, 6])
+    at.follow([5, 6])
+    assert at.next(4) == []
+    at.follow([5, 6, 9])
+    assert at.next(4) == []
+    assert place([]).next(3) == []
+
+
+def test_places_that_proved_wrong_are_trusted_less():
+    at = place([*range(10, 30), 1, 2, 3, 4, 50])
+    at.follow([90])
+    at.judge(0)
+    at.judge(0)
+    at.follow([90, 1, 2])
+    assert at.next(1) == []  # two tokens alike are too few by now
+    at.follow([90, 1, 2, 3])
+    assert at.next(1) == [4]
+    at.judge(1)
+    at.follow([90, 1, 2, 3, 4, 91, 11])
+    assert at.next(1) == []  # one token alike, but far from where it was
+    at.follow([90, 1, 2, 3, 4, 91, 11, 12])
+    assert at.next(1) == [13]
+
+
+def test_each_predicted_token_counts_once():
+    predicted = Predicted([1, 2, 3, 4, 5, 6])
+    predicted.count(range(4), 2)
+    predicted.appear(2)
+    assert (predicted.accepted, predicted.rejected) == (2, 2)
+    predicted.count(range(2, 5), 3)
+    predicted.appear(1)  # the answer ended within what was kept
+    assert (predicted.accepted, predicted.rejected) == (3, 2)
+    predicted.count(range(2), 2)
+    predicted.appear(2)
+    predicted.appear(0)
+    assert (predicted.accepted, predicted.rejected) == (3, 2)
+
+
+def test_drafts_grow_while_they_are_kept():
+    length = RunLength()
+    lengths = []
+    for accepted in (7, 15, 15, 4, 0, 1, 3, 7):
+        lengths.append(length.next())
+        length.update(length.next(), min(accepted, length.next()))
+    assert lengths == [7, 15, 15, 15, 3, 1, 3, 7]
+    length.update(0, 0)
+    assert length.next() == 15
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_what_is_counted_adds_up(checkpoint, temperature):
+    target = Runner.load(checkpoint(eos_token_id=None), dtype="float32", slots=1, context=128)
+    speculator = Speculator(target)
+    options = {"max_tokens": 60, "temperature": temperature, "seed": 3}
+    plain = run(speculator, sequence([5, 6], method="plain", **options))
+    target.truncate(0, 0)
+    request = sequence([5, 6], method="prediction", predicted=[*plain[:20], 9, *plain[25:]], **options)
+    tokens = run(speculator, request)
+    tally = request.tally
+    assert len(tokens) <= tally.steps + tally.accepted < 60 + 16
+    assert tally.accepted > (30 if temperature == 0 else 0)
+    speculator.end(request)
+    assert target.length(0) == 0
+
+
+def test_requests_do_not_see_each_others_predictions(checkpoint):
+    drafter = PredictionDrafter()
+    one = sequence([5], slot=0, method="prediction", predicted=[1, 2, 3])
+    other = sequence([5], slot=1, method="prediction", predicted=[7, 8])
+    for request in (one, other, one):
+        assert drafter.begin(request)
+    assert drafter.propose(one, 2).tokens == [1, 2]
+    assert drafter.propose(other, 9).tokens == [7, 8]
+    drafter.end(one)
+    drafter.end(one)
+    again = sequence([5], slot=0, method="prediction", predicted=[4])
+    drafter.begin(again)
+    assert drafter.propose(again, 2).tokens == [4]
+
+
+def test_a_proposal_is_picked_not_drawn():
+    drafter = PredictionDrafter()
+    request = sequence([5], method="prediction", predicted=[1, 2, 3])
+    drafter.begin(request)
+    tree = drafter.propose(request, 3)
+    assert tree.is_chain
+    assert tree.q == [None] * 3
+
+
+def test_a_long_prediction_costs_each_token_alike(monkeypatch):
+    """A hundred thousand tokens, lost again and again: look-ups are counted, not seconds."""
+    rng = random.Random(1)
+    text = [rng.randrange(50) for _ in range(100_000)]
+    looked = []
+    honest = SuffixIndex._matching
+    monkeypatch.setattr(SuffixIndex, "_matching", lambda self, c, p: looked.append(p) or honest(self, c, p))
+    at, answer = place(text), []
+    for i in range(500):
+        answer.append(rng.randrange(50) if i % 5 == 0 else text[i])
+        at.follow(answer)
+        at.judge(i % 2)
+    assert len(looked) <= 16 * 500
