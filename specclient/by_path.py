@@ -7,7 +7,6 @@ from typing import Any, get_args
 
 from specclient.providers.encoding import json_of
 from specclient.resources.base import Caller, limit_of
-from specclient.types.binary import HttpxBinaryResponseContent
 from specclient.types.method import Method
 from specclient.types.params import NotGiven
 from specclient.types.request import Options, Request
@@ -149,6 +148,8 @@ def _result(cast_to: Any) -> tuple[Any, Callable[[Any], Any] | None]:
     """Return what a method gives, and what makes of it what the caller asked for."""
     if cast_to is bytes:
         return bytes, lambda reply: reply.content
+    from specclient.types.binary import HttpxBinaryResponseContent  # noqa: PLC0415 - only for calls by path
+
     if cast_to is HttpxBinaryResponseContent:
         return bytes, lambda reply: HttpxBinaryResponseContent(reply.response)
     return (None if cast_to is type(None) else cast_to), None

@@ -20,7 +20,7 @@ class Inherited(Protocol):
         ...
 
 
-#: Held while another thread than the user's imports something; a fork waits until it is free.
+#: Held while another thread than the one that forks may be importing something of ours; a fork waits for it.
 uncut = threading.RLock()
 
 _live: weakref.WeakSet[Inherited] = weakref.WeakSet()

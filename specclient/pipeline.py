@@ -188,6 +188,11 @@ class Pipeline:
         head, dialect = await anext(batches)
         return AsyncStream(batches, meta, head, dialect)
 
+    def warm_up(self, request: Request) -> None:
+        """Do what :meth:`ready` does in the thread of a caller that waits anyway."""
+        if request.method.metered and (kind := self.router.kind(request)) not in self._warm:
+            self._warm_up(kind)
+
     async def ready(self, kind: str) -> None:
         """Do what the first request of a kind needs; see :meth:`Router.kind`."""
         if kind not in self._warm:
@@ -216,7 +221,8 @@ class Pipeline:
         with self._warming, uncut:
             if kind not in self._warm:
                 self._prepare()
-                self.router.warm(kind)
+                if self.router.warm(kind):
+                    self.transport.prepare()
                 self._warm.add(kind)
 
     async def _hosted(

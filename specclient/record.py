@@ -6,13 +6,13 @@ import uuid
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from specclient import tokens
 from specclient.costs.prices import Prices
 from specclient.errors import APIConnectionError, APIError, APIStatusError, CircuitOpenError
+from specclient.forks import uncut
 from specclient.providers.counts import cached_in, with_cached
-from specclient.speculation.prometheus import Counters, delta
 from specclient.speculation.telemetry import ON_ANSWER, ON_CHOICE, Seen
 from specclient.types.backend import Telemetry
 from specclient.types.call import Call, Status
@@ -24,6 +24,9 @@ from specclient.types.completion import CompletionChoice
 from specclient.types.request import Request
 from specclient.types.route import Decision
 from specclient.types.usage import Cost, Speculation, Usage
+
+if TYPE_CHECKING:
+    from specclient.speculation.prometheus import Counters
 
 _ZERO = Decimal(0)
 
@@ -190,6 +193,9 @@ class Recorder:
 
     def metered(self, before: Counters, after: Counters) -> None:
         """Note a server's own counters, read before and after; they count where the answer tells nothing."""
+        with uncut:
+            from specclient.speculation.prometheus import delta  # noqa: PLC0415 - only where they are read
+
         self._metered = delta(before, after)
 
     def snapshot(self) -> Call:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 from specclient.by_path import ByPath
 from specclient.core import SHARED, Core, checked_options
 from specclient.errors import ConfigurationError
+from specclient.forks import uncut
 from specclient.providers.encoding import user_agent
 from specclient.resources import tail
 from specclient.resources.base import Caller
@@ -44,13 +45,15 @@ class Surface(ByPath):
         return found
 
     def _shaped(self, name: str) -> Any:
-        module = importlib.import_module(f"specclient.resources.{name}")
+        with uncut:
+            module = importlib.import_module(f"specclient.resources.{name}")
         return getattr(module, f"{'Async' if self._is_async else ''}{name.title()}")(self._caller)
 
     def _tail(self, name: str) -> Any:
         """Return a resource that the table tells whole."""
         try:
-            made = tail.resource(name, is_async=self._is_async)
+            with uncut:
+                made = tail.resource(name, is_async=self._is_async)
         except KeyError:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}") from None
         return made(self._caller)

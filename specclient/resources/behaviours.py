@@ -11,7 +11,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Final
 
-from specclient.resources.flows import method_of_flow
 from specclient.resources.signatures import signature_of
 from specclient.resources.table.index import rows_of
 from specclient.types.params import NOT_GIVEN
@@ -111,7 +110,12 @@ def bound(behaviour: Behaviour, *, is_async: bool) -> Callable[..., Any]:
     else:
         module = importlib.import_module(f"specclient.resources.{behaviour.module}")
         written = getattr(module, behaviour.function)
-        method = method_of_flow(written, is_async=is_async) if behaviour.kind == "flow" else _plain(written)
+        if behaviour.kind == "flow":
+            from specclient.resources.flows import method_of_flow  # noqa: PLC0415 - not for every resource
+
+            method = method_of_flow(written, is_async=is_async)
+        else:
+            method = _plain(written)
     if behaviour.like:
         method.__signature__ = _signature(behaviour, method)  # type: ignore[attr-defined]
     return method

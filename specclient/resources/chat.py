@@ -13,7 +13,6 @@ from pydantic import BaseModel
 from specclient.resources.base import Resource, build_request
 from specclient.resources.tail import tabled
 from specclient.stream import AsyncStream, Stream
-from specclient.types.chat import ChatCompletion, ChatCompletionChunk, ParsedChatCompletion
 from specclient.types.methods import CHAT
 from specclient.types.params import NOT_GIVEN, ChatCreateParams
 from specclient.types.request import Request
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
         AsyncChatCompletionStreamManager,
         ChatCompletionStreamManager,
     )
+    from specclient.types.chat import ChatCompletion, ChatCompletionChunk, ParsedChatCompletion
 
 Messages = Iterable[Mapping[str, Any] | BaseModel]
 T = TypeVar("T")

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
+from specclient.forks import uncut
 from specclient.types.method import Method
 from specclient.types.named import named
 from specclient.types.request import Request
@@ -35,7 +36,8 @@ def sync_page(caller: Asks, lister: Lister, request: Request) -> Any:
 
 def async_page(caller: Asks, lister: Lister, request: Request) -> AsyncPaginator[Any]:
     """Return what gives the page a request asks for when awaited; see :func:`sync_page`."""
-    from specclient.types.pages import AsyncPaginator  # noqa: PLC0415 - only who lists pays for it
+    with uncut:
+        from specclient.types.pages import AsyncPaginator  # noqa: PLC0415 - only who lists pays for it
 
     asked = replace(request, method=_paged(request.method, is_async=True))
     return AsyncPaginator(lambda: caller.call(asked, lambda page: page.attach(lister, request)))

@@ -13,12 +13,11 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from statistics import median
 from typing import Protocol
 
 from specclient.costs.rows import Row
 from specclient.errors import LedgerError
-from specclient.forks import restart_in_child
+from specclient.forks import restart_in_child, uncut
 from specclient.types.call import Call
 
 __all__ = ["PRIORS", "Estimates", "Forecast", "Prior", "expected_length", "forecast"]
@@ -164,6 +163,9 @@ class Estimates:
 
 def expected_length(rows: Sequence[Row], max_tokens: int | None = None) -> int:
     """Return the median length of finished answers, cut at ``max_tokens``."""
+    with uncut:
+        from statistics import median  # noqa: PLC0415 - only who forecasts pays for it
+
     tokens = [row.completion_tokens for row in rows if row.completion_tokens]
     length = round(median(tokens)) if tokens else COMPLETION_TOKENS
     return length if max_tokens is None else max(min(length, max_tokens), 0)
@@ -182,6 +184,9 @@ def forecast(rows: Sequence[Row], *, length: int, prior: Prior | None = None) ->
         length: tokens of the answer.
         prior: used where there are no rows.
     """
+    with uncut:
+        from statistics import median  # noqa: PLC0415 - as above
+
     if not rows:
         if prior is None:
             return Forecast(completion_tokens=length)

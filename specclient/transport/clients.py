@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import importlib
 import inspect
 import logging
 import math
@@ -318,6 +319,10 @@ class LoopClients:
         self.kind = kind
         self._connections = connections
         self._held: dict[asyncio.AbstractEventLoop, _Held] = {}
+
+    def prepare(self) -> None:
+        """Import what the clients are made of."""
+        importlib.import_module("httpx" if self.kind == "httpx" else "specclient.transport.pool")
 
     async def link(self) -> OwnLink:
         """Return the client of the running loop, built on first use."""

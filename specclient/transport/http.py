@@ -101,6 +101,11 @@ class Transport:
             timeout = DEFAULT_SECONDS if own is None else own
         self._limits = seconds_of(timeout)
 
+    def prepare(self) -> None:
+        """Import what our own client sends by; takes a while (0.2 s), so not on the event loop."""
+        if self._link is None:
+            self._own.prepare()
+
     async def fetch(self, request: WireRequest) -> WireReply:
         """Send ``request`` and return its whole answer.
 

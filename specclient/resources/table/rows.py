@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
+from specclient.forks import uncut
 from specclient.types.method import Method
 
 if TYPE_CHECKING:
@@ -164,6 +165,7 @@ def method_of(one: Row, gives: str) -> Method:
 
 
 def _page_kind(name: str) -> PageKind:
-    from specclient.types.pages import KINDS  # noqa: PLC0415 - only who lists pays for it
+    with uncut:
+        from specclient.types.pages import KINDS  # noqa: PLC0415 - only who lists pays for it
 
     return KINDS[name]
