@@ -17,6 +17,7 @@ import pydantic
 from pydantic import Field, SecretStr
 
 from specclient.errors import ConfigurationError
+from specclient.folders import folder
 from specclient.types.capabilities import Capabilities
 from specclient.types.limit import Circuit, Limit
 from specclient.types.route import Policy
@@ -173,14 +174,16 @@ ENVIRONMENT = {
 }
 
 
+#: Settings that may be any text.
+_PLAIN = {"ledger", "default_model"}
+
+
 def search_path(env: Mapping[str, str] | None = None, cwd: Path | None = None) -> list[Path]:
     """Return where a file is looked for, first match first."""
     env = os.environ if env is None else env
     if named := env.get("SPECCLIENT_CONFIG"):
         return [Path(named).expanduser()]
-    import platformdirs  # noqa: PLC0415 - only needed here; keeps `import specclient` light
-
-    return [(cwd or Path.cwd()) / FILE_NAME, Path(platformdirs.user_config_dir("specclient")) / FILE_NAME]
+    return [(cwd or Path.cwd()) / FILE_NAME, folder("config") / FILE_NAME]
 
 
 def load(
@@ -214,8 +217,8 @@ def load(
     values = _read(source) if source else {}
     values |= {key: env[name] for name, key in ENVIRONMENT.items() if env.get(name)}
     values |= {key: value for key, value in arguments.items() if value is not None}
-    if not values:
-        return Settings.model_construct()
+    if values.keys() <= _PLAIN and all(isinstance(value, str) for value in values.values()):
+        return Settings.model_construct(**values)  # nothing to check, and no validator to be made
     try:
         settings = Settings.model_validate({**values, "source": source})
         for policy in settings.policies.values():

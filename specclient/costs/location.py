@@ -8,6 +8,7 @@ from pathlib import Path
 from specclient.costs.schema import WAY_OUT, Store
 from specclient.costs.sqlite import SQLite
 from specclient.errors import ConfigurationError
+from specclient.folders import folder
 
 __all__ = ["OFF", "locate"]
 
@@ -29,9 +30,7 @@ def locate(setting: str | None) -> Store | None:
         ConfigurationError: a URL that cannot be parsed, or a database that would forget everything.
     """
     if setting is None:
-        import platformdirs  # noqa: PLC0415 - needed only here
-
-        return SQLite(str(Path(platformdirs.user_data_dir("specclient")) / "ledger.sqlite3"))
+        return SQLite(str(folder("data") / "ledger.sqlite3"))
     if setting.strip().lower() == OFF:
         return None
     if "://" not in setting:

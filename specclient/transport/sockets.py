@@ -1,9 +1,10 @@
-"""aiohttp, imported without the certificates that it reads for connections which this package never makes.
+"""aiohttp, imported without what the connections of this package never use.
 
 `import aiohttp` makes two TLS contexts, one with all of the system's certificates: 2.6 MB and a tenth of its
 import time, in a program that speaks plain HTTP to a server of its own, or brings certificates itself, as
-`direct.trusted` does. Here they are made when something of them is asked for. Where aiohttp has been
-imported before, or is built in another way, nothing changes.
+`direct.trusted` does. Here they are made when something of them is asked for. It also loads the C++ library
+(1 MB), for the compiled twin of a list class that nobody here fills; the list in Python does. Where aiohttp
+has been imported before, or is built in another way, nothing changes.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ __all__ = ["aiohttp"]
 
 _MODULE = "aiohttp.connector"
 _MAKER = "_make_ssl_context"
+_COMPILED_LIST = "frozenlist._frozenlist"
 
 
 class _LateContext:
@@ -106,10 +108,14 @@ def _import() -> ModuleType:
     finder = _ConnectorFinder()
     with uncut:
         sys.meta_path.insert(0, finder)
+        if "frozenlist" not in sys.modules:
+            sys.modules[_COMPILED_LIST] = None  # type: ignore[assignment]  # an ImportError, which it expects
         try:
             return importlib.import_module("aiohttp")
         finally:
             sys.meta_path.remove(finder)
+            if sys.modules.get(_COMPILED_LIST, finder) is None:
+                del sys.modules[_COMPILED_LIST]
 
 
 if not TYPE_CHECKING:

@@ -1,0 +1,48 @@
+"""What a program that makes one call has not imported: what other calls need comes in with them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+#: Of other libraries: what a chat completion over our own sockets has no use for.
+OTHERS = [
+    "anyio", "click", "frozenlist._frozenlist", "genai_prices", "httpcore", "httpx", "httpx2", "platformdirs",
+    "prometheus_client", "pydantic_settings", "rich", "sqlalchemy", "starlette", "statistics", "tenacity",
+    "tiktoken", "tomllib", "torch", "transformers", "uvicorn",
+]  # fmt: skip
+#: Of this package, with all that is below them.
+OURS = [
+    "azure", "costs.database", "costs.reports", "lib", "module_client", "pagination",
+    "resources.agents_calls", "resources.assistants", "resources.beta", "resources.embeddings",
+    "resources.flows", "resources.polling",
+    "resources.raw", "resources.responses", "resources.table.beta", "resources.table.media",
+    "resources.table.models", "resources.unparsed", "serving", "speculation.prometheus",
+    "speculation.strategies", "structured", "types.binary", "types.chat.parsed_chat_completion",
+    "types.pages", "types.responses", "transport.defaults",
+]  # fmt: skip
+
+SYNC = "whole(OpenAI(base_url=URL, api_key='k'))"
+ASYNC = """
+async def main():
+    async with AsyncOpenAI(base_url=URL, api_key='k') as client:
+        await whole(client)
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="platformdirs is asked elsewhere")
+@pytest.mark.parametrize("call", [SYNC, ASYNC], ids=["sync", "async"])
+def test_one_call_imports_what_it_needs(
+    program: Any, far_server: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    loaded = program(f"{call}\nprint(*sys.modules)", far_server, dev=False).split()
+    assert {"aiohttp", "sqlite3", "specclient.resources.chat"} <= set(loaded)
+    put_off = (*OTHERS, *(f"specclient.{name}" for name in OURS))
+    assert [name for name in loaded if any(f"{name}.".startswith(f"{other}.") for other in put_off)] == []
