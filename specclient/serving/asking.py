@@ -6,6 +6,8 @@ The body may hold ``specclient``, an object of:
     the name of one in the configuration, or an object of a policy's fields; for ``"model": "auto"``.
 ``strategy``, ``draft``, ``depth``
     how speculation is played from the server's side; see :class:`specclient.types.strategy.Strategy`.
+``drop_params``
+    true to leave out what the provider cannot express, instead of being refused.
 ``tags``
     labels that the ledger keeps with the call.
 ``meta``
@@ -90,7 +92,10 @@ def asked(method: Method, body: bytes, headers: Mapping[str, str], query: str = 
     meta = _bool(ours.pop("meta", None), "specclient.meta") or meta
     if ours:
         extra[EXTENSION] = ours
-    options = replace(options, tags=tags)
+    drop = ours.pop("drop_params", None)
+    if drop is not None:
+        drop = _bool(drop, "specclient.drop_params")
+    options = replace(options, tags=tags, drop_params=drop)
     request = Request(method, model, params, stream=stream, policy=policy, strategy=strategy, options=options)
     return Asked(request, meta)
 
