@@ -265,15 +265,16 @@ class Pipeline:
     ) -> AsyncGenerator[Any, None]:
         """Note every chunk, pass on what the caller asked for, and end the record however the source ends."""
         usage_of = _dialect(place).usage
-        withhold = request.operation in ("chat", "completion") and not usage_requested(request)
+        completes, wanted = request.operation in ("chat", "completion"), usage_requested(request)
         try:
             async with aclosing(source):
                 yield await anext(source)
                 async for batch in source:
                     for chunk in batch:
                         record.chunk(chunk, usage_of(chunk))
-                    if withhold and (batch[-1].usage is not None):
-                        batch = [c for c in batch if c.choices or c.usage is None]  # noqa: PLW2901
+                    if completes and not batch[-1].choices:
+                        kept = [c for c in batch if c.choices or _meant(c, request, usage=wanted)]
+                        batch = kept  # noqa: PLW2901
                     yield batch
         except BaseException as error:
             if isinstance(error, APIConnectionError) and error.partial is None:
@@ -302,8 +303,7 @@ class Pipeline:
     ) -> AsyncGenerator[Any, None]:
         """Yield the response, then its body; whatever of it was read is what the call is recorded by."""
         passing = Passing(place, request, record)
-        if not usage_requested(request):  # the bytes go on as they came, with nothing that was not asked for
-            place = replace(place, stream_usage=False)
+        place = _asking_nothing(place, request)  # the bytes go on as they came
         try:
             sent = place.dialect.encode(request, place, decision.model)
             async with self.transport.open(sent) as body:
@@ -335,6 +335,25 @@ class Pipeline:
                 except Exception:  # noqa: BLE001 - an answer that has been paid for is not lost over its record
                     _log.exception("a finished call could not be recorded")
         return call
+
+
+def _asking_nothing(place: Endpoint, request: Request) -> Endpoint:
+    """Return an endpoint of which nothing is asked but what the caller asks for."""
+    return replace(
+        place,
+        stream_usage=place.stream_usage and usage_requested(request),
+        capabilities=replace(place.capabilities, telemetry_flags={}),
+    )
+
+
+def _meant(chunk: Any, request: Request, *, usage: bool) -> bool:
+    """Tell whether a chunk without choices is for the caller, and not there because we have asked for it.
+
+    We ask for usage, and our own server for what it tells of a call.
+    """
+    if chunk.usage is not None:
+        return usage
+    return "specclient" not in (chunk.__pydantic_extra__ or {}) or "specclient" in request.options.body
 
 
 def _cut_short(place: Endpoint) -> APIConnectionError:
