@@ -22,6 +22,13 @@ if TYPE_CHECKING:
     from specclient.client import AsyncOpenAI as AsyncClient
     from specclient.config import Settings
     from specclient.core import DEFAULT_MAX_RETRIES, DataResidency
+    from specclient.draft_target import (
+        DraftTargetResult,
+        aspeculative_decode,
+        aspeculative_decode_many,
+        speculative_decode,
+        speculative_decode_many,
+    )
     from specclient.providers.provider import Provider
     from specclient.resources.assistants import AssistantEventHandler, AsyncAssistantEventHandler
     from specclient.resources.inputs import file_from_path
@@ -98,6 +105,7 @@ _LAZY = {
     "DefaultAsyncHttpxClient": ("specclient.transport.defaults", ""),
     "DefaultHttpx2Client": ("specclient.transport.defaults", ""),
     "DefaultHttpxClient": ("specclient.transport.defaults", ""),
+    "DraftTargetResult": ("specclient.draft_target", ""),
     "HttpxBinaryResponseContent": ("specclient.types.binary", ""),
     "NOT_GIVEN": ("specclient.types.params", ""),
     "NotGiven": ("specclient.types.params", ""),
@@ -114,11 +122,15 @@ _LAZY = {
     "Timeout": ("specclient.transport.defaults", ""),
     "Transport": ("specclient.transport.defaults", ""),
     "Usage": ("specclient.types", ""),
+    "aspeculative_decode": ("specclient.draft_target", ""),
+    "aspeculative_decode_many": ("specclient.draft_target", ""),
     "file_from_path": ("specclient.resources.inputs", ""),
     "not_given": ("specclient.types.params", ""),
     "omit": ("specclient.types.params", ""),
     "pydantic_function_tool": ("specclient.structured", ""),
     "pydantic_responses_function_tool": ("specclient.structured", ""),
+    "speculative_decode": ("specclient.draft_target", ""),
+    "speculative_decode_many": ("specclient.draft_target", ""),
 }
 _MODULES = ("lib", "types")
 _RESOURCES = frozenset({
@@ -155,6 +167,7 @@ __all__ = [
     "DefaultAsyncHttpxClient",
     "DefaultHttpx2Client",
     "DefaultHttpxClient",
+    "DraftTargetResult",
     "HttpxBinaryResponseContent",
     "NoneType",
     "NotGiven",
@@ -173,11 +186,15 @@ __all__ = [
     "Usage",
     "__title__",
     "__version__",
+    "aspeculative_decode",
+    "aspeculative_decode_many",
     "file_from_path",
     "not_given",
     "omit",
     "pydantic_function_tool",
     "pydantic_responses_function_tool",
+    "speculative_decode",
+    "speculative_decode_many",
     "types",
 ]
 __all__ += errors.__all__

@@ -61,6 +61,13 @@ class PriceSettings(_Strict):
     cached_input: Price | None = None
 
 
+class PairSettings(_Strict):
+    """A ``[pairs.NAME]`` table: the models of :func:`specclient.speculative_decode`, ``provider/model``."""
+
+    draft: Annotated[str, Field(min_length=1)]
+    target: Annotated[str, Field(min_length=1)]
+
+
 class LocalModelSettings(_Strict):
     """A ``[local.models.NAME]`` table: a checkpoint folder or hub id, and what drafts for it."""
 
@@ -147,6 +154,7 @@ class Settings(_Strict):
     providers: dict[str, ProviderSettings] = Field(default_factory=dict)
     prices: dict[str, PriceSettings] = Field(default_factory=dict)
     policies: dict[str, PolicySettings] = Field(default_factory=dict)
+    pairs: dict[str, PairSettings] = Field(default_factory=dict)
     limits: dict[str, LimitSettings] = Field(default_factory=dict)
     circuit: CircuitSettings | Literal[False] = Field(default_factory=CircuitSettings.model_construct)
     local: LocalSettings = Field(default_factory=LocalSettings.model_construct)

@@ -116,3 +116,12 @@ def test_structured(example, monkeypatch: pytest.MonkeyPatch) -> None:
         shown = example("structured.py", server.base_url, warning="no price for")
     assert shown.count("steps=[Step(title='Water it', minutes=5)]") == 2
     assert server.requests[0].json["response_format"]["json_schema"]["strict"] is True
+
+
+def test_draft_target(example) -> None:
+    out = example("draft_target.py")
+    assert "draft   local/demo " in out
+    assert "handed over as prediction: the target's endpoint verifies predictions" in out
+    assert "of the draft, the answer holds" in out
+    assert "Speculation(method='prediction'" in out
+    assert len(out.splitlines()) >= 10

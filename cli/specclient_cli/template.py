@@ -72,6 +72,12 @@ TEMPLATE = """\
 #allow = ["local/", "openai/gpt-4.1"]
 #deny = ["openai/gpt-4.1-mini"]
 
+# Models that work together in specclient.speculative_decode(pair="mine"), or in the place of a pair of its
+# own: "cost", "quality" or "balanced".
+#[pairs.mine]
+#draft = "deepseek/deepseek-chat"
+#target = "anthropic/claude-sonnet-4-0"
+
 # The engine in this process. Its time is priced at device_cost_per_hour (an assumed 0.10 until you set it).
 #[local]
 #device_cost_per_hour = 0.10

@@ -1,0 +1,35 @@
+"""Let a small model draft, and a large one have the last word: two plain calls, and what each brought.
+
+python examples/draft_target.py [DRAFT TARGET]     provider/model; local models by default, without a key
+"""
+
+import sys
+
+from specclient import OpenAI, speculative_decode, speculative_decode_many
+
+draft, target = sys.argv[1:] or ("local/demo", "local/demo-target")
+
+with OpenAI() as client:
+    result = speculative_decode(
+        "def fibonacci(n):\n",
+        draft=draft,
+        target=target,
+        task="code",
+        client=client,
+        max_tokens=64,
+        temperature=0,
+    )
+    print(result.output)
+    for name, side in (("draft", result.draft), ("target", result.target)):
+        took = "-" if side.latency_s is None else f"{side.latency_s:.2f} s"
+        print(f"{name:<7} {side.model:<18} {side.usage.completion} tokens  {took}  ${side.cost}")
+    print(f"handed over as {result.handed}: {result.reason}")
+    print("of the draft, the answer holds", result.acceptance, "| together", result.cost, "dollars")
+    print("the target verified", result.target.call.speculation)  # where its endpoint tells
+
+    # Several prompts at a time; one that fails holds its error, and the others their answers.
+    prompts = [f"def {name}(items):\n" for name in ("first", "last", "middle")]
+    for each in speculative_decode_many(
+        prompts, concurrency=2, draft=draft, target=target, depth=1, client=client, max_tokens=16
+    ):
+        print(each.error or repr(each.output))

@@ -1,0 +1,90 @@
+"""Turn the name of a pair and of a task into two models and a depth: the workflow's facts, as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Literal, get_args
+
+from specclient.config import FILE_NAME, Settings
+from specclient.errors import ConfigurationError
+
+Task = Literal["chat", "documents", "code", "long_context"]
+
+#: Tokens of one segment of a draft: a sentence or two, or a few lines of code.
+SEGMENT_TOKENS = 32
+
+#: Shallowest and deepest draft by task, in segments; the deepest is the default. The numbers are those that
+#: tutorials of this workflow give (HolySheep AI's articles on speculative decoding over chat APIs among
+#: them): where to start from, measured by nobody here. They mean the K of speculative decoding there, tokens
+#: between two verifications; over chat calls a verification is a whole request, which a few tokens never pay
+#: for, so that K counts segments of :data:`SEGMENT_TOKENS` here.
+DEPTHS: Mapping[Task, tuple[int, int]] = MappingProxyType(
+    {"chat": (3, 4), "documents": (5, 6), "code": (4, 5), "long_context": (2, 3)}
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two models, each ``provider/model``: the ``draft`` answers first, the ``target`` has the last word."""
+
+    draft: str
+    target: str
+
+
+_DRAFT = "deepseek/deepseek-v3.2"
+
+#: Pairs by what they are for, under the names that tutorials and gateways have for these models. A vendor's
+#: own endpoint may know one by another name (``deepseek-chat``, ``claude-sonnet-4-0``): say so in a
+#: ``[pairs.NAME]`` table of the configuration, or by ``draft=`` and ``target=``.
+PAIRS: Mapping[str, Pair] = MappingProxyType(
+    {
+        "cost": Pair(_DRAFT, "gemini/gemini-2.5-flash"),
+        "quality": Pair(_DRAFT, "openai/gpt-4.1"),
+        "balanced": Pair(_DRAFT, "anthropic/claude-sonnet-4"),
+    }
+)
+
+
+def pair_of(settings: Settings, name: str, draft: str | None, target: str | None) -> Pair:
+    """Return the models of a call: those that are named, else the pair's, the configuration's first.
+
+    Raises:
+        ConfigurationError: no pair has this name, with those there are; or a model that is no name.
+    """
+    for what, model in (("draft", draft), ("target", target)):
+        if model is not None and not (isinstance(model, str) and model):
+            raise ConfigurationError(
+                f"{what} is {model!r}; it must be a model's name, such as 'openai/gpt-4.1' or 'local/demo'"
+            )
+    if draft is not None and target is not None:
+        return Pair(draft, target)
+    own = settings.pairs.get(name) if isinstance(name, str) else None
+    if own is not None:
+        return Pair(draft or own.draft, target or own.target)
+    preset = PAIRS.get(name) if isinstance(name, str) else None
+    if preset is None:
+        known = ", ".join(dict.fromkeys([*PAIRS, *settings.pairs]))
+        raise ConfigurationError(
+            f"pair is {name!r}; it must be one of {known}, or a [pairs.NAME] table with draft and target in "
+            f"{settings.source or FILE_NAME}"
+        )
+    return Pair(draft or preset.draft, target or preset.target)
+
+
+def depth_of(task: Any, depth: Any) -> int:
+    """Return the depth of a call: what is given, else the deepest that its task has.
+
+    Raises:
+        ConfigurationError: an unknown task, or a depth that is no positive number of segments.
+    """
+    if task not in get_args(Task):
+        raise ConfigurationError(f"task is {task!r}; it must be one of {', '.join(get_args(Task))}")
+    if depth is None:
+        return DEPTHS[task][1]
+    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+        raise ConfigurationError(
+            f"depth is {depth!r}; it must be a whole number of segments of {SEGMENT_TOKENS} tokens, 1 or more"
+        )
+    return depth
