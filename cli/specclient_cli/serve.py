@@ -76,6 +76,13 @@ _NEEDED = ("starlette", "uvicorn")
     show_default=True,
     help="Requests that wait for their turn; one more is refused with 429.",
 )
+@click.option(
+    "--max-body",
+    type=click.IntRange(min=1),
+    default=32,
+    show_default=True,
+    help="MiB that a request's body may have.",
+)
 @pass_state
 def command(state: State, /, **given: Any) -> None:
     """Serve the engine and every provider behind OpenAI's HTTP routes.
@@ -106,7 +113,11 @@ def command(state: State, /, **given: Any) -> None:
             "or leave --host out to serve this machine alone"
         )
     named = _named(state, given["models"], given["draft"])
-    limits = Limits(running=given["max_running"], waiting=given["max_waiting"])
+    limits = Limits(
+        running=given["max_running"],
+        waiting=given["max_waiting"],
+        body_bytes=given["max_body"] * 2**20,
+    )
     client = AsyncOpenAI(config=named.settings)
     app = create_app(client, key=SecretStr(key) if key else None, models=named.models, limits=limits)
     sock = bind(host, given["port"])
