@@ -322,7 +322,10 @@ class LoopClients:
 
     def prepare(self) -> None:
         """Import what the clients are made of."""
-        importlib.import_module("httpx" if self.kind == "httpx" else "specclient.transport.pool")
+        if self.kind == "httpx":
+            _ = httpx.AsyncClient
+        else:
+            importlib.import_module("specclient.transport.pool")
 
     async def link(self) -> OwnLink:
         """Return the client of the running loop, built on first use."""
