@@ -22,7 +22,9 @@ from specclient.types.usage import NANO, Cost, Speculation, Usage
 
 #: What an engine in this process is taken to offer: the ``prediction`` of chats and completions, plain
 #: completions that continue a text, and vLLM's form of scored prompts.
-IN_PROCESS = Capabilities(prediction=True, prefill="completions", verification="prompt_logprobs")
+IN_PROCESS = Capabilities(
+    prediction=True, rejected_billed=False, prefill="completions", verification="prompt_logprobs"
+)
 
 
 class Server(Protocol):
@@ -180,7 +182,8 @@ def account(
 def total_usage(parts: Sequence[Usage]) -> Usage:
     """Return the sum of what parts used; a kind that one of them does not tell of its own is unknown."""
     prompt, completion = _sum([p.prompt for p in parts]), _sum([p.completion for p in parts])
-    beside = ("cached", "cache_write", "reasoning", "accepted_prediction", "rejected_prediction")
+    parted = ("cached", "cache_write", "cache_write_1h", "reasoning")
+    beside = (*parted, "accepted_prediction", "rejected_prediction")
     told = {name: [v for p in parts if (v := getattr(p, name)) is not None] for name in beside}
     sums = {name: _sum(values or [None]) for name, values in told.items()}
     return Usage(prompt=prompt, completion=completion, estimated=any(p.estimated for p in parts), **sums)

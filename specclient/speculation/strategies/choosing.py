@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import get_args
 
 from specclient.errors import ConfigurationError
-from specclient.speculation.strategies import prediction, remote
+from specclient.speculation.strategies import prediction
 from specclient.speculation.strategies.base import Table, given, unsupported
+from specclient.speculation.strategies.greedy import hindrance as hindrance_of
 from specclient.types.request import Request
 from specclient.types.strategy import Kind, Strategy
 
@@ -38,14 +39,14 @@ def choose(table: Table) -> Kind:
 
     ``auto`` takes what the endpoint is *known* to expose and the request allows, best first: ``remote``,
     which is exact and needs a draft; then ``prediction``. It never takes ``prefill``, which the target does
-    not verify.
+    not verify; nor a draft for an engine in this process, which has no way to shorten and drafts by itself.
     """
     kind = table.strategy.kind
     if kind != "auto":
         table.note(f"strategy {kind!r} asked for")
         return kind
-    drafted = table.draft is not None
-    hindrance = remote.hindrance(table)
+    drafted = table.draft is not None and table.endpoint is not None
+    hindrance = hindrance_of(table)
     if drafted and hindrance is None:
         table.note(f"auto: {table.where} scores prompts, so its tokens verify the draft's")
         return "remote"
@@ -54,6 +55,8 @@ def choose(table: Table) -> Kind:
         table.note(f"auto: {table.where} verifies predictions")
         return "prediction"
     why = "neither draft nor prediction was given"
+    if table.draft is not None and not drafted:
+        why = f"{table.where} drafts by itself"
     if drafted or predicted:
         why = hindrance[0] if hindrance and drafted else f"{table.where} is not known to verify predictions"
     table.note(f"auto: sent as it is, {why}")

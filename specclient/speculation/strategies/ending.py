@@ -12,7 +12,12 @@ class Ending:
 
     The one that is complete first ends the text; of several complete at once, the longest: so it does not
     matter in what pieces the text came.
+
+    Attributes:
+        length: characters up to the end of the stop string that ended the text; None while none has.
     """
+
+    length: int | None = None
 
     def __init__(self, stop: Any) -> None:
         stops = [stop] if isinstance(stop, str) else list(stop or ())
@@ -20,22 +25,22 @@ class Ending:
             raise BadRequestError(f"stop is {stop!r}; it must be a string, or a list of strings, none empty")
         self._stops: list[str] = stops
         self._held = ""
+        self._gone = 0
 
     def push(self, text: str) -> tuple[str, bool]:
         """Return what may go out, and whether a stop string has ended the text."""
         self._held += text
         found = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
         if found:
-            out, self._held = self._held[: min(found)[1]], ""
+            end, at = min(found)
+            self.length = self._gone + end
+            out, self._held = self._held[:at], ""
             return out, True
         kept = max((self._overlap(stop) for stop in self._stops), default=0)
         cut = len(self._held) - kept
         out, self._held = self._held[:cut], self._held[cut:]
+        self._gone += cut
         return out, False
-
-    def stops_in(self, text: str) -> bool:
-        """Tell whether what is held and this text hold a stop string."""
-        return any(stop in self._held + text for stop in self._stops)
 
     def flush(self) -> str:
         """Return what was held back; the text has ended."""

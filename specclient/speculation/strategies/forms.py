@@ -9,7 +9,7 @@ from specclient.speculation.strategies.scoring import Form
 
 #: What :attr:`specclient.types.capabilities.Capabilities.verification` names.
 FORMS: Mapping[str, Form] = {
-    "prompt_logprobs": Form(ranked.ask_vllm, ranked.read_vllm),
+    "prompt_logprobs": Form(ranked.ask_vllm, ranked.read_vllm, streams=True),
     "sglang": Form(ranked.ask_sglang, ranked.read_sglang),
     "tgi": Form(echoed.ask_tgi, echoed.read_tgi, by_text=True),
     "echo_last": Form(echoed.ask_echo_last, echoed.read_echo_last),

@@ -16,56 +16,12 @@ from specclient.speculation.strategies.base import Table, given, unsupported
 from specclient.speculation.strategies.drafting import Drafting, LostError
 from specclient.speculation.strategies.ending import Ending
 from specclient.speculation.strategies.forms import FORMS
+from specclient.speculation.strategies.greedy import MAX_TOKENS, hindrance, prompt_of
 from specclient.speculation.strategies.length import OPENING, Gauge, Tally
 from specclient.speculation.strategies.scoring import Ask, Seen, Token, unreadable
 from specclient.speculation.strategies.spelling import Speller
 from specclient.types.completion import Completion
-from specclient.types.request import Request
 from specclient.types.usage import CompletionUsage
-
-_MAX_TOKENS = 16  # the API's own default
-#: Parameters that do not change which token is likeliest, beside those that are read here.
-_FREE = frozenset(
-    {"prompt", "max_tokens", "temperature", "top_p", "top_k", "seed", "stop", "user", "stream_options",
-     "return_token_ids"}
-)  # fmt: skip
-#: Values of others that change nothing.
-_NEUTRAL: Mapping[str, tuple[Any, ...]] = {
-    "n": (1,),
-    "best_of": (1,),
-    "echo": (False,),
-    "suffix": ("",),
-    "presence_penalty": (0,),
-    "frequency_penalty": (0,),
-    "logit_bias": ({},),
-}
-
-
-def hindrance(table: Table) -> tuple[str, str] | None:
-    """Return what stands against verifying a draft over the wire, and the parameter; else None."""
-    request = table.request
-    if request.operation != "completion":
-        return (
-            "chats are rendered by the target's template, which is not known here: verify drafts with "
-            "completions.create and the rendered prompt",
-            "messages",
-        )
-    form = FORMS.get(str(table.capabilities.verification))
-    if form is None or (table.endpoint is None and table.capabilities.verification in ("sglang", "tgi")):
-        return f"{table.where} is not known to tell the log-probabilities of a prompt's tokens", "strategy"
-    if table.draft is None:
-        return "no draft is named: strategy=Strategy(kind='remote', draft='local/demo')", "strategy"
-    if given(request, "temperature") != 0 and given(request, "top_k") != 1:
-        return "only greedy answers can be verified exactly: pass temperature=0", "temperature"
-    for name, value in (*request.params.items(), *request.options.body.items()):
-        if name not in _FREE and value is not None and value not in _NEUTRAL.get(name, ()):
-            return f"{name}={value!r} shapes answers in a way that scores do not tell", name
-    limit = given(request, "max_tokens")
-    if limit is not None and (type(limit) is not int or limit < 1):
-        return f"max_tokens is {limit!r}; it must be a whole number, 1 or more", "max_tokens"
-    if _prompt(request) is None:
-        return "it takes one prompt, as text or as token ids, not empty: make one call each", "prompt"
-    return None
 
 
 async def whole(table: Table) -> Any:
@@ -107,11 +63,11 @@ class _Game:
             raise unsupported(f"strategy 'remote' cannot be played: {found[0]}; or leave it out", found[1])
         self._table = table
         self._form = FORMS[str(table.capabilities.verification)]
-        prompt = _prompt(table.request)
+        prompt = prompt_of(table.request)
         assert prompt is not None
         self._given: str | list[int] = prompt
         limit = given(table.request, "max_tokens")
-        self._limit: int = _MAX_TOKENS if limit is None else limit
+        self._limit: int = MAX_TOKENS if limit is None else limit
         stop = given(table.request, "stop")
         self._ending = Ending(stop)
         self._stop = (stop,) if isinstance(stop, str) else tuple(stop or ())
@@ -123,16 +79,15 @@ class _Game:
         self._text = ""  # of the prompt, where only text can be sent
         self._shown = ""
         self._served: Any = None
-        self._alone_all: Any = None  # the target's own answer, where it decoded all of it
+        self._own: list[int] | None = None  # the target's tokens, where it decoded the whole by itself
+        self._own_usage: CompletionUsage | None = None
         self._empty = False  # whether the next round must go without a draft
         self.finish: str | None = None
 
     @property
     def ids(self) -> list[int]:
         """The answer's tokens so far."""
-        if self._alone_all is not None:
-            return list((self._alone_all.choices[0].model_extra or {}).get("token_ids") or ())
-        return list(self._speller.ids)
+        return self._speller.ids if self._own is None else self._own
 
     @property
     def _tokens(self) -> tuple[int, ...]:
@@ -147,7 +102,8 @@ class _Game:
                 yield text
         except LostError as lost:
             self._table.note(f"decoded by the target alone: {lost}")
-            yield await self._anew()
+            async for text in self._anew():
+                yield text
         self._table.outcome.speculation = self._tally.speculation()
         if self._tally.steps:
             self._table.note(
@@ -161,28 +117,40 @@ class _Game:
             remaining = self._limit - len(self._speller.ids)
             depth = 0 if self._empty else self._gauge.next(remaining)
             if depth is None:
-                gauge = self._gauge
-                self._table.note(
-                    f"gave up after {gauge.rounds} rounds: with {gauge.acceptance:.0%} accepted and "
-                    f"{gauge.verify_s * 1000:.0f} ms a verification the target is faster by itself"
-                )
-                yield await self._alone(remaining)
-                return
-            yield await self._round(depth)
+                self._table.note(self._why_given_up())
+                break
+            begun = self._table.clock()
+            try:
+                draft, said = await self._drafting.propose(self._tokens, depth) if depth else ((), "")
+            except LostError as lost:
+                self._table.note(f"decoded on by the target alone: {lost}")
+                break
+            yield await self._round(draft, said, self._table.clock() - begun)
+        else:
+            return
+        async for text in self._alone(remaining):
+            yield text
+
+    def _why_given_up(self) -> str:
+        gauge = self._gauge
+        return (
+            f"gave up after {gauge.rounds} rounds: with {gauge.acceptance:.0%} accepted and "
+            f"{gauge.verify_s * 1000:.0f} ms a verification the target is faster by itself"
+        )
 
     async def _open(self) -> str:
         """Have the target split the prompt and begin the answer; see that the draft does both alike."""
         table = self._table
         count = min(OPENING if self._gauge.fixed is None else 1, self._limit)
-        own: tuple[int, ...] | None = None
+        stop = self._stop if count > 1 else ()  # one token is no sooner ended
         if isinstance(self._given, str):
             self._text = self._given
             own = await self._drafting.split(self._given)
-            ask = Ask(None, self._given, count=count)
+            ask = Ask(None, self._given, count=count, stop=stop)
         else:
             own = tuple(self._given)
             self._text = await self._drafting.decode(own) if self._form.by_text else ""
-            ask = Ask(own, self._text, count=count)
+            ask = Ask(own, self._text, count=count, stop=stop)
         begun = table.clock()
         seen = await self._ask(ask)
         self._gauge.opening = (len(seen.new), table.clock() - begun)
@@ -219,20 +187,13 @@ class _Game:
             "strategy",
         )
 
-    async def _round(self, depth: int) -> str:
-        """Play one round: draft, score, keep."""
-        table, clock = self._table, self._table.clock
-        begun = clock()
-        try:
-            draft, said = await self._drafting.propose(self._tokens, depth) if depth else ((), "")
-        except LostError as lost:
-            table.note(f"decoded on by the target alone: {lost}")
-            return await self._alone(self._limit - len(self._speller.ids))
-        drafted_s = clock() - begun
+    async def _round(self, draft: tuple[int, ...], said: str, drafted_s: float) -> str:
+        """Play one round: have a draft scored, and keep what the target would have said."""
+        table = self._table
         before = len(self._speller.ids)
-        begun = clock()
+        begun = table.clock()
         seen = await self._ask(self._ask_for(draft, said, 1))
-        took_s = clock() - begun
+        took_s = table.clock() - begun
         self._check_split(seen)
         self._speller.learn([spot.token for spot in seen.spots], said)
         kept = next((i for i, spot in enumerate(seen.spots) if not spot.greedy), len(seen.spots))
@@ -252,6 +213,8 @@ class _Game:
             self._tally.note(len(draft), accepted)
             self._gauge.note(len(draft), kept, draft_s=drafted_s, verify_s=took_s)
         table.outcome.speculation = self._tally.speculation()
+        if self._ending.length is not None:  # amid a run: the target would have stopped there
+            await self._speller.shorten(self._ending.length)
         return text
 
     async def _keep_all(self, tokens: list[Token], seen: Seen) -> tuple[str, int]:
@@ -266,30 +229,68 @@ class _Game:
             text += self._end(more, stopped=seen.stopped)
         return text, taken
 
-    async def _alone(self, remaining: int) -> str:
+    async def _alone(self, remaining: int) -> AsyncGenerator[str, None]:
         """Let the target decode what remains."""
-        seen = await self._ask(replace(self._ask_for((), "", remaining), stop=self._stop))
-        self._check_split(seen)
-        text = await self._speller.trusted(seen.new, seen.text)
-        return self._end(text, stopped=seen.stopped or len(self._speller.ids) < self._limit)
+        ask = replace(self._ask_for((), "", remaining), stop=self._stop)
+        if not (self._table.request.stream and self._form.streams):
+            seen = await self._ask(ask)
+            self._check_split(seen)
+            text = await self._speller.trusted(seen.new, seen.text)
+            yield self._end(text, stopped=seen.stopped or len(self._speller.ids) < self._limit)
+            return
+        request = self._form.ask(self._table.request, self._table.endpoint, ask)
+        async with await self._table.target.stream(request) as chunks:
+            async for chunk in chunks:
+                for choice in chunk.choices:
+                    ids = (choice.model_extra or {}).get("token_ids") or ()
+                    text = await self._speller.trusted([Token(each) for each in ids], choice.text or "")
+                    ended = choice.finish_reason is not None
+                    yield self._end(text, stopped=choice.finish_reason == "stop", last=ended)
+                if self.finish is not None:
+                    return
 
-    async def _anew(self) -> str:
-        """Let the target decode the whole answer, and return what has not been shown of it."""
-        request = replace(self._table.request, stream=False)
-        answer = await self._table.target.whole(request)
-        self._served = self._alone_all = answer
-        choice = answer.choices[0]
-        if not choice.text.startswith(self._shown):
+    async def _anew(self) -> AsyncGenerator[str, None]:
+        """Let the target decode the whole answer, and yield what has not been shown of it."""
+        request, target, whole = self._table.request, self._table.target, ""
+        self._own = []
+        if not request.stream:
+            whole = self._note_own(await target.whole(request))
+            yield self._not_shown(whole)
+            return
+        async with await target.stream(request) as chunks:
+            async for chunk in chunks:
+                whole += self._note_own(chunk)
+                new = self._not_shown(whole)
+                self._shown += new
+                yield new
+
+    def _note_own(self, answer: Any) -> str:
+        """Note what the target says by itself, whole or a piece of it; return its text."""
+        self._served = answer
+        self._own_usage = answer.usage or self._own_usage
+        text = ""
+        for choice in answer.choices:
+            text += choice.text or ""
+            self._own = [*(self._own or ()), *((choice.model_extra or {}).get("token_ids") or ())]
+            self.finish = choice.finish_reason or self.finish
+        return text
+
+    def _not_shown(self, whole: str) -> str:
+        if not (whole.startswith(self._shown) or self._shown.startswith(whole)):
             raise unreadable("decoded once more, it is another")
-        self.finish = choice.finish_reason or "stop"
-        return str(choice.text[len(self._shown) :])
+        return whole[len(self._shown) :]
 
-    def _end(self, text: str, *, stopped: bool) -> str:
-        """Return what may be shown of new text, and end the answer where it ends."""
+    def _end(self, text: str, *, stopped: bool, last: bool = True) -> str:
+        """Return what may be shown of new text, and end the answer where it ends.
+
+        Args:
+            stopped: whether the target has ended it.
+            last: whether it has said so much as that; of a stream, only the last chunk has.
+        """
         out, stop = self._ending.push(text)
         if stop:
             self.finish = "stop"
-        elif stopped or len(self._speller.ids) >= self._limit:
+        elif stopped or (last and len(self._speller.ids) >= self._limit):
             rest, stop = self._ending.push(self._speller.flush())
             out += rest if stop else rest + self._ending.flush()
             self.finish = "stop" if stopped or stop else "length"
@@ -347,20 +348,7 @@ class _Game:
 
     def _usage(self) -> CompletionUsage:
         """Return what the answer is long; what was used for it, over all its parts, is in ``meta``."""
-        if self._alone_all is not None and self._alone_all.usage is not None:
-            told: CompletionUsage = self._alone_all.usage
-            return told
+        if self._own_usage is not None:
+            return self._own_usage
         prompt, new = len(self._prompt_ids), len(self.ids)
         return CompletionUsage(prompt_tokens=prompt, completion_tokens=new, total_tokens=prompt + new)
-
-
-def _prompt(request: Request) -> str | list[int] | None:
-    """Return a request's prompt, text or ids; None where it is none, or several."""
-    prompt = request.params.get("prompt")
-    if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
-        prompt = prompt[0]
-    if isinstance(prompt, str) and prompt:
-        return prompt
-    if isinstance(prompt, list) and prompt and all(type(each) is int for each in prompt):
-        return prompt
-    return None

@@ -86,11 +86,17 @@ class Seen:
 
 
 class Form(NamedTuple):
-    """One way of having prompts scored; ``by_text`` where only text can be sent."""
+    """One way of having prompts scored.
+
+    Attributes:
+        by_text: whether only text can be sent.
+        streams: whether new tokens without a draft may be streamed, each chunk with its ``token_ids``.
+    """
 
     ask: Callable[[Request, Endpoint | None, Ask], Request]
     read: Callable[[Any, Ask], Seen]
     by_text: bool = False
+    streams: bool = False
 
 
 class Generated(Metered):

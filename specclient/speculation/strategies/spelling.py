@@ -35,6 +35,7 @@ class Speller:
         self._ids: list[int] = []
         self._open: list[Token] = []  # tokens after it
         self._shown = 0  # characters shown of theirs
+        self._rest = ""  # what is held back of theirs
 
     @property
     def ids(self) -> list[int]:
@@ -81,19 +82,32 @@ class Speller:
 
     def flush(self) -> str:
         """Return what was held back of a character that was never finished."""
-        rest = PART if self._open else ""
+        rest, self._rest = self._rest, ""
         self._open = []
         return rest
 
     def _is_plain(self, token: Token) -> bool:
         return token.text is not None and self._plain.get(token.id) == token.text
 
-    async def _grown(self, ids: Sequence[int]) -> str:
-        """Return the text after the last whole character, with these tokens behind."""
+    async def shorten(self, length: int) -> None:
+        """Drop tokens from the end while the rest still spells so many characters; for text already shown."""
+        before = len(await self._prompt_text())
+        while self._ids:
+            rest = await self._decode([*self._prompt, *self._ids[:-1]])
+            if len(rest.rstrip(PART)) - before < length:
+                return
+            self._ids.pop()
+
+    async def _prompt_text(self) -> str:
         if self._before is None:
             self._before = await self._decode(self._prompt)
+        return self._before
+
+    async def _grown(self, ids: Sequence[int]) -> str:
+        """Return the text after the last whole character, with these tokens behind."""
+        before = len(await self._prompt_text())
         whole = await self._decode([*self._prompt, *self._ids, *ids])
-        return whole[len(self._before) + len(self._settled) :]
+        return whole[before + len(self._settled) :]
 
     def _settle(self, ids: Sequence[int], text: str) -> str:
         self._ids += ids
@@ -105,10 +119,11 @@ class Speller:
         whole = grown.rstrip(PART)
         new = whole[self._shown :]
         if whole == grown:
-            self._settled, self._open, self._shown = self._settled + grown, [], 0
+            self._settled, self._open, self._shown, self._rest = self._settled + grown, [], 0, ""
         else:
             self._open = [*self._open, *tokens]
             self._shown = max(self._shown, len(whole))
+            self._rest = grown[self._shown :]
         return new
 
 

@@ -23,6 +23,7 @@ from specclient import (
     UnsupportedParameterError,
 )
 from specclient.config import PriceSettings
+from specclient.speculation.strategies import length
 
 pytestmark = pytest.mark.anyio
 
@@ -111,10 +112,7 @@ async def test_it_is_the_targets_own_answer_for_long(client: AsyncOpenAI, depth:
         for stop in (None, "\n\n", ["return", ":"]):
             reference = await _alone(client, prompt, max_tokens=96, stop=stop)
             answer = await _alone(client, prompt, max_tokens=96, stop=stop, strategy=remote(depth))
-            mine, theirs = answer.choices[0], reference.choices[0]
-            assert (mine.text, mine.finish_reason) == (theirs.text, theirs.finish_reason)
-            if stop is None:
-                _same(answer, reference)
+            _same(answer, reference)
 
 
 async def test_a_draft_that_is_the_target_is_always_kept(client: AsyncOpenAI) -> None:
@@ -134,8 +132,7 @@ async def test_stop_strings_end_it_where_they_would_end_the_target(
     for prompt in PROMPTS[:2]:
         reference = await _alone(client, prompt, max_tokens=24, stop=stop)
         answer = await _alone(client, prompt, max_tokens=24, stop=stop, strategy=remote(depth))
-        mine, theirs = answer.choices[0], reference.choices[0]
-        assert (mine.text, mine.finish_reason) == (theirs.text, theirs.finish_reason)
+        _same(answer, reference)
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 7, None])
@@ -171,6 +168,26 @@ async def test_streams_yield_text_as_it_is_verified(client: AsyncOpenAI) -> None
     assert (meta.status, meta.speculation.method, meta.strategy) == ("ok", "remote", "remote")
     assert meta.ttft_s is not None
     assert meta.ttft_s < meta.latency_s
+
+
+async def test_a_stream_goes_on_as_the_target_speaks_once_it_has_given_up(
+    client: AsyncOpenAI, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(length, "loses", lambda *_, **__: True)
+    for stop in (None, "return", "\n\n"):
+        ask: dict[str, Any] = {"max_tokens": 60, "stop": stop}
+        reference = await _alone(client, PROMPTS[3], **ask)
+        stream = await _alone(client, PROMPTS[3], **ask, strategy=remote(), stream=True)
+        chunks = [chunk async for chunk in stream]
+        choices = [choice for chunk in chunks for choice in chunk.choices]
+        assert "".join(choice.text for choice in choices) == reference.choices[0].text
+        assert [token for choice in choices for token in choice.token_ids] == reference.choices[0].token_ids
+        assert choices[-1].finish_reason == reference.choices[0].finish_reason
+        if stop is None:
+            assert "gave up after 3 rounds" in stream.meta.strategy_reason
+            assert len([choice for choice in choices if choice.text]) > 20
+        whole = await _alone(client, PROMPTS[3], **ask, strategy=remote())
+        _same(whole, reference)
 
 
 async def test_every_call_is_recorded_and_the_whole_costs_their_sum(recorded: AsyncOpenAI) -> None:
@@ -210,6 +227,30 @@ async def test_auto_verifies_where_the_endpoint_is_known_to_score(served: Served
     async with _client(served.base_url, None) as client:
         answer = await _alone(client, PROMPTS[0], max_tokens=8, strategy=auto)
         assert (answer.meta.strategy, answer.meta.parts) == ("direct", ())
+
+
+async def test_the_engine_in_this_process_as_target(client: AsyncOpenAI) -> None:
+    ask: dict[str, Any] = {
+        "model": f"local/{TARGET}",
+        "prompt": PROMPTS[1],
+        "max_tokens": 20,
+        "temperature": 0,
+    }
+    alone = await client.completions.create(**ask)
+    verified = await client.completions.create(**ask, strategy=remote(4))
+    assert verified.choices[0].text == alone.choices[0].text
+    assert verified.meta.speculation.accepted > 5
+    predicted = await client.completions.create(
+        **ask,
+        strategy="prediction",
+        extra_body={"prediction": {"type": "content", "content": alone.choices[0].text}},
+    )
+    assert predicted.choices[0].text == alone.choices[0].text
+    assert predicted.meta.speculation.method == "prediction"
+    assert predicted.meta.speculation.predicted_accepted > 10
+    auto = await client.completions.create(**ask, strategy=Strategy(draft=DRAFT))
+    assert auto.meta.strategy == "direct"
+    assert "drafts by itself" in auto.meta.strategy_reason
 
 
 REFUSED = [
@@ -296,9 +337,7 @@ async def test_our_own_server_by_echo(served: Served) -> None:
             _same(answer, await _alone(client, prompt, max_tokens=20))
 
 
-async def test_a_draft_with_another_tokenizer_is_refused(
-    client: AsyncOpenAI, tmp_path_factory: Any
-) -> None:
+async def test_a_draft_with_another_tokenizer_is_refused(client: AsyncOpenAI, tmp_path_factory: Any) -> None:
     import sys
     from pathlib import Path
 
@@ -310,6 +349,10 @@ async def test_a_draft_with_another_tokenizer_is_refused(
         await _alone(client, PROMPTS[0], max_tokens=8, strategy=remote(3, draft=f"local/{folder}"))
     auto = await _alone(client, PROMPTS[0], max_tokens=8, strategy=Strategy(draft=f"local/{folder}"))
     _same(auto, await _alone(client, PROMPTS[0], max_tokens=8))
+    stream = await _alone(
+        client, PROMPTS[0], max_tokens=8, strategy=Strategy(draft=f"local/{folder}"), stream=True
+    )
+    assert "".join([chunk.choices[0].text async for chunk in stream]) == auto.choices[0].text
     assert "decoded by the target alone" in auto.meta.strategy_reason
 
 

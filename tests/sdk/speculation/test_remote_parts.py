@@ -200,6 +200,10 @@ async def test_half_a_character_is_held_back_until_it_is_whole_or_the_answer_end
     assert speller.whole
     assert await speller.trusted([_token(3)], "\ufffd") == ""
     assert speller.flush() == "\ufffd"
+    assert speller.flush() == ""
+    speller, _ = _speller()
+    assert await speller.trusted([_token(1), *[_token(3)] * 3], "Hello\ufffd\ufffd\ufffd") == "Hello"
+    assert speller.flush() == "\ufffd\ufffd\ufffd"
 
 
 def _vllm(entries: list[Any], **more: Any) -> Any:

@@ -9,13 +9,14 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from servers import OpenAIServer, reset
+from servers import OpenAIServer, hang, reset
 from strategy_servers import ANSWER, answering, refusing, verifying
 
 from specclient import (
     AsyncOpenAI,
     BadRequestError,
     ConfigurationError,
+    DeadlineExceededError,
     NotFoundError,
     OpenAI,
     Policy,
@@ -160,6 +161,19 @@ async def test_a_draft_that_fails_leaves_the_target_alone(
     assert "sent without a prediction: the draft cheap/small" in answer.meta.strategy_reason
     assert len(_rows(client)) == 2
     assert _rows(client)[0].status == ("ok" if failure.__qualname__.startswith("answering") else "error")
+
+
+async def test_a_deadline_holds_for_all_calls_together(
+    client: AsyncOpenAI, openai_server: OpenAIServer, cheap: OpenAIServer
+) -> None:
+    cheap.script(hang)
+    with pytest.raises(DeadlineExceededError, match=r"deadline_s=0\.3 is over"):
+        await client.chat.completions.create(
+            model="openai/big", messages=ASK, strategy=DRAFTED, deadline_s=0.3
+        )
+    assert openai_server.requests == []
+    (row,) = _rows(client)
+    assert (row.route, row.error) == ("cheap/small", "DeadlineExceededError")
 
 
 async def test_an_unknown_draft_is_told_before_anything_is_sent(
