@@ -1,13 +1,15 @@
-"""Turn rows of calls into a table of any database that SQLAlchemy speaks, and back.
+"""Turn rows of calls into a table of a PostgreSQL server, and back.
 
-For teams that keep one ledger on a server. Imported only where the setting names such a database, as
-SQLAlchemy alone takes more memory than the rest of the ledger.
+For teams that keep one ledger on a server. Imported only where the setting names one, as SQLAlchemy alone
+takes more memory than the rest of the ledger; it comes with the extra ``postgres``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from decimal import Decimal
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     BigInteger,
@@ -20,62 +22,74 @@ from sqlalchemy import (
     Table,
     Text,
     create_engine,
-    insert,
     inspect,
-    select,
     text,
 )
 from sqlalchemy import Column as TableColumn
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
-from sqlalchemy.schema import CreateColumn
 
 from specclient.costs.schema import (
     CALLS,
     COLUMNS,
     KEY,
     NAMES,
-    ORDER,
     VERSION,
     VERSIONS,
     WAY_OUT,
+    Execute,
+    Kind,
+    Value,
     Values,
     checked,
     foreign,
+    upgrade,
 )
 from specclient.errors import LedgerError
 
 __all__ = ["Database"]
 
-_TYPES = {"text": Text, "flag": Boolean, "small": Integer, "count": BigInteger, "measure": Double}
+T = TypeVar("T")
 
-_metadata = MetaData()
-_version = Table(VERSION, _metadata, TableColumn("version", Integer, nullable=False))
+#: Rows fetched at a time, where all would be too many to hold.
+_PAGE = 2000
+_CONNECT_S = 5
+#: What writers of the ledger lock: together for rows, which touch each other's nowhere, alone for all else.
+_LOCK = 0x5EC_C057
+_ALONE = text(f"SELECT pg_advisory_xact_lock({_LOCK})")
+_TOGETHER = text(f"SELECT pg_advisory_xact_lock_shared({_LOCK})")
+
+_TYPES: Mapping[Kind, str] = {
+    "text": "TEXT",
+    "flag": "BOOLEAN",
+    "small": "INTEGER",
+    "count": "BIGINT",
+    "measure": "DOUBLE PRECISION",
+}
+_KINDS: Mapping[Kind, Any] = {
+    "text": Text,
+    "flag": Boolean,
+    "small": Integer,
+    "count": BigInteger,
+    "measure": Double,
+}
 _calls = Table(
     CALLS,
-    _metadata,
-    *(
-        TableColumn(
-            column.name,
-            _TYPES[column.kind],
-            primary_key=column.name == KEY,
-            nullable=column.null,
-            index=column.name == ORDER,
-        )
-        for column in COLUMNS
-    ),
+    MetaData(),
+    *(TableColumn(column.name, _KINDS[column.kind], primary_key=column.name == KEY) for column in COLUMNS),
 )
+_INSERT = insert(_calls).on_conflict_do_nothing()
 
 
 class Database:
-    """The calls in one table of a database; see :class:`~specclient.costs.schema.Store`.
+    """The calls in one table of a PostgreSQL database; see :class:`~specclient.costs.schema.Store`.
 
     Args:
-        url: of the database, as SQLAlchemy writes it.
+        url: of the database, as SQLAlchemy writes it: ``postgresql://…`` takes the driver psycopg.
 
     Raises:
-        ValueError: a URL that SQLAlchemy cannot parse; does not repeat it, as it may hold a password.
+        ValueError: a URL of no PostgreSQL database; does not repeat it, as it may hold a password.
     """
 
     def __init__(self, url: str) -> None:
@@ -83,41 +97,37 @@ class Database:
             self._url: URL = make_url(url)
         except (ArgumentError, ValueError):
             raise ValueError("no database URL") from None
+        #: What a person knows it by, without its password.
+        self.name = self._url.render_as_string(hide_password=True)
+        if self._url.drivername in ("postgres", "postgresql"):
+            self._url = self._url.set(drivername="postgresql+psycopg")
+        if self._url.get_backend_name() != "postgresql":
+            raise ValueError("no PostgreSQL URL")
         self._engine: Engine | None = None
-
-    @property
-    def name(self) -> str:
-        """The URL without its password."""
-        return self._url.render_as_string(hide_password=True)
 
     def exists(self) -> bool:
         """Return True: only the server knows, and says so when it is read."""
         return True
 
     def write(self, rows: Sequence[Values]) -> None:
-        """Commit all rows or none; a row whose key is there already stays as it is, if it can be said."""
-        engine = self._engine = self._engine or self._open()
-        try:
-            with engine.begin() as connection:
-                connection.execute(_insert(engine), [dict(zip(NAMES, row, strict=True)) for row in rows])
-        except SQLAlchemyError as error:
-            raise LedgerError(f"cannot write the ledger {self.name}: {_said(error)}; {WAY_OUT}") from None
+        """Commit all rows or none; a row whose key is there already stays as it is."""
+        with self._transaction() as connection:
+            connection.execute(_TOGETHER)
+            connection.execute(_INSERT, [dict(zip(NAMES, row, strict=True)) for row in rows])
 
-    def read(self, since: str | None, until: str | None, limit: int | None) -> list[Values]:
-        """Return the newest ``limit`` calls that started in ``[since, until)``, newest first."""
-        started = _calls.c[ORDER]
-        query = select(*(_calls.c[name] for name in NAMES))
-        if since is not None:
-            query = query.where(started >= since)
-        if until is not None:
-            query = query.where(started < until)
+    def transact(self, work: Callable[[Execute], T]) -> T:
+        """Return what ``work`` returns, its statements in one transaction; whatever it raises undoes them."""
+        with self._transaction() as connection:
+            connection.execute(_ALONE)
+            return work(_executing(connection))
+
+    def query(self, sql: str, params: Mapping[str, Value] = {}) -> Iterator[tuple[Value, ...]]:
+        """Yield the rows of a SELECT, without holding all of them."""
         engine = self._open()
         try:
-            with engine.connect() as connection:
-                found = connection.execute(query.order_by(started.desc()).limit(limit))
-                return [tuple(row) for row in found]
-        except SQLAlchemyError as error:
-            raise LedgerError(f"cannot read the ledger {self.name}: {_said(error)}; {WAY_OUT}") from None
+            with self._complaining("read"), engine.connect() as connection:
+                found = connection.execution_options(yield_per=_PAGE).execute(text(sql), dict(params))
+                yield from map(_plain, found)
         finally:
             engine.dispose()
 
@@ -132,36 +142,48 @@ class Database:
         _inherited.append(self._engine)
         self._engine = None
 
+    @contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        engine = self._engine = self._engine or self._open()
+        with self._complaining("write"), engine.begin() as connection:
+            yield connection
+
+    @contextmanager
+    def _complaining(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except SQLAlchemyError as error:
+            raise LedgerError(f"cannot {what} the ledger {self.name}: {_said(error)}; {WAY_OUT}") from None
+
     def _open(self) -> Engine:
         """Connect, and create the tables where they are missing."""
-        engine: Engine | None = None
+        options: dict[str, Any] = {}
+        if self._url.get_driver_name() == "psycopg" and "connect_timeout" not in self._url.query:
+            options["connect_timeout"] = _CONNECT_S
         try:
-            engine = create_engine(self._url, pool_pre_ping=True)
-            self._upgrade(engine)
+            with self._complaining("open"):
+                engine = create_engine(self._url, pool_pre_ping=True, connect_args=options)
         except ImportError as error:
             raise LedgerError(
-                f"cannot open the ledger {self.name}: its driver is not installed ({error.name}); {WAY_OUT}"
+                f"cannot open the ledger {self.name}: its driver is not installed ({error.name}); "
+                f"pip install 'specclient[postgres]' brings psycopg, or {WAY_OUT}"
             ) from None
-        except (SQLAlchemyError, LedgerError) as error:
-            if engine is not None:
-                engine.dispose()
-            if isinstance(error, LedgerError):
-                raise
-            raise LedgerError(f"cannot open the ledger {self.name}: {_said(error)}; {WAY_OUT}") from None
+        try:
+            with self._complaining("open"):
+                self._upgrade(engine)
+        except BaseException:
+            engine.dispose()
+            raise
         return engine
 
     def _upgrade(self, engine: Engine) -> None:
-        with engine.begin() as connection:
-            if (seen := self._seen(connection)) == len(VERSIONS):
+        with engine.connect() as connection:
+            if self._seen(connection) == len(VERSIONS):
                 return
-            if seen == 0:
-                _metadata.create_all(connection)
-            for version in VERSIONS[seen:] if seen else ():
-                for column in version:
-                    definition = CreateColumn(_calls.c[column.name]).compile(dialect=engine.dialect)
-                    connection.execute(text(f"ALTER TABLE {CALLS} ADD COLUMN {definition}"))
-            connection.execute(_version.delete())
-            connection.execute(_version.insert().values(version=len(VERSIONS)))
+        with engine.begin() as connection:
+            connection.execute(_ALONE)
+            for statement in upgrade(self._seen(connection), VERSIONS, _TYPES):  # another may be first
+                connection.execute(text(statement))
 
     def _seen(self, connection: Connection) -> int:
         inspector = inspect(connection)
@@ -169,17 +191,21 @@ class Database:
             if inspector.has_table(CALLS):
                 raise foreign(self.name)
             return 0
-        return checked(connection.execute(select(_version.c.version)).scalar() or 0, self.name)
+        version = connection.execute(text(f"SELECT version FROM {VERSION}")).scalar()  # noqa: S608
+        return checked(version or 0, self.name)
 
 
-def _insert(engine: Engine) -> Any:
-    """Return an insert that passes over rows that are there, where the database can; so retries are safe."""
-    match engine.dialect.name:
-        case "sqlite":
-            return sqlite.insert(_calls).on_conflict_do_nothing()
-        case "postgresql":
-            return postgresql.insert(_calls).on_conflict_do_nothing()
-    return insert(_calls)
+def _executing(connection: Connection) -> Execute:
+    def execute(sql: str, params: Mapping[str, Value] = {}, /) -> list[tuple[Value, ...]]:
+        found = connection.execute(text(sql), dict(params))
+        return [_plain(row) for row in found] if found.returns_rows else []
+
+    return execute
+
+
+def _plain(row: Sequence[Any]) -> tuple[Value, ...]:
+    """Return a row with whole numbers as such: PostgreSQL's sums of them are of type numeric."""
+    return tuple(int(value) if isinstance(value, Decimal) else value for value in row)
 
 
 def _said(error: SQLAlchemyError) -> str:

@@ -14,14 +14,15 @@ import logging
 import os
 import threading
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
 from queue import Empty, SimpleQueue
+from typing import TypeVar
 
 from specclient.costs.location import OFF, locate
 from specclient.costs.rows import Row, timestamp, values_of
-from specclient.costs.schema import WAY_OUT, Values
+from specclient.costs.schema import CALLS, NAMES, ORDER, WAY_OUT, Execute, Values
 from specclient.errors import LedgerError
 from specclient.types.call import Call
 
@@ -35,6 +36,18 @@ IDLE_S = 5.0
 EXIT_S = 2.0
 
 Future = asyncio.Future[bool]
+T = TypeVar("T")
+
+_SELECT = f"SELECT {', '.join(NAMES)} FROM {CALLS} WHERE {{where}} ORDER BY {ORDER} DESC {{limit}}"  # noqa: S608
+_BOUNDS = {"since": f"{ORDER} >= :since", "until": f"{ORDER} < :until"}
+
+#: Seconds without work after which the thread ends and the connection closes; the next call starts anew.
+IDLE_S = 5.0
+#: Seconds that the end of the program waits for rows in memory.
+EXIT_S = 2.0
+
+Future = asyncio.Future[bool]
+T = TypeVar("T")
 
 
 class Ledger:
@@ -129,10 +142,39 @@ class Ledger:
         with self._lock:
             found = {id_: row for id_, row in self._waiting.items() if _within(row, first, last)}
         if self._store.exists():
-            found |= {str(row[0]): row for row in self._store.read(first, last, limit)}
+            found |= {str(row[0]): row for row in self._read(first, last, limit)}
         ordered = sorted(found.values(), key=_by_time)
         newest = ordered if limit is None else ordered[max(len(ordered) - limit, 0) :]
         return [Row.from_values(row) for row in newest]
+
+    def transact(self, work: Callable[[Execute], T]) -> T:
+        """Return what ``work`` returns, its statements in one transaction of the database.
+
+        From its first statement on nobody else writes to the database, in this process or another one;
+        whatever it raises undoes what it did. Call it in a thread (``asyncio.to_thread``) where an event loop
+        runs; it waits for the disk and for others.
+
+        Args:
+            work: called once, with ``execute(sql, params)``: runs one statement, of SQL that SQLite and
+                PostgreSQL both speak with ``:name`` for parameters, and returns its rows.
+
+        Raises:
+            LedgerError: the ledger is off, or cannot be written; names it and the way out.
+        """
+        if self._store is None:
+            raise LedgerError(f"the ledger is off and keeps nothing; {WAY_OUT.rpartition(', or')[0]}")
+        with self._writing:
+            return self._store.transact(work)
+
+    def _read(self, since: str | None, until: str | None, limit: int | None) -> Iterator[Values]:
+        assert self._store is not None
+        bounds = {"since": since, "until": until, "most": limit}
+        sql = _SELECT.format(
+            where=" AND ".join(_BOUNDS[name] for name in ("since", "until") if bounds[name] is not None)
+            or "1 = 1",
+            limit="" if limit is None else "LIMIT :most",
+        )
+        return self._store.query(sql, {name: value for name, value in bounds.items() if value is not None})
 
     def flush(self, timeout_s: float | None = None) -> bool:
         """Write what is waiting, in this thread; returns whether everything is in the database."""

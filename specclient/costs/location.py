@@ -18,43 +18,56 @@ OFF = "off"
 _FILE_URL = re.compile(r"sqlite(\+pysqlite)?://(/(?P<path>[^?]*))?(\?(?P<query>.*))?")
 
 
-def locate(setting: str | None) -> Store | None:
+def locate(setting: str | None, *, sync: bool = False) -> Store | None:
     """Return the store that a setting names, None for ``off``.
 
-    SQLAlchemy is imported only for databases other than SQLite.
+    SQLAlchemy is imported only for a PostgreSQL server.
 
     Args:
         setting: a file path, a database URL, ``off``, or None for a file in the user's data folder.
+        sync: whether a commit waits until the disk has it; a server has its own mind on that.
 
     Raises:
-        ConfigurationError: a URL that cannot be parsed, or a database that would forget everything.
+        ConfigurationError: a URL that cannot be parsed, of a database that would forget everything, or of
+            one that needs what is not installed.
     """
     if setting is None:
-        return SQLite(str(folder("data") / "ledger.sqlite3"))
+        return SQLite(str(folder("data") / "ledger.sqlite3"), sync=sync)
     if setting.strip().lower() == OFF:
         return None
     if "://" not in setting:
-        return SQLite(str(Path(setting).expanduser()))
+        return SQLite(str(Path(setting).expanduser()), sync=sync)
     if of_file := _FILE_URL.fullmatch(setting):
-        return _file(setting, of_file["path"] or "", of_file["query"] or "")
-    from specclient.costs.database import Database  # noqa: PLC0415 - imports SQLAlchemy
+        return SQLite(_file(setting, of_file["path"] or "", of_file["query"] or ""), sync=sync)
+    return _server(setting)
 
+
+def _server(url: str) -> Store:
+    shown = re.sub(r"//[^/]*@", "//***@", url)
     try:
-        return Database(setting)
+        from specclient.costs.database import Database  # noqa: PLC0415 - imports SQLAlchemy
+    except ImportError as error:
+        raise ConfigurationError(
+            f"ledger {shown!r} needs {error.name}, which is not installed: pip install "
+            f"'specclient[postgres]', or {WAY_OUT}"
+        ) from None
+    try:
+        return Database(url)
     except ValueError:
-        shown = re.sub(r"//[^/]*@", "//***@", setting)
-        raise ConfigurationError(f"ledger {shown!r} is no database URL or path; {WAY_OUT}") from None
+        raise ConfigurationError(
+            f"ledger {shown!r} is no path and no URL of an SQLite file or a PostgreSQL server; {WAY_OUT}"
+        ) from None
 
 
-def _file(setting: str, path: str, query: str) -> SQLite:
-    """Return the store of an SQLite URL, whose path may be one of SQLite's own ``file:`` URIs."""
+def _file(setting: str, path: str, query: str) -> str:
+    """Return the path of an SQLite URL, which may be one of SQLite's own ``file:`` URIs."""
     if path in ("", ":memory:", "file:", "file::memory:") or "mode=memory" in query:
         raise ConfigurationError(f"ledger {setting!r} is kept in memory only and would be lost; {WAY_OUT}")
     if not query:
-        return SQLite(path)
+        return path
     options = [option for option in query.split("&") if option != "uri=true"]  # for SQLAlchemy, not SQLite
     if not path.startswith("file:"):
         raise ConfigurationError(
             f"ledger {setting!r}: {query!r} is not taken, options are those of SQLite's file: URIs; {WAY_OUT}"
         )
-    return SQLite("?".join([path, "&".join(options)] if options else [path]))
+    return "?".join([path, "&".join(options)] if options else [path])

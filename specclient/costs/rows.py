@@ -21,9 +21,10 @@ from specclient.types.usage import NANO, Cost, Speculation
 __all__ = ["Row"]
 
 _BIGINT = 2**63 - 1
-_JSON = ("cost_by_kind", "tags", "decision")
+_JSON = ("cost_by_kind", "tags", "decision", "metadata")
 _FLAGS = tuple(column.name for column in COLUMNS if column.kind == "flag")
 _NO_SPECULATION = Speculation()
+_COUNTS = ("drafted", "accepted", "steps", "predicted_accepted", "predicted_rejected")
 _encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
@@ -38,6 +39,9 @@ class Row:
         cost_nano: nano-dollars, None where the call is unpriced; ``cost_by_kind`` sums to it.
         ttft_s, latency_s, engine_s: as in ``Call``, seconds.
         decision: ``chosen``, ``reason`` and each candidate with its verdict.
+        parent: ``id`` of the call that this one is a part of; ``purpose``: what for.
+        strategy, pair, metadata, session: as in ``Call``.
+        speculation: every field of ``Speculation`` that is known; None where nothing is.
     """
 
     id: str
@@ -74,6 +78,13 @@ class Row:
     request_id: str | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
     decision: Mapping[str, Any] = field(default_factory=dict)
+    parent: str | None = None
+    purpose: str = "call"
+    strategy: str | None = None
+    pair: str | None = None
+    speculation: Mapping[str, Any] | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    session: str | None = None
 
     @classmethod
     def of(cls, call: Call) -> Row:
@@ -84,8 +95,10 @@ class Row:
     def from_values(cls, values: Values) -> Row:
         """Return the row that a database, or :func:`values_of`, keeps as these values."""
         row: dict[str, Any] = dict(zip(NAMES, values, strict=True))
-        row.update((name, json.loads(row[name])) for name in _JSON)
+        row.update((name, json.loads(row[name] or "{}")) for name in _JSON)
         row.update((name, bool(row[name])) for name in _FLAGS)
+        row["purpose"] = row["purpose"] or "call"
+        row["speculation"] = json.loads(row["speculation"]) if row["speculation"] else None
         row["started_at"] = datetime.fromisoformat(row["started_at"])
         return cls(**row)
 
@@ -104,6 +117,8 @@ def values_of(call: Call) -> Values:
     facts["started_at"] = timestamp(call.started_at)
     for name in _JSON:
         facts[name] = _encode(facts[name]) if facts[name] else "{}"
+    if facts["speculation"] is not None:
+        facts["speculation"] = _encode(facts["speculation"])
     return tuple(facts.values())
 
 
@@ -143,8 +158,15 @@ def _facts(call: Call) -> dict[str, Any]:
         "latency_s": _measure(call.latency_s) or 0.0,
         "engine_s": _measure(call.engine_s),
         "request_id": _text(call.request_id),
-        "tags": {_text(str(k)): _text(str(v)) for k, v in call.tags.items()},
+        "tags": _texts(call.tags),
         "decision": _decision(call.route),
+        "parent": _text(call.parent),
+        "purpose": call.purpose,
+        "strategy": call.strategy,
+        "pair": _text(call.pair),
+        "speculation": None if call.speculation is None else _speculation(call.speculation),
+        "metadata": _texts(call.metadata),
+        "session": _text(call.session),
     }
 
 
@@ -186,6 +208,21 @@ def _decision(route: Decision) -> dict[str, Any]:
             for c in route.candidates
         ],
     }
+
+
+def _speculation(speculation: Speculation) -> dict[str, Any]:
+    """Return what is known of it, in what JSON can hold."""
+    known = {name: getattr(speculation, name) for name in Speculation.__slots__}
+    known |= {name: _count(known[name]) for name in _COUNTS}
+    known |= {name: _measure(known[name]) for name in ("acceptance_rate", "mean_accepted_length")}
+    known |= {name: _text(known[name]) for name in ("method", "source")}
+    if known["per_position"] is not None:
+        known["per_position"] = [_measure(share) for share in known["per_position"]]
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _texts(labels: Mapping[str, str]) -> dict[str, str]:
+    return {_text(str(name)): _text(str(value)) for name, value in labels.items()}
 
 
 def _first(one: int | None, other: int | None) -> int | None:

@@ -1,19 +1,18 @@
 """What a ledger's database looks like, and what every kind of database must be able to do for a ledger.
 
-The columns are rows, in the order of the versions that brought them; a database's version is how many
-versions it has seen. Versions are appended and never changed, as others have made databases by them. From
-these rows :mod:`sqlite` and :mod:`database` make their statements, so that either opens what the other made.
+The columns of the calls are rows, in the order of the versions that brought them; a database's version is
+how many versions it has seen. Versions are appended and never changed, as others have made databases by them.
+From these rows :mod:`sqlite` and :mod:`database` make their statements, in the SQL that both databases speak.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from itertools import chain
-from typing import Literal, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from specclient.errors import LedgerError
 
-__all__ = ["COLUMNS", "NAMES", "VERSIONS", "Column", "Store", "Values"]
+__all__ = ["COLUMNS", "NAMES", "VERSIONS", "Column", "Execute", "Store", "Value", "Values"]
 
 #: The way out that every complaint about a ledger ends with.
 WAY_OUT = "set SPECCLIENT_LEDGER to another file or database URL, or to 'off'"
@@ -21,8 +20,21 @@ WAY_OUT = "set SPECCLIENT_LEDGER to another file or database URL, or to 'off'"
 CALLS = "calls"
 VERSION = "specclient_schema"
 
+Value = str | int | float | None
+
 #: A call as a database keeps it: one value a column, in their order.
-Values = tuple[str | int | float | None, ...]
+Values = tuple[Value, ...]
+
+Kind = Literal["text", "flag", "small", "count", "measure"]
+T = TypeVar("T")
+
+
+class Execute(Protocol):
+    """Runs one statement of a transaction, of SQL that SQLite and PostgreSQL both speak."""
+
+    def __call__(self, sql: str, params: Mapping[str, Value] = {}, /) -> list[tuple[Value, ...]]:
+        """Return the rows that it gives; its parameters stand in it as ``:name``."""
+        ...
 
 
 class Column(NamedTuple):
@@ -34,7 +46,7 @@ class Column(NamedTuple):
     """
 
     name: str
-    kind: Literal["text", "flag", "small", "count", "measure"] = "text"
+    kind: Kind = "text"
     null: bool = True
 
 
@@ -76,38 +88,87 @@ VERSIONS: tuple[tuple[Column, ...], ...] = (
         Column("tags", null=False),
         Column("decision", null=False),
     ),
+    (
+        Column("parent"),
+        Column("purpose"),
+        Column("strategy"),
+        Column("pair"),
+        Column("speculation"),
+        Column("metadata"),
+        Column("session"),
+    ),
 )
 
-COLUMNS = tuple(chain.from_iterable(VERSIONS))
+COLUMNS = tuple(column for version in VERSIONS for column in version)
 NAMES = tuple(column.name for column in COLUMNS)
 KEY, ORDER = NAMES[:2]
 
 
 class Store(Protocol):
-    """A database of calls. Opens nothing until it is first written or read; used by one thread at a time.
+    """A database of calls. Opens nothing until it is first written or read.
 
-    Every method raises LedgerError, which names the database and the way out, and nothing else that is
-    known to go wrong.
+    Used by one thread at a time, but for :meth:`query`. Every method raises LedgerError, which names the
+    database and the way out, and nothing else that is known to go wrong.
     """
 
     @property
     def name(self) -> str:
         """What a person knows it by, without a password."""
+        ...
 
     def exists(self) -> bool:
         """Tell whether there may be something to read, without creating it."""
+        ...
 
     def write(self, rows: Sequence[Values]) -> None:
         """Commit all rows or none; a row whose key is there already stays as it is. May create it."""
+        ...
 
-    def read(self, since: str | None, until: str | None, limit: int | None) -> list[Values]:
-        """Return the newest ``limit`` calls that started in ``[since, until)``; may run beside a write."""
+    def transact(self, work: Callable[[Execute], T]) -> T:
+        """Return what ``work`` returns, its statements in one transaction; whatever it raises undoes them.
+
+        From its first statement on nobody else writes to the database, in this process or another one. May
+        create it.
+        """
+        ...
+
+    def query(self, sql: str, params: Mapping[str, Value] = {}) -> Iterator[tuple[Value, ...]]:
+        """Yield the rows of a SELECT, without holding all of them; may run beside a write."""
+        ...
 
     def close(self) -> None:
         """Close the connection that writes; the next write opens it again."""
+        ...
 
     def abandon(self) -> None:
         """Forget that connection untouched: it is the process's that this one was forked from."""
+        ...
+
+
+def upgrade(seen: int, versions: Sequence[Sequence[Column]], types: Mapping[Kind, str]) -> list[str]:
+    """Return the statements that lead from the version a database has seen to the newest.
+
+    Args:
+        types: what the database calls each kind of column.
+    """
+    if seen == len(versions):
+        return []
+
+    def definition(column: Column) -> str:
+        return f"{column.name} {types[column.kind]}{'' if column.null else ' NOT NULL'}"
+
+    if seen == 0:
+        columns = [definition(column) for version in versions for column in version]
+        statements = [
+            f"CREATE TABLE {VERSION} (version INTEGER NOT NULL)",
+            f"CREATE TABLE {CALLS} ({', '.join(columns)}, PRIMARY KEY ({KEY}))",
+            f"CREATE INDEX ix_{CALLS}_{ORDER} ON {CALLS} ({ORDER})",
+            f"INSERT INTO {VERSION} VALUES (0)",  # noqa: S608
+        ]
+    else:
+        added = [column for version in versions[seen:] for column in version]
+        statements = [f"ALTER TABLE {CALLS} ADD COLUMN {definition(column)}" for column in added]
+    return [*statements, f"UPDATE {VERSION} SET version = {len(versions)}"]  # noqa: S608
 
 
 def checked(seen: int, where: str) -> int:

@@ -1,45 +1,52 @@
 """Turn rows of calls into an SQLite file and back, with the standard library alone.
 
-The default ledger, so on the path of every call: a batch is one transaction of a prepared statement. In WAL
-mode a commit survives the death of the process without an fsync, and readers never wait for the writer.
+In WAL mode a commit survives the death of the process without an fsync, and readers never wait for a writer.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Sequence
-from contextlib import closing
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from specclient.costs.schema import (
     CALLS,
-    KEY,
     NAMES,
-    ORDER,
     VERSION,
     VERSIONS,
     WAY_OUT,
-    Column,
+    Execute,
+    Kind,
+    Value,
     Values,
     checked,
     foreign,
+    upgrade,
 )
 from specclient.errors import LedgerError
 from specclient.forks import uncut
 
 __all__ = ["SQLite"]
 
-#: Seconds one connection waits for another's lock; shorter than a call waits for its record.
-BUSY_S = 1.5
+T = TypeVar("T")
 
-_TYPES = {"text": "TEXT", "flag": "BOOLEAN", "small": "INTEGER", "count": "BIGINT", "measure": "DOUBLE"}
+#: Seconds that writing waits for other processes' locks.
+BUSY_S = 5.0
+_LONGEST_PAUSE_S = 0.02
+
+_TYPES: Mapping[Kind, str] = {
+    "text": "TEXT",
+    "flag": "BOOLEAN",
+    "small": "INTEGER",
+    "count": "BIGINT",
+    "measure": "DOUBLE",
+}
 _INSERT = f"""INSERT INTO {CALLS} ({", ".join(NAMES)}) VALUES ({", ".join("?" * len(NAMES))})
     ON CONFLICT DO NOTHING"""  # noqa: S608 - made of the names above
-_SELECT = f"""SELECT {", ".join(NAMES)} FROM {CALLS}
-    WHERE {ORDER} >= ? AND {ORDER} < ? ORDER BY {ORDER} DESC LIMIT ?"""  # noqa: S608
-#: Stand before and behind every time as text, and for all rows.
-_FIRST, _LAST, _ALL = "", "~", -1
 _TABLES = f"SELECT name FROM sqlite_master WHERE type = 'table' AND name IN ('{CALLS}', '{VERSION}')"  # noqa: S608
 
 
@@ -48,11 +55,13 @@ class SQLite:
 
     Args:
         path: of the file, made for its owner's eyes only; or one of SQLite's own ``file:`` URIs.
+        sync: whether a commit waits until the disk has it, and so survives a loss of power.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, *, sync: bool = False) -> None:
         self.name = path
         self._is_uri = path.startswith("file:")
+        self._sync = sync
         self._connection: sqlite3.Connection | None = None
 
     def exists(self) -> bool:
@@ -72,31 +81,22 @@ class SQLite:
 
     def write(self, rows: Sequence[Values]) -> None:
         """Commit all rows or none; a row whose key is there already stays as it is."""
-        # No fork amid a transaction: a child's SQLite would think for ever that its process holds the lock.
-        with uncut:
-            self._write(rows)
-
-    def _write(self, rows: Sequence[Values]) -> None:
-        connection = self._connection = self._connection or self._open()
-        try:
-            if len(rows) == 1:
-                connection.execute(_INSERT, rows[0]).close()  # a transaction by itself
-                return
-            connection.execute("BEGIN IMMEDIATE").close()
+        with self._transaction() as connection:
             connection.executemany(_INSERT, rows).close()
-            connection.execute("COMMIT").close()
-        except sqlite3.Error as error:
-            self.close()  # rolls back
-            raise LedgerError(f"cannot write the ledger {self.name}: {error}; {WAY_OUT}") from None
 
-    def read(self, since: str | None, until: str | None, limit: int | None) -> list[Values]:
-        """Return the newest ``limit`` calls that started in ``[since, until)``, newest first."""
-        with closing(self._open()) as connection:
-            try:
-                bounds = (since or _FIRST, until or _LAST, _ALL if limit is None else limit)
-                return connection.execute(_SELECT, bounds).fetchall()
-            except sqlite3.Error as error:
-                raise LedgerError(f"cannot read the ledger {self.name}: {error}; {WAY_OUT}") from None
+    def transact(self, work: Callable[[Execute], T]) -> T:
+        """Return what ``work`` returns, its statements in one transaction; whatever it raises undoes them."""
+        with self._transaction() as connection:
+
+            def execute(sql: str, params: Mapping[str, Value] = {}, /) -> list[tuple[Value, ...]]:
+                return connection.execute(sql, params).fetchall()
+
+            return work(execute)
+
+    def query(self, sql: str, params: Mapping[str, Value] = {}) -> Iterator[tuple[Value, ...]]:
+        """Yield the rows of a SELECT, without holding all of them."""
+        with self._complaining("read"), closing(self._connect(BUSY_S)) as connection:
+            yield from connection.execute(sql, params)
 
     def close(self) -> None:
         """Close the connection that writes."""
@@ -109,25 +109,65 @@ class SQLite:
         _inherited.append(self._connection)
         self._connection = None
 
-    def _open(self) -> sqlite3.Connection:
-        """Connect, and create file, folder and tables where they are missing."""
-        try:
-            if not self._is_uri:
-                _create_file(self.name)
-            connection = sqlite3.connect(
-                self.name, BUSY_S, isolation_level=None, check_same_thread=False, uri=self._is_uri
-            )
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Lock the database for writing, and commit in the end.
+
+        No fork happens meanwhile: a child's SQLite would think for ever that its process holds the lock.
+        """
+        with self._complaining("write"):
+            connection = self._begun()
             try:
-                connection.execute("PRAGMA synchronous=NORMAL").close()
-                self._upgrade(connection)
+                yield connection
+                connection.execute("COMMIT").close()
             except BaseException:
-                connection.close()
+                self.close()  # rolls back
                 raise
+            finally:
+                uncut.release()
+
+    def _begun(self) -> sqlite3.Connection:
+        """Return the connection with a transaction begun, and ``uncut`` held, which waits without it."""
+        ends = time.monotonic() + BUSY_S
+        pause = 0.001
+        while True:
+            uncut.acquire()
+            try:
+                connection = self._connection = self._connection or self._connect(0.0)
+                connection.execute("BEGIN IMMEDIATE").close()
+            except BaseException as error:
+                uncut.release()
+                if not _is_busy(error) or time.monotonic() >= ends:
+                    self.close()
+                    raise
+            else:
+                return connection
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    @contextmanager
+    def _complaining(self, what: str) -> Iterator[None]:
+        try:
+            yield
         except OSError as error:
             why = error.strerror or error
             raise LedgerError(f"cannot open the ledger {self.name}: {why}; {WAY_OUT}") from None
         except sqlite3.Error as error:
-            raise LedgerError(f"cannot open the ledger {self.name}: {error}; {WAY_OUT}") from None
+            raise LedgerError(f"cannot {what} the ledger {self.name}: {error}; {WAY_OUT}") from None
+
+    def _connect(self, busy_s: float) -> sqlite3.Connection:
+        """Connect, and create file, folder and tables where they are missing."""
+        if not self._is_uri:
+            _create_file(self.name)
+        connection = sqlite3.connect(
+            self.name, busy_s, isolation_level=None, check_same_thread=False, uri=self._is_uri
+        )
+        try:
+            connection.execute(f"PRAGMA synchronous={'FULL' if self._sync else 'NORMAL'}").close()
+            self._upgrade(connection)
+        except BaseException:
+            connection.close()
+            raise
         return connection
 
     def _upgrade(self, connection: sqlite3.Connection) -> None:
@@ -135,7 +175,7 @@ class SQLite:
             return
         connection.execute("PRAGMA journal_mode=WAL").close()  # kept in the file
         connection.execute("BEGIN IMMEDIATE").close()
-        for statement in upgrade(self._seen(connection), VERSIONS):  # another process may have been first
+        for statement in upgrade(self._seen(connection), VERSIONS, _TYPES):  # another process may be first
             connection.execute(statement).close()
         connection.execute("COMMIT").close()
 
@@ -149,27 +189,9 @@ class SQLite:
         return checked(version[0] if version else 0, self.name)
 
 
-def upgrade(seen: int, versions: Sequence[Sequence[Column]]) -> list[str]:
-    """Return the statements that lead from the version a database has seen to the newest."""
-    if seen == len(versions):
-        return []
-    statements = []
-    if seen == 0:
-        columns = [_definition(column) for version in versions for column in version]
-        statements = [
-            f"CREATE TABLE {VERSION} (version INTEGER NOT NULL)",
-            f"CREATE TABLE {CALLS} ({', '.join(columns)}, PRIMARY KEY ({KEY}))",
-            f"CREATE INDEX ix_{CALLS}_{ORDER} ON {CALLS} ({ORDER})",
-            f"INSERT INTO {VERSION} VALUES (0)",  # noqa: S608
-        ]
-    else:
-        added = [column for version in versions[seen:] for column in version]
-        statements = [f"ALTER TABLE {CALLS} ADD COLUMN {_definition(column)}" for column in added]
-    return [*statements, f"UPDATE {VERSION} SET version = {len(versions)}"]  # noqa: S608
-
-
-def _definition(column: Column) -> str:
-    return f"{column.name} {_TYPES[column.kind]}{'' if column.null else ' NOT NULL'}"
+def _is_busy(error: BaseException) -> bool:
+    code = error.sqlite_errorcode if isinstance(error, sqlite3.OperationalError) else 0
+    return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
 
 
 def _create_file(path: str) -> None:

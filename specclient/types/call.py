@@ -14,6 +14,7 @@ from specclient.types.route import Decision
 from specclient.types.usage import Cost, Speculation, Usage
 
 Status = Literal["open", "ok", "error", "cancelled"]
+Purpose = Literal["call", "draft", "verify", "retry", "hedge", "failover"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +37,10 @@ class Call:
         strategy_reason: why that kind, and what became of it, in words.
         parts: of a call that a strategy played: every call that was made for it, each recorded by itself.
             Usage and cost of the whole are their sums; the whole is recorded by them alone.
+        purpose: what it was made for; ``call`` where it is the caller's own.
+        pair: the routes of target and draft where both are known, as ``target+draft``.
+        metadata: the request's, as OpenAI defines it: short strings, chosen by the caller.
+        session: what the caller counts this call to, where it said so.
     """
 
     id: str
@@ -61,6 +66,10 @@ class Call:
     strategy: str | None = None
     strategy_reason: str | None = None
     parts: tuple[Call, ...] = ()
+    purpose: Purpose = "call"
+    pair: str | None = None
+    metadata: Mapping[str, str] = field(default_factory=dict)
+    session: str | None = None
 
     @property
     def provider(self) -> str:

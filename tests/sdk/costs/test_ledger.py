@@ -466,9 +466,8 @@ async def test_memory_is_bounded_and_what_is_lost_is_counted(tmp_path, make_call
     ledger.close()
 
 
-@pytest.mark.parametrize("driver", ["postgresql+pg8000", "nonsense"])
-async def test_a_missing_driver_is_named_and_the_password_is_not(driver, make_call, caplog, open_ledger):
-    ledger = open_ledger(f"{driver}://me:hunter2@db.example/ledger")
+async def test_a_missing_driver_is_named_and_the_password_is_not(make_call, caplog, open_ledger):
+    ledger = open_ledger("postgresql+pg8000://me:hunter2@db.example/ledger")
     await ledger.record(make_call())
     with pytest.raises(LedgerError) as raised:
         ledger.rows()

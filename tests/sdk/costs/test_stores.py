@@ -1,21 +1,21 @@
-"""Either store opens what the other made; a setting finds its store, and the default one needs no toolkit."""
+"""Both kinds of store keep what they are given; a setting finds its store; the default needs no toolkit."""
 
 from __future__ import annotations
 
 import sqlite3
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
 
-from specclient.costs import database, schema, sqlite
-from specclient.costs.database import Database
+from specclient.costs import sqlite
 from specclient.costs.ledger import Ledger
 from specclient.costs.location import locate
 from specclient.costs.rows import Row, values_of
-from specclient.costs.schema import COLUMNS, NAMES, VERSIONS, Column
-from specclient.costs.sqlite import SQLite, upgrade
+from specclient.costs.schema import NAMES, VERSIONS
+from specclient.costs.sqlite import SQLite
 from specclient.errors import ConfigurationError, LedgerError
 
 #: As version 1 was made by SQLAlchemy.
@@ -65,15 +65,57 @@ INSERT INTO specclient_schema VALUES (1);
 """
 
 
-def by_sqlite(path):
-    return SQLite(str(path))
+class OfSQLite:
+    """An SQLite file, and what it holds."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def store(self):
+        return SQLite(str(self.path))
+
+    def run(self, script):
+        with closing(sqlite3.connect(self.path)) as connection:
+            connection.executescript(script)
+
+    def fetch(self, sql):
+        with closing(sqlite3.connect(self.path)) as connection:
+            return connection.execute(sql).fetchall()
+
+    def columns(self):
+        return {(name, kind, null) for _, name, kind, null, *_ in self.fetch("PRAGMA table_info(calls)")}
+
+    def indexes(self):
+        return {row[1:] for row in self.fetch("PRAGMA index_list(calls)")}
 
 
-def by_sqlalchemy(path):
-    return Database(f"sqlite+pysqlite:///{path}")
+class OfPostgres:
+    """A database of a PostgreSQL server, and what it holds."""
 
+    def __init__(self, url):
+        self.url = url
 
-BOTH = [by_sqlite, by_sqlalchemy]
+    def store(self):
+        return locate(self.url)
+
+    def run(self, script):
+        import psycopg
+
+        with psycopg.connect(self.url) as connection:
+            connection.execute(script.replace("DOUBLE", "DOUBLE PRECISION"))
+
+    def fetch(self, sql):
+        import psycopg
+
+        with psycopg.connect(self.url) as connection:
+            return connection.execute(sql).fetchall()
+
+    def columns(self):
+        sql = "SELECT column_name, data_type, is_nullable FROM information_schema.columns"
+        return set(self.fetch(f"{sql} WHERE table_name = 'calls'"))
+
+    def indexes(self):
+        return set(self.fetch("SELECT indexname FROM pg_indexes WHERE tablename = 'calls'"))
 
 
 @pytest.fixture
@@ -81,27 +123,40 @@ def path(tmp_path):
     return tmp_path / "ledger.sqlite3"
 
 
-@pytest.fixture
-def opened(path):
-    """Make stores of one file that are closed when the test ends."""
-    made = []
+@pytest.fixture(params=["sqlite", "postgresql"])
+def made(request, tmp_path):
+    """Make empty databases of each kind."""
 
-    def make(kind):
-        made.append(kind(path))
-        return made[-1]
+    def make():
+        if request.param == "sqlite":
+            return OfSQLite(tmp_path / f"{len(list(tmp_path.iterdir()))}.sqlite3")
+        return OfPostgres(request.getfixturevalue("postgres_url"))
+
+    return make
+
+
+@pytest.fixture
+def base(made):
+    return made()
+
+
+@pytest.fixture
+def opened(base):
+    """Make stores of one database that are closed when the test ends."""
+    stores = []
+
+    def make():
+        stores.append(base.store())
+        return stores[-1]
 
     yield make
-    for store in made:
+    for store in stores:
         store.close()
 
 
-def schema_of(path):
-    with closing(sqlite3.connect(path)) as connection:
-        return {
-            "columns": {row[1:] for row in connection.execute("PRAGMA table_info(calls)")},
-            "indexes": {row[1:] for row in connection.execute("PRAGMA index_list(calls)")},
-            "version": connection.execute("SELECT version FROM specclient_schema").fetchall(),
-        }
+def all_of(store):
+    names = ", ".join(NAMES)
+    return list(store.query(f"SELECT {names} FROM calls ORDER BY started_at, id"))
 
 
 def test_the_order_of_columns_is_that_of_a_row(make_call):
@@ -111,113 +166,146 @@ def test_the_order_of_columns_is_that_of_a_row(make_call):
     assert Row.from_values(tuple(values.values())) == Row.of(make_call(streamed=True))
 
 
-@pytest.mark.parametrize("maker", BOTH)
-@pytest.mark.parametrize("other", BOTH)
-def test_either_store_goes_on_where_the_other_left(maker, other, path, make_call, opened):
+def test_a_store_goes_on_where_another_left(base, opened, make_call):
     first = values_of(make_call("c1", streamed=True, latency_s=1.5, tags={"team": "rød"}))
     second = values_of(make_call("c2", http_status=429))
-    store = opened(maker)
+    store = opened()
     store.write([first])
     store.close()
-    assert schema_of(path)["version"] == [(1,)]
-    opened(other).write([first, second])  # the first is there already, and stays as it is
-    for reader in (maker, other):
-        assert sorted(opened(reader).read(None, None, None)) == sorted([first, second])
+    assert base.fetch("SELECT version FROM specclient_schema") == [(len(VERSIONS),)]
+    opened().write([first, second])  # the first is there already, and stays as it is
+    opened().write([(*second[:-1], "another")])
+    assert all_of(opened()) == [first, second]
 
 
-def test_both_make_the_schema_that_version_1_had(tmp_path, make_call):
-    old = tmp_path / "old"
-    with closing(sqlite3.connect(old)) as connection:
-        connection.executescript(VERSION_1)
-    for n, kind in enumerate(BOTH):
-        store = kind(tmp_path / str(n))
-        store.write([values_of(make_call())])
-        store.close()
-        assert schema_of(tmp_path / str(n)) == schema_of(old)
+OLD_ROW = """
+INSERT INTO calls VALUES ('old', '2026-01-31T12:00:00.000000+00:00', 'chat', 'openai', 'gpt', NULL,
+    'openai/gpt', true, 'ok', NULL, NULL, 10, 5, NULL, NULL, NULL, false, 'draft', 8, 6, 2, NULL, NULL, 3,
+    '{"input":3}', 'somewhere', false, 1, 0.25, 1.5, NULL, 'req', '{"team":"red"}', '{}');
+"""
 
 
-@pytest.mark.parametrize("kind", BOTH)
-def test_a_ledger_of_version_1_opens_unchanged(kind, path, make_call, opened):
-    with closing(sqlite3.connect(path)) as connection:
-        connection.executescript(VERSION_1)
-    before = schema_of(path)
-    opened(kind).write([values_of(make_call())])
-    assert opened(kind).read(None, None, None) == [values_of(make_call())]
-    assert schema_of(path) == before
+def test_a_ledger_of_version_1_keeps_its_rows(base, opened, made, make_call):
+    base.run(VERSION_1 + OLD_ROW)
+    new = values_of(make_call("new", session="s", metadata={"a": "b"}))
+    opened().write([new])
+    new_too, old = all_of(opened())
+    assert new_too == new
+    assert old[: len(VERSIONS[0])] == (
+        "old", "2026-01-31T12:00:00.000000+00:00", "chat", "openai", "gpt", None, "openai/gpt",
+        True, "ok", None, None, 10, 5, None, None, None, False, "draft", 8, 6, 2, None, None, 3,
+        '{"input":3}', "somewhere", False, 1, 0.25, 1.5, None, "req", '{"team":"red"}', "{}",
+    )  # fmt: skip
+    row = Row.from_values(old)
+    assert (row.purpose, row.parent, row.speculation, row.metadata) == ("call", None, None, {})
 
 
-@pytest.mark.parametrize("kind", BOTH)
-def test_a_later_version_adds_its_columns(kind, path, make_call, opened, monkeypatch):
-    late = next(column for column in COLUMNS if column.name == "request_id")
-    earlier = tuple(column for column in VERSIONS[0] if column is not late)
-    with closing(sqlite3.connect(path)) as connection:
-        for statement in upgrade(0, [earlier]):
-            connection.execute(statement)
-        known = {column.name: {"text": "", "flag": 0, "small": 1, "measure": 0.5}[column.kind]
-                 for column in earlier if not column.null} | {"id": "old"}  # fmt: skip
-        places = ", ".join("?" * len(known))
-        connection.execute(f"INSERT INTO calls ({', '.join(known)}) VALUES ({places})", tuple(known.values()))
-        connection.commit()
-    for module in (schema, sqlite, database):
-        monkeypatch.setattr(module, "VERSIONS", (earlier, (late,)))
-    new = values_of(make_call(request_id="req_1"))
-    opened(kind).write([new])
-    assert schema_of(path)["version"] == [(2,)]
-    found = {row[0]: row[NAMES.index("request_id")] for row in opened(kind).read(None, None, None)}
-    assert found == {"old": None, "c1": "req_1"}
+def test_a_ledger_of_version_1_is_brought_to_what_a_new_one_is(base, opened, made, make_call):
+    base.run(VERSION_1)
+    opened().write([values_of(make_call())])
+    new = made()
+    store = new.store()
+    store.write([values_of(make_call())])
+    store.close()
+    assert new.columns() == base.columns()
+    assert {index[:1] for index in new.indexes()} == {index[:1] for index in base.indexes()}
+    assert base.fetch("SELECT version FROM specclient_schema") == [(len(VERSIONS),)]
+
+
+def test_a_reader_may_be_the_first_to_open_an_old_ledger(base, opened):
+    base.run(VERSION_1 + OLD_ROW)
+    assert [row[0] for row in all_of(opened())] == ["old"]
 
 
 def test_columns_of_later_versions_may_be_unknown():
     assert all(column.null for version in VERSIONS[1:] for column in version)
-    added = upgrade(1, [VERSIONS[0], (Column("a", "count"), Column("b")), (Column("c", "flag"),)])
-    assert added == [
-        "ALTER TABLE calls ADD COLUMN a BIGINT",
-        "ALTER TABLE calls ADD COLUMN b TEXT",
-        "ALTER TABLE calls ADD COLUMN c BOOLEAN",
-        "UPDATE specclient_schema SET version = 3",
-    ]
 
 
-@pytest.mark.parametrize("kind", BOTH)
-def test_since_until_and_limit(kind, make_call, opened):
-    store = opened(kind)
-    days = [f"2026-01-0{n}" for n in range(1, 6)]
-    rows = [(f"c-{day}", day, *values_of(make_call())[2:]) for day in days]
-    store.write(rows)
-    assert store.read("2026-01-02", "2026-01-04", None) == [rows[2], rows[1]]
-    assert store.read(None, None, 2) == [rows[4], rows[3]]
-    assert store.read("2026-01-02", None, 0) == []
-
-
-@pytest.mark.parametrize("kind", BOTH)
-def test_all_rows_or_none(kind, make_call, opened):
-    store = opened(kind)
+def test_all_rows_or_none(opened, make_call):
+    store = opened()
     good = values_of(make_call())
     bad = ("c2", None, *good[2:])
     for rows in ([good, bad], [bad]):
-        with pytest.raises(LedgerError, match=r"cannot write the ledger .*NOT NULL.*SPECCLIENT_LEDGER"):
+        with pytest.raises(LedgerError, match=r"(?i)cannot write the ledger .*not.null.*SPECCLIENT_LEDGER"):
             store.write(rows)
-        assert store.read(None, None, None) == []
+        assert all_of(store) == []
     store.write([good])
-    assert store.read(None, None, None) == [good]
+    assert all_of(store) == [good]
 
 
-@pytest.mark.parametrize("kind", BOTH)
-def test_another_programs_table_is_left_as_it_was(kind, path, make_call, opened):
-    with closing(sqlite3.connect(path)) as connection:
-        connection.execute("CREATE TABLE calls (number TEXT)")
-    before = path.read_bytes()
-    for use in (lambda s: s.write([values_of(make_call())]), lambda s: s.read(None, None, None)):
+def test_another_programs_table_is_left_as_it_was(base, opened, make_call):
+    base.run("CREATE TABLE calls (number TEXT)")
+    before = base.columns()
+    for use in (lambda s: s.write([values_of(make_call())]), all_of, lambda s: s.transact(lambda execute: 1)):
         with pytest.raises(LedgerError, match=r"its table 'calls' is another program's.*SPECCLIENT_LEDGER"):
-            use(opened(kind))
-    assert path.read_bytes() == before
+            use(opened())
+    assert base.columns() == before
+    assert base.fetch("SELECT * FROM calls") == []
 
 
-def test_a_batch_that_meets_a_lock_waits_for_it_no_longer_than_a_call_does(
-    path, make_call, opened, monkeypatch
-):
+# -- transactions ----------------------------------------------------------------------------------
+
+
+def test_a_transaction_gives_what_its_work_gives(opened, make_call):
+    store = opened()
+
+    def work(execute):
+        execute("CREATE TABLE limits (name TEXT PRIMARY KEY, spent BIGINT NOT NULL)")
+        execute("INSERT INTO limits VALUES (:name, :spent)", {"name": "day", "spent": 2**62})
+        execute(
+            "INSERT INTO limits VALUES (:name, :spent) "
+            "ON CONFLICT (name) DO UPDATE SET spent = limits.spent + excluded.spent",
+            {"name": "day", "spent": -1},
+        )
+        return execute("SELECT name, SUM(spent) FROM limits GROUP BY name")
+
+    assert store.transact(work) == [("day", 2**62 - 1)]
+    assert list(store.query("SELECT spent FROM limits WHERE name = :name", {"name": "day"})) == [(2**62 - 1,)]
+
+
+def test_a_transaction_that_raises_changes_nothing(opened, make_call):
+    store = opened()
+    store.write([values_of(make_call())])
+
+    def work(execute):
+        execute("DELETE FROM calls")
+        raise KeyError("no")
+
+    with pytest.raises(KeyError):
+        store.transact(work)
+    assert len(all_of(store)) == 1
+    with pytest.raises(LedgerError, match=r"cannot write the ledger .*nowhere.*SPECCLIENT_LEDGER"):
+        store.transact(lambda execute: execute("DELETE FROM nowhere"))
+    store.transact(lambda execute: execute("DELETE FROM calls"))
+    assert all_of(store) == []
+
+
+def test_transactions_exclude_each_other_and_all_other_writing(opened, make_call):
+    """Read, wait, write: with any other order of things in between, increments are lost."""
+    opened().transact(lambda execute: execute("CREATE TABLE tally (n BIGINT)"))
+    opened().transact(lambda execute: execute("INSERT INTO tally VALUES (0)"))
+
+    def add(execute):
+        ((n,),) = execute("SELECT n + (SELECT COUNT(*) FROM calls) * 0 FROM tally")
+        ((calls,),) = execute("SELECT COUNT(*) FROM calls")
+        execute("UPDATE tally SET n = :n", {"n": n + 1})
+        assert execute("SELECT COUNT(*) FROM calls") == [(calls,)]
+
+    def work(number):
+        store = opened()
+        for n in range(10):
+            store.transact(add)
+            store.write([values_of(make_call(f"{number}-{n}"))])
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
+    assert list(opened().query("SELECT n FROM tally")) == [(40,)]
+    assert len(all_of(opened())) == 40
+
+
+def test_writing_waits_for_a_lock_only_so_long(path, make_call, monkeypatch):
     monkeypatch.setattr(sqlite, "BUSY_S", 0.01)
-    store = opened(by_sqlite)
+    store = SQLite(str(path))
     store.write([values_of(make_call("c1"))])
     store.close()
     with closing(sqlite3.connect(path, isolation_level=None)) as held:
@@ -225,7 +313,8 @@ def test_a_batch_that_meets_a_lock_waits_for_it_no_longer_than_a_call_does(
         for rows in ([values_of(make_call("c2"))], [values_of(make_call(f"c{n}")) for n in (3, 4)]):
             with pytest.raises(LedgerError, match="locked"):
                 store.write(rows)
-        assert len(store.read(None, None, None)) == 1  # readers do not wait
+        assert len(all_of(store)) == 1  # readers do not wait
+    store.close()
 
 
 # -- settings --------------------------------------------------------------------------------------
@@ -254,11 +343,28 @@ def test_the_home_folder_may_be_meant(monkeypatch, tmp_path):
     assert Ledger("~/calls.db").location == str(tmp_path / "calls.db")
 
 
-def test_other_databases_are_sqlalchemys_and_their_password_is_not_shown():
-    store = locate("postgresql://me:hunter2@db.example/costs")
-    assert isinstance(store, Database)
+@pytest.mark.parametrize("scheme", ["postgresql", "postgresql+psycopg"])
+def test_a_server_is_named_without_its_password(scheme):
+    store = locate(f"{scheme}://me:hunter2@db.example/costs")
     assert store.exists()
-    assert store.name == "postgresql://me:***@db.example/costs"
+    assert store.name == f"{scheme}://me:***@db.example/costs"
+
+
+@pytest.mark.parametrize(
+    "url", ["mysql://me:hunter2@h/costs", "nonsense://me:hunter2@h", "x y://me:hunter2@h"]
+)
+def test_other_databases_are_refused(url):
+    with pytest.raises(ConfigurationError, match=r"SQLite file or a PostgreSQL.*SPECCLIENT_LEDGER") as raised:
+        locate(url)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_server_without_the_toolkit_names_the_extra(monkeypatch):
+    monkeypatch.delitem(sys.modules, "specclient.costs.database")
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'specclient\[postgres\]'") as raised:
+        locate("postgresql://me:hunter2@h/costs")
+    assert "hunter2" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
