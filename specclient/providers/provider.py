@@ -32,6 +32,7 @@ class Provider:
         key: or a function that returns one and is asked before each try.
         key_env: environment variable that holds the key, or several in order; requests then need one.
         key_header: the header that carries the key: by itself, or as a bearer token in ``authorization``.
+            The dialect's own by default.
         headers: sent with every request; None leaves one out.
         stream_usage: whether it takes ``stream_options.include_usage``.
         price_provider: the vendor whose prices hold there, an id of genai-prices.
@@ -100,12 +101,19 @@ class Provider:
             key_source=source or known.key_source,
             key_env=names or known.key_env,
             key_required=known.key_required or bool(names),
-            key_header=self.key_header.lower() if self.key_header else known.key_header,
+            key_header=self._key_header(known),
             headers={**known.headers, **self.headers},
             stream_usage=known.stream_usage if self.stream_usage is None else self.stream_usage,
             capabilities=_combined(known.capabilities, self.capabilities),
             price_provider=self.price_provider or known.price_provider,
         )
+
+    def _key_header(self, known: Endpoint) -> str:
+        if self.key_header is not None:
+            return self.key_header.lower()
+        if self.dialect is None or self.dialect == known.speaks:
+            return known.key_header
+        return next(row.key_header for row in PRESETS.values() if row.dialect == self.dialect)
 
 
 def moved(endpoint: Endpoint, base_url: str) -> Endpoint:

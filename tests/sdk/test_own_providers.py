@@ -21,7 +21,7 @@ from specclient import (
     Settings,
     UnsupportedParameterError,
 )
-from specclient.config import PriceSettings, load
+from specclient.config import ANY_VENDOR, PriceSettings, load
 from specclient.providers import PRESETS, Endpoint
 from specclient.providers.configured import endpoints
 from specclient.providers.probed import Probed, remember
@@ -102,10 +102,8 @@ def test_a_known_dialect_can_be_named(tmp_path: Path) -> None:
     known = from_file(
         tmp_path, '[providers.claude]\nbase_url = "http://127.0.0.1:9"\ndialect = "anthropic"\n'
     )
-    assert known["claude"].speaks == "anthropic"
-    known = from_file(
-        tmp_path, '[providers.anthropic]\ndialect = "openai"\nkey_header = "authorization"\n', {}
-    )
+    assert (known["claude"].speaks, known["claude"].key_header) == ("anthropic", "x-api-key")
+    known = from_file(tmp_path, '[providers.anthropic]\ndialect = "openai"\n', {})
     assert (known["anthropic"].speaks, known["anthropic"].key_header) == ("openai", "authorization")
 
 
@@ -138,7 +136,7 @@ def test_a_gateway_in_place_of_a_hosted_provider_is_not_known() -> None:
     tables = {"providers": {"fireworks": {"base_url": "http://gateway/v1"}}}
     known = endpoints(Settings.model_validate(tables), {})["fireworks"]
     assert known.capabilities == Capabilities()
-    assert known.price_provider is None
+    assert known.price_provider == ANY_VENDOR
 
 
 @pytest.mark.parametrize(
