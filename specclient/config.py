@@ -11,10 +11,11 @@ import os
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, Self
 
 import pydantic
 from pydantic import Field, SecretStr
+from pydantic_core import PydanticCustomError
 
 from specclient.errors import ConfigurationError
 from specclient.folders import folder
@@ -27,6 +28,9 @@ FILE_NAME = "specclient.toml"
 #: Dollars an hour for the machine the local engine runs on, until the user says otherwise: the order of
 #: a two-core cloud instance on demand. Costs computed from it are marked as estimates.
 DEFAULT_DEVICE_COST_PER_HOUR = Decimal("0.10")
+
+#: The ``price_provider`` of an endpoint whose vendor is not known: calls are priced by their model's name.
+ANY_VENDOR: Final = "*"
 
 _CIRCUIT = Circuit()
 
@@ -54,11 +58,41 @@ class ProviderSettings(_Strict):
 
 
 class PriceSettings(_Strict):
-    """A ``[prices."provider/model"]`` table, in US dollars per million tokens."""
+    """A ``[prices."provider/model"]`` table; ``provider/*`` stands for all its models without one.
 
-    input: Price
-    output: Price
+    Attributes:
+        input, output, cached_input, cache_write, cache_write_1h, reasoning, rejected_prediction: US dollars
+            per million tokens. A part without a price of its own costs what its whole does: the cached and
+            written as ``input``, reasoning and a prediction's rejected tokens as ``output``.
+        per_call: US dollars.
+        per_gpu_second: US dollars for each second that an engine, or else a server, worked on a call.
+    """
+
+    input: Price | None = None
+    output: Price | None = None
     cached_input: Price | None = None
+    cache_write: Price | None = None
+    cache_write_1h: Price | None = None
+    reasoning: Price | None = None
+    rejected_prediction: Price | None = None
+    per_call: Price | None = None
+    per_gpu_second: Price | None = None
+
+    @pydantic.model_validator(mode="after")
+    def _whole(self) -> Self:
+        """Refuse a table that leaves open what a part of a call costs."""
+        given = self.model_fields_set
+        missing = [name for name in ("input", "output") if name not in given]
+        if missing == ["input", "output"] and given & {"per_call", "per_gpu_second"} == given and given:
+            return self
+        if missing:
+            raise PydanticCustomError(
+                "needed",
+                "a price has input and output (dollars per million tokens), per_call or per_gpu_second "
+                "(dollars)",
+                {"key": missing[0]},
+            )
+        return self
 
 
 class PairSettings(_Strict):
@@ -78,12 +112,31 @@ class LocalModelSettings(_Strict):
 
 
 class LocalSettings(_Strict):
-    """The ``[local]`` table: the engine in this process."""
+    """The ``[local]`` table: the engine in this process.
+
+    Attributes:
+        device_cost_per_hour: US dollars for an hour of the machine, without its electricity.
+        watts: what it draws while it works; with ``electricity_cost_per_kwh``, in US dollars.
+    """
 
     device_cost_per_hour: Price | None = None
+    watts: Price | None = None
+    electricity_cost_per_kwh: Price | None = None
     threads: Annotated[int, Field(ge=1)] | None = None
     slots: Annotated[int, Field(ge=1)] = 4
     models: dict[str, LocalModelSettings] = Field(default_factory=dict)
+
+    @pydantic.model_validator(mode="after")
+    def _both(self) -> Self:
+        """Refuse one of two numbers that only together are a price."""
+        if (self.watts is None) != (self.electricity_cost_per_kwh is None):
+            missing = "watts" if self.watts is None else "electricity_cost_per_kwh"
+            raise PydanticCustomError(
+                "needed",
+                "electricity is priced by watts and electricity_cost_per_kwh together",
+                {"key": missing},
+            )
+        return self
 
 
 class PolicySettings(_Strict):
@@ -159,6 +212,20 @@ class Settings(_Strict):
     circuit: CircuitSettings | Literal[False] = Field(default_factory=CircuitSettings.model_construct)
     local: LocalSettings = Field(default_factory=LocalSettings.model_construct)
     source: Path | None = Field(default=None, exclude=True)
+
+    @pydantic.field_validator("prices", mode="after")
+    @classmethod
+    def _routes(cls, prices: dict[str, PriceSettings]) -> dict[str, PriceSettings]:
+        """Refuse a table that no call would ever find."""
+        for route in prices:
+            provider, slash, model = route.partition("/")
+            if not (provider and slash and model) or "*" in provider or "*" in model.removesuffix("*"):
+                raise PydanticCustomError(
+                    "route",
+                    "{route} is no route; write 'provider/model', or 'provider/*' for all its models",
+                    {"route": repr(route)},
+                )
+        return prices
 
     def policy_named(self, name: str) -> Policy:
         """Return a policy from the file.
@@ -258,6 +325,10 @@ def _explain(error: pydantic.ValidationError, source: Path | None) -> str:
     place = source or "settings"
     if first["type"] == "extra_forbidden":
         return f"{place}: unknown setting {where!r}; `specclient config show` lists all"
+    if first["type"] == "needed":
+        return f"{place}: {where}.{first['ctx']['key']} is required: {first['msg']}"
+    if first["type"] == "route":
+        return f"{place}: {where}: {first['msg']}"
     if first["type"] == "unexpected_keyword_argument":
         allowed = ", ".join(field.name for field in dataclasses.fields(Capabilities))
         return f"{place}: unknown setting {where!r}; known are {allowed}"

@@ -205,14 +205,15 @@ class Pipeline:
         else:
             decision = part.route
         place = self.router.places.get(decision.provider)
-        hosted = isinstance(place, Endpoint)
+        endpoint = place if isinstance(place, Endpoint) else None
         record = Recorder(
             request,
             decision,
             self._prices,
             clock=self._clock,
-            hosted=hosted,
-            price_provider=place.price_provider if isinstance(place, Endpoint) else None,
+            hosted=endpoint is not None,
+            price_provider=None if endpoint is None else endpoint.price_provider,
+            rejected_billed=False if endpoint is None else endpoint.capabilities.rejected_billed,
         )
         return decision, place, record
 

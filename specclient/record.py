@@ -47,7 +47,7 @@ class Recorder:
     Args:
         clock: monotonic seconds.
         hosted: whether an endpoint serves it, and not an engine in this process.
-        price_provider: the price catalogue's name for the endpoint, None where it has none.
+        price_provider, rejected_billed: as in :meth:`specclient.costs.prices.Prices.price`.
     """
 
     def __init__(
@@ -59,11 +59,13 @@ class Recorder:
         clock: Callable[[], float],
         hosted: bool,
         price_provider: str | None = None,
+        rejected_billed: bool | None = None,
     ) -> None:
         self._request = request
         self._prices = prices
         self._hosted = hosted
         self._price_provider = price_provider
+        self._rejected_billed = rejected_billed
         self._clock = clock
         self._begun = clock()
         self._texts: list[str] = []  # of the first choice
@@ -278,6 +280,9 @@ class Recorder:
             price_provider=self._price_provider,
             at=self._started_at,
             engine_s=self._engine_s,
+            served=self._served_model,
+            latency_s=latency_s,
+            rejected_billed=self._rejected_billed,
         )
         return usage, cost
 

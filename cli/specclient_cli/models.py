@@ -11,6 +11,7 @@ from typing import Any
 import click
 
 from specclient.client import AsyncOpenAI
+from specclient.config import ANY_VENDOR
 from specclient.errors import ConfigurationError, OpenAIError
 from specclient.providers import Endpoint
 from specclient.providers.describe import words
@@ -157,6 +158,8 @@ def _prices(endpoint: Endpoint, client: AsyncOpenAI) -> str | None:
     """Return where prices come from, None where there are none; the catalogue is not opened for it."""
     if any(route.startswith(f"{endpoint.name}/") for route in client.settings.prices):
         return "own"
+    if endpoint.price_provider == ANY_VENDOR:
+        return "by model name"
     return None if endpoint.price_provider is None else "catalogue"
 
 

@@ -53,7 +53,8 @@ class Endpoint:
         probed: what probes have found of single models; see :meth:`capabilities_of`.
         quirks: how its form of OpenAI's bodies differs.
         account: marks another key or address at the same provider, whose rate limits are its own.
-        price_provider: its id in genai-prices, None where it has no prices there.
+        price_provider: its id in genai-prices, None where it has no prices there,
+            :data:`specclient.config.ANY_VENDOR` where it is not known who it is.
 
     Raises:
         ConfigurationError: for a base URL or key that cannot be used.

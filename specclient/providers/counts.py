@@ -7,14 +7,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 from specclient.types.base import WireModel
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk
 from specclient.types.completion import Completion
-from specclient.types.usage import CompletionUsage, Usage
+from specclient.types.usage import Charge, CompletionUsage, Usage
 
 _MOST_DIGITS = 15
+
+#: xAI, "Cost tracking": ten thousand million ticks are a dollar.
+_TICKS = Decimal("1e-10")
 
 
 def usage_of(answer: Any) -> Usage | None:
@@ -73,6 +77,8 @@ def _completion_usage(reported: CompletionUsage) -> Usage:
         reasoning=reasoning,
         accepted_prediction=_count(getattr(outputs, "accepted_prediction_tokens", None)),
         rejected_prediction=_count(getattr(outputs, "rejected_prediction_tokens", None)),
+        cache_write_1h=_written_1h(extra),
+        charges=_charges(extra),
     )
 
 
@@ -93,7 +99,38 @@ def _other_usage(reported: Any) -> Usage | None:
         cached=_count(inputs.get("cached_tokens")),
         cache_write=_count(inputs.get("cache_write_tokens")),
         reasoning=_count(outputs.get("reasoning_tokens")),
+        charges=_charges(fields),
     )
+
+
+def _written_1h(extra: Mapping[str, Any]) -> int | None:
+    """Return the tokens written to a cache for an hour (Anthropic, "Prompt caching", 1-hour duration)."""
+    created = extra.get("cache_creation")
+    return _count(created.get("ephemeral_1h_input_tokens")) if isinstance(created, Mapping) else None
+
+
+def _charges(fields: Mapping[str, Any]) -> tuple[Charge, ...]:
+    """Return the dollars that a usage says were charged: xAI's ticks, OpenRouter's ``cost``.
+
+    Where the caller's own key paid the vendor behind OpenRouter, ``cost`` is the router's fee alone, and what
+    the vendor took stands beside it ("Usage accounting", cost breakdown).
+    """
+    found = []
+    ticks, cost = _count(fields.get("cost_in_usd_ticks")), _dollars(fields.get("cost"))
+    if ticks is not None:
+        found.append(Charge("cost_in_usd_ticks", ticks * _TICKS))
+    if cost is not None and fields.get("is_byok") is True:
+        paid = _dollars(_mapping(fields.get("cost_details")).get("upstream_inference_cost"))
+        cost = None if paid is None else cost + paid
+    if cost is not None:
+        found.append(Charge("cost", cost))
+    return tuple(found)
+
+
+def _dollars(value: object) -> Decimal | None:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < 10**_MOST_DIGITS:
+        return None
+    return Decimal(repr(value))
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:

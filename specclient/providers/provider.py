@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields, replace
 
 from pydantic import SecretStr
 
+from specclient.config import ANY_VENDOR
 from specclient.errors import ConfigurationError
 from specclient.providers.base import Endpoint, KeySource, checked_base_url
 from specclient.providers.dialects import DIALECTS
@@ -35,7 +36,8 @@ class Provider:
             The dialect's own by default.
         headers: sent with every request; None leaves one out.
         stream_usage: whether it takes ``stream_options.include_usage``.
-        price_provider: the vendor whose prices hold there, an id of genai-prices.
+        price_provider: the vendor whose prices hold there, an id of genai-prices; ``*`` prices calls by
+            the name of their model, whoever's it is.
         capabilities: what it exposes of speculation; what is not said in them stays as it is known.
 
     Raises:
@@ -120,8 +122,9 @@ def moved(endpoint: Endpoint, base_url: str) -> Endpoint:
     """Return an endpoint at another URL.
 
     A hosted provider's URL tells whose prices and capabilities hold there, whatever the endpoint is called;
-    any other URL tells nothing, and may need no key. The name of a server of the user's own, or of a provider
-    whose addresses are the user's, tells what stands there wherever it is.
+    any other URL tells nothing, may need no key, and its calls are priced by their model's name. The name of a
+    server of the user's own, or of a provider whose addresses are the user's, tells what stands there wherever
+    it is.
     """
     row = PRESETS.get(endpoint.name)
     owner = owner_of(base_url)
@@ -136,7 +139,7 @@ def moved(endpoint: Endpoint, base_url: str) -> Endpoint:
         capabilities=owner.capabilities if owner else UNKNOWN,
         quirks=owner.quirks if owner is not None and speaks_as_owner else endpoint.quirks,
         stream_usage=owner.stream_usage if owner is not None and speaks_as_owner else endpoint.stream_usage,
-        price_provider=owner.price_provider if owner else None,
+        price_provider=owner.price_provider if owner else ANY_VENDOR,
     )
 
 

@@ -10,6 +10,7 @@ from specclient.types.completion_usage import CompletionTokensDetails, Completio
 
 __all__ = [
     "NANO",
+    "Charge",
     "CompletionTokensDetails",
     "CompletionUsage",
     "Cost",
@@ -22,6 +23,19 @@ NANO = Decimal(10) ** 9
 
 
 @dataclass(frozen=True, slots=True)
+class Charge:
+    """What an answer says that its vendor charges for it.
+
+    Attributes:
+        field: of the usage that says it: vendors differ, and the same name need not mean the same.
+        dollars: US dollars, as they are told.
+    """
+
+    field: str
+    dollars: Decimal
+
+
+@dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens of one call, in one vocabulary for all providers. ``None`` means unknown, never zero.
 
@@ -29,11 +43,13 @@ class Usage:
         prompt: all prompt tokens, those read from a cache included.
         completion: all generated tokens that are billed: visible, reasoning and rejected prediction.
         cached: the part of ``prompt`` read from a cache.
-        cache_write: the part of ``prompt`` written to a cache.
+        cache_write: the part of ``prompt`` written to a cache; ``cache_write_1h``: the part of that which is
+            kept for an hour, and costs more (Anthropic, "Prompt caching").
         reasoning: the part of ``completion`` that was reasoning.
         accepted_prediction, rejected_prediction: of a ``prediction`` sent with the request. The
             rejected ones are inside ``completion`` (OpenAI, "Predicted Outputs").
         estimated: the counts are ours, not the provider's.
+        charges: what the answer says that it costs, in each of the fields that say so.
     """
 
     prompt: int | None = None
@@ -44,6 +60,8 @@ class Usage:
     accepted_prediction: int | None = None
     rejected_prediction: int | None = None
     estimated: bool = False
+    cache_write_1h: int | None = None
+    charges: tuple[Charge, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +102,9 @@ class Cost:
 
     Attributes:
         total: exact; ``None`` where no price is known (an unpriced call is not a free one).
-        by_kind: ``input``, ``cached_input``, ``cache_write``, ``output``, ``request``, ``engine``:
-            they sum to ``total``.
+        by_kind: ``input``, ``cached_input``, ``cache_write``, ``cache_write_1h``, ``output``,
+            ``reasoning`` (where it has a price of its own), ``rejected_prediction``, ``request``,
+            ``engine``, ``electricity``, or ``reported`` for a sum the vendor tells: they sum to ``total``.
         source: where the price comes from, in words.
         estimated: the price or the token counts behind it are our estimate.
     """

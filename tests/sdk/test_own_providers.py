@@ -21,7 +21,7 @@ from specclient import (
     Settings,
     UnsupportedParameterError,
 )
-from specclient.config import PriceSettings, load
+from specclient.config import ANY_VENDOR, PriceSettings, load
 from specclient.providers import PRESETS, Endpoint
 from specclient.providers.configured import endpoints
 from specclient.providers.probed import Probed, remember
@@ -136,7 +136,7 @@ def test_a_gateway_in_place_of_a_hosted_provider_is_not_known() -> None:
     tables = {"providers": {"fireworks": {"base_url": "http://gateway/v1"}}}
     known = endpoints(Settings.model_validate(tables), {})["fireworks"]
     assert known.capabilities == Capabilities()
-    assert known.price_provider is None
+    assert known.price_provider == ANY_VENDOR
 
 
 @pytest.mark.parametrize(

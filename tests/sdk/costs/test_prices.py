@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal, localcontext
 
@@ -15,9 +16,9 @@ from genai_prices.data_snapshot import get_snapshot
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specclient.config import Settings
+from specclient.config import ANY_VENDOR, Settings
 from specclient.costs.prices import Prices
-from specclient.types.usage import Usage
+from specclient.types.usage import Charge, Usage
 
 AT = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -178,8 +179,7 @@ def test_no_price_is_said_once_for_each_model(caplog):
 
 def test_an_endpoint_is_not_billed_as_a_vendor_it_sounds_like():
     usage = Usage(prompt=1000, completion=0)
-    for name in ("my-openai", "openai"):  # the second: moved to another base URL
-        assert prices().price(usage, name, "gpt-4.1", price_provider=None, at=AT).total is None
+    assert prices().price(usage, "my-openai", "gpt-4.1", price_provider=None, at=AT).total is None
     named = prices().price(usage, "my-openai", "gpt-4.1", price_provider="openai", at=AT)
     assert named.total == Decimal("0.002")
 
@@ -238,3 +238,209 @@ prices.price(usage, "openai", "gpt-4.1", price_provider="openai", at=at)
 assert "genai_prices" in sys.modules
 """
     assert subprocess.run([sys.executable, "-c", script], check=False).returncode == 0
+
+
+# --- the user's own prices
+
+
+def test_every_kind_has_a_price_of_its_own():
+    table = {
+        "input": 1, "output": 10, "cached_input": "0.1", "cache_write": "1.25", "cache_write_1h": 2,
+        "reasoning": 20, "rejected_prediction": 5, "per_call": "0.01",
+    }  # fmt: skip
+    usage = Usage(
+        prompt=1_000, cached=100, cache_write=300, cache_write_1h=200,
+        completion=500, reasoning=50, rejected_prediction=40,
+    )  # fmt: skip
+    cost = prices(prices={"mine/m": table}).price(usage, "mine", "m", at=AT)
+    assert cost.by_kind == {
+        "cached_input": Decimal("0.00001"),  # 100 at $0.10
+        "cache_write": Decimal("0.000125"),  # 100 at $1.25
+        "cache_write_1h": Decimal("0.0004"),  # 200 at $2
+        "input": Decimal("0.0006"),  # 600 at $1
+        "reasoning": Decimal("0.001"),  # 50 at $20
+        "rejected_prediction": Decimal("0.0002"),  # 40 at $5
+        "output": Decimal("0.0041"),  # 410 at $10
+        "request": Decimal("0.01"),
+    }
+    assert sum(cost.by_kind.values()) == cost.total
+    assert not cost.estimated
+
+
+def test_a_gpu_is_paid_by_the_second():
+    both = prices(prices={"mine/m": {"per_gpu_second": "0.001"}, "local/m": {"per_gpu_second": "0.001"}})
+    known = both.price(Usage(), "local", "m", at=AT, engine_s=2.0, latency_s=5.0)
+    assert (known.total, dict(known.by_kind), known.estimated) == (
+        Decimal("0.002"), {"engine": Decimal("0.002")}, False,
+    )  # fmt: skip
+    guessed = both.price(Usage(), "mine", "m", at=AT, latency_s=5.0)
+    assert (guessed.total, guessed.estimated) == (Decimal("0.005"), True)
+    assert guessed.source.endswith("by the seconds the call took")
+    assert both.price(Usage(), "mine", "m", at=AT).total is None
+
+
+def test_a_price_by_the_call_needs_no_counts():
+    cost = prices(prices={"mine/m": {"per_call": "0.02"}}).price(Usage(), "mine", "m", at=AT)
+    assert (cost.total, dict(cost.by_kind)) == (Decimal("0.02"), {"request": Decimal("0.02")})
+
+
+def test_a_route_comes_before_a_pattern_and_a_longer_pattern_before_a_shorter():
+    def flat(dollars):
+        return {"per_call": dollars}
+
+    table = {"mine/*": flat(1), "mine/llama-*": flat(2), "mine/llama-3": flat(3), "other/*": flat(4)}
+    asked = prices(prices=table)
+    for model, dollars in (("qwen", 1), ("llama-2", 2), ("llama-3", 3)):
+        cost = asked.price(Usage(), "mine", model, at=AT)
+        assert cost.total == dollars
+    assert cost.source == '[prices."mine/llama-3"] in the configuration'
+    assert asked.price(Usage(), "mine", "x", at=AT).source == '[prices."mine/*"] in the configuration'
+    assert asked.price(Usage(), "min", "e/x", at=AT).total is None
+
+
+def test_a_price_of_what_was_asked_for_holds_for_its_snapshots():
+    both = prices(prices={"openai/gpt-4.1": {"per_call": 1}, "openai/gpt-4.1-2026-01-01": {"per_call": 2}})
+    for served, dollars in (("gpt-4.1-2025-04-14", 1), ("gpt-4.1-2026-01-01", 2), (None, 1)):
+        assert both.price(Usage(), "openai", "gpt-4.1", served=served, at=AT).total == dollars
+
+
+# --- the engine in this process
+
+
+def test_electricity_is_a_kind_of_its_own():
+    local = {"device_cost_per_hour": "3.60", "watts": 500, "electricity_cost_per_kwh": "0.36"}
+    cost = prices(local=local).price(Usage(), "local", "demo", at=AT, engine_s=10)
+    assert cost.by_kind == {"engine": Decimal("0.01"), "electricity": Decimal("0.0005")}
+    assert cost.total == Decimal("0.0105")
+    assert cost.source == "engine time at $3.60 an hour and its electricity"
+    assert not cost.estimated
+
+
+# --- predicted tokens
+
+
+@pytest.mark.parametrize("billed", [True, None])
+def test_rejected_tokens_are_shown_and_not_added(billed):
+    usage = Usage(prompt=0, completion=77, accepted_prediction=6, rejected_prediction=4)
+    cost = prices().price(usage, "openai", "gpt-4.1", at=AT, rejected_billed=billed)
+    plain = prices().price(Usage(prompt=0, completion=77), "openai", "gpt-4.1", at=AT)
+    assert cost.total == plain.total == Decimal("0.000616")  # 77 at $8 a million
+    assert cost.by_kind["rejected_prediction"] == Decimal("0.000032")
+    assert cost.by_kind["output"] == Decimal("0.000584")
+
+
+def test_a_vendor_that_does_not_bill_rejected_tokens_bills_none():
+    usage = Usage(prompt=0, completion=77, rejected_prediction=400)
+    asked = ("mistral", "codestral-2501")
+    cost = prices().price(usage, *asked, at=AT, rejected_billed=False)
+    plain = prices().price(replace(usage, rejected_prediction=None), *asked, at=AT)
+    assert cost.total == plain.total
+    assert "rejected_prediction" not in cost.by_kind
+    assert not cost.estimated
+
+
+def test_more_rejected_than_generated_is_cut_and_marked():
+    usage = Usage(prompt=0, completion=10, reasoning=6, rejected_prediction=9)
+    cost = prices().price(usage, "openai", "gpt-4.1", at=AT)
+    assert cost.total == Decimal("0.00008")
+    assert cost.by_kind["rejected_prediction"] == Decimal("0.000032")  # four, beside six of reasoning
+    assert cost.estimated
+
+
+# --- caches
+
+
+def test_an_hour_in_the_cache_costs_more():
+    usage = Usage(prompt=100_000, completion=0, cache_write=100_000, cache_write_1h=40_000)
+    cost = prices().price(usage, "anthropic", "claude-sonnet-4-5", at=AT)
+    five_minutes, hour = Decimal("3.75"), Decimal("6")
+    assert cost.by_kind["cache_write"] == five_minutes * Decimal("0.06")
+    assert cost.by_kind["cache_write_1h"] == hour * Decimal("0.04")
+    assert cost.by_kind["input"] == 0
+
+
+def test_an_hour_without_a_price_of_its_own_costs_as_five_minutes_at_least():
+    table = {"mine/m": {"input": 1, "output": 1, "cache_write": 2}}
+    usage = Usage(prompt=100, completion=0, cache_write=100, cache_write_1h=100)
+    cost = prices(prices=table).price(usage, "mine", "m", at=AT)
+    assert (cost.total, cost.estimated) == (Decimal("0.0002"), True)
+
+
+# --- what the vendor says
+
+
+@pytest.mark.parametrize(
+    ("vendor", "field", "told"),
+    [("openrouter", "cost", True), ("x-ai", "cost_in_usd_ticks", True), ("x-ai", "cost", False),
+     ("openai", "cost", False), (ANY_VENDOR, "cost", False), (None, "cost", False)],
+)  # fmt: skip
+def test_the_vendors_own_word_wins_where_it_is_one(vendor, field, told):
+    usage = Usage(
+        prompt=10, completion=10, charges=(Charge("elsewhere", Decimal(9)), Charge(field, Decimal("0.5")))
+    )
+    own = {"mine/m": {"per_call": 1}}
+    cost = Prices(Settings(prices=own)).price(usage, "mine", "m", price_provider=vendor, at=AT)
+    if told:
+        assert (cost.total, dict(cost.by_kind)) == (Decimal("0.5"), {"reported": Decimal("0.5")})
+        assert cost.source == f"told by the provider: usage.{field}"
+    else:
+        assert cost.total == 1
+
+
+# --- which model
+
+
+def test_the_model_that_served_is_priced_where_the_catalogue_knows_it():
+    usage = Usage(prompt=1_000_000, completion=0)
+    for served in ("gpt-4.1-mini-2025-04-14", "gpt-4.1-mini"):
+        cost = prices().price(usage, "azure", "my-deployment", served=served, at=AT)
+        assert cost.total == Decimal("0.4")
+        assert "azure/gpt-4.1-mini on" in cost.source
+    asked = prices().price(usage, "openai", "gpt-4.1", served="whatever-it-calls-itself", at=AT)
+    assert asked.total == Decimal(2)
+
+
+def test_an_endpoint_that_is_not_known_is_priced_by_model_name_and_says_so():
+    usage = Usage(prompt=1_000_000, completion=0)
+    for model in ("gpt-4.1", "openai/gpt-4.1"):
+        cost = prices().price(usage, "gateway", model, price_provider=ANY_VENDOR, at=AT)
+        assert cost.total == 2
+        assert cost.estimated
+        assert cost.source == (
+            "genai-prices: openai/gpt-4.1 on 2026-06-01; priced by model name; the endpoint is not known"
+        )
+    nobody = prices().price(usage, "gateway", "my-own-finetune", price_provider=ANY_VENDOR, at=AT)
+    assert nobody.total is None
+
+
+@given(
+    counts=st.lists(st.integers(0, 10**6), min_size=7, max_size=7),
+    rates=st.fixed_dictionaries(
+        {"input": st.decimals(0, 100, places=6), "output": st.decimals(0, 100, places=6)},
+        optional={
+            name: st.decimals(0, 100, places=6)
+            for name in (
+                "cached_input",
+                "cache_write",
+                "cache_write_1h",
+                "reasoning",
+                "rejected_prediction",
+                "per_call",
+            )
+        },
+    ),
+    billed=st.sampled_from([True, False, None]),
+)
+def test_kinds_sum_to_the_total_and_no_part_exceeds_its_whole(counts, rates, billed):
+    parts = ("cached", "cache_write", "cache_write_1h", "reasoning", "rejected_prediction")
+    names = ("prompt", "completion", *parts)
+    usage = Usage(**dict(zip(names, counts, strict=True)))
+    cost = prices(prices={"mine/m": rates}).price(usage, "mine", "m", at=AT, rejected_billed=billed)
+    assert sum(cost.by_kind.values()) == cost.total
+    assert all(dollars >= 0 for dollars in cost.by_kind.values())
+    dearest_in = max(
+        rates.get(name, 0) for name in ("input", "cached_input", "cache_write", "cache_write_1h")
+    )
+    dearest_out = max(rates.get(name, 0) for name in ("output", "reasoning", "rejected_prediction"))
+    most = (usage.prompt * dearest_in + usage.completion * dearest_out) / 1_000_000 + rates.get("per_call", 0)
+    assert cost.total <= most

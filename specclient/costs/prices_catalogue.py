@@ -1,0 +1,245 @@
+"""Turn a vendor's name and a model's into its dated prices, from genai-prices or a newer copy of its data.
+
+The copy is ``$SPECCLIENT_PRICES`` (``off`` for none), else ``prices.json`` in the user's data folder, put
+there by ``specclient cost update-prices``. A later version of the package takes its place.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from specclient.config import ANY_VENDOR
+from specclient.costs.prices_rates import Rates
+from specclient.errors import ConfigurationError
+from specclient.folders import folder
+from specclient.forks import uncut
+
+if TYPE_CHECKING:
+    from genai_prices.data_snapshot import DataSnapshot
+    from genai_prices.types import ModelInfo, Provider, TieredPrices
+
+__all__ = ["Copy", "Found", "find", "keep", "kept_copy", "rates_at", "url", "warm"]
+
+logger = logging.getLogger("specclient")
+
+OFF = "off"
+_PACKAGE = "genai-prices"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A model of the catalogue.
+
+    Attributes:
+        vendor: whose it was looked for at.
+        model: its dated prices.
+        catalogue: in words, which.
+    """
+
+    vendor: str
+    model: ModelInfo
+    catalogue: str
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """A catalogue that was fetched.
+
+    Attributes:
+        path: its file.
+        fetched: when, with the time zone.
+        package: the version of genai-prices that fetched it.
+        models: how many it has.
+    """
+
+    path: Path
+    fetched: datetime
+    package: str
+    models: int
+
+
+def path_of(env: Mapping[str, str]) -> Path | None:
+    """Return where a fetched catalogue is kept, None for nowhere."""
+    named = env.get("SPECCLIENT_PRICES")
+    if named:
+        return None if named.strip().lower() == OFF else Path(named).expanduser()
+    return folder("data") / "prices.json"
+
+
+def warm() -> None:
+    """Load the catalogue."""
+    _snapshot()
+
+
+def find(vendor: str, model: str) -> Found | None:
+    """Find a model: of a vendor, or by its name alone where the vendor is :data:`ANY_VENDOR`."""
+    kept = _kept(os.environ)
+    snapshot = _snapshot()
+    name = _PACKAGE if kept is None else f"{_PACKAGE} (fetched {kept[0].fetched:%Y-%m-%d})"
+    if vendor == ANY_VENDOR:
+        with suppress(LookupError):  # "litellm" stands for names with or without a vendor before a slash
+            owner, found = snapshot.find_provider_model(model, None, "litellm", None)
+            return Found(owner.id, found, name)
+        return None
+    with uncut:
+        from genai_prices.data_snapshot import find_provider_by_id  # noqa: PLC0415 - takes 0.2 s
+
+    provider = find_provider_by_id(snapshot.providers, vendor)
+    match = None if provider is None else provider.find_model(model.lower(), all_providers=snapshot.providers)
+    return None if match is None else Found(vendor, match, name)
+
+
+def rates_at(model: ModelInfo, at: datetime, prompt: int) -> Rates | None:
+    """Read the rates for text tokens; None where the model is priced by something else (pages, hours).
+
+    Args:
+        prompt: tokens of the prompt: some prices rise with its length, for all of its tokens.
+    """
+    listed: dict[str, Decimal | TieredPrices | None] = vars(model.get_prices(at))
+
+    def rate(key: str) -> Decimal | None:
+        value = listed.get(key)
+        if value is None or isinstance(value, Decimal):
+            return value
+        reached = [tier.price for tier in value.tiers if prompt > tier.start]  # tiers ascend
+        return reached[-1] if reached else value.base
+
+    whole, per_thousand = rate("input_mtok"), rate("requests_kcount")
+    if whole is None:
+        return None
+    return Rates(
+        input=whole,
+        output=rate("output_mtok"),
+        cached_input=rate("cache_read_mtok"),
+        cache_write=rate("cache_write_mtok"),
+        cache_write_1h=rate("cache_write_1h_mtok"),
+        reasoning=rate("output_reasoning_mtok"),
+        per_call=None if per_thousand is None else per_thousand / 1000,
+    )
+
+
+def url() -> str:
+    """Return where genai-prices publishes its data."""
+    from genai_prices.update_prices import DEFAULT_UPDATE_URL  # noqa: PLC0415 - only who updates pays for it
+
+    return DEFAULT_UPDATE_URL
+
+
+def keep(content: bytes, *, fetched: datetime, env: Mapping[str, str]) -> Copy:
+    """Check a fetched catalogue and put it in place of the one before; raises with that one untouched.
+
+    Raises:
+        ConfigurationError: content that is no catalogue, or a file that cannot be written.
+    """
+    path = path_of(env)
+    if path is None:
+        raise ConfigurationError("SPECCLIENT_PRICES is 'off', so there is no place for a fetched catalogue")
+    try:
+        raw = json.loads(content)
+        providers = _providers(raw)
+        priced = sum("input_mtok" in str(model.prices) for each in providers for model in each.models)
+    except Exception as error:  # noqa: BLE001 - whatever the library makes of foreign data
+        raise ConfigurationError(f"what was fetched is no price catalogue: {_line(error)}") from None
+    if not priced:
+        raise ConfigurationError("what was fetched is no price catalogue: it has no model with a price")
+    copy = Copy(path, fetched, version(_PACKAGE), sum(len(each.models) for each in providers))
+    text = json.dumps({"fetched": fetched.isoformat(), "package": copy.package, "providers": raw})
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        _write_whole(path, text)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot write {path}: {error.strerror or error}; name another file in SPECCLIENT_PRICES"
+        ) from None
+    return copy
+
+
+def kept_copy(env: Mapping[str, str]) -> Copy | None:
+    """Return the fetched catalogue that is in use, None where it is the package's own."""
+    kept = _kept(env)
+    return None if kept is None else kept[0]
+
+
+def _snapshot() -> DataSnapshot:
+    """Return the fetched catalogue where there is one that can be used, else the package's own."""
+    kept = _kept(os.environ)
+    if kept is not None:
+        return kept[1]
+    with uncut:
+        from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415 - takes 0.2 s
+
+    return get_snapshot()
+
+
+def _kept(env: Mapping[str, str]) -> tuple[Copy, DataSnapshot] | None:
+    path = path_of(env)
+    if path is None:
+        return None
+    try:
+        seen = path.stat()
+    except OSError:
+        return None
+    return _read(path, seen.st_mtime_ns, seen.st_size)
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, _modified: int, _size: int) -> tuple[Copy, DataSnapshot] | None:
+    """Return the file's catalogue; read anew when it has changed. One that cannot be used is told once."""
+    try:
+        told = json.loads(path.read_bytes())
+        if told["package"] != version(_PACKAGE):
+            return None  # the package has been installed anew since, with data of its own
+        providers = _providers(told["providers"])
+        fetched = datetime.fromisoformat(told["fetched"])
+    except Exception as error:  # noqa: BLE001 - a call is not broken over it
+        logger.warning(
+            "the price catalogue %s cannot be read (%s), and the installed one is used; fetch it anew with "
+            "`specclient cost update-prices`, or remove it",
+            path,
+            _line(error),
+        )
+        return None
+    from genai_prices.data_snapshot import DataSnapshot  # noqa: PLC0415 - as above
+
+    count = sum(len(each.models) for each in providers)
+    return Copy(path, fetched, told["package"], count), DataSnapshot(providers, from_auto_update=True)
+
+
+def _providers(raw: Any) -> list[Provider]:
+    """Read providers as genai-prices' own updater does; it has no public door to data that is at hand."""
+    with uncut:
+        from genai_prices import types  # noqa: PLC0415 - as above
+
+    if not isinstance(raw, list) or not raw:
+        raise TypeError("it is no list of providers")
+    read = cast("Callable[[Any], list[Provider]]", types._providers_from_raw)
+    return read(raw)
+
+
+def _line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__
+
+
+def _write_whole(target: Path, text: str) -> None:
+    """Write a file beside its place and move it there, so that nobody ever sees half of it."""
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).replace(target)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            Path(name).unlink()
+        raise
