@@ -122,9 +122,9 @@ def moved(endpoint: Endpoint, base_url: str) -> Endpoint:
     """Return an endpoint at another URL.
 
     A hosted provider's URL tells whose prices and capabilities hold there, whatever the endpoint is called;
-    any other URL tells nothing, may need no key, and its calls are priced by their model's name. The name of a
-    server of the user's own, or of a provider whose addresses are the user's, tells what stands there wherever
-    it is.
+    any other URL tells nothing, may need no key, and its calls are priced by their model's name. The name of
+    a server of the user's own, or of a provider whose addresses are the user's, tells what stands there
+    wherever it is.
     """
     row = PRESETS.get(endpoint.name)
     owner = owner_of(base_url)

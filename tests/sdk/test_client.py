@@ -294,11 +294,15 @@ async def test_the_first_call_is_recorded_even_if_it_is_cancelled(openai_server:
         assert len(client.ledger.rows()) == 1
 
 
-async def test_a_server_elsewhere_has_no_vendor_s_prices(openai_server: OpenAIServer) -> None:
+async def test_a_server_elsewhere_is_priced_by_model_name_and_says_so(openai_server: OpenAIServer) -> None:
     async with AsyncOpenAI(base_url=openai_server.base_url, api_key="k") as client:
-        answer = await client.chat.completions.create(model="gpt-4.1", messages=ASK)
-    assert answer.meta.cost.total is None
-    assert "no price" in answer.meta.cost.source
+        known = await client.chat.completions.create(model="gpt-4.1", messages=ASK)
+        unknown = await client.chat.completions.create(model="m-large", messages=ASK)
+    assert known.meta.cost.total
+    assert known.meta.cost.estimated
+    assert "priced by model name; the endpoint is not known" in known.meta.cost.source
+    assert unknown.meta.cost.total is None
+    assert "no price" in unknown.meta.cost.source
 
 
 async def test_base_url_owns_the_names(openai_server: OpenAIServer, tmp_path: Path) -> None:
