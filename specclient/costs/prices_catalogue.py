@@ -149,7 +149,7 @@ def keep(content: bytes, *, fetched: datetime, env: Mapping[str, str]) -> Copy:
     try:
         raw = json.loads(content)
         providers = _providers(raw)
-        priced = sum("input_mtok" in str(model.prices) for each in providers for model in each.models)
+        priced = any(rates_at(model, fetched, 0) for each in providers for model in each.models)
     except Exception as error:  # noqa: BLE001 - whatever the library makes of foreign data
         raise ConfigurationError(f"what was fetched is no price catalogue: {_line(error)}") from None
     if not priced:
