@@ -1,0 +1,155 @@
+"""Turn the messages, tools and inputs of a request into the number of tokens of its prompt."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from specclient.tokens.images import count_image
+from specclient.tokens.pictures import size_in
+from specclient.tokens.text import Count, Encode, bare, count_text
+from specclient.tokens.tools import count_tools, json_text
+from specclient.types.request import Request
+
+__all__ = ["count_messages", "count_prompt"]
+
+#: Chat models whose framing is documented (OpenAI cookbook, "How to count tokens with tiktoken").
+_FRAMED = ("gpt-3.5-turbo", "gpt-4")
+_FRAMED_FIELDS = ("role", "content", "name")
+_PER_MESSAGE = 3
+_PER_NAME = 1
+_PER_REPLY = 3
+
+_TEXTS = ("text", "input_text", "output_text")
+_IMAGES = ("image_url", "input_image", "image")
+
+
+def count_messages(messages: Iterable[Any], model: str, *, encode: Encode | None = None) -> Count:
+    """Count the tokens of a chat prompt, the frame around each message included; never raises.
+
+    The count is exact for messages of text, and of images whose size can be read, to OpenAI's GPT-3.5 and
+    GPT-4 families, where the frame is documented. Everything else (other models, tool calls, and sound and
+    files, which count as nothing) makes it an estimate.
+
+    Args:
+        messages: mappings with ``role`` and ``content``, as ``chat.completions.create`` takes them.
+        model, encode: as in :func:`specclient.tokens.count_text`.
+    """
+    counts = [Count(_PER_REPLY, estimated=not bare(model).startswith(_FRAMED))]
+    for message in _each(messages):
+        counts.append(Count(_PER_MESSAGE))
+        for key, value in _fields(message).items():
+            counts.append(Count(_PER_NAME if key == "name" else 0, estimated=key not in _FRAMED_FIELDS))
+            counts.append(_value(value, model, encode))
+    return Count.sum(counts)
+
+
+def count_prompt(request: Request, model: str, *, encode: Encode | None = None) -> Count:
+    """Count what a request sends: its messages and tools, or its prompt or input as text or token ids.
+
+    Never raises, whatever the request holds: the endpoint is who refuses it.
+
+    Args:
+        model, encode: as in :func:`specclient.tokens.count_text`.
+    """
+    params = request.params
+    if request.operation == "chat":
+        tools = [params.get("tools"), params.get("functions")]
+        counts = [count_messages(params.get("messages") or (), model, encode=encode)]
+    elif request.operation == "response":
+        tools = [params.get("tools")]
+        counts = _response_input(params, model, encode)
+    else:
+        name = "input" if request.operation == "embedding" else "prompt"
+        return _count_texts(params.get(name), model, encode)
+    choice = params.get("tool_choice")
+    counts += [count_tools(each, model, choice=choice, encode=encode) for each in tools]
+    form = params.get("response_format") or params.get("text")
+    if isinstance(form, Mapping) and (schema := form.get("json_schema") or form.get("format")):
+        counts.append(Count(count_text(json_text(schema), model, encode=encode).tokens, estimated=True))
+    return Count.sum(counts)
+
+
+def _response_input(params: Mapping[str, Any], model: str, encode: Encode | None) -> list[Count]:
+    given, told = params.get("input"), params.get("instructions")
+    items = (
+        count_text(given, model, encode=encode)
+        if isinstance(given, str)
+        else count_messages(given or (), model, encode=encode)
+    )
+    return [count_text(told if isinstance(told, str) else "", model, encode=encode), items]
+
+
+def _count_texts(prompt: Any, model: str, encode: Encode | None) -> Count:
+    """Count one text, one list of token ids, or a list of either."""
+    if isinstance(prompt, list | tuple):
+        if all(isinstance(token, int) for token in prompt):
+            return Count(len(prompt))
+        if any(isinstance(part, list | tuple) and part and not isinstance(part[0], int) for part in prompt):
+            return count_text(json_text(prompt), model, encode=encode)  # deeper than any endpoint takes
+        return Count.sum(_count_texts(part, model, encode) for part in prompt)
+    return count_text(prompt if isinstance(prompt, str) else "", model, encode=encode)
+
+
+def _each(messages: Any) -> Iterable[Any]:
+    return messages if isinstance(messages, list | tuple) else (messages,) if messages else ()
+
+
+def _fields(message: Any) -> Mapping[Any, Any]:
+    """Return a message as a mapping; an answer's message object may be sent back as it came."""
+    if isinstance(message, Mapping):
+        return message
+    if hasattr(message, "model_dump"):
+        fields: dict[str, Any] = message.model_dump(exclude_none=True)
+        return fields
+    return {"": json_text(message)}  # no field of a message, so it makes the count an estimate
+
+
+def _value(value: Any, model: str, encode: Encode | None) -> Count:
+    """Count what stands in a message's field."""
+    if value is None:
+        return Count(0)
+    if isinstance(value, str):
+        return count_text(value, model, encode=encode)
+    if isinstance(value, list | tuple):
+        return Count.sum(_part(part, model, encode) for part in value)
+    return _rest(value, model, encode)
+
+
+def _part(part: Any, model: str, encode: Encode | None) -> Count:
+    """Count a part of a message's content, or one of its calls of tools."""
+    if not isinstance(part, Mapping):
+        return _rest(part, model, encode)
+    kind = part.get("type")
+    text = part.get("text")
+    if kind in _TEXTS and isinstance(text, str):
+        return count_text(text, model, encode=encode)
+    if kind in _IMAGES:
+        where, detail = _image(part)
+        size = size_in(where) if isinstance(where, str) else None
+        return count_image(size, model, detail=detail if isinstance(detail, str) else None)
+    called = part.get("function")
+    if isinstance(called, Mapping):
+        told = f"{called.get('name')}{called.get('arguments') or ''}"
+        return count_text(told, model, encode=encode) + Count(_PER_MESSAGE, estimated=True)
+    return _rest(part, model, encode)
+
+
+def _image(part: Mapping[Any, Any]) -> tuple[Any, Any]:
+    """Return where an image is, or its data, and in which detail it is seen: OpenAI's forms, Anthropic's."""
+    place = part.get("image_url")
+    if isinstance(place, Mapping):
+        return place.get("url"), place.get("detail")
+    source = part.get("source")
+    if isinstance(source, Mapping):
+        return source.get("data") or source.get("url"), None
+    return place, part.get("detail")
+
+
+_DATA = re.compile(r"data:[^'\"]{64,}|[A-Za-z0-9+/=]{256,}")
+
+
+def _rest(value: Any, model: str, encode: Encode | None) -> Count:
+    """Estimate a structure by its JSON, without the sound and the files that may be in it."""
+    return Count(count_text(_DATA.sub("", json_text(value)), model, encode=encode).tokens, estimated=True)

@@ -1,0 +1,162 @@
+"""Turn text into a token count, and say when it is an estimate.
+
+For OpenAI models ``tiktoken`` counts exactly, if its vocabulary is in its cache folder
+(``TIKTOKEN_CACHE_DIR``, ``DATA_GYM_CACHE_DIR``, or ``data-gym-cache`` in the temporary folder): a call
+never waits for a download. Otherwise the count is estimated from the shapes of words.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterable, Sized
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Self
+
+from specclient.forks import uncut
+
+__all__ = ["Count", "Encode", "bare", "count_text", "estimate"]
+
+_BASE = "https://openaipublic.blob.core.windows.net/encodings/"
+_O200K = (_BASE + "o200k_base.tiktoken", "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d")
+_P50K = (_BASE + "p50k_base.tiktoken", "94b5ca7dff4d00767bc256fdd1b27e5b17361d7b8a5f968547f9f23eb70d2069")
+
+#: Encoding: the vocabulary's address, and the SHA-256 without which tiktoken would fetch it anew.
+_VOCABULARIES = {
+    "o200k_base": _O200K,
+    "o200k_harmony": _O200K,
+    "cl100k_base": (
+        _BASE + "cl100k_base.tiktoken",
+        "223921b76ee99bde995b7ff738513eef100fb51d18c93597a113bcffe865b2a7",
+    ),
+    "p50k_base": _P50K,
+    "p50k_edit": _P50K,
+    "r50k_base": (
+        _BASE + "r50k_base.tiktoken",
+        "306cd27f03c1a714eca7108e03d66b7dc042abe8c258b44c199a7ed9838dd930",
+    ),
+}
+
+#: OpenAI's models that are newer than the installed tiktoken, of which none has had another vocabulary since.
+_LATEST = "o200k_base"
+_OPENAI = re.compile(r"(gpt|chatgpt|o\d|codex|computer-use)[-\d.]")
+
+#: Longer texts are estimated: exactness there is not worth the time it takes in the middle of a call.
+_EXACT_CHARS = 1_000_000
+
+Encode = Callable[[str], Sized]
+"""A model's own tokenizer: text to tokens."""
+
+
+@dataclass(frozen=True, slots=True)
+class Count:
+    """A number of tokens, and whether it is our estimate."""
+
+    tokens: int
+    estimated: bool = False
+
+    def __add__(self, other: Count) -> Count:
+        return Count(self.tokens + other.tokens, self.estimated or other.estimated)
+
+    @classmethod
+    def sum(cls, counts: Iterable[Count]) -> Self:
+        """Return all of them together."""
+        tokens, estimated = 0, False
+        for count in counts:
+            tokens += count.tokens
+            estimated = estimated or count.estimated
+        return cls(tokens, estimated)
+
+
+def count_text(text: str, model: str, *, encode: Encode | None = None) -> Count:
+    """Count the tokens of a text; never raises.
+
+    Args:
+        model: a model's name, with or without ``provider/`` before it.
+        encode: the model's own tokenizer, where the caller has it.
+    """
+    exact = True
+    if encode is None:
+        encode, exact = _encoder(model)
+    if encode is None or len(text) > _EXACT_CHARS:
+        return Count(estimate(text), estimated=True)
+    try:
+        return Count(len(encode(text)), estimated=not exact)
+    except Exception:  # noqa: BLE001 - a tokenizer that fails on a text must not fail the call
+        return Count(estimate(text), estimated=True)
+
+
+_PIECE = re.compile(r"[^\W\d_]+|\d+|[^\S\n]+|\n+|[^\w\s]+|_+")
+
+
+def estimate(text: str) -> int:
+    """Estimate the tokens of a text from its words, numbers, blanks and marks.
+
+    Against the real ``o200k_base`` the estimate's median error is 7 % on the 164 programs of HumanEval
+    and 5 % on the 480 prompts of Spec-Bench (9 in 10 within 17 %; all of them together: +7 % and −3 %);
+    ``len(text) / 4`` is off by 15 % and 16 %. ``cl100k_base`` spends more on languages other than
+    English: German comes out a third too low, Chinese likewise.
+    """
+    return math.ceil(sum(map(_weight, _PIECE.findall(text))))
+
+
+def _weight(piece: str) -> float:
+    size, first = len(piece), piece[0]
+    if first == "\n":
+        return 1.0
+    if first.isspace():  # one blank belongs to the word after it, a longer run is a token
+        return 0.0 if size == 1 else max(1.0, size / 80)
+    if first.isdigit():
+        return math.ceil(size / 3)
+    if not first.isalpha():  # marks: `((` is one token, a ruler of dashes few
+        return max(1.0, size / 64 if piece.count(first) == size else size / 2.2)
+    if piece.isascii():
+        return 1.0 if size <= 8 else 1 + (size - 8) / 4.5
+    if first >= "\u2e80":  # Chinese, Japanese, Korean
+        return size * 0.75
+    return max(1.0, size / 3.2)
+
+
+def bare(model: str) -> str:
+    """Return a model's name without what stands before a slash."""
+    return model.rpartition("/")[2]
+
+
+def _encoder(model: str) -> tuple[Encode | None, bool]:
+    """Return tiktoken's encoder for a model and whether it is known to be its own.
+
+    None where the model or its vocabulary is not at hand.
+    """
+    folder = os.environ.get("TIKTOKEN_CACHE_DIR", os.environ.get("DATA_GYM_CACHE_DIR"))
+    if folder is None:
+        folder = str(Path(tempfile.gettempdir()) / "data-gym-cache")
+    if not folder or not Path(folder).is_dir():
+        return None, False
+    return _load(bare(model), folder)
+
+
+@lru_cache(maxsize=256)
+def _load(model: str, folder: str) -> tuple[Encode | None, bool]:
+    try:
+        with uncut:
+            from tiktoken import get_encoding  # noqa: PLC0415 - loads when first needed
+            from tiktoken.model import encoding_name_for_model  # noqa: PLC0415
+
+        try:
+            encoding, exact = encoding_name_for_model(model), True
+        except KeyError:
+            if not _OPENAI.match(model):
+                return None, False
+            encoding, exact = _LATEST, False
+        address, digest = _VOCABULARIES[encoding]
+        cached = Path(folder) / hashlib.sha1(address.encode(), usedforsecurity=False).hexdigest()
+        if hashlib.sha256(cached.read_bytes()).hexdigest() != digest:
+            return None, False
+        return get_encoding(encoding).encode_ordinary, exact
+    except (ImportError, KeyError, OSError, ValueError):
+        return None, False
