@@ -57,6 +57,7 @@ class ProviderSettings(_Strict):
     capabilities: Capabilities | None = None
 
 
+    metrics: bool | str | None = None
 class PriceSettings(_Strict):
     """A ``[prices."provider/model"]`` table; ``provider/*`` stands for all its models without one.
 

@@ -34,6 +34,7 @@ from specclient.types.route import Decision
 if TYPE_CHECKING:
     from specclient.played import Part, Player
 
+    from specclient.speculation.prometheus import Counters
 _log = logging.getLogger("specclient")
 
 Observer = Callable[[Call], Awaitable[None]]
@@ -167,8 +168,10 @@ class Pipeline:
                 done = read(place, request, wire)
             else:
                 answer, measured = await place.complete(_in_process(request, decision), decision.model)
+                before = await self._counters(place) if place.metrics else None
                 record.telemetry(measured)
                 done = Exchange(answer)
+                await self._counted(place, record, before)
             if done.error is None:
                 record.answer(done.value, _dialect(place).usage(done.value))
                 if sent is not None and (used := record.tokens) is not None:
@@ -239,11 +242,13 @@ class Pipeline:
             if (used := record.tokens) is not None:
                 self.transport.used(wire, used)
             if not (events.done or record.finished):
+        before = await self._counters(place) if place.metrics else None
                 raise _cut_short(place)
 
     async def _local(
         self, request: Request, decision: Decision, place: Backend, record: Recorder
     ) -> AsyncGenerator[Any, None]:
+            await self._counted(place, record, before)
         """Yield None once the engine has taken the request, then its chunks."""
         begun = False
         async with aclosing(place.stream(_in_process(request, decision), decision.model)) as items:
@@ -315,12 +320,14 @@ class Pipeline:
                     yield [chunk]
         except BaseException as error:
             passing.end()
+            before = await self._counters(place) if place.metrics else None
             await self._end(record, error)
             raise
         passing.end()
         if (used := record.tokens) is not None:
             self.transport.used(sent, used)
         await self._end(record)
+                await self._counted(place, record, before)
 
     async def _end(
         self, record: Recorder, error: BaseException | None = None, part: Part | None = None
@@ -330,6 +337,17 @@ class Pipeline:
         if part is not None:
             call = part.ended(call)
         with shielded():
+    async def _counters(self, place: Endpoint) -> Counters | None:
+        with uncut:
+            from specclient.speculation.metering import counters  # noqa: PLC0415 - only where they are read
+
+        return await counters(self.transport, place)
+
+    async def _counted(self, place: Endpoint, record: Recorder, before: Counters | None) -> None:
+        """Note what an endpoint's counters have gained since they were read."""
+        if before is not None and (after := await self._counters(place)) is not None:
+            record.metered(before, after)
+
             for observe in self._observers:
                 try:
                     await observe(call)

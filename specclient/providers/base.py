@@ -50,6 +50,7 @@ class Endpoint:
         stream_usage: whether ``stream_options.include_usage`` may be sent.
         drop_params: whether parameters that cannot be expressed there are left out instead of refused.
         capabilities: what it exposes of speculation, whatever the model.
+        metrics: whether its Prometheus counters are read around each call: at ``/metrics``, or at a URL.
         probed: what probes have found of single models; see :meth:`capabilities_of`.
         quirks: how its form of OpenAI's bodies differs.
         account: marks another key or address at the same provider, whose rate limits are its own.
@@ -79,6 +80,7 @@ class Endpoint:
     stream_usage: bool = True
     drop_params: bool = False
     capabilities: Capabilities = UNKNOWN
+    metrics: bool | str = False
     probed: Mapping[str, Capabilities] = field(default_factory=dict)
     quirks: Quirks = PLAIN
     account: str = ""

@@ -122,6 +122,7 @@ def _of_table(
             headers={header: value.get_secret_value() for header, value in table.headers.items()},
             stream_usage=table.stream_usage,
             price_provider=table.price_provider,
+            metrics=table.metrics,
             capabilities=table.capabilities,
         )
         return said.endpoint(known, env)

@@ -12,7 +12,7 @@ import pydantic
 
 from specclient.errors import APIError, ConfigurationError
 from specclient.forks import uncut
-from specclient.providers import forms
+from specclient.providers import forms, predictions
 from specclient.providers.base import Endpoint, EventReader
 from specclient.providers.counts import usage_of
 from specclient.providers.encoding import (
@@ -41,9 +41,6 @@ _Wire = TypeVar("_Wire", bound=WireModel)
 
 #: Answers and chunks whose parts are looked at: a gateway's error may hide among them.
 _COMPLETIONS = (ChatCompletion, ChatCompletionChunk, Completion)
-_TAKE_PREDICTIONS = (
-    "models of openai, azure, mistral, fireworks, cerebras, openrouter and specclient serve do"
-)
 _NO_MODELS = Method(name="models.list", verb="GET", path="/models")
 
 
@@ -149,9 +146,8 @@ def usage_requested(request: Request) -> bool:
 
 def _shaped(body: dict[str, Any], request: Request, endpoint: Endpoint) -> dict[str, Any]:
     """Return a body with what a stream needs and what the caller adds."""
-    if endpoint.capabilities.prediction is False and body.get("prediction") is not None:
-        refuse(request, endpoint, ("prediction",), why=_TAKE_PREDICTIONS)
-        body = {name: value for name, value in body.items() if name != "prediction"}
+    if body.get("prediction") is not None:
+        body = predictions.checked(body, request, endpoint)
     asks_usage = request.operation in ("chat", "completion")
     if request.stream:
         if request.method.params:  # a call by path says it itself

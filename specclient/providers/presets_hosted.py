@@ -9,25 +9,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from specclient.providers.predictions import OPENAI_CONFLICTS
 from specclient.providers.preset import Preset
 from specclient.providers.quirks import Quirks
 from specclient.types.capabilities import Capabilities
 
-#: OpenAI "Predicted Outputs": ``n`` and the penalties where they are not their defaults.
-_CONFLICTS = (
-    "n",
-    "logprobs",
-    "presence_penalty",
-    "frequency_penalty",
-    "audio",
-    "modalities",
-    "max_completion_tokens",
-    "tools",
-)
 _OPENAI = Capabilities(
     prediction=True,
     prediction_models=("gpt-4o", "gpt-4.1"),
-    prediction_conflicts=_CONFLICTS,
+    prediction_conflicts=OPENAI_CONFLICTS,
     rejected_billed=True,
     telemetry=("openai",),
     prefill=False,  # the turn counts as finished

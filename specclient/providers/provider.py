@@ -38,6 +38,9 @@ class Provider:
         stream_usage: whether it takes ``stream_options.include_usage``.
         price_provider: the vendor whose prices hold there, an id of genai-prices; ``*`` prices calls by
             the name of their model, whoever's it is.
+        metrics: reads its Prometheus counters before and after each call, for what its answers do not tell
+            of speculation: True at ``/metrics`` beside ``/v1``, or their URL. They count all that the server
+            does, so they tell of one call where it is the only one; each reading is one more request.
         capabilities: what it exposes of speculation; what is not said in them stays as it is known.
 
     Raises:
@@ -53,6 +56,7 @@ class Provider:
     headers: Mapping[str, str | None] = field(default_factory=dict, repr=False)  # may hold keys
     stream_usage: bool | None = None
     price_provider: str | None = None
+    metrics: bool | str | None = None
     capabilities: Capabilities | None = None
 
     def __post_init__(self) -> None:
@@ -69,6 +73,12 @@ class Provider:
                 checked_base_url(self.base_url)
             except ConfigurationError as error:
                 raise ConfigurationError(f"provider {self.name!r}: {error}") from None
+
+        if isinstance(self.metrics, str):
+            try:
+                checked_base_url(self.metrics)
+            except ConfigurationError as error:
+                raise self._error("metrics", self.metrics, f"true or a URL ({error})") from None
 
     def _error(self, key: str, value: object, allowed: str) -> ConfigurationError:
         return ConfigurationError(f"provider {self.name!r}: {key} is {value!r}; it must be {allowed}")
@@ -108,6 +118,7 @@ class Provider:
             stream_usage=known.stream_usage if self.stream_usage is None else self.stream_usage,
             capabilities=_combined(known.capabilities, self.capabilities),
             price_provider=self.price_provider or known.price_provider,
+            metrics=known.metrics if self.metrics is None else self.metrics,
         )
 
     def _key_header(self, known: Endpoint) -> str:

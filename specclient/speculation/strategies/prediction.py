@@ -12,6 +12,7 @@ from decimal import Decimal
 from typing import Any
 
 from specclient.errors import ConfigurationError, OpenAIError
+from specclient.providers.predictions import OPENAI_CONFLICTS, conflicts, refusal
 from specclient.speculation.strategies.base import Table, given, text_of, unsupported
 from specclient.speculation.strategies.worth import SECOND_USD, worth_sending
 from specclient.types.call import Call
@@ -19,15 +20,9 @@ from specclient.types.request import Options, Request
 from specclient.types.route import Policy
 from specclient.types.usage import Speculation
 
-#: What OpenAI refuses beside ``prediction`` ("Predicted Outputs"; Azure's page lists the same).
-OPENAI_CONFLICTS = (
-    "n", "logprobs", "presence_penalty", "frequency_penalty", "audio", "modalities", "max_completion_tokens",
-    "tools",
-)  # fmt: skip
 _OPENAIS = frozenset({"openai", "azure"})
 #: What a draft model is asked with of the caller's parameters; the rest shapes an answer's form alone.
 _SHARED = ("messages", "prompt", "temperature", "top_p", "seed", "stop", "max_tokens")
-_WAYS_OUT = {"max_completion_tokens": "pass max_tokens in its place"}
 
 
 async def whole(table: Table) -> Any:
@@ -86,24 +81,9 @@ async def shaped(table: Table) -> tuple[Request, bool]:
     return (request, False) if text is None else (_with(request, field, text), True)
 
 
-def conflicts(request: Request, names: tuple[str, ...]) -> list[str]:
-    """Return which of these parameters are given with a value that is no default."""
-    return [name for name in names if _set(name, given(request, name))]
-
-
 def can_predict(table: Table) -> bool:
     """Tell whether the target is known to honour a prediction with this request."""
     return _known(table) is True and not conflicts(table.request, _conflicting(table))
-
-
-def _set(name: str, value: Any) -> bool:
-    if value is None or value is False:
-        return False
-    if name == "n":
-        return bool(value != 1)
-    if name in ("presence_penalty", "frequency_penalty"):
-        return bool(value > 0)
-    return list(value) not in ([], ["text"]) if name in ("modalities", "tools") else True
 
 
 def _conflicting(table: Table) -> tuple[str, ...]:
@@ -148,13 +128,7 @@ def _without_conflict(table: Table) -> bool:
     if table.drops:
         table.note(f"sent without the prediction, which {table.where} refuses beside {names}")
         return False
-    out = "; ".join(_WAYS_OUT[name] for name in found if name in _WAYS_OUT)
-    raise unsupported(
-        f"{table.where} refuses 'prediction' together with {names}: "
-        f"{out + '; or ' if out else ''}leave one of them out, or pass drop_params=True to have the "
-        "prediction left out",
-        found[0],
-    )
+    raise refusal(table.where, found)
 
 
 async def _drafted(table: Table) -> str | None:
@@ -194,7 +168,13 @@ def draft_request(request: Request, draft: str, **changed: Any) -> Request:
     if limit is not None:
         params["max_tokens"] = limit
     own = request.options
-    options = Options(timeout=own.timeout, deadline_s=own.deadline_s, drop_params=True, tags=own.tags)
+    options = Options(
+        timeout=own.timeout,
+        deadline_s=own.deadline_s,
+        drop_params=True,
+        tags=own.tags,
+        session=own.session,
+    )
     return Request(request.method, draft, {**params, **changed}, options=options)
 
 

@@ -13,8 +13,9 @@ from dataclasses import replace
 from typing import Any
 
 from specclient.errors import BadRequestError, ConfigurationError, OpenAIError
+from specclient.providers.predictions import conflicts
 from specclient.speculation.strategies.base import Table, given, text_of, unsupported
-from specclient.speculation.strategies.prediction import conflicts, draft_request
+from specclient.speculation.strategies.prediction import draft_request
 from specclient.types.request import Request
 from specclient.types.usage import Speculation
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any, get_args
 
 import pytest
@@ -346,3 +347,36 @@ def test_what_a_probe_found_fills_in_what_is_unknown_alone() -> None:
     assert endpoint.capabilities_of("other") is endpoint.capabilities
     known = endpoint.capabilities_of("m")
     assert (known.prediction, known.prefill, known.verification) == (True, False, "tgi")
+
+
+@pytest.mark.parametrize(
+    ("beside", "way_out"),
+    [
+        ({"n": 2}, "leave one of them out"),
+        ({"tools": [{"type": "function"}]}, "leave one of them out"),
+        ({"presence_penalty": 0.5}, "leave one of them out"),
+        ({"max_completion_tokens": 9}, "pass max_tokens in its place"),
+    ],
+)
+def test_a_prediction_beside_what_its_provider_refuses_with_one(beside: dict[str, Any], way_out: str) -> None:
+    endpoint = preset("openai").endpoint(key=SecretStr("k"))
+    predicted = {"type": "content", "content": "x"}
+    asked = {"messages": [], "prediction": predicted, **beside}
+    (name,) = beside
+    with pytest.raises(UnsupportedParameterError, match=f"'prediction' together with '{name}'") as caught:
+        endpoint.dialect.encode(Request(methods.CHAT, "openai/m", asked), endpoint, "m")
+    assert way_out in str(caught.value)
+    assert caught.value.param == name
+    dropping = replace(endpoint, drop_params=True)
+    sent = dropping.dialect.encode(Request(methods.CHAT, "openai/m", asked), dropping, "m")
+    assert json.loads(sent.content) == {"model": "m", "messages": [], **beside}
+
+
+def test_a_prediction_beside_defaults_and_at_an_unknown_server() -> None:
+    asked = {"messages": [], "prediction": {"type": "content", "content": "x"}, "n": 1, "tools": []}
+    known = preset("openai").endpoint(key=SecretStr("k"))
+    unknown = Endpoint(name="mine", base_url="http://h/v1")
+    for endpoint, more in ((known, {}), (unknown, {"n": 2, "tools": [{"type": "function"}]})):
+        request = Request(methods.CHAT, "x/m", {**asked, **more})
+        sent = endpoint.dialect.encode(request, endpoint, "m")
+        assert json.loads(sent.content) == {"model": "m", **asked, **more}

@@ -1,0 +1,74 @@
+"""Turn what is asked beside a predicted answer into what an endpoint is known to refuse there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from specclient.errors import UnsupportedParameterError
+from specclient.providers.base import Endpoint
+from specclient.providers.unsupported import drops, refuse
+from specclient.types.request import Request
+
+#: What OpenAI refuses beside ``prediction`` ("Predicted Outputs"; Azure's page lists the same).
+OPENAI_CONFLICTS = (
+    "n",
+    "logprobs",
+    "presence_penalty",
+    "frequency_penalty",
+    "audio",
+    "modalities",
+    "max_completion_tokens",
+    "tools",
+)
+_TAKE_PREDICTIONS = (
+    "models of openai, azure, mistral, fireworks, cerebras, openrouter and specclient serve do"
+)
+_WAYS_OUT = {"max_completion_tokens": "pass max_tokens in its place"}
+
+
+def conflicts(request: Request, names: Iterable[str]) -> list[str]:
+    """Return which of these parameters a request gives, ``extra_body`` included, unless as their defaults."""
+    given = {**request.params, **request.options.body}
+    return [name for name in names if _asks(name, given.get(name))]
+
+
+def refusal(where: str, found: list[str]) -> UnsupportedParameterError:
+    """Return the error for a prediction that stands beside what ``where`` refuses with one."""
+    out = "; ".join(_WAYS_OUT[name] for name in found if name in _WAYS_OUT)
+    error = UnsupportedParameterError(
+        f"{where} refuses 'prediction' together with {', '.join(map(repr, found))}: "
+        f"{out + '; or ' if out else ''}leave one of them out, or pass drop_params=True to have the "
+        "prediction left out"
+    )
+    error.param = found[0]
+    return error
+
+
+def checked(body: Mapping[str, Any], request: Request, endpoint: Endpoint) -> dict[str, Any]:
+    """Return a body whose prediction its endpoint is not known to refuse.
+
+    Where parameters may be dropped, it is the prediction that is: it changes no answer.
+
+    Raises:
+        UnsupportedParameterError: naming the provider and what cannot be sent together.
+    """
+    known = endpoint.capabilities
+    if known.prediction is False:
+        refuse(request, endpoint, ("prediction",), why=_TAKE_PREDICTIONS)
+    elif found := conflicts(request, known.prediction_conflicts):
+        if not drops(request, endpoint):
+            raise refusal(f"provider {endpoint.name!r}", found)
+    else:
+        return dict(body)
+    return {name: value for name, value in body.items() if name != "prediction"}
+
+
+def _asks(name: str, value: Any) -> bool:
+    if value is None or value is False:
+        return False
+    if name == "n":
+        return bool(value != 1)
+    if name in ("presence_penalty", "frequency_penalty"):
+        return bool(value > 0)
+    return list(value) not in ([], ["text"]) if name in ("modalities", "tools") else True
