@@ -187,6 +187,8 @@ class Settings(_Strict):
         candidates: routes that ``auto`` chooses among.
         drop_params: whether parameters that an endpoint cannot express are left out instead of refused.
         ledger: database URL or file path, ``off``, or None for the user's data folder.
+        ledger_durability: ``batch``: rows are written within half a second, and no call waits for it;
+            ``sync``: a call returns when its row is on the disk.
         connections: the most that a client may hold at once; further requests wait for one.
         limits: what deployments take, by ``provider/model``; their own headers add to it.
         circuit: when a deployment that keeps failing is given a rest; False for never.
@@ -203,6 +205,7 @@ class Settings(_Strict):
     )
     drop_params: bool = False
     ledger: str | None = Field(default=None, repr=False)  # a database URL may hold a password
+    ledger_durability: Literal["batch", "sync"] = "batch"
     transport: Literal["aiohttp", "httpx"] = "aiohttp"
     connections: Annotated[int, Field(ge=1)] = 1000
     providers: dict[str, ProviderSettings] = Field(default_factory=dict)
@@ -245,6 +248,7 @@ class Settings(_Strict):
 #: Environment variables that stand over the file: variable, setting.
 ENVIRONMENT = {
     "SPECCLIENT_LEDGER": "ledger",
+    "SPECCLIENT_LEDGER_DURABILITY": "ledger_durability",
     "SPECCLIENT_TRANSPORT": "transport",
     "SPECCLIENT_MODEL": "default_model",
 }

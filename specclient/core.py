@@ -55,7 +55,8 @@ class ClientOptions(TypedDict, total=False):
     provider), ``http_client``.
 
     Ours: ``config`` (a path, or :class:`Settings`; searched for otherwise), ``ledger`` (a path or URL, or
-    ``"off"``), ``policy`` and ``candidates`` (of calls with ``model="auto"``), ``providers`` (more of them,
+    ``"off"``), ``ledger_durability`` (``"batch"``, or ``"sync"`` for calls that return when their row is on
+    the disk), ``policy`` and ``candidates`` (of calls with ``model="auto"``), ``providers`` (more of them,
     or changes to known ones), ``drop_params`` (leaves out what an endpoint cannot express).
     """
 
@@ -74,6 +75,7 @@ class ClientOptions(TypedDict, total=False):
     http_client: Any
     config: str | Path | Settings | None
     ledger: str | None
+    ledger_durability: Literal["batch", "sync"] | None
     policy: Policy | str | None
     candidates: Sequence[str] | None
     providers: Sequence[Provider] | None
@@ -81,7 +83,7 @@ class ClientOptions(TypedDict, total=False):
 
 
 #: Options of a client that its copies cannot change: they share what was made of them.
-SHARED = frozenset({"config", "ledger"})
+SHARED = frozenset({"config", "ledger", "ledger_durability"})
 KNOWN = frozenset(ClientOptions.__annotations__)
 
 
@@ -134,11 +136,11 @@ class Parts:
         """The record of every call; the database toolkit is imported when it is first needed."""
         from specclient.costs.ledger import Ledger  # noqa: PLC0415 - keeps `import specclient` light
 
-        return Ledger(self.settings.ledger)
+        return Ledger(self.settings.ledger, durability=self.settings.ledger_durability)
 
     def open_ledger(self) -> None:
         """Import what the ledger needs, and refuse a setting that cannot name one."""
-        _ = self.ledger
+        self.ledger.prepare()
 
     async def note(self, call: Call) -> None:
         """Note a finished call."""
@@ -335,10 +337,8 @@ def url_of(options: Mapping[str, Any]) -> Any:
 
 def _settings(options: Mapping[str, Any]) -> Settings:
     config = options.get("config")
-    ledger = options.get("ledger")
-    if isinstance(config, Settings):
-        return config if ledger is None else config.model_copy(update={"ledger": ledger})
-    return load(config, ledger=ledger)
+    named = {name: options[name] for name in ("ledger", "ledger_durability") if options.get(name) is not None}
+    return config.model_copy(update=named) if isinstance(config, Settings) else load(config, **named)
 
 
 def _policy(settings: Settings, policy: Policy | str | None) -> Policy:

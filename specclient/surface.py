@@ -221,7 +221,7 @@ class Surface(ByPath):
         Args:
             default_headers, default_query: added to this client's.
             set_default_headers, set_default_query: in place of this client's.
-            options: any other option of the client but ``config`` and ``ledger``.
+            options: any other option of the client but ``config``, ``ledger`` and ``ledger_durability``.
 
         Raises:
             ValueError: where headers, or a query, are both added and set.

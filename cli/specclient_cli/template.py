@@ -20,6 +20,10 @@ TEMPLATE = """\
 # Where calls are recorded: a path, a database URL, or "off" (SPECCLIENT_LEDGER stands over it).
 #ledger = "~/specclient-ledger.sqlite3"
 
+# "batch": calls do not wait for the ledger, which is written within half a second; "sync": they return when
+# their row is on the disk. SPECCLIENT_LEDGER_DURABILITY stands over it.
+#ledger_durability = "batch"
+
 # "aiohttp", or "httpx" for tests that mock httpx (SPECCLIENT_TRANSPORT stands over it).
 #transport = "aiohttp"
 

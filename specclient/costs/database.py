@@ -30,6 +30,7 @@ from sqlalchemy.dialects.postgresql import insert
 from sqlalchemy.engine import URL, make_url
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
+from specclient.costs import rollup
 from specclient.costs.schema import (
     CALLS,
     COLUMNS,
@@ -44,8 +45,8 @@ from specclient.costs.schema import (
     Values,
     checked,
     foreign,
-    upgrade,
 )
+from specclient.costs.versions import upgrade
 from specclient.errors import LedgerError
 
 __all__ = ["Database"]
@@ -79,7 +80,7 @@ _calls = Table(
     MetaData(),
     *(TableColumn(column.name, _KINDS[column.kind], primary_key=column.name == KEY) for column in COLUMNS),
 )
-_INSERT = insert(_calls).on_conflict_do_nothing()
+_INSERT = insert(_calls).on_conflict_do_nothing().returning(_calls.c[KEY])
 
 
 class Database:
@@ -113,7 +114,11 @@ class Database:
         """Commit all rows or none; a row whose key is there already stays as it is."""
         with self._transaction() as connection:
             connection.execute(_TOGETHER)
-            connection.execute(_INSERT, [dict(zip(NAMES, row, strict=True)) for row in rows])
+            given = {row[0]: row for row in rows}
+            added = connection.execute(
+                _INSERT, [dict(zip(NAMES, row, strict=True)) for row in given.values()]
+            )
+            rollup.add_rows(_executing(connection), [given[key] for (key,) in added])
 
     def transact(self, work: Callable[[Execute], T]) -> T:
         """Return what ``work`` returns, its statements in one transaction; whatever it raises undoes them."""
@@ -182,8 +187,7 @@ class Database:
                 return
         with engine.begin() as connection:
             connection.execute(_ALONE)
-            for statement in upgrade(self._seen(connection), VERSIONS, _TYPES):  # another may be first
-                connection.execute(text(statement))
+            upgrade(_executing(connection), self._seen(connection), _TYPES)  # another may have been first
 
     def _seen(self, connection: Connection) -> int:
         inspector = inspect(connection)

@@ -20,7 +20,10 @@ from specclient.types.usage import NANO, Cost, Speculation
 
 __all__ = ["Row"]
 
-_BIGINT = 2**63 - 1
+#: The most that a server can make us believe of tokens, and of nano-dollars ($900,000 a call): such sums of
+#: many calls still fit into 64 bits.
+_MOST = 10**12
+_MOST_NANO = 9 * 10**14
 _JSON = ("cost_by_kind", "tags", "decision", "metadata")
 _FLAGS = tuple(column.name for column in COLUMNS if column.kind == "flag")
 _NO_SPECULATION = Speculation()
@@ -149,7 +152,7 @@ def _facts(call: Call) -> dict[str, Any]:
         "steps": _count(speculation.steps),
         "predicted_accepted": _count(_first(speculation.predicted_accepted, usage.accepted_prediction)),
         "predicted_rejected": _count(_first(speculation.predicted_rejected, usage.rejected_prediction)),
-        "cost_nano": _count(cost.nano),
+        "cost_nano": _count(cost.nano, _MOST_NANO),
         "cost_by_kind": nano_by_kind(cost),
         "price_source": _text(cost.source),
         "cost_estimated": cost.estimated,
@@ -177,7 +180,7 @@ def timestamp(at: datetime) -> str:
 
 def nano_by_kind(cost: Cost) -> dict[str, int]:
     """Round each kind to whole nano-dollars so that they still sum to ``cost.nano`` (largest remainder)."""
-    if cost.nano is None or cost.nano > _BIGINT:
+    if cost.nano is None or abs(cost.nano) > _MOST_NANO:
         return {}
     exact = {kind: dollars * NANO for kind, dollars in cost.by_kind.items()}
     floors = {kind: int(nano.to_integral_value(ROUND_FLOOR)) for kind, nano in exact.items()}
@@ -240,8 +243,8 @@ def _text(value: str | None) -> str | None:
     return value.encode("utf-8", "replace").decode("utf-8").replace("\0", "")
 
 
-def _count(value: int | None) -> int | None:
-    return value if value is not None and -_BIGINT <= value <= _BIGINT else None
+def _count(value: int | None, most: int = _MOST) -> int | None:
+    return value if value is not None and -most <= value <= most else None
 
 
 def _measure(value: float | None) -> float | None:

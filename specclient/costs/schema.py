@@ -2,7 +2,7 @@
 
 The columns of the calls are rows, in the order of the versions that brought them; a database's version is
 how many versions it has seen. Versions are appended and never changed, as others have made databases by them.
-From these rows :mod:`sqlite` and :mod:`database` make their statements, in the SQL that both databases speak.
+From these rows statements are made, in the SQL that SQLite and PostgreSQL both speak.
 """
 
 from __future__ import annotations
@@ -12,7 +12,18 @@ from typing import Literal, NamedTuple, Protocol, TypeVar
 
 from specclient.errors import LedgerError
 
-__all__ = ["COLUMNS", "NAMES", "VERSIONS", "Column", "Execute", "Store", "Value", "Values"]
+__all__ = [
+    "COLUMNS",
+    "DIMENSIONS",
+    "NAMES",
+    "SUMS",
+    "VERSIONS",
+    "Column",
+    "Execute",
+    "Store",
+    "Value",
+    "Values",
+]
 
 #: The way out that every complaint about a ledger ends with.
 WAY_OUT = "set SPECCLIENT_LEDGER to another file or database URL, or to 'off'"
@@ -97,11 +108,26 @@ VERSIONS: tuple[tuple[Column, ...], ...] = (
         Column("metadata"),
         Column("session"),
     ),
+    (),  # the table of sums
 )
 
 COLUMNS = tuple(column for version in VERSIONS for column in version)
 NAMES = tuple(column.name for column in COLUMNS)
 KEY, ORDER = NAMES[:2]
+
+#: The table of sums by hour, what its rows are told apart by, and what they sum; see :mod:`rollup`.
+HOURS = "calls_by_hour"
+DIMENSIONS = (
+    "hour", "operation", "provider", "model", "served", "route", "status", "error", "streamed", "purpose",
+    "strategy", "pair", "method",
+)  # fmt: skip
+LATENCIES = 40
+SUMS = (
+    "calls", "parts", "errors", "tokens_in", "tokens_out", "tokens_cached", "tokens_written",
+    "tokens_reasoning", "predicted_accepted", "predicted_rejected", "drafts", "drafted", "accepted", "kept",
+    "passes", "cost_nano", "estimated", "unpriced", "unanswered", "attempts", "latency_us", "engine_us",
+    "ttft_us", "ttfts", "timed_tokens", "timed_us", *(f"latencies_{k}" for k in range(LATENCIES)),
+)  # fmt: skip
 
 
 class Store(Protocol):
@@ -143,32 +169,6 @@ class Store(Protocol):
     def abandon(self) -> None:
         """Forget that connection untouched: it is the process's that this one was forked from."""
         ...
-
-
-def upgrade(seen: int, versions: Sequence[Sequence[Column]], types: Mapping[Kind, str]) -> list[str]:
-    """Return the statements that lead from the version a database has seen to the newest.
-
-    Args:
-        types: what the database calls each kind of column.
-    """
-    if seen == len(versions):
-        return []
-
-    def definition(column: Column) -> str:
-        return f"{column.name} {types[column.kind]}{'' if column.null else ' NOT NULL'}"
-
-    if seen == 0:
-        columns = [definition(column) for version in versions for column in version]
-        statements = [
-            f"CREATE TABLE {VERSION} (version INTEGER NOT NULL)",
-            f"CREATE TABLE {CALLS} ({', '.join(columns)}, PRIMARY KEY ({KEY}))",
-            f"CREATE INDEX ix_{CALLS}_{ORDER} ON {CALLS} ({ORDER})",
-            f"INSERT INTO {VERSION} VALUES (0)",  # noqa: S608
-        ]
-    else:
-        added = [column for version in versions[seen:] for column in version]
-        statements = [f"ALTER TABLE {CALLS} ADD COLUMN {definition(column)}" for column in added]
-    return [*statements, f"UPDATE {VERSION} SET version = {len(versions)}"]  # noqa: S608
 
 
 def checked(seen: int, where: str) -> int:

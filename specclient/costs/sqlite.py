@@ -5,6 +5,7 @@ In WAL mode a commit survives the death of the process without an fsync, and rea
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import time
@@ -13,8 +14,10 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TypeVar
 
+from specclient.costs import rollup
 from specclient.costs.schema import (
     CALLS,
+    KEY,
     NAMES,
     VERSION,
     VERSIONS,
@@ -25,8 +28,8 @@ from specclient.costs.schema import (
     Values,
     checked,
     foreign,
-    upgrade,
 )
+from specclient.costs.versions import upgrade
 from specclient.errors import LedgerError
 from specclient.forks import uncut
 
@@ -45,8 +48,8 @@ _TYPES: Mapping[Kind, str] = {
     "count": "BIGINT",
     "measure": "DOUBLE",
 }
-_INSERT = f"""INSERT INTO {CALLS} ({", ".join(NAMES)}) VALUES ({", ".join("?" * len(NAMES))})
-    ON CONFLICT DO NOTHING"""  # noqa: S608 - made of the names above
+_INSERT = f"INSERT INTO {CALLS} ({', '.join(NAMES)}) VALUES ({', '.join('?' * len(NAMES))})"  # noqa: S608
+_KNOWN = f"SELECT {KEY} FROM {CALLS} WHERE {KEY} IN (SELECT value FROM json_each(?))"  # noqa: S608
 _TABLES = f"SELECT name FROM sqlite_master WHERE type = 'table' AND name IN ('{CALLS}', '{VERSION}')"  # noqa: S608
 
 
@@ -82,16 +85,16 @@ class SQLite:
     def write(self, rows: Sequence[Values]) -> None:
         """Commit all rows or none; a row whose key is there already stays as it is."""
         with self._transaction() as connection:
-            connection.executemany(_INSERT, rows).close()
+            given = {row[0]: row for row in rows}
+            for (key,) in connection.execute(_KNOWN, [json.dumps(list(given))]):
+                del given[key]
+            connection.executemany(_INSERT, given.values()).close()
+            rollup.add_rows(_executing(connection), given.values())
 
     def transact(self, work: Callable[[Execute], T]) -> T:
         """Return what ``work`` returns, its statements in one transaction; whatever it raises undoes them."""
         with self._transaction() as connection:
-
-            def execute(sql: str, params: Mapping[str, Value] = {}, /) -> list[tuple[Value, ...]]:
-                return connection.execute(sql, params).fetchall()
-
-            return work(execute)
+            return work(_executing(connection))
 
     def query(self, sql: str, params: Mapping[str, Value] = {}) -> Iterator[tuple[Value, ...]]:
         """Yield the rows of a SELECT, without holding all of them."""
@@ -175,8 +178,7 @@ class SQLite:
             return
         connection.execute("PRAGMA journal_mode=WAL").close()  # kept in the file
         connection.execute("BEGIN IMMEDIATE").close()
-        for statement in upgrade(self._seen(connection), VERSIONS, _TYPES):  # another process may be first
-            connection.execute(statement).close()
+        upgrade(_executing(connection), self._seen(connection), _TYPES)  # another process may have been first
         connection.execute("COMMIT").close()
 
     def _seen(self, connection: sqlite3.Connection) -> int:
@@ -187,6 +189,13 @@ class SQLite:
             return 0
         version = connection.execute(f"SELECT version FROM {VERSION}").fetchone()  # noqa: S608
         return checked(version[0] if version else 0, self.name)
+
+
+def _executing(connection: sqlite3.Connection) -> Execute:
+    def execute(sql: str, params: Mapping[str, Value] = {}, /) -> list[tuple[Value, ...]]:
+        return connection.execute(sql, params).fetchall()
+
+    return execute
 
 
 def _is_busy(error: BaseException) -> bool:

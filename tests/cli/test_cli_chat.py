@@ -17,8 +17,9 @@ FRAME = b'data: {"choices": [{"index": 0, "delta": {"content": "half "}}]}\n\n'
 
 
 @pytest.fixture
-def talk(hosted):
+def talk(hosted, monkeypatch):
     """A conversation with ``mine/m-large`` in a terminal."""
+    monkeypatch.setenv("SPECCLIENT_LEDGER_DURABILITY", "sync")  # its rows are read while it goes on
     terminal = Terminal("chat", "-m", "mine/m-large", "--system", "Be brief.", "--tag", "team=a", width=200)
     terminal.read_until("> ")
     yield terminal

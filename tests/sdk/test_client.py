@@ -120,7 +120,7 @@ async def test_leaving_a_stream_early_is_recorded_and_frees_the_connection(
         ) as stream:
             async for _ in stream:
                 break
-        assert openai_server.wait_left(1)
+        assert await asyncio.to_thread(openai_server.wait_left, 1)
         assert stream.meta.status == "cancelled"
         assert stream.meta.usage.estimated
         assert stream.meta.cost.estimated

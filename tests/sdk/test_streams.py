@@ -127,5 +127,6 @@ async def test_a_call_that_a_scope_of_anyios_cancels_is_recorded(
         async for _ in answer:
             pass
     assert scope.cancelled_caught
-    with sqlite3.connect(client.ledger.location) as database:  # the file: a call returns once its row is there
+    assert client.ledger.flush()
+    with sqlite3.connect(client.ledger.location) as database:
         assert database.execute("SELECT status FROM calls").fetchall() == [("cancelled",)]
