@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import anyio.to_thread
 
-from specclient.errors import CheckpointError, ConfigurationError, NotFoundError
+from specclient.errors import BadRequestError, CheckpointError, ConfigurationError, NotFoundError
 from specclient.types.backend import Answer, BackendModel, Chunk, Telemetry
 from specclient.types.request import Request
 from specclient_local.config import DTYPES, ENGINE_METHODS, Method, read_config
@@ -23,6 +23,7 @@ from specclient_local.dialect import Asked, read
 if TYPE_CHECKING:
     from specclient_local.answer import Generation
     from specclient_local.engine import Engine
+    from specclient_local.model.tokenizer import Tokenizer
     from specclient_local.shape import Shape
 
 BUNDLED = Path(__file__).parent / "bundled"
@@ -91,6 +92,7 @@ class LocalBackend:
         self._now = now
         self._engines: dict[Key, Engine] = {}
         self._loading: dict[Key, threading.Lock] = {}
+        self._tokenizers: dict[str, Tokenizer] = {}
 
     def models(self) -> Sequence[BackendModel]:
         """List the bundled pair and the configured models; reads at most their ``config.json``."""
@@ -135,6 +137,33 @@ class LocalBackend:
                     if asked.stream_usage:
                         yield shape.usage(piece.generation)
                     yield _telemetry(piece.generation)
+
+    def count(self, request: Request, model: str) -> int | None:
+        """Return the tokens of a request's prompt; see :class:`specclient.types.backend.Counting`."""
+        row = self._row(model)
+        try:
+            tokenizer = self._tokenizer(row)
+            asked = read(request, model)
+            if tokenizer is None:
+                return None
+            if asked.messages is not None:
+                return len(tokenizer.chat(asked.messages))
+            prompt = asked.prompt or ""
+            return len(tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
+        except (BadRequestError, CheckpointError):
+            return None
+
+    def _tokenizer(self, row: Row) -> Tokenizer | None:
+        """Return a row's tokenizer: its engine's where that is loaded, None where it would be fetched."""
+        from specclient_local.model.tokenizer import Tokenizer  # noqa: PLC0415 - imports the library
+
+        engine = self._engines.get((row.path, row.draft, row.dtype))
+        if engine is not None:
+            return engine.tokenizer
+        folder = Path(row.path).expanduser()
+        if row.path not in self._tokenizers and folder.is_dir():
+            self._tokenizers[row.path] = Tokenizer(folder)
+        return self._tokenizers.get(row.path)
 
     async def aclose(self) -> None:
         """Close the engines, those being loaded too; unfinished requests fail.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk
 from specclient.types.completion import Completion
@@ -78,6 +78,21 @@ class Backend(Protocol):
 
     async def aclose(self) -> None:
         """Free what is held; safe to call twice."""
+        ...
+
+
+@runtime_checkable
+class Counting(Protocol):
+    """What a backend may offer beside: how long a prompt is for its models."""
+
+    def count(self, request: Request, model: str) -> int | None:
+        """Return the tokens of a request's prompt by the model's own tokenizer; loads no weights.
+
+        None where the tokenizer is not on this machine, or the request is one that it cannot lay out.
+
+        Raises:
+            NotFoundError: for a model that is not known.
+        """
         ...
 
 

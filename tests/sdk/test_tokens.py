@@ -210,8 +210,8 @@ _anything = st.recursive(
     lambda inner: st.lists(inner) | st.dictionaries(st.text() | st.integers(), inner) | st.tuples(inner),
     max_leaves=20,
 )
-_KNOWN = """type text function name arguments image_url url detail source data content role tool_calls parameters
-properties enum description required""".split()
+_KNOWN = ["type", "text", "function", "name", "arguments", "image_url", "url", "detail", "source", "data"]
+_KNOWN += ["content", "role", "tool_calls", "parameters", "properties", "enum", "description", "required"]
 _WORDS = ["text", "image_url", "input_image", "image", "function", "low", "data:image/png;base64,iVBO"]
 _shaped = st.recursive(
     _leaves | st.sampled_from(_WORDS),
