@@ -16,7 +16,7 @@ from specclient.errors import *  # noqa: F403 - every error, under its own name
 from specclient.version import VERSION
 
 if TYPE_CHECKING:
-    from specclient import types
+    from specclient import batch, types
     from specclient.azure import AsyncAzureOpenAI, AzureOpenAI
     from specclient.client import AsyncOpenAI
     from specclient.client import AsyncOpenAI as AsyncClient
@@ -132,7 +132,7 @@ _LAZY = {
     "speculative_decode": ("specclient.draft_target", ""),
     "speculative_decode_many": ("specclient.draft_target", ""),
 }
-_MODULES = ("lib", "types")
+_MODULES = ("batch", "lib", "types")
 _RESOURCES = frozenset({
     "admin", "audio", "batches", "beta", "chat", "completions", "containers", "content_provenance_checks",
     "conversations", "decisions", "embeddings", "evals", "files", "fine_tuning", "images", "live",
@@ -188,6 +188,7 @@ __all__ = [
     "__version__",
     "aspeculative_decode",
     "aspeculative_decode_many",
+    "batch",
     "file_from_path",
     "not_given",
     "omit",

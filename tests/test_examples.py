@@ -125,3 +125,11 @@ def test_draft_target(example) -> None:
     assert "of the draft, the answer holds" in out
     assert "Speculation(method='prediction'" in out
     assert len(out.splitlines()) >= 10
+
+
+def test_batch(example) -> None:
+    out = example("batch.py")
+    assert "3 answered, 0 done before," in out
+    assert "0 answered, 3 done before," in out
+    assert out.count("\nc") == 3
+    assert out.count(" 200 ") == 3

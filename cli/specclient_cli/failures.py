@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
-from specclient.errors import APIStatusError, ConfigurationError, LedgerError, NoRouteError, OpenAIError
+from specclient.errors import (
+    APIStatusError,
+    BudgetExceededError,
+    ConfigurationError,
+    LedgerError,
+    NoRouteError,
+    OpenAIError,
+)
 
 PROG = "specclient"
 
 #: What the exit code means.
-OK, FAILED, USAGE, CONFIGURATION, NO_ROUTE = 0, 1, 2, 3, 4
+OK, FAILED, USAGE, CONFIGURATION, NO_ROUTE, BUDGET = 0, 1, 2, 3, 4, 5
 INTERRUPTED, PIPE_CLOSED = 130, 141
 
 #: Modules of the extra ``local``; without them the engine cannot be loaded.
@@ -18,6 +25,8 @@ def exit_code(error: BaseException) -> int:
     """Return the exit code of a failure."""
     if isinstance(error, NoRouteError):
         return NO_ROUTE
+    if isinstance(error, BudgetExceededError):
+        return BUDGET
     if isinstance(error, ConfigurationError | LedgerError) or _engine_missing(error):
         return CONFIGURATION
     return FAILED

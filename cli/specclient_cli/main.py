@@ -23,6 +23,7 @@ COMMANDS = {
     "demo": "Show plain and speculative decoding side by side, routing, and what it cost.",
     "complete": "Continue a text, or answer it, with any model.",
     "chat": "Talk with any model.",
+    "batch": "Answer a file of prompts or requests, many at a time.",
     "serve": "Serve the engine and every provider behind OpenAI's HTTP routes.",
     "models": "List providers and local models, and which keys are set.",
     "route": "See where a prompt would go, and why.",
@@ -85,7 +86,8 @@ def cli(ctx: click.Context, config: Path | None, debug: bool) -> None:
     Exit codes:
       0  done                         3  configuration, key or ledger
       1  a call failed                4  no route satisfies the policy
-      2  wrong usage                130  interrupted
+      2  wrong usage                  5  the budget is spent
+                                    130  interrupted
                                     141  the reader of the output went away
 
     \b

@@ -1,0 +1,263 @@
+"""Turn a file of prompts or requests into a file of answers: the command ``specclient batch``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from decimal import Decimal
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import click
+
+from specclient.batch import Summary, run_file
+from specclient.batch.running import GRACE_S
+from specclient.client import AsyncOpenAI
+from specclient.config import Settings
+from specclient_cli import options, render
+from specclient_cli.failures import BUDGET, FAILED, INTERRUPTED, OK
+from specclient_cli.record import money
+from specclient_cli.state import State, pass_state
+
+if TYPE_CHECKING:
+    from rich.progress import Progress
+
+PIPE = "-"
+
+
+@click.command(name="batch")
+@click.argument("source", type=click.Path(dir_okay=False))
+@click.argument("out", type=click.Path(dir_okay=False))
+@click.option(
+    "-m",
+    "--model",
+    type=options.ModelName(),
+    help="PROVIDER/MODEL for every line, whatever it names. Default: what the line names, else "
+    "SPECCLIENT_MODEL, else default_model of the configuration, else local/demo.",
+)
+@click.option("--policy", type=options.PolicyName(), help="Route every line by this [policies.NAME].")
+@click.option(
+    "--concurrency", type=click.IntRange(min=1), default=8, show_default=True, help="Lines at a time."
+)
+@click.option(
+    "--ordered",
+    is_flag=True,
+    help="Write records in the order of the lines; one slow line then holds up those behind it. Default: as "
+    "they finish.",
+)
+@click.option(
+    "--max-cost",
+    type=options.Dollars(),
+    help="Dollars for all records of OUT together; no line is sent that may pass it.",
+)
+@click.option(
+    "--retry-failed/--no-retry-failed",
+    default=True,
+    show_default=True,
+    help="Whether lines that an earlier run saw fail are tried again.",
+)
+@click.option(
+    "--max-retries",
+    type=click.IntRange(min=0),
+    default=5,
+    show_default=True,
+    help="Tries of a call after the first, within this run.",
+)
+@click.option(
+    "--max-tokens", type=click.IntRange(min=1), help="Most tokens of an answer, where a line sets none."
+)
+@click.option(
+    "--temperature", type=options.Finite(), help="Where a line sets none; 0 takes the likeliest token."
+)
+@click.option(
+    "--as",
+    "form",
+    type=click.Choice(["text", "chat"]),
+    help="Continue plain prompts as text, or send them as a user's messages. Default: text for local models, "
+    "chat for all others.",
+)
+@options.tag_option("Label every call in the ledger; may be repeated.")
+@click.option("--quiet", is_flag=True, help="Show no progress.")
+@pass_state
+def command(state: State, /, **given: Any) -> int:
+    """Answer a file of prompts or requests, many at a time.
+
+    SOURCE has one JSON object a line; OUT gets one for each of them. Either may be - for stdin or stdout.
+    Lines are read and records written as calls finish, so a file may be larger than memory.
+
+    A plain line is {"prompt": ...} or {"messages": [...]}, with any parameter of the call beside it and an
+    "id" of its own (else its number). Its record is {"id", "output", "usage", "cost", "error"}.
+
+    A line of OpenAI's batch files is {"custom_id", "method", "url", "body"}, for chat completions,
+    completions, embeddings and responses. Its record is OpenAI's, {"id", "custom_id", "response", "error"},
+    and "cost".
+
+    Run it again with the same SOURCE and OUT to go on after a kill, Ctrl-C, a power cut or a spent budget:
+    lines that were answered are left alone, half a line at the end of OUT is mended, failed lines are tried
+    again. At most the lines that were in flight are sent twice. Ctrl-C lets those finish, for 30 s; a second
+    one does not.
+
+    \b
+    Examples:
+      specclient batch prompts.jsonl answers.jsonl -m local/demo
+      specclient batch in.jsonl out.jsonl --concurrency 32 --max-cost 2.50
+      jq -c '{prompt: .q}' faq.json | specclient batch - - -m openai/gpt-4.1-mini
+
+    \b
+    Exit codes: 0 every line was answered; 1 some failed; 5 the budget is spent;
+    130 interrupted.
+
+    Environment: SPECCLIENT_MODEL, SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, and the providers' keys.
+    """
+    settings = state.settings()
+    if given["policy"] is not None and given["model"] not in (None, options.AUTO):
+        raise click.UsageError(f"a policy chooses the model, so -m {given['model']} cannot be given with it.")
+    try:
+        return asyncio.run(_answer(settings, given))
+    except asyncio.CancelledError:  # by a second signal
+        raise KeyboardInterrupt from None
+
+
+async def _answer(settings: Settings, given: Mapping[str, Any]) -> int:
+    stop = asyncio.Event()
+    params = {name: given[name] for name in ("max_tokens", "temperature") if given[name] is not None}
+    with _source(given["source"]) as source, _signals_stop(stop):
+        async with AsyncOpenAI(config=settings, max_retries=given["max_retries"]) as client:
+            with _Bar(_size(source), wanted=not given["quiet"]) as bar:
+                summary = await run_file(
+                    source,
+                    sys.stdout.buffer if given["out"] == PIPE else given["out"],
+                    client=client,
+                    model=given["model"],
+                    policy=given["policy"],
+                    tags=dict(given["tags"]),
+                    params=params,
+                    form=given["form"],
+                    concurrency=given["concurrency"],
+                    ordered=given["ordered"],
+                    max_cost=given["max_cost"],
+                    retry_failed=given["retry_failed"],
+                    stop=stop,
+                    watch=bar.show,
+                )
+    _report(summary)
+    if stop.is_set() and summary.stopped:
+        return INTERRUPTED
+    if summary.stopped:
+        return BUDGET
+    return FAILED if summary.failed or summary.failed_before else OK
+
+
+def _size(source: Any) -> int | None:
+    """Return how many bytes a source has; None where that is not known."""
+    path = Path(source) if isinstance(source, str) else None
+    return path.stat().st_size if path is not None and path.is_file() else None
+
+
+@contextlib.contextmanager
+def _source(name: str) -> Iterator[Any]:
+    """Yield what is read: a path, or stdin by a file of its own.
+
+    Of its own, because a thread that waits for it may be left behind: the interpreter closes ``sys.stdin`` on
+    its way out, and must not wait for that thread.
+    """
+    if name != PIPE:
+        yield name
+        return
+    yield os.fdopen(os.dup(sys.stdin.fileno()), "rb", closefd=False)
+
+
+@contextlib.contextmanager
+def _signals_stop(stop: asyncio.Event) -> Iterator[None]:
+    """Let a first signal stop the batch gently, and a second one end it."""
+    loop, task = asyncio.get_running_loop(), asyncio.current_task()
+
+    def heard() -> None:
+        if stop.is_set() and task is not None:
+            task.cancel()
+            return
+        stop.set()
+        click.echo(
+            f"\nstopping: what is in flight has {GRACE_S:.0f} s to finish; again ends it at once", err=True
+        )
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    with contextlib.suppress(NotImplementedError):  # Windows
+        for number in numbers:
+            loop.add_signal_handler(number, heard)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(NotImplementedError):
+            for number in numbers:
+                loop.remove_signal_handler(number)
+
+
+class _Bar:
+    """Shows on a terminal how a batch stands: lines, rate, cost and the time that is left.
+
+    Args:
+        size: bytes of the source, None where they are not known.
+    """
+
+    def __init__(self, size: int | None, *, wanted: bool) -> None:
+        self._progress = _progress(size) if wanted and render.console(stderr=True).is_terminal else None
+        self._size = size
+
+    def __enter__(self) -> Self:
+        if self._progress is not None:
+            self._progress.start()
+            self._task = self._progress.add_task("batch", total=self._size, told="")
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._progress is not None:
+            self._progress.stop()
+
+    def show(self, summary: Summary) -> None:
+        """Show how it stands now."""
+        if self._progress is not None:
+            self._progress.update(self._task, completed=summary.read_bytes, told=_standing(summary))
+
+
+def _progress(size: int | None) -> Progress:
+    from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn  # noqa: PLC0415
+
+    left = [TimeRemainingColumn(compact=True)] if size is not None else []
+    columns = (BarColumn(bar_width=None), TextColumn("{task.fields[told]}", markup=False), *left)
+    return Progress(*columns, console=render.console(stderr=True), transient=True, expand=True)
+
+
+def _standing(summary: Summary) -> str:
+    lines = summary.answered + summary.failed
+    rate = lines / summary.seconds if summary.seconds else 0.0
+    failed = f", {summary.failed} failed" if summary.failed else ""
+    return f"{lines} lines{failed} · {rate:.1f}/s · {_cost(summary)}"
+
+
+def _cost(summary: Summary) -> str:
+    if summary.unpriced and not summary.cost:
+        return "unpriced"
+    more = f" and {summary.unpriced} unpriced" if summary.unpriced else ""
+    return money(summary.cost if summary.cost else Decimal(0)) + more
+
+
+def _report(summary: Summary, to: Callable[[str], None] = lambda text: click.echo(text, err=True)) -> None:
+    """Say on stderr how it went, and why lines failed."""
+    before = [f"{summary.skipped} done before"] if summary.skipped else []
+    told = [f"{summary.answered} answered", f"{summary.failed} failed", *before, _cost(summary)]
+    to(" · ".join([*told, f"{summary.seconds:.1f} s"]))
+    for reason, (count, numbers) in sorted(summary.reasons.items(), key=lambda each: -each[1][0]):
+        lines = ", ".join(map(str, numbers)) + (", …" if count > len(numbers) else "")
+        to(f"  {count} × {render.printable(reason)} (line{'s' if count > 1 else ''} {lines})")
+    if summary.failed_before:
+        to(f"  {summary.failed_before} failed in earlier runs and were left so; leave out --no-retry-failed")
+    if summary.stopped:
+        to(summary.stopped)

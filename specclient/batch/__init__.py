@@ -1,0 +1,17 @@
+"""Many calls from a file of lines into a file of records: streamed, resumable, within a budget.
+
+    async for record in specclient.batch.run("in.jsonl", model="openai/gpt-4.1-mini"):
+        print(record.id, record.ok, record.cost, record.data)
+
+:func:`run` serves lines and yields records; :func:`run_file` writes them to a file, and goes on in it where
+an earlier run ended. A line is one of OpenAI's batch files, or plain; see :mod:`specclient.batch.lines`, and
+for what is written :mod:`specclient.batch.records`.
+"""
+
+from __future__ import annotations
+
+from specclient.batch.filing import Summary, run_file
+from specclient.batch.records import Record
+from specclient.batch.running import run
+
+__all__ = ["Record", "Summary", "run", "run_file"]
