@@ -53,6 +53,7 @@ if TYPE_CHECKING:
     from specclient.types import Call, Cost, Policy, Speculation, Strategy, Usage
     from specclient.types.base import WireModel as BaseModel
     from specclient.types.binary import HttpxBinaryResponseContent
+    from specclient.types.budget import Budget, BudgetNotice
     from specclient.types.capabilities import Capabilities
     from specclient.types.params import NOT_GIVEN, NotGiven, Omit, RequestOptions, not_given, omit
     from specclient.types.route import Decision
@@ -91,6 +92,8 @@ _LAZY = {
     "AsyncStream": ("specclient.stream", ""),
     "AzureOpenAI": ("specclient.azure", ""),
     "BaseModel": ("specclient.types.base", "WireModel"),
+    "Budget": ("specclient.types.budget", ""),
+    "BudgetNotice": ("specclient.types.budget", ""),
     "Capabilities": ("specclient.types.capabilities", ""),
     "Call": ("specclient.types", ""),
     "Client": ("specclient.sync", "OpenAI"),
@@ -156,6 +159,8 @@ __all__ = [
     "AsyncStream",
     "AzureOpenAI",
     "BaseModel",
+    "Budget",
+    "BudgetNotice",
     "Call",
     "Capabilities",
     "Client",

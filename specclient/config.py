@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import Annotated, Any, Final, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
 
 import pydantic
 from pydantic import Field, SecretStr
@@ -22,6 +22,9 @@ from specclient.folders import folder
 from specclient.types.capabilities import Capabilities
 from specclient.types.limit import Circuit, Limit
 from specclient.types.route import Policy
+
+if TYPE_CHECKING:
+    from specclient.types.budget import Budget
 
 FILE_NAME = "specclient.toml"
 
@@ -54,10 +57,10 @@ class ProviderSettings(_Strict):
     models: tuple[str, ...] = ()
     stream_usage: bool | None = None
     price_provider: str | None = None
+    metrics: bool | str | None = None
     capabilities: Capabilities | None = None
 
 
-    metrics: bool | str | None = None
 class PriceSettings(_Strict):
     """A ``[prices."provider/model"]`` table; ``provider/*`` stands for all its models without one.
 
@@ -178,6 +181,20 @@ class CircuitSettings(_Strict):
         return Circuit(**self.model_dump())
 
 
+class BudgetSettings(_Strict):
+    """A ``[budgets.NAME]`` table; the fields of :class:`specclient.types.budget.Budget`."""
+
+    usd: Decimal | None = None
+    tokens: int | None = None
+    period: str = "total"
+    provider: str | None = None
+    model: str | None = None
+    tag: str | None = None
+    session: str | None = None
+    mode: str = "hard"
+    unpriced: str = "allow"
+
+
 class Settings(_Strict):
     """Everything that can be set.
 
@@ -192,6 +209,7 @@ class Settings(_Strict):
         connections: the most that a client may hold at once; further requests wait for one.
         limits: what deployments take, by ``provider/model``; their own headers add to it.
         circuit: when a deployment that keeps failing is given a rest; False for never.
+        budgets: what calls may cost or use, by name.
         source: the file that was read, None if none was.
     """
 
@@ -215,6 +233,7 @@ class Settings(_Strict):
     limits: dict[str, LimitSettings] = Field(default_factory=dict)
     circuit: CircuitSettings | Literal[False] = Field(default_factory=CircuitSettings.model_construct)
     local: LocalSettings = Field(default_factory=LocalSettings.model_construct)
+    budgets: dict[str, BudgetSettings] = Field(default_factory=dict)
     source: Path | None = Field(default=None, exclude=True)
 
     @pydantic.field_validator("prices", mode="after")
@@ -230,6 +249,14 @@ class Settings(_Strict):
                     {"route": repr(route)},
                 )
         return prices
+
+    def budget_list(self) -> list[Budget]:
+        """Return the checked budgets."""
+        if not self.budgets:
+            return []
+        from specclient.types.budget import Budget  # noqa: PLC0415 - only where there are some
+
+        return [Budget(name=name, **table.model_dump()) for name, table in self.budgets.items()]
 
     def policy_named(self, name: str) -> Policy:
         """Return a policy from the file.
@@ -303,6 +330,7 @@ def load(
         settings = Settings.model_validate({**values, "source": source})
         for policy in settings.policies.values():
             policy.policy()
+        settings.budget_list()
     except pydantic.ValidationError as error:
         raise ConfigurationError(_explain(error, source)) from None
     except ConfigurationError as error:

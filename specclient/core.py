@@ -34,8 +34,10 @@ from specclient.types.params import NotGiven
 from specclient.types.route import Policy
 
 if TYPE_CHECKING:
+    from specclient.costs.budgets import Budgets
     from specclient.costs.ledger import Ledger
     from specclient.costs.rows import Row
+    from specclient.types.budget import Budget
 
 #: Seconds that the end of a program waits for the ledger.
 FLUSH_S = 2.0
@@ -57,7 +59,8 @@ class ClientOptions(TypedDict, total=False):
     Ours: ``config`` (a path, or :class:`Settings`; searched for otherwise), ``ledger`` (a path or URL, or
     ``"off"``), ``ledger_durability`` (``"batch"``, or ``"sync"`` for calls that return when their row is on
     the disk), ``policy`` and ``candidates`` (of calls with ``model="auto"``), ``providers`` (more of them,
-    or changes to known ones), ``drop_params`` (leaves out what an endpoint cannot express).
+    or changes to known ones), ``drop_params`` (leaves out what an endpoint cannot express), ``budgets``
+    (limits on what calls may cost; one takes the place of the configuration's of its name).
     """
 
     api_key: str | KeySource | None
@@ -80,10 +83,11 @@ class ClientOptions(TypedDict, total=False):
     candidates: Sequence[str] | None
     providers: Sequence[Provider] | None
     drop_params: bool | None
+    budgets: Sequence[Budget] | None
 
 
 #: Options of a client that its copies cannot change: they share what was made of them.
-SHARED = frozenset({"config", "ledger", "ledger_durability"})
+SHARED = frozenset({"budgets", "config", "ledger", "ledger_durability"})
 KNOWN = frozenset(ClientOptions.__annotations__)
 
 
@@ -105,6 +109,7 @@ class Parts:
             limits={name: table.limit() for name, table in settings.limits.items()},
             circuit=settings.circuit.circuit() if settings.circuit else None,
         )
+        self._budgets = _budgets(self.settings, options.get("budgets"))
         self._accounts: OrderedDict[int, str] = OrderedDict()
         self._numbered = count()
         self._lock = threading.Lock()
@@ -142,10 +147,22 @@ class Parts:
         """Import what the ledger needs, and refuse a setting that cannot name one."""
         self.ledger.prepare()
 
+    @cached_property
+    def budgets(self) -> Budgets | None:
+        """What keeps the budgets; None where there are none, and nothing of theirs is imported."""
+        if not self._budgets:
+            return None
+        from specclient.costs.budgets import Budgets  # noqa: PLC0415 - as above
+
+        return Budgets(self._budgets, self.prices, self.estimates, self.ledger)
+
     async def note(self, call: Call) -> None:
         """Note a finished call."""
         self.estimates.observe(call)
+        counted = None if self.budgets is None else self.budgets.settle(call)
         await self.ledger.record(call)
+        if counted is not None:
+            await counted
 
     def flush(self) -> None:
         """Write what the ledger still holds; for the end of a program."""
@@ -193,6 +210,7 @@ class Core:
             self.parts.prices,
             (self.parts.note,),
             prepare=self.parts.open_ledger,
+            budgets=self.parts.budgets,
             warm=self.parts.warm,
         )
 
@@ -339,6 +357,28 @@ def _settings(options: Mapping[str, Any]) -> Settings:
     config = options.get("config")
     named = {name: options[name] for name in ("ledger", "ledger_durability") if options.get(name) is not None}
     return config.model_copy(update=named) if isinstance(config, Settings) else load(config, **named)
+
+
+def _budgets(settings: Settings, given: Any) -> list[Budget]:
+    """Return the budgets of the settings and of an option, whose own win.
+
+    Raises:
+        ConfigurationError: for what is none, or two of one name in the option.
+    """
+    if not given:
+        return settings.budget_list()
+    from specclient.types.budget import Budget  # noqa: PLC0415 - only where there are some
+
+    named: dict[str, Budget] = {}
+    for each in given:
+        if not isinstance(each, Budget):
+            raise ConfigurationError(
+                f"budgets holds a {type(each).__name__}; it must be a list of specclient.Budget"
+            )
+        if each.name in named:
+            raise ConfigurationError(f"budgets holds two of the name {each.name!r}; give each its own")
+        named[each.name] = each
+    return [*(each for each in settings.budget_list() if each.name not in named), *named.values()]
 
 
 def _policy(settings: Settings, policy: Policy | str | None) -> Policy:

@@ -39,6 +39,7 @@ Every one can be pickled and copied, whatever its constructor takes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 __all__ = [
@@ -356,7 +357,33 @@ class ConfigurationError(SpecClientError, ValueError):
 
 
 class BudgetExceededError(SpecClientError):
-    """A call was refused because it would cost more than a budget has left."""
+    """A call was refused, before it was sent, because it could cost more than a budget has left.
+
+    Attributes:
+        budget: its name; None where the budget has none.
+        limit, spent, reserved: of the budget, the last for calls under way; ``estimate``: what this call may
+            come to at most. All in dollars (Decimal), or all in tokens (int).
+        resets_at: when the budget begins anew; None where it never does.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        budget: str | None = None,
+        limit: Any = None,
+        spent: Any = None,
+        reserved: Any = None,
+        estimate: Any = None,
+        resets_at: datetime | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.budget = budget
+        self.limit = limit
+        self.spent = spent
+        self.reserved = reserved
+        self.estimate = estimate
+        self.resets_at = resets_at
 
 
 class NoRouteError(SpecClientError):

@@ -32,9 +32,10 @@ from specclient.types.request import Request
 from specclient.types.route import Decision
 
 if TYPE_CHECKING:
+    from specclient.costs.budgets import Budgets
     from specclient.played import Part, Player
-
     from specclient.speculation.prometheus import Counters
+
 _log = logging.getLogger("specclient")
 
 Observer = Callable[[Call], Awaitable[None]]
@@ -49,6 +50,8 @@ class Pipeline:
         prices: what a call cost.
         observers: told of each finished call, in order; one that raises is logged and breaks nothing.
         prepare: opens what observers write to; called in a thread before a first request, and may refuse it.
+        budgets: refuse what may cost too much, before it is sent; None where there are none. What they hold
+            for a call they let go of by its record, as one of the observers hands it to them.
         warm: what has been prepared, for several to share.
         clock: monotonic seconds.
     """
@@ -61,6 +64,7 @@ class Pipeline:
         observers: Sequence[Observer],
         *,
         prepare: Callable[[], None] = lambda: None,
+        budgets: Budgets | None = None,
         warm: set[str] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -69,6 +73,7 @@ class Pipeline:
         self._prices = prices
         self._observers = observers
         self._prepare = prepare
+        self._budgets = budgets
         self._warm: set[str] = set() if warm is None else warm
         self._warming = threading.Lock()
         self._clock = clock
@@ -163,15 +168,15 @@ class Pipeline:
         try:
             if isinstance(place, Endpoint):
                 sent = place.dialect.encode(request, place, decision.model)
+                before = await self._counters(place) if place.metrics else None
                 wire = await self.transport.fetch(sent)
                 record.connected(wire.attempts, wire.request_id, wire.headers)
+                await self._counted(place, record, before)
                 done = read(place, request, wire)
             else:
                 answer, measured = await place.complete(_in_process(request, decision), decision.model)
-                before = await self._counters(place) if place.metrics else None
                 record.telemetry(measured)
                 done = Exchange(answer)
-                await self._counted(place, record, before)
             if done.error is None:
                 record.answer(done.value, _dialect(place).usage(done.value))
                 if sent is not None and (used := record.tokens) is not None:
@@ -218,6 +223,9 @@ class Pipeline:
             price_provider=None if endpoint is None else endpoint.price_provider,
             rejected_billed=False if endpoint is None else endpoint.capabilities.rejected_billed,
         )
+        if self._budgets is not None:
+            listed = None if endpoint is None else endpoint.price_provider
+            await self._budgets.reserve(record.id, request, decision, price_provider=listed)
         return decision, place, record
 
     def _warm_up(self, kind: str) -> None:
@@ -234,21 +242,21 @@ class Pipeline:
     ) -> AsyncGenerator[Any, None]:
         """Yield the response once the endpoint has answered, then the chunks, as they came together."""
         wire = place.dialect.encode(request, place, decision.model)
+        before = await self._counters(place) if place.metrics else None
         async with self.transport.stream(wire) as events:
             record.connected(events.attempts, events.request_id, events.headers)
             yield events, None
             async for batch in decoded(place, request, events):
                 yield batch
+            await self._counted(place, record, before)
             if (used := record.tokens) is not None:
                 self.transport.used(wire, used)
             if not (events.done or record.finished):
-        before = await self._counters(place) if place.metrics else None
                 raise _cut_short(place)
 
     async def _local(
         self, request: Request, decision: Decision, place: Backend, record: Recorder
     ) -> AsyncGenerator[Any, None]:
-            await self._counted(place, record, before)
         """Yield None once the engine has taken the request, then its chunks."""
         begun = False
         async with aclosing(place.stream(_in_process(request, decision), decision.model)) as items:
@@ -312,31 +320,23 @@ class Pipeline:
         place = _asking_nothing(place, request)  # the bytes go on as they came
         try:
             sent = place.dialect.encode(request, place, decision.model)
+            before = await self._counters(place) if place.metrics else None
             async with self.transport.open(sent) as body:
                 record.connected(body.attempts, body.request_id, body.headers)
                 yield body, place.dialect
                 async for chunk in body.chunks():
                     passing.add(chunk)
                     yield [chunk]
+                await self._counted(place, record, before)
         except BaseException as error:
             passing.end()
-            before = await self._counters(place) if place.metrics else None
             await self._end(record, error)
             raise
         passing.end()
         if (used := record.tokens) is not None:
             self.transport.used(sent, used)
         await self._end(record)
-                await self._counted(place, record, before)
 
-    async def _end(
-        self, record: Recorder, error: BaseException | None = None, part: Part | None = None
-    ) -> Call:
-        """Close the record and tell the observers, even where the caller has been cancelled."""
-        call = record.close(error)
-        if part is not None:
-            call = part.ended(call)
-        with shielded():
     async def _counters(self, place: Endpoint) -> Counters | None:
         with uncut:
             from specclient.speculation.metering import counters  # noqa: PLC0415 - only where they are read
@@ -348,6 +348,14 @@ class Pipeline:
         if before is not None and (after := await self._counters(place)) is not None:
             record.metered(before, after)
 
+    async def _end(
+        self, record: Recorder, error: BaseException | None = None, part: Part | None = None
+    ) -> Call:
+        """Close the record and tell the observers, even where the caller has been cancelled."""
+        call = record.close(error)
+        if part is not None:
+            call = part.ended(call)
+        with shielded():
             for observe in self._observers:
                 try:
                     await observe(call)

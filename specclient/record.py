@@ -95,6 +95,11 @@ class Recorder:
         self._served_model: str | None = None
 
     @property
+    def id(self) -> str:
+        """Of the record."""
+        return self._id
+
+    @property
     def text(self) -> str:
         """The text of a stream's first choice so far."""
         return "".join(self._texts)
@@ -248,6 +253,7 @@ class Recorder:
             engine_s=self._engine_s,
             request_id=self._request_id,
             tags=dict(request.options.tags),
+            session=request.options.session,
             **ended,
         )
 

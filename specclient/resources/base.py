@@ -161,6 +161,7 @@ def _options(ours: Mapping[str, Any]) -> Options:
         drop_params=ours.get("drop_params"),
         deadline_s=ours.get("deadline_s"),
         tags=ours.get("tags") or {},
+        session=ours.get("session"),
     )
 
 

@@ -137,10 +137,7 @@ class Estimates:
             routes: each ``provider/model``.
             max_tokens: the longest answer that was asked for.
         """
-        self.warm()
-        while self._fresh:
-            with suppress(IndexError):  # another thread took the last one
-                self._learn(Row.of(self._fresh.popleft()))
+        self._catch_up()
         with self._lock:
             seen = [tuple(self._routes.get(route, {}).values()) for route in routes]
         length = expected_length([row for rows in seen for row in rows], max_tokens)
@@ -148,6 +145,19 @@ class Estimates:
             forecast(rows, length=length, prior=self._priors.get(route))
             for route, rows in zip(routes, seen, strict=True)
         ]
+
+    def longest(self, route: str) -> int | None:
+        """Return the tokens of the longest answer among a route's newest calls, None without any."""
+        self._catch_up()
+        with self._lock:
+            rows = self._routes.get(route, {}).values()
+            return max((row.completion_tokens or 0 for row in rows), default=None)
+
+    def _catch_up(self) -> None:
+        self.warm()
+        while self._fresh:
+            with suppress(IndexError):  # another thread took the last one
+                self._learn(Row.of(self._fresh.popleft()))
 
     def _learn(self, row: Row) -> None:
         if row.status != "ok" or not row.completion_tokens:

@@ -51,9 +51,10 @@ class CallOptions(TypedDict, total=False):
     """What any call takes beside the API's own parameters.
 
     ``policy`` (a :class:`Policy`, or the name of one in the configuration) routes the call; ``tags`` label
-    it in the ledger; ``strategy`` (a :class:`Strategy`, or its kind) plays speculation from this side;
-    ``drop_params`` leaves out what the endpoint cannot express; ``deadline_s`` is how many seconds all of
-    its tries and the waits between them may take. These are ours; the rest is the OpenAI client's.
+    it in the ledger, and ``session`` names what it is a part of; ``strategy`` (a :class:`Strategy`, or its
+    kind) plays speculation from this side; ``drop_params`` leaves out what the endpoint cannot express;
+    ``deadline_s`` is how many seconds all of its tries and the waits between them may take. These are ours;
+    the rest is the OpenAI client's.
     """
 
     extra_headers: Mapping[str, str | Omit | None] | None
@@ -62,6 +63,7 @@ class CallOptions(TypedDict, total=False):
     timeout: Any
     policy: Policy | str | None
     tags: Mapping[str, str] | None
+    session: str | None
     strategy: Strategy | str | None
     drop_params: bool | None
     deadline_s: float | None

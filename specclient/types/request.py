@@ -24,6 +24,7 @@ class Options:
             takes the client's.
         deadline_s: seconds for all tries and the waits between them; None sets no end.
         tags: labels the ledger keeps with the call.
+        session: what the call is a part of (a conversation, an agent's run), kept with it.
     """
 
     headers: Mapping[str, str | None] = field(default_factory=dict)
@@ -35,6 +36,7 @@ class Options:
     drop_params: bool | None = None
     deadline_s: float | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
+    session: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -173,6 +173,7 @@ def account(
         engine_s=_sum([part.engine_s for part in parts if part.engine_s is not None] or [None]),
         request_id=final.request_id if final else None,
         tags=dict(whole.request.options.tags),
+        session=whole.request.options.session,
         strategy=whole.kind,
         strategy_reason="; ".join(outcome.notes) or None,
         parts=parts,

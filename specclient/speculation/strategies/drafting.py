@@ -51,7 +51,7 @@ class Drafting:
     async def _ask(self, prompt: Any, *, tell: bool = False, **params: Any) -> Any:
         assert self._table.draft is not None
         own = self._table.request.options
-        options = Options(timeout=own.timeout, deadline_s=own.deadline_s, tags=own.tags)
+        options = Options(timeout=own.timeout, deadline_s=own.deadline_s, tags=own.tags, session=own.session)
         if tell:
             options = replace(options, body={"return_token_ids": True})
         asked = {"prompt": prompt, "temperature": 0, **params}

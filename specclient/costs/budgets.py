@@ -1,0 +1,270 @@
+"""Turn limits on what calls may cost into a refusal before, and a sum after, each call that they count.
+
+A hard budget holds the most that a call may come to before it is sent, and puts what it came to in its
+place afterwards. Both are transactions of the ledger's database, so whatever shares it shares the budgets,
+and calls that run at once cannot spend the same dollar twice. A hold ends with its lease, should its process
+be gone; a call under way renews its own.
+
+A hard budget whose database fails refuses every call (fails closed): what cannot be counted could cost
+anything, and whoever sets a hard limit has said that this is worse than no answer. A soft one lets calls go
+on, and counts them when the database works again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from functools import lru_cache, partial
+from typing import TYPE_CHECKING
+
+from specclient.costs import budgets_book as book
+from specclient.costs import budgets_words as words
+from specclient.costs.budgets_book import Account, Bill, Size, Standing
+from specclient.costs.budgets_desk import Desk, Memory, Transact, Work
+from specclient.costs.budgets_size import Past, size_of
+from specclient.costs.location import OFF
+from specclient.costs.prices import Prices
+from specclient.costs.schema import Execute
+from specclient.errors import LedgerError, OpenAIError
+from specclient.types.budget import Budget, Scope
+from specclient.types.call import Call
+from specclient.types.request import Request
+from specclient.types.route import Decision
+
+if TYPE_CHECKING:
+    from specclient.costs.ledger import Ledger
+
+__all__ = ["Budgets"]
+
+logger = logging.getLogger("specclient")
+
+#: Seconds for which what a call holds outlives its process.
+LEASE_S = 300.0
+
+#: Ends without an answer after which the provider may well bill what it was sent.
+_LEFT = frozenset({"APITimeoutError", "DeadlineExceededError"})
+
+
+@dataclass(slots=True, eq=False)
+class _Entry:
+    """A call under way: the accounts that count it, and those of them on which something is held for it."""
+
+    route: str
+    counted: Sequence[Account]
+    held: Sequence[Account]
+    measure: Callable[[], Size]
+    size: Size | None = None
+    timer: asyncio.TimerHandle | None = field(default=None, repr=False)
+
+    def sized(self) -> Size:
+        """Return the most that the call may come to; worked out once."""
+        if self.size is None:
+            self.size = self.measure()
+        return self.size
+
+    def measured(self) -> None:
+        """Work that out, which takes a while, before it is asked for in a transaction."""
+        self.sized()
+
+
+class Budgets:
+    """The budgets of a client.
+
+    Args:
+        budgets: no two of one name.
+        prices, past: what calls are estimated by; see :mod:`specclient.costs.budgets_size`.
+        ledger: whose database they are kept in. Where it is off they are kept in this process alone.
+        now: the clock; periods begin at midnight UTC.
+        lease_s: seconds for which holds outlive their process.
+    """
+
+    def __init__(
+        self,
+        budgets: Iterable[Budget],
+        prices: Prices,
+        past: Past,
+        ledger: Ledger,
+        *,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        lease_s: float = LEASE_S,
+    ) -> None:
+        self.budgets = tuple(budgets)
+        self._prices = prices
+        self._past = past
+        self._now = now
+        self._lease_s = lease_s
+        self._transact: Transact = _in_memory() if ledger.location == OFF else ledger.transact
+        self._desk = Desk(self._transact, book.create, _warn_unwritten)
+        self._open: dict[str, _Entry] = {}
+
+    async def reserve(
+        self, id_: str, request: Request, route: Decision, *, price_provider: str | None
+    ) -> None:
+        """Hold what a call may come to in every hard budget that counts it, or in none.
+
+        Args:
+            id_: of its record, by which :meth:`settle` knows it; whoever reserves must settle.
+            price_provider: as in :meth:`specclient.costs.prices.Prices.price`.
+
+        Raises:
+            BudgetExceededError: one of them has not enough left.
+            LedgerError: the database of a hard budget fails.
+        """
+        entry = self._entry(request, route, price_provider)
+        if not entry.counted:
+            return
+        self._open[id_] = entry
+        if not entry.held:
+            return
+        work = Work(partial(self._reserved, id_, entry), before=entry.measured)
+        failure: OpenAIError
+        try:
+            refusing: Standing | None = await asyncio.wrap_future(self._desk.submit(work))
+        except LedgerError as error:
+            self._open.pop(id_, None)
+            failure = words.uncounted(entry.held, error)
+        except BaseException:
+            self._release(id_)  # in order: after what is being reserved
+            raise
+        else:
+            if refusing is None:
+                self._lease(id_, asyncio.get_running_loop())
+                return
+            self._open.pop(id_, None)
+            failure = words.refusal(refusing, entry.route, entry.sized())
+        raise failure
+
+    def settle(self, call: Call) -> Awaitable[object] | None:
+        """Count what a finished call came to; done whether or not what is returned is awaited.
+
+        A call that failed counts as what its record says. One that was left or timed out before any answer
+        came counts as what was estimated, as its provider may bill it.
+        """
+        entry = self._open.pop(call.id, None)
+        if entry is None:
+            return None
+        if entry.timer is not None:
+            entry.timer.cancel()
+        before = entry.measured if _unanswered(call) else None
+        work = Work(partial(_settled, call, entry), before, words.tell, lasting=True)
+        return asyncio.wrap_future(self._desk.submit(work))
+
+    def standings(self) -> list[Standing]:
+        """Return how the accounts of all budgets stand in their running periods.
+
+        Raises:
+            LedgerError: they cannot be read.
+        """
+        now = self._now()
+
+        def read(execute: Execute) -> list[Standing]:
+            book.create(execute)
+            book.lapse(execute, now.timestamp())
+            return [book.stand(execute, each) for each in self._accounts(execute, now)]
+
+        return self._transact(read)
+
+    def _accounts(self, execute: Execute, now: datetime) -> Iterable[Account]:
+        for budget in self.budgets:
+            own = book.account(budget, "", now)
+            if budget.parted:
+                for subject in book.subjects(execute, own):
+                    yield book.account(budget, subject, now)
+            else:
+                yield own
+
+    def _entry(self, request: Request, route: Decision, price_provider: str | None) -> _Entry:
+        options = request.options
+        models = (f"{route.provider}/{route.model}", route.model, route.chosen)
+        scope = Scope(route.provider, models, options.tags, options.session)
+        now = self._now()
+        counted = [
+            book.account(budget, subject, now)
+            for budget in self.budgets
+            if (subject := budget.subject(scope)) is not None
+        ]
+        return _Entry(
+            models[0],
+            counted,
+            [each for each in counted if each.budget.mode == "hard"],
+            partial(size_of, request, route, self._prices, self._past, price_provider),
+        )
+
+    def _reserved(self, id_: str, entry: _Entry, execute: Execute) -> Standing | None:
+        """Hold what a call may come to; returns the account that refuses it."""
+        now, size = self._now().timestamp(), entry.sized()
+        if not size.priced:
+            for each in entry.held:
+                if each.budget.usd is not None and each.budget.unpriced == "refuse":
+                    return book.stand(execute, each)
+                if each.budget.usd is not None:
+                    _warn_unpriced(each.budget.name, entry.route)
+        book.lapse(execute, now)
+        return book.reserve(execute, id_, entry.held, size, now + self._lease_s)
+
+    def _lease(self, id_: str, loop: asyncio.AbstractEventLoop) -> None:
+        """Renew what is held for a call each third of the lease, while it runs."""
+        if (entry := self._open.get(id_)) is not None:
+            entry.timer = loop.call_later(self._lease_s / 3, self._renew, id_, loop)
+
+    def _renew(self, id_: str, loop: asyncio.AbstractEventLoop) -> None:
+        if (entry := self._open.get(id_)) is not None:
+            until = self._now().timestamp() + self._lease_s
+            self._desk.submit(Work(lambda execute: book.renew(execute, id_, entry.held, until)))
+            self._lease(id_, loop)
+
+    def _release(self, id_: str) -> None:
+        """Let go of what is held, or being held, for a call that is not made."""
+        entry = self._open.pop(id_, None)
+        if entry is not None:
+            self._desk.submit(
+                Work(lambda execute: book.settle(execute, id_, entry.held, (), None), lasting=True)
+            )
+
+
+def _settled(call: Call, entry: _Entry, execute: Execute) -> list[tuple[Standing, int]]:
+    return book.settle(execute, call.id, entry.held, entry.counted, _bill(call, entry))
+
+
+def _bill(call: Call, entry: _Entry) -> Bill:
+    usage, nano = call.usage, call.cost.nano
+    if _unanswered(call):
+        size = entry.sized()
+        return Bill(size.nano or 0, size.tokens, unpriced=size.nano is None, assumed=True)
+    failed = call.status != "ok" and usage.prompt is None
+    tokens = (usage.prompt or 0) + (usage.completion or 0)
+    return Bill(nano or 0, tokens, unpriced=nano is None and not failed)
+
+
+def _unanswered(call: Call) -> bool:
+    """Tell whether a call was given up, and nothing is known of what it used."""
+    unknown = call.cost.total is None and call.usage.prompt is None and call.usage.completion is None
+    return unknown and (call.status == "cancelled" or call.error in _LEFT)
+
+
+@lru_cache(maxsize=1)
+def _in_memory() -> Transact:
+    logger.warning(
+        "the ledger is off, so budgets count what this process spends, from nothing, and forget it at its "
+        "end; set SPECCLIENT_LEDGER to a file to share and keep them"
+    )
+    return Memory().transact
+
+
+@lru_cache(maxsize=1024)
+def _warn_unpriced(budget: str, route: str) -> None:
+    logger.warning(
+        "budget %r counts calls of %s as nothing: no price is known; set [prices.%s] in specclient.toml, or "
+        'unpriced = "refuse"',
+        budget,
+        route,
+        f'"{route}"',
+    )
+
+
+@lru_cache(maxsize=64)
+def _warn_unwritten(trouble: str) -> None:
+    logger.warning("%s. What calls cost is kept in memory, and counted in their budgets later", trouble)
