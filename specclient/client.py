@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from specclient.core import ClientOptions, Core, checked_options
+from specclient.forks import uncut
 from specclient.loops import check_asyncio
 from specclient.resources.callers import AsyncCaller
 from specclient.surface import Surface
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from specclient.resources.beta import AsyncBeta
     from specclient.resources.chat import AsyncChat
     from specclient.resources.completions import AsyncCompletions
+    from specclient.resources.costs import AsyncCosts
     from specclient.resources.embeddings import AsyncEmbeddings
     from specclient.resources.models import AsyncModels
     from specclient.resources.moderations import AsyncModerations
@@ -47,6 +50,14 @@ class AsyncOpenAI(Surface):
     def _begin(self, core: Core) -> None:
         self._core = core
         self._caller = AsyncCaller(core.pipeline, secret=lambda: core.webhook_secret)
+
+    @cached_property
+    def costs(self) -> AsyncCosts:
+        """What the calls in the ledger used and cost: of this client, and of all that share its ledger."""
+        with uncut:
+            from specclient.resources.costs import AsyncCosts  # noqa: PLC0415 - only where they are read
+
+        return AsyncCosts(lambda: self.ledger)
 
     async def close(self) -> None:
         """Close connections, free the local engine and write what the ledger still holds."""

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
+from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from specclient.bridge import Bridge, flush_at_exit
 from specclient.core import ClientOptions, Core, checked_options
+from specclient.forks import uncut
 from specclient.resources.callers import SyncCaller
 from specclient.surface import Surface
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from specclient.resources.beta import Beta
     from specclient.resources.chat import Chat
     from specclient.resources.completions import Completions
+    from specclient.resources.costs import Costs
     from specclient.resources.embeddings import Embeddings
     from specclient.resources.models import Models
     from specclient.resources.moderations import Moderations
@@ -43,6 +46,14 @@ class OpenAI(Surface):
         self._bridge = Bridge()
         self._caller = SyncCaller(core.pipeline, self._bridge, secret=lambda: core.webhook_secret)
         flush_at_exit(core.parts)
+
+    @cached_property
+    def costs(self) -> Costs:
+        """What the calls in the ledger used and cost: of this client, and of all that share its ledger."""
+        with uncut:
+            from specclient.resources.costs import Costs  # noqa: PLC0415 - only where they are read
+
+        return Costs(lambda: self.ledger)
 
     def close(self) -> None:
         """Close connections, free the local engine and write what the ledger still holds."""

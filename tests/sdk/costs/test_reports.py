@@ -42,6 +42,13 @@ any_row = st.builds(
     started_at=st.datetimes(datetime(2026, 1, 1), datetime(2026, 1, 5), timezones=st.just(UTC)),  # noqa: DTZ001
     status=st.sampled_from(["ok", "error", "cancelled"]),
     method=st.sampled_from([None, "draft", "plain"]),
+    parent=st.sampled_from([None, "w"]),
+    purpose=st.sampled_from(["call", "draft", "retry"]),
+    strategy=st.sampled_from([None, "direct", "prediction"]),
+    pair=st.sampled_from([None, "openai/a+local/b"]),
+    session=st.sampled_from([None, "s"]),
+    error=st.sampled_from([None, "APITimeoutError"]),
+    cost_estimated=st.booleans(),
     tags=st.dictionaries(st.sampled_from(["team", "run"]), st.sampled_from(["1", "2"])),
     prompt_tokens=unknown_or(counts),
     completion_tokens=unknown_or(counts),
@@ -56,7 +63,9 @@ any_row = st.builds(
 @given(rows=st.lists(any_row, max_size=30), by=st.lists(st.sampled_from([*GROUPS, "tag:team"]), unique=True))
 def test_lines_add_up_to_the_total_under_any_grouping(rows, by):
     made = report(rows, by)
-    for figure in ("calls", "errors", "tokens_in", "tokens_out", "cost_nano", "unpriced"):
+    for figure in (
+        "calls", "parts", "errors", "tokens_in", "tokens_out", "tokens_cached", "cost_nano", "unpriced",
+    ):  # fmt: skip
         assert sum(getattr(line, figure) for line in made.lines) == getattr(made.total, figure), figure
     assert sum((line.cost for line in made.lines), Decimal(0)) == made.total.cost
     assert made.total.calls == len(rows)
@@ -109,10 +118,22 @@ def test_unknown_is_none_not_zero():
     assert report([]).total.latency_p50_s is None
 
 
-def test_a_failed_call_without_tokens_is_an_error_not_an_unpriced_one():
-    rows = [row(status="error"), row(status="error", prompt_tokens=5), row(status="cancelled"), row()]
+def test_what_is_not_known_is_unpriced_and_what_was_refused_cost_nothing():
+    rows = [
+        row(status="error"),  # sent, and no answer came
+        row(status="error", prompt_tokens=5),
+        row(status="error", cost_nano=0),
+        row(status="cancelled"),
+        row(),
+    ]
     total = report(rows).total
-    assert (total.errors, total.unpriced) == (2, 3)
+    assert (total.errors, total.unpriced, total.unanswered) == (3, 4, 1)
+
+
+def test_parts_of_a_call_are_counted_once_each_and_told():
+    whole = [row(id="a", parent="w", cost_nano=3), row(id="b", parent="w", cost_nano=4), row(cost_nano=5)]
+    total = report(whole).total
+    assert (total.calls, total.parts, total.cost_nano) == (3, 2, 12)
 
 
 def test_a_failed_calls_latency_is_not_among_the_percentiles():
@@ -142,10 +163,25 @@ def test_days_are_utc_and_tags_are_groups():
 
 @pytest.mark.parametrize("name", ["colour", "tag:", ""])
 def test_an_unknown_group_is_named_with_those_there_are(name):
-    with pytest.raises(
-        ConfigurationError, match="provider, model, day, operation, status, method or tag:NAME"
-    ):
+    with pytest.raises(ConfigurationError, match="provider, model, .*strategy, .*month or tag:NAME"):
         report([], [name])
+
+
+def test_a_group_is_named_once():
+    with pytest.raises(ConfigurationError, match="'model' twice"):
+        report([], ["model", "day", "model"])
+
+
+def test_groups_of_time_come_in_its_order():
+    hours = [
+        row(started_at=AT + timedelta(hours=h), cost_nano=cost) for h, cost in ((14, 1), (0, 2), (13, 9))
+    ]
+    by = {name: [line.group[0] for line in report(hours, [name]).lines] for name in ("hour", "day", "month")}
+    assert by == {
+        "hour": ["2026-01-31 12:00", "2026-02-01 01:00", "2026-02-01 02:00"],
+        "day": ["2026-01-31", "2026-02-01"],
+        "month": ["2026-01", "2026-02"],
+    }
 
 
 def test_csv_reads_back_with_exact_dollars():
@@ -154,6 +190,7 @@ def test_csv_reads_back_with_exact_dollars():
     assert read["model"] == 'quo"te,d'
     assert read["cost"] == "0.000000001"
     assert read["acceptance_rate"] == ""
+    assert made.to_json()["total"]["cost"] == "0.000000001"
     assert made.to_dicts()[0]["cost"] == "0.000000001"
     assert report([], ["model"]).to_csv().startswith("model,calls,")
 

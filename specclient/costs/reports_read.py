@@ -1,0 +1,140 @@
+"""Turn what a ledger holds into reports: from its rows, or, where those are many, from its roll-up.
+
+The rows know everything, and the roll-up is quick: it holds exact sums by hour, and latencies by class. A
+report that the roll-up can make is made of it once there are more calls than :data:`MOST_READ`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from specclient.costs import rollup
+from specclient.costs.reports import Report, Tally
+from specclient.costs.reports_groups import keys_of
+from specclient.costs.rows import Row
+from specclient.costs.savings import By, Saving, savings
+
+__all__ = ["MOST_READ", "Found", "Source", "Where", "matching", "read"]
+
+#: Calls up to which every row is read: for percentiles that are exact, and for what speculation saved.
+MOST_READ = 20_000
+
+
+class Source(Protocol):
+    """What a :class:`specclient.costs.ledger.Ledger` is read by."""
+
+    def iterate(self, since: datetime | None = None, until: datetime | None = None) -> Iterator[Row]:
+        """Yield the rows of a span of time, oldest first, in bounded memory."""
+        ...
+
+    def rollup(
+        self, since: datetime | None = None, until: datetime | None = None, by: Sequence[str] = ()
+    ) -> list[rollup.Sums]:
+        """Return the sums of a span of time, by group."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Where:
+    """Which calls are meant.
+
+    Attributes:
+        since, until: started in ``[since, until)``; None has no bound.
+        provider: the endpoint that served them.
+        model: the name asked for, with its provider or without, or the route taken.
+        tags: carried by them, all of these.
+    """
+
+    since: datetime | None = None
+    until: datetime | None = None
+    provider: str | None = None
+    model: str | None = None
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def narrowed(self) -> bool:
+        """Whether some calls may be left out."""
+        return bool(self.since or self.until or self.provider or self.model or self.tags)
+
+    def takes(self, provider: str, model: str, route: str) -> bool:
+        """Tell whether calls of this provider, model and route are among them."""
+        wanted = self.model
+        named = wanted is None or wanted in (model, route) or model.partition("/")[2] == wanted
+        return named and self.provider in (None, provider)
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What was read at once.
+
+    Attributes:
+        reports: one for each of the groupings.
+        savings: None where the calls are too many to look at one by one.
+        calls: how many there are.
+    """
+
+    reports: tuple[Report, ...]
+    savings: tuple[Saving, ...] | None
+    calls: int
+
+
+def matching(rows: Iterable[Row], where: Where) -> Iterator[Row]:
+    """Yield the rows that are meant; their time is not looked at."""
+    for row in rows:
+        if where.takes(row.provider, row.model, row.route) and all(
+            row.tags.get(name) == value for name, value in where.tags.items()
+        ):
+            yield row
+
+
+def read(
+    ledger: Source,
+    groupings: Sequence[Sequence[str]],
+    where: Where,
+    *,
+    by: By = "pair",
+    most_read: int = MOST_READ,
+) -> Found:
+    """Read reports of the same calls in different groupings, and what speculation saved.
+
+    Args:
+        groupings: group names of each report, see :data:`specclient.costs.reports.GROUPS`.
+        by: of the savings.
+        most_read: see :data:`MOST_READ`.
+
+    Raises:
+        ConfigurationError: an unknown group name, with those there are.
+        LedgerError: the ledger cannot be read.
+    """
+    for names in groupings:
+        keys_of(names)
+    calls = sum(sums.calls for sums in ledger.rollup(where.since, where.until))
+    covered = not where.tags and all(name in rollup.GROUPS for names in groupings for name in names)
+    if covered and calls > most_read:
+        reports = tuple(_from_sums(ledger, names, where) for names in groupings)
+        return Found(reports, None, reports[0].total.calls if reports else calls)
+    tallies = [Tally(names) for names in groupings]
+    kept: list[Row] | None = [] if calls <= most_read else None
+    counted = 0
+    for row in matching(ledger.iterate(where.since, where.until), where):
+        counted += 1
+        for tally in tallies:
+            tally.add(row)
+        if kept is not None:
+            kept.append(row)
+    saved = None if kept is None else savings(kept, by)
+    return Found(tuple(tally.report() for tally in tallies), saved, counted)
+
+
+def _from_sums(ledger: Source, names: Sequence[str], where: Where) -> Report:
+    """Make a report of the roll-up, grouped more finely where calls are to be left out."""
+    narrowing = () if where.provider is None and where.model is None else ("provider", "model", "route")
+    tally = Tally(names)
+    wide = len(names)
+    for sums in ledger.rollup(where.since, where.until, by=(*names, *narrowing)):
+        if where.takes(*sums.group[wide:]) if narrowing else True:
+            tally.at(sums.group[:wide]).join(sums)
+    return tally.report(rounded=True)
