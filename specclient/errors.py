@@ -107,7 +107,10 @@ class APIConnectionError(APIError):
 
     Attributes:
         partial: the text received before a stream broke off, else None.
+        sent: whether the last try may have reached the server, and so may have been billed.
     """
+
+    sent: bool = True
 
     def __init__(
         self, *, message: str = "Connection error.", request: Any = None, partial: str | None = None
@@ -139,6 +142,8 @@ class CircuitOpenError(APIConnectionError, SpecClientError):
         deployment: ``provider/model``.
         retry_after_s: seconds until a request is let through to see whether it works again.
     """
+
+    sent = False
 
     def __init__(self, message: str, *, deployment: str, retry_after_s: float) -> None:
         super().__init__(message=message)

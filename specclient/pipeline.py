@@ -30,6 +30,7 @@ from specclient.types.call import Call, Metered
 from specclient.types.model import Model
 from specclient.types.request import Request
 from specclient.types.route import Decision
+from specclient.types.wire import WireRequest
 
 if TYPE_CHECKING:
     from specclient.costs.budgets import Budgets
@@ -167,7 +168,7 @@ class Pipeline:
         sent = None
         try:
             if isinstance(place, Endpoint):
-                sent = place.dialect.encode(request, place, decision.model)
+                sent = _encoded(request, decision, place, record)
                 before = await self._counters(place) if place.metrics else None
                 wire = await self.transport.fetch(sent)
                 record.connected(wire.attempts, wire.request_id, wire.headers)
@@ -241,7 +242,7 @@ class Pipeline:
         self, request: Request, decision: Decision, place: Endpoint, record: Recorder
     ) -> AsyncGenerator[Any, None]:
         """Yield the response once the endpoint has answered, then the chunks, as they came together."""
-        wire = place.dialect.encode(request, place, decision.model)
+        wire = _encoded(request, decision, place, record)
         before = await self._counters(place) if place.metrics else None
         async with self.transport.stream(wire) as events:
             record.connected(events.attempts, events.request_id, events.headers)
@@ -319,7 +320,7 @@ class Pipeline:
         passing = Passing(place, request, record)
         place = _asking_nothing(place, request)  # the bytes go on as they came
         try:
-            sent = place.dialect.encode(request, place, decision.model)
+            sent = _encoded(request, decision, place, record)
             before = await self._counters(place) if place.metrics else None
             async with self.transport.open(sent) as body:
                 record.connected(body.attempts, body.request_id, body.headers)
@@ -362,6 +363,11 @@ class Pipeline:
                 except Exception:  # noqa: BLE001 - an answer that has been paid for is not lost over its record
                     _log.exception("a finished call could not be recorded")
         return call
+
+
+def _encoded(request: Request, decision: Decision, place: Endpoint, record: Recorder) -> WireRequest:
+    """Return a request as its endpoint takes it, whose record is told of tries that come to nothing."""
+    return replace(place.dialect.encode(request, place, decision.model), tried=record.tried)
 
 
 def _asking_nothing(place: Endpoint, request: Request) -> Endpoint:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from specclient import tokens
 from specclient.costs.prices import Prices
-from specclient.errors import APIConnectionError, APIError, APIStatusError, CircuitOpenError
+from specclient.errors import APIConnectionError, APIError, APIStatusError
 from specclient.forks import uncut
 from specclient.providers.counts import cached_in, with_cached
 from specclient.speculation.telemetry import ON_ANSWER, ON_CHOICE, Seen
@@ -24,6 +24,7 @@ from specclient.types.completion import CompletionChoice
 from specclient.types.request import Request
 from specclient.types.route import Decision
 from specclient.types.usage import Cost, Speculation, Usage
+from specclient.types.wire import Try
 
 if TYPE_CHECKING:
     from specclient.speculation.prometheus import Counters
@@ -90,6 +91,7 @@ class Recorder:
         self._closed: Call | None = None
         self._ttft_s: float | None = None
         self._attempts = 1
+        self._lost: list[Try] = []
         self._request_id: str | None = None
         self._engine_s: float | None = None
         self._served_model: str | None = None
@@ -111,6 +113,12 @@ class Recorder:
         if usage is None or usage.prompt is None or usage.completion is None:
             return None
         return usage.prompt + usage.completion
+
+    def tried(self, failed: Try) -> None:
+        """Note a try that failed and is followed by another one."""
+        self._attempts += 1
+        if failed.sent and failed.status is None:
+            self._lost.append(failed)
 
     def connected(self, attempts: int, request_id: str | None, headers: Mapping[str, str]) -> None:
         """Note that an endpoint answered, and with which headers, their names in lower case."""
@@ -253,6 +261,8 @@ class Recorder:
             engine_s=self._engine_s,
             request_id=self._request_id,
             tags=dict(request.options.tags),
+            metadata=_labels(request.params.get("metadata")),
+            lost=tuple(self._lost),
             session=request.options.session,
             **ended,
         )
@@ -269,7 +279,7 @@ class Recorder:
         if not self._hosted:
             started = status == "cancelled" or self._texts
             return self._priced(latency_s) if started else (Usage(), Cost(_ZERO, {}, "refused"))
-        if isinstance(error, CircuitOpenError):
+        if isinstance(error, APIConnectionError) and not error.sent:
             return Usage(), Cost(_ZERO, {}, "not sent")
         if isinstance(error, APIConnectionError) or status == "cancelled":
             return Usage(), Cost(None, {}, "unknown: no answer came", estimated=True)
@@ -303,6 +313,13 @@ class Recorder:
         prompt = tokens.count_prompt(self._request, model)
         completion = tokens.count_text(self.text + "".join(self._beside), model)
         return Usage(prompt=prompt.tokens, completion=completion.tokens, estimated=True)
+
+
+def _labels(metadata: object) -> Mapping[str, str]:
+    """Return a request's ``metadata`` where it is what OpenAI defines: up to 16 short strings by name."""
+    if not isinstance(metadata, Mapping):
+        return {}
+    return {k: v for k, v in metadata.items() if isinstance(k, str) and isinstance(v, str) and len(v) <= 512}
 
 
 def _model_of(answer: Any) -> str | None:

@@ -17,7 +17,7 @@ from typing import Literal, TypeVar, get_args
 from specclient.costs import ending, rollup
 from specclient.costs.location import OFF, locate
 from specclient.costs.rollup import Sums
-from specclient.costs.rows import Row, timestamp, values_of
+from specclient.costs.rows import Row, rows_of, timestamp
 from specclient.costs.schema import CALLS, NAMES, ORDER, Execute, Value, Values
 from specclient.costs.writer import Writer
 from specclient.errors import ConfigurationError, LedgerError
@@ -85,12 +85,12 @@ class Ledger:
         behind, further calls do not wait at all. With ``batch`` only a crowd of rows is waited for.
         """
         if self._writer is not None:
-            await self._writer.add((values_of(call),))
+            await self._writer.add(rows_of(call))
 
     def submit(self, call: Call) -> None:
         """Keep a finished call without waiting; for places that cannot wait. See :meth:`flush`."""
         if self._writer is not None:
-            self._writer.put((values_of(call),))
+            self._writer.put(rows_of(call))
 
     def prepare(self) -> None:
         """Have SIGTERM write what waits; called in the main thread where calls run in another one."""

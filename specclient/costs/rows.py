@@ -17,6 +17,7 @@ from specclient.costs.schema import COLUMNS, NAMES, Values
 from specclient.types.call import Call
 from specclient.types.route import Decision
 from specclient.types.usage import NANO, Cost, Speculation
+from specclient.types.wire import Try
 
 __all__ = ["Row"]
 
@@ -26,6 +27,11 @@ _MOST = 10**12
 _MOST_NANO = 9 * 10**14
 _JSON = ("cost_by_kind", "tags", "decision", "metadata")
 _FLAGS = tuple(column.name for column in COLUMNS if column.kind == "flag")
+#: What a lost try has in common with its call.
+_ASKED = (
+    "started_at", "operation", "provider", "model", "route", "streamed", "strategy", "pair", "tags",
+    "metadata", "session",
+)  # fmt: skip
 _NO_SPECULATION = Speculation()
 _COUNTS = ("drafted", "accepted", "steps", "predicted_accepted", "predicted_rejected")
 _encode = json.JSONEncoder(separators=(",", ":")).encode
@@ -42,6 +48,7 @@ class Row:
         cost_nano: nano-dollars, None where the call is unpriced; ``cost_by_kind`` sums to it.
         ttft_s, latency_s, engine_s: as in ``Call``, seconds.
         decision: ``chosen``, ``reason`` and each candidate with its verdict.
+        attempts: tries it took; 0 where it is a try of its parent's itself, counted there.
         parent: ``id`` of the call that this one is a part of; ``purpose``: what for.
         strategy, pair, metadata, session: as in ``Call``.
         speculation: every field of ``Speculation`` that is known; None where nothing is.
@@ -122,6 +129,36 @@ def values_of(call: Call) -> Values:
         facts[name] = _encode(facts[name]) if facts[name] else "{}"
     if facts["speculation"] is not None:
         facts["speculation"] = _encode(facts["speculation"])
+    return tuple(facts.values())
+
+
+def rows_of(call: Call) -> list[Values]:
+    """Return every row of a call: its own, and one for each try that may be billed without an answer."""
+    own = values_of(call)
+    return [own, *(_of_lost(own, n, call.lost[n]) for n in range(len(call.lost)))] if call.lost else [own]
+
+
+def _of_lost(own: Values, number: int, lost: Try) -> Values:
+    """Return the row of a lost try: what its call asked for, and nothing of what that came to."""
+    kept = {name: own[NAMES.index(name)] for name in _ASKED}
+    facts = (
+        dict.fromkeys(NAMES)
+        | kept
+        | {
+            "id": f"{own[0]}-{number + 1}",
+            "status": "error",
+            "error": lost.error,
+            "usage_estimated": False,
+            "cost_by_kind": "{}",
+            "price_source": "unknown: no answer came",
+            "cost_estimated": True,
+            "attempts": 0,
+            "latency_s": _measure(lost.seconds) or 0.0,
+            "decision": "{}",
+            "parent": own[0],
+            "purpose": "retry",
+        }
+    )
     return tuple(facts.values())
 
 

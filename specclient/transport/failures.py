@@ -29,6 +29,25 @@ _TIMEOUTS = {
     "PoolTimeout": _POOL,
     "ConnectionTimeoutError": _POOL,  # aiohttp's
 }
+#: What HTTP libraries raise before the whole request has gone out: httpx's and aiohttp's names, and Python's.
+_UNSENT = frozenset(
+    {
+        "ClientConnectionResetError",
+        "ClientConnectorError",
+        "ConnectError",
+        "ConnectTimeout",
+        "ConnectionRefusedError",
+        "ConnectionTimeoutError",
+        "InvalidURL",
+        "LocalProtocolError",
+        "PoolTimeout",
+        "ProxyError",
+        "UnsupportedProtocol",
+        "WriteError",
+        "WriteTimeout",
+        "gaierror",
+    }
+)
 
 
 def origin_of(url: str) -> str:
@@ -62,6 +81,14 @@ def connection_failure(
         limits: the timeout object in force, with ``connect``, ``read``, ``write``, ``pool`` in seconds.
         begun: whether the answer's headers had come.
     """
+    failure = _connection_failure(error, request, limits, begun=begun)
+    failure.sent = begun or _was_sent(error)
+    return failure
+
+
+def _connection_failure(
+    error: BaseException, request: WireRequest, limits: Any, *, begun: bool
+) -> APIConnectionError:
     origin = origin_of(request.url)
     secrets = secrets_of(request, error)
     sent = _shown_request(error, known(request), secrets)
@@ -170,6 +197,14 @@ def _is_timeout(error: BaseException) -> bool:
     if cause is not None and type(cause).__module__.startswith("aiohttp."):
         return isinstance(cause, TimeoutError)  # httpx-aiohttp names a reset connection ConnectTimeout, too
     return any(cls.__name__ == "TimeoutException" for cls in type(error).__mro__)
+
+
+def _was_sent(error: BaseException) -> bool:
+    """Tell whether a try that brought no answer may have reached the server."""
+    cause = error.__cause__
+    if cause is not None and type(cause).__module__.startswith("aiohttp."):
+        error = cause  # httpx-aiohttp names a reset connection ConnectTimeout, too
+    return _UNSENT.isdisjoint(cls.__name__ for cls in type(error).__mro__)
 
 
 def _shown_body(content: bytes, secrets: Secrets) -> tuple[str, object]:

@@ -13,7 +13,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from specclient.errors import APIError, CircuitOpenError, ConfigurationError
+from specclient.errors import (
+    APIConnectionError,
+    APIError,
+    APIStatusError,
+    CircuitOpenError,
+    ConfigurationError,
+)
 from specclient.transport import failures
 from specclient.transport.answers import Body, EventStream, Opened, as_body, as_events
 from specclient.transport.breaker import Breaker, Started
@@ -33,7 +39,7 @@ from specclient.transport.pacing import Pacer
 from specclient.transport.retry import DEFAULT_MAX_RETRIES, retrying
 from specclient.transport.uploads import body_of, can_send_again
 from specclient.types.limit import Circuit, Limit
-from specclient.types.wire import WireReply, WireRequest
+from specclient.types.wire import Try, WireReply, WireRequest
 
 __all__ = ["Body", "EventStream", "Transport"]
 
@@ -173,16 +179,21 @@ class Transport:
         limits = self._limits if request.timeout is None else seconds_of(request.timeout)
         retries = self._max_retries if request.max_retries is None else _checked_retries(request.max_retries)
         retries = retries if request.retryable else 0
+        told: list[Try] = []  # of a try that has failed, until it is known what follows
 
         async def attempt() -> Exchange:
             guard.attempts += 1
+            exchange = Exchange(link, request, limits, guard.attempts)
+            begun = self._clock()
             try:
-                exchange = Exchange(link, request, limits, guard.attempts)
                 return await self._try(exchange, guard, stream=stream)
             except APIError as error:
                 if isinstance(error, CircuitOpenError) and guard.failure is not None:
+                    if isinstance(guard.failure, APIConnectionError):
+                        guard.failure.sent = False
                     raise guard.failure from None  # what this caller's own tries have met says more
                 guard.failure = error
+                told[:] = [_try_of(error, self._clock() - begun, waited=exchange.turn is None)]
                 raise
 
         try:
@@ -203,6 +214,8 @@ class Transport:
             if self._breaker.is_open(_lane(request), seconds) or not can_send_again(request):
                 return False
             _log.info("retry %d of %d in %.3f s: %s", guard.attempts, retries, seconds, type(error).__name__)
+            if request.tried is not None and told:
+                request.tried(told.pop())
             return True
 
         loop = retrying(
@@ -261,6 +274,13 @@ class Transport:
             raise failures.refusal(exchange.library(), content, request)
         if apart and not stream:
             await exchange.read_and_close()
+
+
+def _try_of(error: APIError, seconds: float, *, waited: bool) -> Try:
+    """Return what is told of a failed try; one that only waited for its turn was not sent."""
+    status = error.status_code if isinstance(error, APIStatusError) else None
+    sent = not waited and (error.sent if isinstance(error, APIConnectionError) else True)
+    return Try(type(error).__name__, status, seconds, sent)
 
 
 def _counted(request: WireRequest, number: int) -> Mapping[str, str]:

@@ -12,6 +12,7 @@ from pydantic import PrivateAttr
 from specclient.types.base import WireModel
 from specclient.types.route import Decision
 from specclient.types.usage import Cost, Speculation, Usage
+from specclient.types.wire import Try
 
 Status = Literal["open", "ok", "error", "cancelled"]
 Purpose = Literal["call", "draft", "verify", "retry", "hedge", "failover"]
@@ -41,6 +42,7 @@ class Call:
         pair: the routes of target and draft where both are known, as ``target+draft``.
         metadata: the request's, as OpenAI defines it: short strings, chosen by the caller.
         session: what the caller counts this call to, where it said so.
+        lost: tries before the last that were sent, and that no answer came to: they may have been billed.
     """
 
     id: str
@@ -70,6 +72,7 @@ class Call:
     pair: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     session: str | None = None
+    lost: tuple[Try, ...] = ()
 
     @property
     def provider(self) -> str:

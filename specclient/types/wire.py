@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, unquote_plus
 
 from specclient.errors import APIError
@@ -106,6 +106,22 @@ class Secrets:
         return text
 
 
+class Try(NamedTuple):
+    """A try that failed, and was followed by another one.
+
+    Attributes:
+        error: class name of what it raised.
+        status: of the answer that refused it; None where none came.
+        seconds: it took, with the wait for its turn.
+        sent: whether it may have reached the server.
+    """
+
+    error: str
+    status: int | None
+    seconds: float
+    sent: bool
+
+
 @dataclass(frozen=True, slots=True)
 class WireRequest:
     """An HTTP request, complete; made by a provider's ``encode``, sent by the transport.
@@ -126,6 +142,7 @@ class WireRequest:
         follow_redirects: whether redirects are followed; None for the client's way, and ours follows them.
         count_retries: whether to send ``x-stainless-retry-count`` where ``headers`` holds none.
         tokens: an estimate of those the call will use, prompt and answer; None where there is none.
+        tried: told of each try that failed and is followed by another one.
     """
 
     method: str
@@ -143,6 +160,7 @@ class WireRequest:
     follow_redirects: bool | None = None
     count_retries: bool = True
     tokens: int | None = None
+    tried: Callable[[Try], None] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
