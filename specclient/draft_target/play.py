@@ -26,10 +26,11 @@ from specclient.draft_target.presets import SEGMENT_TOKENS, Pair, Task, depth_of
 from specclient.draft_target.result import DraftTargetResult, Handed, Side
 from specclient.errors import ConfigurationError, DeadlineExceededError, OpenAIError
 from specclient.providers.base import Endpoint
+from specclient.providers.predictions import conflicts
 from specclient.resources.base import build_request
 from specclient.routing.router import AUTO
 from specclient.speculation.strategies.base import IN_PROCESS, given, text_of
-from specclient.speculation.strategies.prediction import conflicts, draft_request
+from specclient.speculation.strategies.prediction import draft_request
 from specclient.sync import OpenAI
 from specclient.types.call import Call
 from specclient.types.methods import CHAT
