@@ -83,7 +83,7 @@ class Budget:
         if not isinstance(self.name, str) or not self.name:
             raise ConfigurationError(f"a budget's name is {self.name!r}; it must be a text")
         if (self.usd is None) == (self.tokens is None):
-            raise self._wrong("usd and tokens", "one of the two must be given, and not both")
+            raise self._wrong("one of usd and tokens", "must be given, and not both")
         if self.usd is not None:
             object.__setattr__(self, "usd", self._dollars(self.usd))
         elif isinstance(self.tokens, bool) or not isinstance(self.tokens, int):

@@ -1,0 +1,525 @@
+"""Budgets in their database: holds, leases, periods, scopes, thresholds; and where there is no database."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specclient import Budget, BudgetExceededError, BudgetNotice, ConfigurationError, LedgerError
+from specclient.config import Settings, load
+from specclient.costs import budgets as module
+from specclient.costs import budgets_book as book
+from specclient.costs.budgets import Budgets
+from specclient.costs.budgets_book import Bill, Size
+from specclient.costs.budgets_desk import Memory
+from specclient.costs.ledger import Ledger
+from specclient.costs.prices import Prices
+from specclient.routing.estimates import Estimates
+from specclient.types.budget import Scope, told_dollars
+from specclient.types.call import Call
+from specclient.types.methods import CHAT
+from specclient.types.request import Options, Request
+from specclient.types.route import Decision
+from specclient.types.usage import Cost, Usage
+
+pytestmark = pytest.mark.anyio
+
+PRICES = Prices(Settings.model_validate({"prices": {"mine/m": {"input": 0, "output": 1_000_000}}}))
+ROUTE = Decision(chosen="mine/m", provider="mine", model="m")
+
+
+class Clock:
+    """Tells the time that it is set to."""
+
+    def __init__(self) -> None:
+        self.at = datetime(2026, 1, 31, 23, 0, tzinfo=UTC)
+
+    def __call__(self) -> datetime:
+        return self.at
+
+    def forward(self, **span: float) -> None:
+        self.at += timedelta(**span)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Any:
+    made = Ledger(str(tmp_path / "l.sqlite3"))
+    yield made
+    made.close()
+
+
+def asking(dollars: int, model: str = "m", **options: Any) -> Request:
+    """Return a request whose answer may cost so many dollars: one a token."""
+    params = {"messages": [{"role": "user", "content": "x"}], "max_tokens": dollars}
+    return Request(CHAT, f"mine/{model}", params, options=Options(**options))
+
+
+def ended(id_: str, dollars: int | None, status: Any = "ok", error: str | None = None) -> Call:
+    usage = Usage() if dollars is None else Usage(prompt=3, completion=dollars)
+    cost = Cost(total=None if dollars is None else Decimal(dollars))
+    return Call(
+        id=id_, started_at=datetime.now(UTC), operation="chat", model="m", route=ROUTE, status=status,
+        error=error, usage=usage, cost=cost,
+    )  # fmt: skip
+
+
+class Shop:
+    """Makes the budgets of several clients on one ledger."""
+
+    def __init__(self, ledger: Ledger, clock: Clock) -> None:
+        self.ledger, self.clock = ledger, clock
+
+    def open(self, *budgets: Budget, **more: Any) -> Budgets:
+        return Budgets(budgets, PRICES, Estimates(), self.ledger, now=self.clock, **more)
+
+
+@pytest.fixture
+def shop(ledger: Ledger, clock: Clock) -> Shop:
+    return Shop(ledger, clock)
+
+
+async def reserve(budgets: Budgets, id_: str, dollars: int, route: Decision = ROUTE, **options: Any) -> None:
+    await budgets.reserve(id_, asking(dollars, **options), route, price_provider=None)
+
+
+async def settle(budgets: Budgets, call: Call) -> None:
+    waiting = budgets.settle(call)
+    if waiting is not None:
+        await waiting
+
+
+def state(budgets: Budgets) -> list[tuple[str, int, int]]:
+    """Return for whom so many dollars are spent, and reserved."""
+    return [
+        (each.account.subject, each.spent // 10**9, each.reserved // 10**9) for each in budgets.standings()
+    ]
+
+
+async def test_what_is_held_for_a_call_is_room_that_no_other_has(shop: Shop) -> None:
+    one, other = shop.open(Budget(name="b", usd=10)), shop.open(Budget(name="b", usd=10))
+    await reserve(one, "a", 6)
+    with pytest.raises(BudgetExceededError, match=r"spent \$0.00, reserved for calls under way \$6.00;"):
+        await reserve(other, "b", 5)
+    await reserve(other, "c", 4)
+    assert state(one) == [("", 0, 10)]
+    await settle(one, ended("a", 2))
+    assert state(other) == [("", 2, 4)]
+    await reserve(other, "b", 4)
+    await settle(other, ended("c", 5))  # more than was held
+    await settle(other, ended("b", 0, status="error"))
+    assert state(one) == [("", 7, 0)]
+    await settle(one, ended("a", 2))  # of which nothing is known any more
+    assert state(one) == [("", 7, 0)]
+
+
+async def test_a_call_is_refused_by_the_one_budget_that_has_no_room_and_held_by_none(shop: Shop) -> None:
+    budgets = shop.open(
+        Budget(name="all", usd=10), Budget(name="few", tokens=5), Budget(name="other", usd=1, provider="x")
+    )
+    with pytest.raises(BudgetExceededError, match="its limit is 5 tokens in all") as caught:
+        await reserve(budgets, "a", 6)
+    assert (caught.value.limit, caught.value.spent, caught.value.resets_at) == (5, 0, None)
+    assert "It never resets" in str(caught.value)
+    assert "raise its tokens" in str(caught.value)
+    assert [each.reserved for each in budgets.standings()] == [0, 0, 0]
+
+
+async def test_periods_begin_anew_at_midnight_utc(shop: Shop, clock: Clock) -> None:
+    limits = {"day": 3, "month": 5, "total": 7}
+    budgets = shop.open(*(Budget(name=name, usd=usd, period=name) for name, usd in limits.items()))  # type: ignore[arg-type]
+    await reserve(budgets, "a", 3)
+    clock.forward(hours=2)  # it is February
+    assert [s.account.period for s in budgets.standings()] == ["2026-02-01", "2026-02", "total"]
+    await settle(budgets, ended("a", 3))  # of the January in which it was sent
+    assert [spent for _, spent, _ in state(budgets)] == [0, 0, 3]
+    await reserve(budgets, "b", 3)
+    with pytest.raises(BudgetExceededError, match=r"'day'.*for 2026-02-01.*anew at 2026-02-02 00:00 UTC"):
+        await reserve(budgets, "c", 1)
+    await settle(budgets, ended("b", 3))
+    clock.forward(days=1)
+    with pytest.raises(BudgetExceededError, match=r"'month'.*for 2026-02.*anew at 2026-03-01 00:00 UTC"):
+        await reserve(budgets, "c", 3)
+    clock.forward(days=330)  # it is December, and next comes January
+    with pytest.raises(BudgetExceededError, match=r"'total'") as caught:
+        await reserve(budgets, "c", 2)
+    assert caught.value.resets_at is None
+    december = book.account(budgets.budgets[1], "", clock())
+    assert book.resets_at(december) == datetime(2027, 1, 1, tzinfo=UTC)
+
+
+async def test_what_a_killed_process_held_is_free_after_its_lease(shop: Shop, clock: Clock) -> None:
+    killed, other = (shop.open(Budget(name="b", usd=10), lease_s=60) for _ in range(2))
+    await reserve(killed, "a", 10)
+    clock.forward(seconds=59)
+    with pytest.raises(BudgetExceededError):
+        await reserve(other, "b", 1)
+    clock.forward(seconds=1)
+    await reserve(other, "b", 10)
+    assert state(other) == [("", 0, 10)]
+    await settle(killed, ended("a", 4))  # it was only asleep: the truth counts
+    assert state(other) == [("", 4, 10)]
+
+
+async def test_a_long_call_renews_its_lease(shop: Shop, clock: Clock) -> None:
+    budgets = shop.open(Budget(name="b", usd=10), lease_s=0.06)
+    await reserve(budgets, "a", 10)
+    for _ in range(4):
+        clock.forward(seconds=0.05)
+        before = _expiry(shop.ledger)
+        while _expiry(shop.ledger) <= before:
+            await asyncio.sleep(0.005)
+    assert state(budgets) == [("", 0, 10)]
+    await settle(budgets, ended("a", 1))
+    clock.forward(seconds=0.05)
+    await asyncio.sleep(0.05)
+    assert state(budgets) == [("", 1, 0)]
+
+
+def _expiry(ledger: Ledger) -> float:
+    found: list[Any] = ledger.transact(lambda execute: execute("SELECT expires_at FROM budget_holds"))
+    return float(found[0][0])
+
+
+async def test_a_call_that_is_cancelled_while_it_waits_for_its_budget_holds_nothing(shop: Shop) -> None:
+    budgets = shop.open(Budget(name="b", usd=10))
+    await reserve(budgets, "a", 1)
+    waiting = [asyncio.create_task(reserve(budgets, f"w{n}", 1)) for n in range(5)]
+    await asyncio.sleep(0)
+    for each in waiting:
+        each.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    await reserve(budgets, "b", 9)
+    assert state(budgets) == [("", 0, 10)]
+    assert set(budgets._open) == {"a", "b"}
+
+
+@pytest.mark.parametrize("mode", ["soft", "hard"])
+async def test_thresholds_are_told_once_each(shop: Shop, caplog: Any, mode: Any) -> None:
+    notices: list[BudgetNotice] = []
+    shared = {"name": "b", "usd": 10, "period": "month", "mode": mode}
+    clients = [shop.open(Budget(**shared, notify=notices.append)) for _ in range(2)]
+    for number in range(10):
+        client = clients[number % 2]
+        await reserve(client, str(number), 1)
+        await settle(client, ended(str(number), 1))
+    assert [(each.percent, each.spent) for each in notices] == [(50, 5), (80, 8), (100, 10)]
+    assert notices[0].resets_at == datetime(2026, 2, 1, tzinfo=UTC)
+    assert (notices[0].limit, notices[0].period) == (10, "2026-01")
+    assert [record.getMessage() for record in caplog.records if "reached" in record.getMessage()] == [
+        f"budget 'b' has reached {percent} % of its $10.00 for 2026-01: spent ${percent // 10}.00; "
+        "it begins anew at 2026-02-01 00:00 UTC"
+        for percent in (50, 80, 100)
+    ]
+    await settle(clients[0], ended("11", 1))
+    if mode == "soft":  # nothing is refused, and nothing said again
+        await reserve(clients[0], "12", 50)
+        await settle(clients[0], ended("12", 50))
+        assert state(clients[0]) == [("", 60, 0)]
+    else:
+        with pytest.raises(BudgetExceededError):
+            await reserve(clients[0], "12", 1)
+    assert len(notices) == 3
+
+
+async def test_one_call_that_passes_several_thresholds_tells_each(shop: Shop, caplog: Any) -> None:
+    def broken(notice: BudgetNotice) -> None:
+        raise RuntimeError("mine")
+
+    budgets = shop.open(Budget(name="b", usd=10, mode="soft", notify=broken))
+    await reserve(budgets, "a", 1)
+    await settle(budgets, ended("a", 9))
+    said = [record.getMessage() for record in caplog.records]
+    assert [text.partition(" % ")[0] for text in said if "reached" in text] == [
+        "budget 'b' has reached 50",
+        "budget 'b' has reached 80",
+    ]
+    assert said.count("the notify of budget 'b' failed") == 2
+
+
+async def test_each_value_and_each_session_may_have_a_limit_to_itself(shop: Shop) -> None:
+    budgets = shop.open(Budget(name="user", usd=5, tag="user=*"), Budget(name="s", usd=9, session="*"))
+    await reserve(budgets, "a", 5, tags={"user": "ann"}, session="s1")
+    with pytest.raises(BudgetExceededError, match=r"'user' \(user=ann\) refuses"):
+        await reserve(budgets, "b", 1, tags={"user": "ann"})
+    await reserve(budgets, "c", 5, tags={"user": "bob"}, session="s2")
+    with pytest.raises(BudgetExceededError, match=r"'s' \(session s1\) refuses"):
+        await reserve(budgets, "d", 5, session="s1")
+    await reserve(budgets, "e", 99)  # neither a user's nor a session's
+    await settle(budgets, ended("a", 4))
+    assert state(budgets) == [
+        ("user=ann", 4, 0), ("user=bob", 0, 5), ("session s1", 4, 0), ("session s2", 0, 5),
+    ]  # fmt: skip
+
+
+SCOPE = Scope("openai", ("openai/gpt-4.1", "gpt-4.1"), {"team": "search", "env": "prod"}, "run-7")
+
+
+@pytest.mark.parametrize(
+    ("given_", "fits"),
+    [
+        ({}, True),
+        ({"provider": "openai"}, True),
+        ({"provider": "open"}, False),
+        ({"model": "openai/gpt-4.1"}, True),
+        ({"model": "gpt-4.1"}, True),
+        ({"model": "gpt-4"}, False),
+        ({"model": "gpt-4*"}, True),
+        ({"model": "openai/*"}, True),
+        ({"model": "local/*"}, False),
+        ({"tag": "team=search"}, True),
+        ({"tag": "team=sea"}, False),
+        ({"tag": "user=*"}, False),
+        ({"session": "run-7"}, True),
+        ({"session": "run"}, False),
+        ({"provider": "openai", "model": "gpt-4.1", "tag": "env=prod", "session": "*"}, True),
+        ({"provider": "openai", "model": "gpt-4.1", "tag": "env=dev", "session": "*"}, False),
+    ],
+)
+def test_what_a_budget_counts(given_: dict[str, str], fits: bool) -> None:
+    assert (Budget(name="b", usd=1, **given_).subject(SCOPE) is not None) is fits
+
+
+@pytest.mark.parametrize(
+    ("table", "said"),
+    [
+        ("", "budgets.b: one of usd and tokens must be given, and not both"),
+        ("usd = 1\ntokens = 1", "budgets.b: one of usd and tokens must be given, and not both"),
+        ("usd = -1", "budgets.b: usd is -1; it must be a number of dollars above 0"),
+        ("usd = nan", "budgets.b.usd is nan: Input should be a finite number"),
+        ('usd = "much"', "budgets.b.usd is 'much': Input should be a valid decimal"),
+        ("tokens = 0", "budgets.b: tokens is 0; it must be 1 or more"),
+        ("usd = 1\nperiod = 'week'", "budgets.b: period is 'week'; it must be one of total, day, month"),
+        ("usd = 1\nmode = 'firm'", "budgets.b: mode is 'firm'; it must be one of hard, soft"),
+        ("usd = 1\ntag = 'team'", "budgets.b: tag is 'team'; write 'name=value', or 'name=*' for each value"),
+        ("usd = 1\nmodel = 'a*b'", "budgets.b: model is 'a*b'; a '*' may stand at its end only"),
+        ("usd = 1\nmodel = ''", "budgets.b: model is ''; it must be a text"),
+        ("usd = 1\nlimit = 2", "unknown setting 'budgets.b.limit'"),
+    ],
+)
+def test_bad_budgets_in_a_file_are_named(tmp_path: Path, table: str, said: str) -> None:
+    file = tmp_path / "specclient.toml"
+    file.write_text(f"[budgets.b]\n{table}\n")
+    with pytest.raises(ConfigurationError) as caught:
+        load(file)
+    assert str(caught.value).startswith(f"{file}: {said}")
+
+
+def test_budgets_of_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "specclient.toml"
+    file.write_text('[budgets.b]\nusd = 0.1\nperiod = "day"\ntag = "team=search"\n[budgets.t]\ntokens = 5\n')
+    assert load(file).budget_list() == [
+        Budget(name="b", usd=Decimal("0.1"), period="day", tag="team=search"),
+        Budget(name="t", tokens=5),
+    ]
+
+
+async def test_calls_without_a_price(shop: Shop, caplog: Any) -> None:
+    unpriced = Decision(chosen="mine/free", provider="mine", model="free")
+    kind = asking(1)
+    open_ = shop.open(Budget(name="open", usd=2))
+    strict = shop.open(Budget(name="strict", usd=2, unpriced="refuse"), Budget(name="t", tokens=9))
+    with pytest.raises(
+        BudgetExceededError, match=r'no price is known for mine/free.*set \[prices."mine/free"\]'
+    ):
+        await strict.reserve("a", kind, unpriced, price_provider=None)
+    for name in "bc":
+        await open_.reserve(name, kind, unpriced, price_provider=None)
+        call = ended(name, 1)
+        await settle(open_, Call(**{**_fields(call), "cost": Cost()}))
+    assert (open_.standings()[0].spent, open_.standings()[0].unpriced) == (0, 2)
+    told = [record.getMessage() for record in caplog.records if "counts calls of" in record.getMessage()]
+    assert len(told) == 1
+    assert 'set [prices."mine/free"] in specclient.toml' in told[0]
+
+
+def _fields(call: Call) -> dict[str, Any]:
+    return {name: getattr(call, name) for name in call.__dataclass_fields__}
+
+
+async def test_a_ledger_that_is_off_leaves_budgets_to_the_process(
+    clock: Clock, caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module._in_memory.cache_clear()
+    one, other = (Shop(Ledger("off"), clock).open(Budget(name="b", usd=10)) for _ in range(2))
+    await reserve(one, "a", 6)
+    await settle(one, ended("a", 6))
+    with pytest.raises(BudgetExceededError, match=r"spent \$6.00"):
+        await reserve(other, "b", 5)
+    assert [r.getMessage().partition(",")[0] for r in caplog.records if "off" in r.getMessage()] == [
+        "the ledger is off"
+    ]
+    module._in_memory.cache_clear()
+
+
+async def test_where_the_ledger_fails_hard_budgets_refuse_and_soft_ones_catch_up(
+    shop: Shop, caplog: Any
+) -> None:
+    path = Path(shop.ledger.location)
+    path.write_bytes(b"this is no database, however long one looks at it" * 100)
+    hard, soft = shop.open(Budget(name="h", usd=10)), shop.open(Budget(name="s", usd=10, mode="soft"))
+    with pytest.raises(LedgerError, match=r"hard budget 'h' cannot be counted.*l.sqlite3.*mode = .soft"):
+        await reserve(hard, "a", 1)
+    assert hard._open == {}
+    for name in "bc":
+        await reserve(soft, name, 1)
+        await settle(soft, ended(name, 1))
+    assert sum("counted in their budgets later" in r.getMessage() for r in caplog.records) == 1
+    path.unlink()
+    await reserve(soft, "d", 1)
+    await settle(soft, ended("d", 1))
+    assert state(soft) == [("", 3, 0)]
+
+
+async def test_what_could_not_be_settled_is_settled_before_the_next_call_is_let_in(shop: Shop) -> None:
+    budgets = shop.open(Budget(name="b", usd=10))
+    await reserve(budgets, "a", 5)
+    path = Path(shop.ledger.location)
+    shop.ledger.close()
+    path.rename(path.with_suffix(".away"))
+    path.mkdir()
+    await settle(budgets, ended("a", 8))
+    path.rmdir()
+    path.with_suffix(".away").rename(path)
+    with pytest.raises(BudgetExceededError, match=r"spent \$8.00, reserved for calls under way \$0.00"):
+        await reserve(budgets, "b", 3)
+
+
+async def test_postgresql_keeps_the_same_books(postgres_url: str, clock: Clock) -> None:
+    ledger = Ledger(postgres_url)
+    try:
+        both = Budget(name="b", usd=10, period="day"), Budget(name="u", tokens=99, tag="u=*")
+        budgets = Shop(ledger, clock).open(*both)
+        done = await asyncio.gather(
+            *(reserve(budgets, str(n), 3, tags={"u": "x"}) for n in range(9)), return_exceptions=True
+        )
+        assert [type(each) for each in done if each] == [BudgetExceededError] * 6
+        await settle(budgets, ended("0", 1))
+        assert [(s.spent, s.calls) for s in budgets.standings()] == [(10**9, 1), (4, 1)]
+        assert state(budgets)[0] == ("", 1, 6)
+    finally:
+        ledger.close()
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("reserve"), st.integers(0, 40), st.integers(0, 40)),
+        st.tuples(st.just("settle"), st.integers(0, 20), st.integers(0, 60)),
+        st.tuples(st.just("release"), st.integers(0, 20), st.just(0)),
+        st.tuples(st.just("renew"), st.integers(0, 20), st.just(0)),
+        st.tuples(st.just("wait"), st.integers(0, 7), st.just(0)),
+    ),
+    max_size=60,
+)
+
+
+@given(STEPS)
+def test_any_order_of_steps_keeps_the_sums(steps: list[tuple[str, int, int]]) -> None:
+    """Spent is what was settled, reserved is what is open and not lapsed, and no room is given twice."""
+    now, lease = 0.0, 10.0
+    accounts = [
+        book.account(each, "", datetime(2026, 1, 1, tzinfo=UTC))
+        for each in (Budget(name="n", usd="1e-7"), Budget(name="t", tokens=150))
+    ]
+    memory = Memory()
+    memory.transact(book.create)
+    open_: dict[str, tuple[Size, float]] = {}
+    spent = [0, 0]
+
+    def held(unit: int) -> int:
+        sizes = [size for size, until in open_.values() if until > now]
+        return sum((size.nano or 0, size.tokens)[unit] for size in sizes)
+
+    def step(execute: Any, kind: str, number: int, amount: int, name: str) -> None:
+        nonlocal now
+        if kind == "wait":
+            now += number
+            return
+        book.lapse(execute, now)
+        if kind == "reserve":
+            size = Size(number, amount, 0)
+            fits = all(
+                spent[unit] + held(unit) + each <= account.budget.limit or not each
+                for unit, (account, each) in enumerate(zip(accounts, (number, amount), strict=True))
+            )
+            refused = book.reserve(execute, name, accounts, size, now + lease)
+            assert (refused is None) is fits
+            if fits:
+                open_[name] = size, now + lease
+            return
+        known = list(open_)
+        if not known:
+            return
+        chosen = known[number % len(known)]
+        size, until = open_[chosen]
+        if kind == "renew":
+            book.renew(execute, chosen, accounts, now + lease)
+            if until > now:
+                open_[chosen] = size, now + lease
+            return
+        del open_[chosen]
+        bill = Bill(amount, 2 * amount) if kind == "settle" else None
+        book.settle(execute, chosen, accounts, accounts, bill)
+        spent[0] += amount if bill else 0
+        spent[1] += 2 * amount if bill else 0
+
+    for place, (kind, number, amount) in enumerate(steps):
+        memory.transact(lambda execute, p=place, k=kind, n=number, a=amount: step(execute, k, n, a, str(p)))
+        found = memory.transact(
+            lambda execute: (book.lapse(execute, now), [book.stand(execute, each) for each in accounts])[1]
+        )
+        assert [each.spent for each in found] == spent
+        assert [each.reserved for each in found] == [held(0), held(1)]
+    memory._connection.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
+async def test_a_forked_child_counts_on_by_itself(shop: Shop) -> None:
+    budgets = shop.open(Budget(name="b", usd=10))
+    await reserve(budgets, "a", 4)
+
+    async def call() -> None:
+        await reserve(budgets, "c", 3)
+        await settle(budgets, ended("c", 2))
+
+    def fork() -> int:
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                asyncio.run(call())
+                code = 0
+            finally:
+                os._exit(code)
+        return os.waitpid(child, 0)[1]
+
+    assert await asyncio.to_thread(fork) == 0
+    assert state(budgets) == [("", 2, 4)]
+    await settle(budgets, ended("a", 1))
+    assert state(budgets) == [("", 3, 0)]
+
+
+@pytest.mark.parametrize(
+    ("nano", "text"),
+    [
+        (0, "$0.00"),
+        (5 * 10**9, "$5.00"),
+        (250, "$0.00000025"),
+        (1_234_500_000_000, "$1,234.50"),
+        (-(10**8), "-$0.10"),
+    ],
+)
+def test_dollars_are_told_exactly(nano: int, text: str) -> None:
+    assert told_dollars(nano) == text
