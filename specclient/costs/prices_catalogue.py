@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from specclient.config import ANY_VENDOR
-from specclient.costs.prices_rates import Rates
+from specclient.costs.prices_rates import EXACT, Rates
 from specclient.errors import ConfigurationError
 from specclient.folders import folder
 from specclient.forks import uncut
@@ -116,7 +116,7 @@ def rates_at(model: ModelInfo, at: datetime, prompt: int) -> Rates | None:
         reached = [tier.price for tier in value.tiers if prompt > tier.start]  # tiers ascend
         return reached[-1] if reached else value.base
 
-    whole, per_thousand = rate("input_mtok"), rate("requests_kcount")
+    whole = rate("input_mtok")
     if whole is None:
         return None
     return Rates(
@@ -126,8 +126,17 @@ def rates_at(model: ModelInfo, at: datetime, prompt: int) -> Rates | None:
         cache_write=rate("cache_write_mtok"),
         cache_write_1h=rate("cache_write_1h_mtok"),
         reasoning=rate("output_reasoning_mtok"),
-        per_call=None if per_thousand is None else per_thousand / 1000,
+        audio_input=rate("input_audio_mtok"),
+        image_input=rate("input_image_mtok"),
+        audio_output=rate("output_audio_mtok"),
+        image_output=rate("output_image_mtok"),
+        per_call=_thousandth(rate("requests_kcount")),
+        per_search=_thousandth(rate("web_searches_kcount")),
     )
+
+
+def _thousandth(dollars: Decimal | None) -> Decimal | None:
+    return None if dollars is None else EXACT.scaleb(dollars, -3)
 
 
 def url() -> str:

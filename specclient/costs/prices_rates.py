@@ -6,17 +6,18 @@ time is a measurement and is rounded to the nano-dollar.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_EVEN, Context, Decimal
+from typing import Any
 
 from specclient.config import DEFAULT_DEVICE_COST_PER_HOUR, LocalSettings, PriceSettings
 from specclient.types.usage import Cost, Usage
 
-__all__ = ["Quote", "Rates", "Work", "bill"]
+__all__ = ["EXACT", "Quote", "Rates", "Work", "bill"]
 
 #: Wide enough for every product of a price and a count, whatever context the caller's thread has set.
-_EXACT = Context(prec=80, rounding=ROUND_HALF_EVEN)
+EXACT = Context(prec=80, rounding=ROUND_HALF_EVEN)
 _ZERO = Decimal(0)
 _NANO_STEP = Decimal("1e-9")
 _SECONDS_PER_HOUR = Decimal(3600)
@@ -27,9 +28,10 @@ class Rates:
     """What a call costs; a part of its tokens without a rate of its own is billed with its whole.
 
     Attributes:
-        input, output, cached_input, cache_write, cache_write_1h, reasoning, rejected_prediction: dollars per
-            million tokens; ``input`` is None where tokens cost nothing of their own.
-        per_call: dollars.
+        input, output, cached_input, cache_write, cache_write_1h, audio_input, image_input, reasoning,
+            rejected_prediction, audio_output, image_output: dollars per million tokens; ``input`` is None
+            where tokens cost nothing of their own.
+        per_call, per_search: dollars.
         per_hour: dollars for an hour of work, by kind.
     """
 
@@ -40,7 +42,12 @@ class Rates:
     cache_write_1h: Decimal | None = None
     reasoning: Decimal | None = None
     rejected_prediction: Decimal | None = None
+    audio_input: Decimal | None = None
+    image_input: Decimal | None = None
+    audio_output: Decimal | None = None
+    image_output: Decimal | None = None
     per_call: Decimal | None = None
+    per_search: Decimal | None = None
     per_hour: Mapping[str, Decimal] = field(default_factory=dict)
 
     @classmethod
@@ -49,7 +56,7 @@ class Rates:
         named = price.model_dump(exclude={"per_gpu_second"})
         if price.per_gpu_second is None:
             return cls(**named)
-        return cls(**named, per_hour={"engine": _EXACT.multiply(price.per_gpu_second, _SECONDS_PER_HOUR)})
+        return cls(**named, per_hour={"engine": EXACT.multiply(price.per_gpu_second, _SECONDS_PER_HOUR)})
 
     @classmethod
     def of_engine(cls, local: LocalSettings) -> Rates:
@@ -57,8 +64,8 @@ class Rates:
         rate = local.device_cost_per_hour
         per_hour = {"engine": DEFAULT_DEVICE_COST_PER_HOUR if rate is None else rate}
         if local.watts is not None and local.electricity_cost_per_kwh is not None:
-            per_hour["electricity"] = _EXACT.multiply(
-                local.watts.scaleb(-3, context=_EXACT), local.electricity_cost_per_kwh
+            per_hour["electricity"] = EXACT.multiply(
+                local.watts.scaleb(-3, context=EXACT), local.electricity_cost_per_kwh
             )
         return cls(per_hour=per_hour)
 
@@ -106,7 +113,7 @@ def bill(usage: Usage, quote: Quote, work: Work) -> Cost:
         lacking = _lacking(usage, rates)
         if lacking:
             return Cost(source=f"{lacking}; {source}", estimated=estimated or usage.estimated)
-        usage, note = _consistent(usage, work)
+        usage, note = _consistent(usage, rates, work)
         by_kind, assumed = _tokens(usage, rates, work)
         source += note
         estimated = estimated or usage.estimated or assumed
@@ -119,9 +126,11 @@ def bill(usage: Usage, quote: Quote, work: Work) -> Cost:
         by_kind |= {kind: _timed(rate, seconds) for kind, rate in rates.per_hour.items()}
     if rates.per_call is not None:
         by_kind["request"] = rates.per_call
+    if rates.per_search is not None and usage.searches:
+        by_kind["web_search"] = EXACT.multiply(rates.per_search, Decimal(usage.searches))
     total = _ZERO
     for dollars in by_kind.values():
-        total = _EXACT.add(total, dollars)
+        total = EXACT.add(total, dollars)
     return Cost(total=total, by_kind=by_kind, source=source, estimated=estimated)
 
 
@@ -143,6 +152,11 @@ def _tokens(usage: Usage, rates: Rates, work: Work) -> tuple[dict[str, Decimal],
     """
     written, written_1h = usage.cache_write or 0, usage.cache_write_1h or 0
     assumed = bool(written_1h) and rates.cache_write_1h is None and rates.cache_write is not None
+    for count, rate in (
+        (usage.audio_prompt, rates.audio_input),
+        (usage.audio_completion, rates.audio_output),
+    ):
+        assumed = assumed or (bool(count) and rate is None)  # as text, which sound seldom costs as little as
     if rates.cache_write_1h is not None:
         written -= written_1h
     rejected = (usage.rejected_prediction or 0) if work.rejected_billed is not False else 0
@@ -153,6 +167,8 @@ def _tokens(usage: Usage, rates: Rates, work: Work) -> tuple[dict[str, Decimal],
         ("cached_input", rates.cached_input, usage.cached or 0),
         ("cache_write", rates.cache_write, written),
         ("cache_write_1h", rates.cache_write_1h, written_1h),
+        ("audio_input", rates.audio_input, usage.audio_prompt or 0),
+        ("image_input", rates.image_input, usage.image_prompt or 0),
     ):
         if rate is not None and count:
             by_kind[kind] = _bill(rate, count)
@@ -161,6 +177,8 @@ def _tokens(usage: Usage, rates: Rates, work: Work) -> tuple[dict[str, Decimal],
     for kind, rate, count in (
         ("reasoning", rates.reasoning, usage.reasoning or 0),
         ("rejected_prediction", _first(rates.rejected_prediction, output), rejected),
+        ("audio_output", rates.audio_output, usage.audio_completion or 0),
+        ("image_output", rates.image_output, usage.image_completion or 0),
     ):
         if rate is not None and count:
             by_kind[kind] = _bill(rate, count)
@@ -169,38 +187,43 @@ def _tokens(usage: Usage, rates: Rates, work: Work) -> tuple[dict[str, Decimal],
     return by_kind, assumed
 
 
-def _consistent(usage: Usage, work: Work) -> tuple[Usage, str]:
-    """Cut parts that exceed their whole, as a server might report them, and mark the result an estimate."""
-    prompt, completion = usage.prompt or 0, usage.completion or 0
-    cached = min(usage.cached or 0, prompt)
-    written = min(usage.cache_write or 0, prompt - cached)
-    written_1h = min(usage.cache_write_1h or 0, written)
-    reasoning = min(usage.reasoning or 0, completion)
-    inside = usage.rejected_prediction if work.rejected_billed is not False else None
-    rejected = min(inside or 0, completion - reasoning)
-    parts = (usage.cached, usage.cache_write, usage.cache_write_1h, usage.reasoning, inside)
-    cut = (cached, written, written_1h, reasoning, rejected)
-    if cut == tuple(part or 0 for part in parts):
+def _consistent(usage: Usage, rates: Rates, work: Work) -> tuple[Usage, str]:
+    """Cut parts that exceed their whole, as a server might report them, and mark the result an estimate.
+
+    Sound and images that were read from a cache are in two parts, and count for the cache; where neither has
+    a rate of its own it does not matter.
+    """
+    prompt, completion = ["cached", "cache_write"], ["reasoning"]
+    if work.rejected_billed is not False:
+        completion.append("rejected_prediction")
+    for kind in ("audio", "image"):
+        for whole, end, rate in ((prompt, "prompt", "input"), (completion, "completion", "output")):
+            if getattr(rates, f"{kind}_{rate}") is not None:
+                whole.append(f"{kind}_{end}")
+    parts = _cut(usage, usage.prompt or 0, prompt) | _cut(usage, usage.completion or 0, completion)
+    parts["cache_write_1h"] = min(usage.cache_write_1h or 0, parts["cache_write"])
+    if all((getattr(usage, name) or 0) == count for name, count in parts.items()):
         return usage, ""
-    usage = replace(
-        usage,
-        cached=cached,
-        cache_write=written,
-        cache_write_1h=written_1h,
-        reasoning=reasoning,
-        rejected_prediction=usage.rejected_prediction if inside is None else rejected,
-        estimated=True,
-    )
-    return usage, "; the reported parts exceeded their whole and were cut"
+    changed: dict[str, Any] = {**parts, "estimated": True}
+    return replace(usage, **changed), "; the reported parts exceeded their whole and were cut"
+
+
+def _cut(usage: Usage, whole: int, names: Iterable[str]) -> dict[str, int]:
+    """Return parts of a whole, each of at most what those before it leave."""
+    parts = {}
+    for name in names:
+        parts[name] = min(getattr(usage, name) or 0, whole)
+        whole -= parts[name]
+    return parts
 
 
 def _bill(rate: Decimal, count: int) -> Decimal:
-    return _EXACT.multiply(rate, Decimal(count)).scaleb(-6, context=_EXACT)
+    return EXACT.multiply(rate, Decimal(count)).scaleb(-6, context=EXACT)
 
 
 def _timed(rate: Decimal, seconds: float) -> Decimal:
-    dollars = _EXACT.divide(_EXACT.multiply(rate, Decimal(repr(seconds))), _SECONDS_PER_HOUR)
-    return dollars.quantize(_NANO_STEP, context=_EXACT)
+    dollars = EXACT.divide(EXACT.multiply(rate, Decimal(repr(seconds))), _SECONDS_PER_HOUR)
+    return dollars.quantize(_NANO_STEP, context=EXACT)
 
 
 def _first(one: Decimal | None, other: Decimal) -> Decimal:

@@ -78,6 +78,11 @@ def _completion_usage(reported: CompletionUsage) -> Usage:
         accepted_prediction=_count(getattr(outputs, "accepted_prediction_tokens", None)),
         rejected_prediction=_count(getattr(outputs, "rejected_prediction_tokens", None)),
         cache_write_1h=_written_1h(extra),
+        audio_prompt=_count(getattr(inputs, "audio_tokens", None)),
+        image_prompt=_count(getattr(inputs, "image_tokens", None)),
+        audio_completion=_count(getattr(outputs, "audio_tokens", None)),
+        image_completion=_count(_mapping(outputs).get("image_tokens")),
+        searches=_count(_mapping(extra.get("server_tool_use")).get("web_search_requests")),
         charges=_charges(extra),
     )
 
@@ -85,7 +90,10 @@ def _completion_usage(reported: CompletionUsage) -> Usage:
 def _other_usage(reported: Any) -> Usage | None:
     """Read the usage of responses, images and speech (input and output tokens) and of embeddings."""
     fields = _mapping(reported)
-    inputs, outputs = (_mapping(fields.get(f"{side}_tokens_details")) for side in ("input", "output"))
+    inputs, outputs = (
+        _mapping(fields.get(f"{side}_tokens_details") or fields.get(f"{side}_token_details"))  # of speech
+        for side in ("input", "output")
+    )
     prompt = _count(fields.get("input_tokens"))
     completion = _count(fields.get("output_tokens"))
     if prompt is None and completion is None:
@@ -99,6 +107,10 @@ def _other_usage(reported: Any) -> Usage | None:
         cached=_count(inputs.get("cached_tokens")),
         cache_write=_count(inputs.get("cache_write_tokens")),
         reasoning=_count(outputs.get("reasoning_tokens")),
+        audio_prompt=_count(inputs.get("audio_tokens")),
+        image_prompt=_count(inputs.get("image_tokens")),
+        audio_completion=_count(outputs.get("audio_tokens")),
+        image_completion=_count(outputs.get("image_tokens")),
         charges=_charges(fields),
     )
 

@@ -48,6 +48,9 @@ class Usage:
         reasoning: the part of ``completion`` that was reasoning.
         accepted_prediction, rejected_prediction: of a ``prediction`` sent with the request. The
             rejected ones are inside ``completion`` (OpenAI, "Predicted Outputs").
+        audio_prompt, image_prompt: the parts of ``prompt`` that were sound and images, which some models
+            charge otherwise than text; ``audio_completion``, ``image_completion``: of ``completion``.
+        searches: of the web, which the model asked the vendor for.
         estimated: the counts are ours, not the provider's.
         charges: what the answer says that it costs, in each of the fields that say so.
     """
@@ -61,6 +64,11 @@ class Usage:
     rejected_prediction: int | None = None
     estimated: bool = False
     cache_write_1h: int | None = None
+    audio_prompt: int | None = None
+    image_prompt: int | None = None
+    audio_completion: int | None = None
+    image_completion: int | None = None
+    searches: int | None = None
     charges: tuple[Charge, ...] = ()
 
 
@@ -103,8 +111,9 @@ class Cost:
     Attributes:
         total: exact; ``None`` where no price is known (an unpriced call is not a free one).
         by_kind: ``input``, ``cached_input``, ``cache_write``, ``cache_write_1h``, ``output``,
-            ``reasoning`` (where it has a price of its own), ``rejected_prediction``, ``request``,
-            ``engine``, ``electricity``, or ``reported`` for a sum the vendor tells: they sum to ``total``.
+            ``reasoning``, ``audio_input``, ``image_input``, ``audio_output``, ``image_output`` (where they
+            have a price of their own), ``rejected_prediction``, ``request``, ``web_search``, ``engine``,
+            ``electricity``, or ``reported`` for a sum the vendor tells: they sum to ``total``.
         source: where the price comes from, in words.
         estimated: the price or the token counts behind it are our estimate.
     """

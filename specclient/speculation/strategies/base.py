@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Protocol
@@ -183,8 +183,8 @@ def account(
 def total_usage(parts: Sequence[Usage]) -> Usage:
     """Return the sum of what parts used; a kind that one of them does not tell of its own is unknown."""
     prompt, completion = _sum([p.prompt for p in parts]), _sum([p.completion for p in parts])
-    parted = ("cached", "cache_write", "cache_write_1h", "reasoning")
-    beside = (*parted, "accepted_prediction", "rejected_prediction")
+    whole = ("prompt", "completion", "estimated", "charges")
+    beside = [each.name for each in fields(Usage) if each.name not in whole]
     told = {name: [v for p in parts if (v := getattr(p, name)) is not None] for name in beside}
     sums = {name: _sum(values or [None]) for name, values in told.items()}
     return Usage(prompt=prompt, completion=completion, estimated=any(p.estimated for p in parts), **sums)

@@ -366,6 +366,50 @@ def test_an_hour_without_a_price_of_its_own_costs_as_five_minutes_at_least():
     assert (cost.total, cost.estimated) == (Decimal("0.0002"), True)
 
 
+# --- what is no text, and what is no token
+
+
+def test_sound_and_images_have_prices_of_their_own():
+    usage = Usage(prompt=1000, completion=200, audio_prompt=400, audio_completion=150)
+    cost = prices().price(usage, "openai", "gpt-audio", at=AT)
+    assert cost.by_kind == {
+        "audio_input": Decimal("0.0128"),  # 400 at $32
+        "input": Decimal("0.0015"),  # 600 at $2.50
+        "audio_output": Decimal("0.0096"),  # 150 at $64
+        "output": Decimal("0.0005"),  # 50 at $10
+    }
+    assert not cost.estimated
+    seen = prices().price(Usage(prompt=1000, completion=0, image_prompt=900), "openai", "gpt-realtime", at=AT)
+    assert seen.by_kind["image_input"] == Decimal("0.0045")  # 900 at $5
+    assert seen.by_kind["input"] == Decimal("0.0004")  # 100 at $4
+
+
+def test_sound_that_is_priced_as_text_is_an_estimate():
+    usage = Usage(prompt=1000, completion=0, audio_prompt=400)
+    assert prices().price(usage, "openai", "gpt-4o-audio-preview", at=AT).estimated
+
+
+def test_parts_that_overlap_are_an_estimate_only_where_they_cost_otherwise():
+    usage = Usage(prompt=1000, completion=0, cached=900, image_prompt=1000)
+    assert prices().price(usage, "openai", "gpt-realtime", at=AT).estimated
+    assert not prices().price(usage, "openai", "gpt-4.1", at=AT).estimated
+
+
+def test_searches_of_the_web_are_billed():
+    usage = Usage(prompt=0, completion=0, searches=3)
+    cost = prices().price(usage, "anthropic", "claude-sonnet-4-5", at=AT)
+    assert cost.by_kind == {"input": 0, "output": 0, "web_search": Decimal("0.03")}  # $10 a thousand
+    assert cost.total == Decimal("0.03")
+
+
+def test_a_price_by_the_hour_of_the_day():
+    """DeepSeek's, as the catalogue has it: half the price at night in Peking."""
+    usage = Usage(prompt=1_000_000, completion=0)
+    at = [datetime(2025, 5, 1, hour, tzinfo=UTC) for hour in (12, 20)]
+    day, night = (prices().price(usage, "deepseek", "deepseek-chat", at=each).total for each in at)
+    assert night == day / 2
+
+
 # --- what the vendor says
 
 

@@ -87,3 +87,29 @@ def test_what_is_written_for_an_hour_is_a_part_of_what_is_written(hour: Any, exp
     assert found is not None
     assert (found.prompt, found.cached, found.cache_write) == (117, 7, 100)
     assert found.cache_write_1h == expected
+
+
+def test_what_is_no_text_is_counted_by_kind() -> None:
+    details = {
+        "prompt_tokens_details": {"audio_tokens": 20, "image_tokens": 10, "text_tokens": 20},
+        "completion_tokens_details": {"audio_tokens": 5, "image_tokens": 1},
+        "server_tool_use": {"web_search_requests": 2},
+    }
+    found = usage_of(ChatCompletion.received(json.dumps({"choices": [], "usage": TOKENS | details}).encode()))
+    assert found is not None
+    assert (found.audio_prompt, found.image_prompt, found.searches) == (20, 10, 2)
+    assert (found.audio_completion, found.image_completion) == (5, 1)
+
+
+def test_speech_is_counted_as_sound() -> None:
+    """As OpenAI's transcriptions tell it, whose details have another name than those of responses."""
+    usage = {
+        "type": "tokens",
+        "input_tokens": 14,
+        "input_token_details": {"text_tokens": 2, "audio_tokens": 12},
+        "output_tokens": 45,
+        "total_tokens": 59,
+    }
+    found = usage_of(Response.received(json.dumps({"usage": usage}).encode()))
+    assert found is not None
+    assert (found.prompt, found.completion, found.audio_prompt) == (14, 45, 12)
