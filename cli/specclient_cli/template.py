@@ -49,11 +49,20 @@ TEMPLATE = """\
 #prefill = "continue_final_message"
 #verification = "prompt_logprobs"
 
-# Your own prices, in US dollars per million tokens; they stand over the catalogue.
+# Your own prices, in US dollars per million tokens; they stand over the catalogue. "mine/*" is for all models
+# without a table. A part without a price costs what its whole does: cached and written tokens as input,
+# reasoning and a prediction's rejected tokens as output. per_call, and per_gpu_second for each second of work,
+# are dollars, beside tokens or in their place. `specclient cost prices` shows what holds.
 #[prices."mine/llama"]
 #input = 0.10
 #output = 0.40
 #cached_input = 0.05
+#cache_write = 0.125
+#cache_write_1h = 0.20
+#reasoning = 0.40
+#rejected_prediction = 0.40
+#per_call = 0.001
+#per_gpu_second = 0.0006
 
 # What a deployment takes, where its own headers do not tell; callers wait in order.
 #[limits."mine/llama"]
@@ -82,9 +91,12 @@ TEMPLATE = """\
 #draft = "deepseek/deepseek-chat"
 #target = "anthropic/claude-sonnet-4-0"
 
-# The engine in this process. Its time is priced at device_cost_per_hour (an assumed 0.10 until you set it).
+# The engine in this process. Its time is priced at device_cost_per_hour (an assumed 0.10 until you set it), and
+# what it draws meanwhile, if you tell, at your price of electricity.
 #[local]
 #device_cost_per_hour = 0.10
+#watts = 300
+#electricity_cost_per_kwh = 0.30
 #threads = 2
 #slots = 4
 

@@ -124,6 +124,7 @@ class Router:
             model,
             price_provider=place.price_provider if isinstance(place, Endpoint) else None,
             engine_s=forecast.engine_s,
+            latency_s=forecast.latency_s,
         )
         return Option(
             route=route,
