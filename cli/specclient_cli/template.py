@@ -85,6 +85,24 @@ TEMPLATE = """\
 #allow = ["local/", "openai/gpt-4.1"]
 #deny = ["openai/gpt-4.1-mini"]
 
+# What calls may cost (usd) or use (tokens), in all or by the "day" or "month" of UTC: of all calls, or of
+# those that fit provider, model ("openai/gpt-4.1", "openai/*"), tag and session; "team=*" and "*" give each
+# value the limit to itself. A "hard" budget refuses a call that may not fit, before it is sent; a "soft" one
+# warns at 50, 80 and 100 %. unpriced = "refuse" refuses models without a price, which "allow" counts as
+# nothing. Whatever shares the ledger shares them; `specclient cost budget` shows them.
+#[budgets.team]
+#usd = 5
+#period = "month"
+#provider = "openai"
+#model = "openai/gpt-4.1*"
+#tag = "team=search"
+#session = "*"
+#mode = "hard"
+#unpriced = "allow"
+#[budgets.everything]
+#tokens = 10_000_000
+#period = "day"
+
 # Models that work together in specclient.speculative_decode(pair="mine"), or in the place of a pair of its
 # own: "cost", "quality" or "balanced".
 #[pairs.mine]

@@ -44,9 +44,6 @@ logger = logging.getLogger("specclient")
 #: Seconds for which what a call holds outlives its process.
 LEASE_S = 300.0
 
-#: Ends without an answer after which the provider may well bill what it was sent.
-_LEFT = frozenset({"APITimeoutError", "DeadlineExceededError"})
-
 
 @dataclass(slots=True, eq=False)
 class _Entry:
@@ -140,8 +137,8 @@ class Budgets:
     def settle(self, call: Call) -> Awaitable[object] | None:
         """Count what a finished call came to; done whether or not what is returned is awaited.
 
-        A call that failed counts as what its record says. One that was left or timed out before any answer
-        came counts as what was estimated, as its provider may bill it.
+        A call that failed counts as what its record says. Each try that was sent, and that no answer came to,
+        counts as what was estimated: its provider may bill it.
         """
         entry = self._open.pop(call.id, None)
         if entry is None:
@@ -171,7 +168,7 @@ class Budgets:
         for budget in self.budgets:
             own = book.account(budget, "", now)
             if budget.parted:
-                for subject in book.subjects(execute, own):
+                for subject in book.subjects(execute, own) or [""]:
                     yield book.account(budget, subject, now)
             else:
                 yield own
@@ -230,19 +227,25 @@ def _settled(call: Call, entry: _Entry, execute: Execute) -> list[tuple[Standing
 
 
 def _bill(call: Call, entry: _Entry) -> Bill:
+    """Return what a call counts as: its record, and its size for each try that no answer came to."""
     usage, nano = call.usage, call.cost.nano
-    if _unanswered(call):
-        size = entry.sized()
-        return Bill(size.nano or 0, size.tokens, unpriced=size.nano is None, assumed=True)
-    failed = call.status != "ok" and usage.prompt is None
-    tokens = (usage.prompt or 0) + (usage.completion or 0)
-    return Bill(nano or 0, tokens, unpriced=nano is None and not failed)
+    unanswered = _unanswered(call)
+    if not unanswered:
+        tokens = (usage.prompt or 0) + (usage.completion or 0)
+        return Bill(nano or 0, tokens, unpriced=nano is None)
+    size = entry.sized()
+    return Bill(
+        (nano or 0) + unanswered * (size.nano or 0),
+        (usage.prompt or 0) + (usage.completion or 0) + unanswered * size.tokens,
+        unpriced=size.nano is None,
+        assumed=unanswered,
+    )
 
 
-def _unanswered(call: Call) -> bool:
-    """Tell whether a call was given up, and nothing is known of what it used."""
+def _unanswered(call: Call) -> int:
+    """Return how many of a call's tries may have been billed though nothing is known of what they used."""
     unknown = call.cost.total is None and call.usage.prompt is None and call.usage.completion is None
-    return unknown and (call.status == "cancelled" or call.error in _LEFT)
+    return len(call.lost) + (unknown and call.status != "ok")
 
 
 @lru_cache(maxsize=1)

@@ -84,12 +84,12 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What a finished call counts as; ``assumed``: by its size, as no answer told its usage."""
+    """What a finished call counts as; ``assumed``: its tries that counted as their size, unanswered."""
 
     nano: int
     tokens: int
     unpriced: bool = False
-    assumed: bool = False
+    assumed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +99,7 @@ class Standing:
     Attributes:
         spent: by finished calls; ``reserved``: for those under way.
         calls: finished ones; ``unpriced``: those that counted as nothing for want of a price; ``assumed``:
-            those that counted by their estimate, as they were left before any answer came.
+            tries that counted as their estimate, as they were sent and no answer came.
     """
 
     account: Account
@@ -207,7 +207,7 @@ def settle(
     reached: list[tuple[Standing, int]] = []
     for each in counted:
         count: dict[str, Value] = {"nano": bill.nano, "tokens": bill.tokens, "unpriced": int(bill.unpriced)}
-        execute(_SPEND, each.key | count | {"assumed": int(bill.assumed)})
+        execute(_SPEND, each.key | count | {"assumed": bill.assumed})
         now = stand(execute, each)
         before = now.spent - (bill.nano if each.budget.tokens is None else bill.tokens)
         limit = each.budget.limit

@@ -23,6 +23,7 @@ from specclient import (
     BudgetExceededError,
     OpenAI,
     Strategy,
+    UnsupportedParameterError,
 )
 from specclient.config import Settings
 
@@ -108,16 +109,23 @@ async def test_streams_count_what_they_came_to_however_they_end(openai_server: O
         assert told(client)[1:] == (0, 3)
 
 
-async def test_calls_that_came_to_nothing_let_go_of_what_they_held(openai_server: OpenAIServer) -> None:
+async def test_calls_that_came_to_nothing_let_go_of_what_they_held(
+    openai_server: OpenAIServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with AsyncOpenAI(**options(openai_server, wide())) as client:
-        openai_server.script(reply(400, {"error": {"message": "no"}}), reset)
+        openai_server.script(reply(400, {"error": {"message": "no"}}))
         with pytest.raises(BadRequestError):
             await client.chat.completions.create(**ASK)
-        with pytest.raises(APIConnectionError):
+        openai_server.close()
+        with pytest.raises(APIConnectionError, match="No answer"):
             await client.chat.completions.create(**ASK)
         assert told(client)[:2] == (0, 0)
-        with pytest.raises(BadRequestError):  # of a parameter: nothing was sent at all
-            await client.chat.completions.create(**{**ASK, "messages": []}, strategy="prefill")
+        monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+        with pytest.raises(UnsupportedParameterError):  # which nothing can be encoded for
+            await client.chat.completions.create(
+                **{**ASK, "model": "anthropic/claude-sonnet-4-5"}, logit_bias={"1": 1}
+            )
+        assert told(client)[2] == 3
         assert told(client)[:2] == (0, 0)
 
 
@@ -136,9 +144,11 @@ async def test_calls_that_were_given_up_count_as_estimated(openai_server: OpenAI
         call.cancel()
         with pytest.raises(asyncio.CancelledError):
             await call
+        openai_server.script(reset)  # the first of two tries, which no one can tell the cost of
+        await client.with_options(max_retries=1).chat.completions.create(**ASK, max_tokens=100)
         for place in (0, 1):
-            assert told(client, place) == (2 * timed_out, 0, 2)
-            assert standings(client)[place].assumed == 2
+            assert told(client, place) == (3 * timed_out + COST, 0, 3)
+            assert standings(client)[place].assumed == 3
 
 
 async def test_retries_and_parts_of_a_strategy_are_each_counted_once(openai_server: OpenAIServer) -> None:
