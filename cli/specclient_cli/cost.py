@@ -2,116 +2,168 @@
 
 from __future__ import annotations
 
+import importlib
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import click
-from click.shell_completion import CompletionItem
+from rich.console import Console
 
-from specclient.costs.reports import GROUPS, Line, Report, parse_since, report
+from specclient.costs.reports import Report
+from specclient.costs.reports_read import Found, read
+from specclient.costs.reports_text import (
+    SAVINGS,
+    UNKNOWN,
+    Cells,
+    figures_of,
+    markdown,
+    notes,
+    saving_cells,
+    saving_notes,
+)
 from specclient.costs.rows import Row
-from specclient.errors import ConfigurationError
-from specclient.routing.policy import dollars, seconds
-from specclient_cli import options, render
+from specclient.costs.savings import By, Saving
+from specclient_cli import cost_options, render
 from specclient_cli.state import State, pass_state
 
+FORMATS = ("table", "json", "csv", "markdown", "html")
 
-class Groups(options.Type):
-    """Comma-separated names to group by."""
-
-    name = "names"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        names = [name.strip() for name in str(value).split(",") if name.strip()]
-        try:
-            report([], by=names)
-        except ConfigurationError as error:
-            self.fail(f"{error}.", param, ctx)
-        return tuple(names)
-
-    def shell_complete(
-        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
-    ) -> list[CompletionItem]:
-        done, comma, last = incomplete.rpartition(",")
-        names = [name for name in (*GROUPS, "tag:") if name.startswith(last)]
-        return [CompletionItem(f"{done}{comma}{name}") for name in names]
+#: Subcommands that live in modules of their own, imported when they are used.
+_ELSEWHERE = {
+    "top": "cost_rows",
+    "tail": "cost_rows",
+    "export": "cost_rows",
+    "prune": "cost_rows",
+    "budget": "cost_budget",
+    "prices": "cost_prices",
+    "update-prices": "cost_prices",
+    "estimate": "cost_estimate",
+}
 
 
-class Instant(options.Type):
-    """A time, or a span counted back from now."""
+class Costs(click.Group):
+    """The group of commands about money; most are imported only when they are used."""
 
-    name = "time"
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*super().list_commands(ctx), *(name for name in _ELSEWHERE if name not in self.commands)]
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        try:
-            return parse_since(str(value), datetime.now(UTC))
-        except ConfigurationError as error:
-            self.fail(f"{error}.", param, ctx)
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in _ELSEWHERE:
+            return super().get_command(ctx, cmd_name)
+        module = importlib.import_module(f"specclient_cli.{_ELSEWHERE[cmd_name]}")
+        return cast("click.Command", getattr(module, cmd_name.replace("-", "_")))
 
 
-@click.group(name="cost")
+@click.group(name="cost", cls=Costs)
 def command() -> None:
     """Sum up what calls used and cost.
 
     \b
     Examples:
       specclient cost report
+      specclient cost top --by tag:team
+      specclient cost tail -f
     """
 
 
-@command.command(name="report")
+@command.command(name="report", short_help="Sum up calls by any group.")
+@cost_options.by_option(default="provider,model")
+@cost_options.where_options
 @click.option(
-    "--by",
-    type=Groups(),
-    default="provider,model",
-    show_default=True,
-    help=f"Group by {', '.join(GROUPS)} or tag:NAME, separated by commas.",
+    "--format",
+    "form",
+    type=click.Choice(FORMATS),
+    help="How to print it. html is one page with charts, which needs no network. Default: table.",
 )
-@click.option("--since", type=Instant(), help="Only calls from then on: 7d, 24h, 2026-01-31, or ISO 8601.")
-@click.option("--until", type=Instant(), help="Only calls before then.")
-@options.tag_option("Only calls with this label; may be repeated.")
-@options.json_option
-@click.option("--csv", "as_csv", is_flag=True, help="Print CSV: one line a group, exact figures.")
+@cost_options.output_option
+@click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
+@click.option("--csv", "as_csv", is_flag=True, help="Short for --format csv: a line a group, exact figures.")
 @pass_state
 def report_command(
     state: State,
+    /,
     *,
     by: tuple[str, ...],
-    since: datetime | None,
-    until: datetime | None,
-    tags: Sequence[tuple[str, str]],
+    form: str | None,
+    output: Path | None,
     as_json: bool,
     as_csv: bool,
+    **given: Any,
 ) -> None:
-    """Sum up the calls in the ledger: tokens, acceptance, speed and dollars.
+    """Sum up the calls in the ledger: tokens, acceptance, speed and dollars, and what speculation saved.
 
     Money is exact; '~' marks sums in which a price or a token count is an estimate, and a call without a
-    known price is counted as unpriced, never as free. Days and times are UTC.
+    known price is counted as unpriced, never as free. Days and times are UTC. What the target would have
+    cost and taken alone is an assumption, and printed beside its figure.
 
     \b
     Examples:
       specclient cost report --by model --since 7d
       specclient cost report --by day,provider --json
       specclient cost report --by tag:team --tag env=prod --csv > costs.csv
+      specclient cost report --since 30d --format html -o costs.html
 
     Environment: SPECCLIENT_LEDGER (path, database URL, or 'off'), SPECCLIENT_CONFIG.
     """
-    if as_json and as_csv:
-        raise click.UsageError("--json and --csv exclude each other.")
-    ledger = state.ledger()
-    rows = tagged(ledger.rows(since, until), dict(tags))
-    summed = report(rows, by=by)
-    if as_csv:
-        click.echo(summed.to_csv(), nl=False)
-    elif as_json:
-        click.echo(json.dumps(as_values(summed) | {"ledger": ledger.location}))
-    elif rows:
-        show(summed)
+    form = _one_format(form, as_json=as_json, as_csv=as_csv)
+    if form == "html" and output is None and render.console().is_terminal:
+        raise click.UsageError("--format html is a page for a browser: add -o FILE, such as -o costs.html.")
+    ledger, where = state.ledger(), cost_options.where_of(given)
+    if form == "html":
+        from specclient.costs.page.page import page  # noqa: PLC0415 - not needed for any other
+
+        cost_options.write(output, page(ledger, by, where, now=datetime.now(UTC), name=ledger.location))
+        return
+    saved_by: By = "strategy" if "strategy" in by and "pair" not in by else "pair"
+    found = read(ledger, [by], where, by=saved_by)
+    summed = found.reports[0]
+    if form == "csv":
+        cost_options.write(output, summed.to_csv())
+    elif form == "json":
+        cost_options.write(output, json.dumps(_as_json(found, ledger.location)) + "\n")
+    elif not found.calls:
+        say_empty(ledger.location, narrowed=where.narrowed)
+    elif form == "markdown":
+        cost_options.write(output, markdown(summed, found.savings or (), by=saved_by))
+    elif output is None:
+        _show_all(found, saved_by, None)
     else:
-        say_empty(ledger.location, narrowed=bool(since or until or tags))
+        _write_table(output, found, saved_by)
+
+
+def _one_format(form: str | None, *, as_json: bool, as_csv: bool) -> str:
+    wanted = [form, "json" if as_json else None, "csv" if as_csv else None]
+    named = list(dict.fromkeys(filter(None, wanted)))
+    if len(named) > 1:
+        raise click.UsageError(f"--{named[-1]} and --{named[0]} exclude each other; choose one format.")
+    return named[0] if named else "table"
+
+
+def _write_table(output: Path, found: Found, by: By) -> None:
+    with cost_options.writing(output) as file:
+        _show_all(found, by, Console(file=file, highlight=False, markup=False, emoji=False))
+
+
+def _show_all(found: Found, by: By, to: Console | None) -> None:
+    show(found.reports[0], to=to)
+    if found.savings:
+        render.say(to=to)
+        show_savings(found.savings, by, to=to)
+    elif found.savings is None and found.reports[0].total.acceptance_rate is not None:
+        render.say(
+            f"What speculation saved is not told of {found.calls:,} calls at once: narrow with --since, or "
+            "read client.costs.savings()",
+            render.DIM,
+            to=to,
+        )
+
+
+def _as_json(found: Found, location: str) -> dict[str, Any]:
+    savings = None if found.savings is None else [saving.to_dict() for saving in found.savings]
+    return {**as_values(found.reports[0]), "savings": savings, "ledger": location}
 
 
 def tagged(rows: Sequence[Row], tags: Mapping[str, str]) -> list[Row]:
@@ -121,77 +173,49 @@ def tagged(rows: Sequence[Row], tags: Mapping[str, str]) -> list[Row]:
 
 def as_values(summed: Report) -> dict[str, Any]:
     """Return a report as ``--json`` prints it."""
-    total = asdict(summed.total) | {"cost": f"{summed.total.cost:f}"}
-    del total["group"]
-    return {"by": list(summed.by), "lines": summed.to_dicts(), "total": total}
+    return summed.to_json()
 
 
-def show(summed: Report) -> None:
+def show(summed: Report, *, to: Console | None = None) -> None:
     """Print a report as a table, its total, and what its marks mean."""
-    figures = [(name, rank, figure) for name, rank, figure in _FIGURES if _matters(name, summed)]
+    cells = Cells.of(summed)
     columns = [render.Column(name) for name in summed.by]
-    columns += [render.Column(name, right=True, rank=rank) for name, rank, _ in figures]
-    lines = [
-        render.Line([*(value or render.UNKNOWN for value in line.group), *(f(line) for _, _, f in figures)])
-        for line in summed.lines
-    ]
-    first = ["total", *[""] * (len(summed.by) - 1)] if summed.by else []
-    lines.append(render.Line([*first, *(f(summed.total) for _, _, f in figures)], style="bold"))
-    render.grid(columns, lines)
-    total = summed.total
-    if total.estimated:
-        render.say("~ rests on an assumed price or an estimated token count", render.DIM)
-    if total.unpriced:
-        calls = "1 call has" if total.unpriced == 1 else f"{total.unpriced} calls have"
-        render.say(
-            f"{calls} no known price and {'is' if total.unpriced == 1 else 'are'} not in the sum; "
-            'set [prices."PROVIDER/MODEL"] in specclient.toml',
-            render.DIM,
-        )
+    columns += [render.Column(figure.title, right=True, rank=figure.rank) for figure in figures_of(summed)]
+    lines = [render.Line([cost_options.shown(cell) for cell in line]) for line in cells.lines]
+    lines.append(render.Line(cells.total, style="bold"))
+    if cells.unpriced is not None:
+        lines.append(render.Line(cells.unpriced))
+    render.grid(columns, lines, to=to)
+    for note in notes(summed):
+        render.say(note, render.DIM, to=to)
 
 
-def _matters(name: str, summed: Report) -> bool:
-    """Leave out what no line has to tell."""
-    total = summed.total
-    nothing = {
-        "failed": not total.errors,
-        "unpriced": not total.unpriced,
-        "accepted": total.acceptance_rate is None,
-        "tokens/pass": total.mean_accepted_length is None or not total.drafted,
-    }
-    return not nothing.get(name, False)
-
-
-def _known(value: float | None, form: Callable[[float], str]) -> str:
-    return render.UNKNOWN if value is None else form(value)
-
-
-_FIGURES: tuple[tuple[str, int, Callable[[Line], str]], ...] = (
-    ("calls", 1, lambda line: str(line.calls)),
-    ("failed", 2, lambda line: str(line.errors)),
-    ("in", 3, lambda line: f"{line.tokens_in:,}"),
-    ("out", 3, lambda line: f"{line.tokens_out:,}"),
-    ("accepted", 4, lambda line: _known(line.acceptance_rate, lambda v: f"{v:.0%}")),
-    (
-        "tokens/pass",
-        5,
-        lambda line: _known(line.mean_accepted_length if line.drafted else None, lambda v: f"{v:.2f}"),
-    ),
-    ("tokens/s", 4, lambda line: _known(line.tokens_per_s, lambda v: f"{v:.3g}")),
-    ("p50", 6, lambda line: _known(line.latency_p50_s, seconds)),
-    ("p95", 7, lambda line: _known(line.latency_p95_s, seconds)),
-    ("unpriced", 2, lambda line: str(line.unpriced)),
-    ("cost", 0, lambda line: f"{'~' if line.estimated else ''}{dollars(line.cost)}"),
-)
+def show_savings(savings: Sequence[Saving], by: By, *, to: Console | None = None) -> None:
+    """Print what speculation saved, and under each line what its figures rest on."""
+    render.say("What speculation saved, against the target alone", render.HEADING, to=to)
+    ranks = {"calls": 5, "accepted": 4, "cost": 2, "cost alone": 3, "saved": 0, "time": 2, "time alone": 3}
+    columns = [render.Column(by)]
+    columns += [render.Column(title, right=True, rank=ranks.get(title, 1)) for title in SAVINGS]
+    to = to or render.console()
+    lines = [[cost_options.shown(cell) for cell in saving_cells(saving)] for saving in savings]
+    render.grid(columns, [render.Line(line) for line in lines], to=to)
+    for saving in savings:
+        render.say(cost_options.shown(saving.group or UNKNOWN), to=to)
+        for note in saving_notes(saving):
+            render.say(cost_options.shown(note), render.DIM, indent=2, to=to)
 
 
 def say_empty(location: str, *, narrowed: bool) -> None:
+    """Say that there is nothing to sum up, and the way out."""
     if location == "off":
         render.say(
             "The ledger is off: unset SPECCLIENT_LEDGER, or `ledger` in specclient.toml, to keep calls."
         )
     elif narrowed:
-        render.say(f"No call in {location} matches; leave out --since, --until or --tag to see all.")
+        render.say(
+            f"No call in {location} matches; leave out --since, --until, --provider, --model or --tag "
+            "to see all."
+        )
     else:
         render.say(f"No calls yet in {location}.")
         render.say('A first one: specclient complete "def fibonacci(n):" -m local/demo')

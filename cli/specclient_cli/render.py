@@ -33,10 +33,17 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False, markup=False, emoji=False)
 
 
-def say(text: str = "", style: str = "", *, to: Console | None = None) -> None:
-    """Print a paragraph: folded at words in a terminal, in one line in a pipe."""
+def say(text: str = "", style: str = "", *, indent: int = 0, to: Console | None = None) -> None:
+    """Print a paragraph: folded at words in a terminal, in one line in a pipe.
+
+    Args:
+        indent: spaces before each of its lines.
+    """
     to = to or console()
-    to.print(Text(text, style), soft_wrap=not to.is_terminal)
+    if to.is_terminal:
+        to.print(Padding(Text(text, style), (0, 0, 0, indent), expand=False) if indent else Text(text, style))
+    else:
+        to.print(Text(" " * indent + text, style), soft_wrap=True)
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,7 @@ class Cells:
         unpriced = None
         if report.by and (calls := report.total.unpriced):
             known = {"calls": f"{calls:,}", "unpriced": f"{calls:,}", "cost": "unknown"}
-            unpriced = ["unpriced of these", *blank, *(known.get(f.title, "") for f in figures)]
+            unpriced = ["unpriced", *blank, *(known.get(f.title, "") for f in figures)]
         return cls(
             titles=[*report.by, *(figure.title for figure in figures)],
             lines=[[*(value or UNKNOWN for value in line.group), *told(line)] for line in report.lines],
@@ -180,7 +180,7 @@ def notes(report: Report) -> list[str]:
     return said
 
 
-SAVINGS = ("calls", "accepted", "cost", "cost alone", "saved", "time", "time alone", "speedup")
+SAVINGS = ("calls", "saved", "speedup", "cost", "cost alone", "time", "time alone", "accepted")
 
 
 def saving_cells(saving: Saving) -> list[str]:
@@ -194,13 +194,13 @@ def saving_cells(saving: Saving) -> list[str]:
     return [
         saving.group or UNKNOWN,
         f"{saving.calls:,}",
-        _known(saving.acceptance_rate, share),
+        UNKNOWN if saved is None else money(saved, estimated=saving.estimated),
+        _known(saving.speedup, lambda v: f"{v:.2f}×"),
         dollars(saving.cost_nano),
         dollars(saving.alone_nano),
-        UNKNOWN if saved is None else money(saved, estimated=True),
         _known(saving.latency_s, seconds),
         _known(saving.alone_s, seconds),
-        _known(saving.speedup, lambda v: f"~{v:.2f}×"),
+        _known(saving.acceptance_rate, share),
     ]
 
 

@@ -6,12 +6,14 @@ import csv
 import io
 import json
 import os
+import re
 from contextlib import suppress
 from decimal import Decimal
 from pathlib import Path
 
 import pytest
 from servers import OpenAIServer, hang, reply
+from terminal import Terminal
 
 from specclient import BadRequestError, OpenAI
 
@@ -24,14 +26,20 @@ def spent(hosted: OpenAIServer) -> OpenAIServer:
     )
     with OpenAI() as client:
         for model, team in (("m-large", "a"), ("m-small", "b"), ("m-small", "b"), ("m-free", "b")):
-            ask = {"model": f"mine/{model}", "messages": [{"role": "user", "content": "x"}]}
+            ask = {"model": f"mine/{model}", "messages": ASK}
             with suppress(BadRequestError):
                 client.chat.completions.create(**ask, tags={"team": team})
     return hosted
 
 
-def _body(prompt: int, completion: int) -> dict:
+ASK = [{"role": "user", "content": "x"}]
+
+
+def _body(prompt: int, completion: int, predicted: tuple[int, int] | None = None) -> dict:
     usage = {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}
+    if predicted is not None:
+        names = ("accepted_prediction_tokens", "rejected_prediction_tokens")
+        usage["completion_tokens_details"] = dict(zip(names, predicted, strict=True))
     return {"id": "x", "choices": [{"index": 0, "message": {"content": "hi"}}], "usage": usage}
 
 
@@ -42,16 +50,19 @@ def test_cost_report_table(run, spent) -> None:
     assert lines[0].split()[:4] == ["provider", "model", "calls", "failed"]
     assert lines[1].split()[:4] == ["mine", "mine/m-large", "1", "0"]
     assert lines[1].split()[-1] == "$0.0006"
+    assert lines[3].split()[-1] == "unknown", "and not $0"
     assert "total" in lines[4]
     assert lines[4].split()[-1] == "$0.00063"
-    assert "1 call has no known price" in lines[5]
+    assert lines[5].split() == ["unpriced", "1", "1", "unknown"], "a line of their own"
+    assert "1 call has no known price" in lines[6]
     assert "\x1b" not in out
 
 
 def test_cost_report_json(run, spent) -> None:
     _, out, _ = run("cost", "report", "--by", "tag:team", "--json")
     told = json.loads(out)
-    assert set(told) == {"by", "lines", "total", "ledger"}
+    assert set(told) == {"by", "lines", "total", "savings", "ledger"}
+    assert told["savings"] == []
     assert told["by"] == ["tag:team"]
     assert [(line["tag:team"], line["calls"], line["errors"]) for line in told["lines"]] == [
         ("a", 1, 0),
@@ -71,6 +82,130 @@ def test_cost_report_csv(run, spent) -> None:
         ("mine/m-small", "30000"),
     ]
     assert run("cost", "report", "--csv", "--json")[0] == 2
+
+
+def test_cost_report_markdown(run, spent) -> None:
+    _, out, _ = run("cost", "report", "--by", "model", "--format", "markdown")
+    head, rule, *rows = [line for line in out.splitlines() if line.startswith("|")]
+    assert head.startswith("| model | calls |")
+    assert set(rule) <= set("|- :")
+    assert len({row.count("|") for row in (head, rule, *rows)}) == 1
+    assert rows[0].endswith("| $0.0006 |")
+    assert rows[-2].endswith("| **$0.00063** |")
+    assert rows[-1].startswith("| unpriced | 1 |")
+
+
+def test_cost_report_to_a_file(run, spent, tmp_path) -> None:
+    page, table = tmp_path / "costs.html", tmp_path / "costs.txt"
+    assert run("cost", "report", "--format", "html", "-o", str(page)) == (0, "", "")
+    assert '<data id="cost" value="0.000630000">$0.00063</data>' in page.read_text(encoding="utf-8")
+    assert run("cost", "report", "-o", str(table)) == (0, "", "")
+    assert table.read_text(encoding="utf-8") == run("cost", "report")[1]
+    code, out, err = run("cost", "report", "-o", str(tmp_path / "nowhere" / "x"))
+    assert (code, out) == (2, "")
+    assert "nowhere" in err
+    assert "-o" in err
+    assert sorted(each.name for each in tmp_path.iterdir() if "part" in each.name) == []
+
+
+@pytest.mark.parametrize("words", [("--csv", "--format", "html"), ("--json", "--csv")], ids=str)
+def test_cost_report_takes_one_format(run, words) -> None:
+    code, _, err = run("cost", "report", *words)
+    assert code == 2
+    assert all(word.lstrip("-") in err for word in words if word != "--format")
+
+
+def test_a_page_is_not_printed_to_a_terminal(spent) -> None:
+    terminal = Terminal("cost", "report", "--format", "html")
+    assert terminal.wait() == 2
+    assert "-o FILE" in terminal.output
+
+
+def test_cost_report_tells_what_speculation_saved(run, hosted) -> None:
+    hosted.script(*(reply(200, _body(10, 100)) for _ in range(3)), reply(200, _body(10, 125, (60, 25))))
+    with OpenAI() as client:
+        for _ in range(4):
+            client.chat.completions.create(model="mine/m-large", messages=ASK)
+    _, out, _ = run("cost", "report", "--by", "pair")
+    saved = out[out.index("What speculation saved") :].splitlines()
+    assert saved[1].split()[:4] == ["pair", "calls", "saved", "speedup"]
+    assert saved[2].split()[:3] == ["mine/m-large", "1", "−$0.0002"]
+    assert "without the rejected prediction" in out
+    assert "the median of 3 calls of mine/m-large" in out
+    (told,) = json.loads(run("cost", "report", "--by", "strategy", "--json")[1])["savings"]
+    assert (told["cost_nano"], told["alone_nano"], told["saved"]) == (1_020_000, 820_000, "-0.000200000")
+
+
+@pytest.mark.parametrize("width", [30, 44, 80, 200])
+def test_tables_fit_their_terminal(spent, width) -> None:
+    terminal = Terminal("cost", "report", width=width)
+    assert terminal.wait() == 0
+    lines = re.sub(r"\x1b\[[\d;]*m", "", terminal.output).splitlines()
+    assert all(len(line) <= width for line in lines)
+    assert "$0.00063" in next(line for line in lines if line.startswith("total"))
+
+
+def test_cost_top(run, spent) -> None:
+    _, out, _ = run("cost", "top", "-n", "1")
+    assert out.splitlines()[1].split()[0] == "mine/m-large"
+    assert "of all 3 groups" in out
+    dearest = json.loads(run("cost", "top", "--by", "call", "--json", "-n", "2")[1])
+    assert [call["cost"] for call in dearest] == ["0.000600000", "0.000030000"]
+    _, out, _ = run("cost", "top", "--by", "call", "-n", "2")
+    assert [line.split()[-1] for line in out.splitlines()] == ["cost", "$0.0006", "$0.00003"]
+    lines = json.loads(run("cost", "top", "--by", "tag", "--json")[1])["lines"]
+    assert [(line["tag"], line["calls"]) for line in lines] == [("team=a", 1), ("team=b", 3)]
+    assert "matches" in run("cost", "top", "--until", "2020-01-01")[1]
+    code, _, err = run("cost", "top", "--by", "call,model")
+    assert code == 2
+    assert "call or tag, alone" in err
+
+
+def test_cost_tail(run, spent) -> None:
+    _, out, _ = run("cost", "tail", "-n", "3")
+    lines = out.splitlines()
+    assert [line.split()[4] for line in lines] == ["mine/m-small", "mine/m-small", "mine/m-free"]
+    assert "BadRequestError" in lines[1]
+    assert lines[2].split()[1] == "unknown"
+    _, out, _ = run("cost", "tail", "--json", "--tag", "team=a")
+    assert json.loads(out)["cost"] == "0.000600000"
+    assert run("cost", "tail", "-f", "--until", "1h")[0] == 2
+
+
+def test_cost_tail_follows_other_processes(hosted) -> None:
+    terminal = Terminal("cost", "tail", "-f", "--interval", "0.05", "--json", width=4000)
+    hosted.script(*(reply(200, _body(10, number)) for number in (1, 2)))
+    with OpenAI() as client:
+        for number in (1, 2):
+            client.chat.completions.create(model="mine/m-small", messages=ASK)
+            terminal.read_until(f'"completion_tokens": {number}')
+    assert terminal.interrupt() == 130
+    assert terminal.output.count('"id"') == 2, "each once"
+
+
+@pytest.mark.parametrize("form", ["csv", "jsonl"])
+def test_cost_export(run, spent, tmp_path, form) -> None:
+    _, out, _ = run("cost", "export", "--format", form)
+    read = csv.DictReader(io.StringIO(out)) if form == "csv" else map(json.loads, out.splitlines())
+    rows = list(read)
+    assert [row["model"] for row in rows] == ["mine/m-large", "mine/m-small", "mine/m-small", "mine/m-free"]
+    assert [row["cost"] or "" for row in rows] == ["0.000600000", "0.000030000", "0.000000000", ""]
+    assert rows[0]["tags"] == ('{"team":"a"}' if form == "csv" else {"team": "a"})
+    file = tmp_path / "calls"
+    code, out, err = run("cost", "export", "--format", form, "-o", str(file), "--tag", "team=b")
+    assert (code, out, err) == (0, "", f"3 calls written to {file}\n")
+    assert len(file.read_text(encoding="utf-8").splitlines()) == 3 + (form == "csv")
+
+
+def test_cost_prune(run, spent) -> None:
+    assert "No call" in run("cost", "prune", "--before", "1h")[1]
+    code, out, err = run("cost", "prune", "--before", "0m")
+    assert (code, out) == (2, "")
+    assert "4 calls would be removed" in err
+    assert "--yes" in err
+    assert json.loads(run("cost", "report", "--json")[1])["total"]["calls"] == 4
+    assert "Removed 4 calls" in run("cost", "prune", "--before", "0m", "--yes")[1]
+    assert json.loads(run("cost", "report", "--json")[1])["total"]["calls"] == 0
 
 
 def test_cost_report_narrowed(run, spent) -> None:

@@ -1,4 +1,4 @@
-"""A report says the same whether it is made of rows or of the roll-up, and both kinds of client can ask for it."""
+"""A report says the same made of rows or of the roll-up, and both kinds of client can ask for it."""
 
 from __future__ import annotations
 

@@ -16,7 +16,8 @@ OTHERS = [
 ]  # fmt: skip
 #: Of this package, with all that is below them.
 OURS = [
-    "azure", "costs.database", "costs.reports", "lib", "module_client", "pagination",
+    "azure", "costs.database", "costs.page", "costs.reports", "costs.reports_read",
+    "costs.reports_sums", "costs.savings", "resources.costs", "lib", "module_client", "pagination",
     "resources.agents_calls", "resources.assistants", "resources.beta", "resources.embeddings",
     "resources.flows", "resources.polling",
     "resources.raw", "resources.responses", "resources.table.beta", "resources.table.media",
