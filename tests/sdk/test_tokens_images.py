@@ -30,7 +30,8 @@ def jpeg(width: int, height: int, beside: int = 20) -> bytes:
     noise = (b"\xff\xc0\x00\x11\x08\x00\x01\x00\x01" * (beside // 9 + 1))[:beside]
     app = b"\xff\xe1" + struct.pack(">H", len(noise) + 2) + noise
     frame = b"\xff\xc2" + struct.pack(">HBHHB", 17, 8, height, width, 3) + b"\0" * 9
-    return b"\xff\xd8" + app + b"\xff\xff\xdb\x00\x04\x00\x00" + frame
+    table = b"\xff\xc4\x00\x0b" + b"\x00\x09" * 4 + b"\x00"  # among the frames' markers, and none
+    return b"\xff\xd8" + app + b"\xff\xff\xdb\x00\x04\x00\x00" + table + frame
 
 
 def webp(kind: bytes, body: bytes) -> bytes:

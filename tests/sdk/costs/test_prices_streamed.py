@@ -19,6 +19,7 @@ from specclient.config import Settings
 from specclient.costs.prices import Prices
 from specclient.providers import dialect
 from specclient.types.call import Call
+from specclient.types.capabilities import UNKNOWN, Capabilities
 from specclient.types.methods import CHAT
 from specclient.types.wire import WireReply
 
@@ -44,13 +45,27 @@ def server() -> Iterator[OpenAIServer]:
 
 
 def both(
-    server: OpenAIServer, speaks: str, vendor: str, model: str, whole: bytes, stream: bytes
+    server: OpenAIServer,
+    speaks: str,
+    vendor: str,
+    model: str,
+    whole: bytes,
+    stream: bytes,
+    known: Capabilities = UNKNOWN,
+    **settings: Any,
 ) -> list[Call]:
     """Return the records of one call asked for whole, and as a stream read to its end."""
     json_type = {"content-type": "application/json"}
     server.script(reply(200, whole, json_type), events(stream))
-    mine = Provider(name="mine", base_url=server.base_url, dialect=speaks, key="k", price_provider=vendor)
-    with OpenAI(providers=[mine]) as client:
+    mine = Provider(
+        name="mine",
+        base_url=server.base_url,
+        dialect=speaks,
+        key="k",
+        price_provider=vendor,
+        capabilities=known,
+    )
+    with OpenAI(providers=[mine], config=Settings(**settings)) as client:
         ask: Any = {"model": f"mine/{model}", "messages": ASK}
         answer = client.chat.completions.create(**ask)
         chunks = client.chat.completions.create(**ask, stream=True)
@@ -104,6 +119,31 @@ def test_what_the_vendor_says_wins_streamed_as_whole(
     for call in calls:
         assert (call.cost.total, call.cost.source) == (Decimal(dollars), source)
         assert not call.cost.estimated
+
+
+@pytest.mark.parametrize(("billed", "rejected"), [(None, "0.000032"), (True, "0.000032"), (False, None)])
+def test_rejected_tokens_are_billed_where_the_vendor_bills_them(
+    server: OpenAIServer, billed: bool | None, rejected: str | None
+) -> None:
+    usage = {
+        "prompt_tokens": 0,
+        "completion_tokens": 77,
+        "total_tokens": 77,
+        "completion_tokens_details": {"accepted_prediction_tokens": 6, "rejected_prediction_tokens": 4},
+    }
+    known = Capabilities(rejected_billed=billed)
+    for call in both(server, "openai", "openai", "gpt-4.1", *_openai(usage), known):
+        assert call.cost.total == Decimal("0.000616")  # 77 at $8 a million, however they are parted
+        assert call.cost.by_kind.get("rejected_prediction") == (Decimal(rejected) if rejected else None)
+
+
+def test_a_server_paid_by_the_second_is_paid_by_the_seconds_of_the_call(server: OpenAIServer) -> None:
+    usage = {"prompt_tokens": 1, "completion_tokens": 1, "total_tokens": 2}
+    tables = {"mine/m": {"per_gpu_second": "3600"}}
+    for call in both(server, "openai", "openai", "m", *_openai(usage), prices=tables):
+        assert call.cost.by_kind.keys() == {"engine"}
+        assert call.cost.total == pytest.approx(Decimal(call.latency_s) * 3600, abs=Decimal("1e-6"))
+        assert call.cost.estimated
 
 
 def _openai(usage: dict[str, Any]) -> tuple[bytes, bytes]:
