@@ -134,7 +134,6 @@ async def _pumped(source: Readable) -> AsyncGenerator[bytes, None]:
                 if not item:
                     return
                 yield item
-            if lines.empty():
-                await came.wait()
+            await came.wait()
     finally:
         left.set()
