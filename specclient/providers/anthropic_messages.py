@@ -9,13 +9,12 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 from urllib.parse import unquote_to_bytes
 
-import pydantic
-
 from specclient.errors import BadRequestError, UnsupportedParameterError
+from specclient.providers.shapes import expect
 from specclient.types.chat.chat_completion_message import plain_text
 
 #: Refuses a parameter, by its name and the reason, or returns where it is to be dropped.
@@ -30,14 +29,14 @@ _NO_DETAIL = "it decides itself how closely an image is looked at"
 _NO_LONG_CACHE = "its caches last an hour at most; pass cache_control on the part instead"
 
 
-def conversation(messages: Any, refuse: Refuse) -> dict[str, Any]:
+def conversation(messages: list[Any], refuse: Refuse) -> dict[str, Any]:
     """Return ``system`` and ``messages`` of Anthropic's body.
 
     Instructions go into ``system`` wherever they stood. Results of tools that follow each other become one
     turn of the user's. An assistant's message that says nothing is left out: Anthropic refuses empty ones.
 
     Args:
-        messages: as ``chat.completions.create`` takes them; those that an answer brought may be among them.
+        messages: as ``chat.completions.create`` takes them, as decoded JSON.
         refuse: told of what cannot be expressed.
 
     Raises:
@@ -47,7 +46,7 @@ def conversation(messages: Any, refuse: Refuse) -> dict[str, Any]:
     system: list[Any] = []
     turns: list[dict[str, Any]] = []
     last = None
-    for index, message in enumerate(_listed(messages)):
+    for index, message in enumerate(messages):
         where = f"messages[{index}]"
         role = message.get("role") if isinstance(message, dict) else None
         if role not in _ROLES:
@@ -69,24 +68,6 @@ def conversation(messages: Any, refuse: Refuse) -> dict[str, Any]:
                 turns.append({"role": role, "content": content})
         last = role if role not in _INSTRUCTIONS else last
     return {**({"system": _joined(system)} if system else {}), "messages": turns}
-
-
-def plainly(value: Any) -> Any:
-    """Return a value of mappings, iterables and answers' objects as dicts and lists."""
-    if value is None or isinstance(value, str | int | float | bytes):
-        return value
-    if isinstance(value, pydantic.BaseModel):
-        ours = getattr(value, "__api_exclude__", None)  # what has been added to an answer
-        return value.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=ours)
-    if isinstance(value, Mapping):
-        return {key: plainly(inner) for key, inner in value.items()}
-    return [plainly(inner) for inner in value] if isinstance(value, Iterable) else value
-
-
-def _listed(messages: Any) -> list[Any]:
-    if isinstance(messages, str | bytes | Mapping) or not isinstance(messages, Iterable):
-        raise BadRequestError(f"messages is a {type(messages).__name__}; it must be a list of messages")
-    return list(map(plainly, messages))
 
 
 def _inexpressible(where: str, why: str) -> UnsupportedParameterError:
@@ -128,17 +109,17 @@ def _said(message: dict[str, Any], where: str, refuse: Refuse) -> Any:
     for name, instead in (("function_call", "tool_calls"), ("audio", "content")):
         if message.get(name):
             raise BadRequestError(f"{where}.{name} cannot be sent to Anthropic; give it as {instead!r}")
-    calls = [
-        _tool_use(call, f"{where}.tool_calls[{at}]")
-        for at, call in enumerate(message.get("tool_calls") or ())
-    ]
+    given = message.get("tool_calls") or []
+    expect(given, f"{where}.tool_calls", list)
+    calls = [_tool_use(call, f"{where}.tool_calls[{at}]") for at, call in enumerate(given)]
     kept = message.get("content_blocks")
     if isinstance(kept, list) and _same(kept, message, calls):
         return [block for block in kept if block.get("type") != "text" or block.get("text")]
-    thoughts = [
-        {key: value for key, value in block.items() if key != "index"}
-        for block in message.get("thinking_blocks") or ()
-    ]
+    thoughts = message.get("thinking_blocks") or []
+    expect(thoughts, f"{where}.thinking_blocks", list)
+    for at, block in enumerate(thoughts):
+        expect(block, f"{where}.thinking_blocks[{at}]", dict)
+    thoughts = [{key: value for key, value in block.items() if key != "index"} for block in thoughts]
     refusal = message.get("refusal")
     if not (calls or thoughts or refusal):
         return None
@@ -153,7 +134,7 @@ def _same(blocks: list[Any], message: dict[str, Any], calls: list[dict[str, Any]
     """Tell whether the blocks of an answer still say what its message says: it may have been edited."""
     if not all(isinstance(block, dict) for block in blocks):
         return False
-    text = "".join(block.get("text") or "" for block in blocks if block.get("type") == "text")
+    text = "".join(str(block.get("text") or "") for block in blocks if block.get("type") == "text")
     used = [block for block in blocks if block.get("type") == "tool_use"]
     told = [{key: block.get(key) for key in ("type", "id", "name", "input")} for block in used]
     return text == plain_text(message.get("content")) and told == calls
@@ -213,12 +194,13 @@ def _with_breakpoint(part: dict[str, Any], where: str, refuse: Refuse) -> dict[s
     if "prompt_cache_breakpoint" not in part:
         return part
     asked = part["prompt_cache_breakpoint"] or {}
+    expect(asked, f"{where}.prompt_cache_breakpoint", dict)
     rest = {key: value for key, value in part.items() if key != "prompt_cache_breakpoint"}
     ttl = asked.get("ttl")
-    if ttl is not None and ttl not in _TTL:
+    lasting = _TTL.get(ttl) if isinstance(ttl, str) else None
+    if ttl is not None and lasting is None:
         refuse(f"{where}.prompt_cache_breakpoint.ttl", _NO_LONG_CACHE)
-        ttl = None
-    control = {"type": "ephemeral", **({"ttl": _TTL[ttl]} if ttl else {})}
+    control = {"type": "ephemeral", **({"ttl": lasting} if lasting else {})}
     return {"cache_control": control, **rest}
 
 
@@ -239,7 +221,9 @@ def _document(file: Any, where: str) -> dict[str, Any]:
     titled = {"title": file["filename"]} if file.get("filename") else {}
     if file.get("file_id"):
         return {"type": "document", "source": {"type": "file", "file_id": file["file_id"]}, **titled}
-    media, data = _data_of(file.get("file_data") or "", f"{where}.file.file_data")
+    found = file.get("file_data") or ""
+    expect(found, f"{where}.file.file_data", str)
+    media, data = _data_of(found, f"{where}.file.file_data")
     source = {"type": "base64", "media_type": media, "data": data}
     if media.startswith("text/"):
         try:

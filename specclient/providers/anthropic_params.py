@@ -9,10 +9,11 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from specclient.errors import BadRequestError
-from specclient.providers.anthropic_messages import Refuse, conversation, plainly
+from specclient.providers.anthropic_messages import Refuse, conversation
 from specclient.providers.base import Endpoint
-from specclient.providers.unsupported import refuse
+from specclient.providers.encoding import decoded
+from specclient.providers.shapes import checked, expect
+from specclient.providers.unsupported import asks, refuse
 from specclient.types.request import Request
 
 #: ``max_tokens``, which Anthropic requires, where the caller gives none: by the beginning of the model's
@@ -66,17 +67,6 @@ _EXPRESSED = frozenset(
         *("metadata", "user", "safety_identifier", "service_tier"),
     }
 )
-_ASKS_NOTHING: Mapping[str, Any] = {
-    "frequency_penalty": 0,
-    "presence_penalty": 0,
-    "logit_bias": {},
-    "logprobs": False,
-    "top_logprobs": 0,
-    "modalities": ["text"],
-    "n": 1,
-    "store": False,
-    "verbosity": "medium",
-}
 _INSTEAD = {
     "function_call": "'function_call' is 'tool_choice' now",
     "functions": "'functions' are 'tools' now",
@@ -99,17 +89,13 @@ def body_of(request: Request, endpoint: Endpoint, model: str) -> dict[str, Any]:
         UnsupportedParameterError: for what cannot be expressed, unless it is to be dropped.
         BadRequestError: for messages or tools that are malformed.
     """
-    params = {name: value for name, value in request.params.items() if value is not None}
+    params = checked(decoded(request.params))
     extra = {name: value for name, value in request.options.body.items() if name != "stream_options"}
 
     def refused(name: str, why: str) -> None:
         refuse(request, endpoint, [name], why=why)
 
-    unknown = [
-        name
-        for name, value in params.items()
-        if name not in _EXPRESSED and (name not in _ASKS_NOTHING or plainly(value) != _ASKS_NOTHING[name])
-    ]
+    unknown = [name for name, value in params.items() if name not in _EXPRESSED and asks(name, value)]
     refuse(request, endpoint, unknown, why="; ".join(_INSTEAD[name] for name in unknown if name in _INSTEAD))
     longest = extra.get("max_tokens", params.get("max_completion_tokens", params.get("max_tokens")))
     body: dict[str, Any] = {
@@ -143,7 +129,7 @@ def _sampling(params: Mapping[str, Any], refused: Refuse) -> dict[str, Any]:
         del found["temperature"]
     if "stop" in params:
         stop = params["stop"]
-        found["stop_sequences"] = [stop] if isinstance(stop, str) else list(stop)
+        found["stop_sequences"] = [stop] if isinstance(stop, str) else stop
     return found
 
 
@@ -167,12 +153,10 @@ def _about(params: Mapping[str, Any], refused: Refuse) -> dict[str, Any]:
 
 
 def _tools(params: Mapping[str, Any], refused: Refuse) -> dict[str, Any]:
-    given = [
-        _tool(plainly(tool), f"tools[{at}]", refused) for at, tool in enumerate(params.get("tools") or ())
-    ]
+    given = [_tool(tool, f"tools[{at}]", refused) for at, tool in enumerate(params.get("tools") or ())]
     tools = [tool for tool in given if tool is not None]
     found: dict[str, Any] = {"tools": tools} if tools else {}
-    choice = _tool_choice(plainly(params["tool_choice"]), refused) if "tool_choice" in params else None
+    choice = _tool_choice(params["tool_choice"], refused) if "tool_choice" in params else None
     if params.get("parallel_tool_calls") is False and tools:
         choice = choice or {"type": "auto"}
         if choice["type"] != "none":
@@ -182,14 +166,15 @@ def _tools(params: Mapping[str, Any], refused: Refuse) -> dict[str, Any]:
 
 def _tool(tool: Any, where: str, refused: Refuse) -> dict[str, Any] | None:
     """Return a function as Anthropic's tool; its own tools (web search, …) pass as they are."""
-    if not isinstance(tool, dict):
-        raise BadRequestError(f"{where} is a {type(tool).__name__}; it must be a mapping with a type")
+    expect(tool, where, dict)
     if "custom" in tool:
         refused(where, "it is a custom tool, and there are functions and its own tools alone")
         return None
     if "function" not in tool:
-        return tool
+        own: dict[str, Any] = tool
+        return own
     function = tool["function"]
+    expect(function, f"{where}.function", dict)
     found = {"name": function.get("name")}
     if function.get("description"):
         found["description"] = function["description"]
@@ -234,7 +219,7 @@ def _output(params: Mapping[str, Any], model: str, longest: Any, refused: Refuse
             refused(
                 "reasoning_effort", f"{model} thinks with max_tokens of {2 * SMALLEST_BUDGET} or more only"
             )
-    form = plainly(params.get("response_format"))
+    form = params.get("response_format")
     if form is not None and form.get("type") != "text":
         schema = _schema(form, refused)
         if schema is not None:

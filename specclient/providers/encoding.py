@@ -186,6 +186,16 @@ def json_of(body: Any) -> bytes:
         raise BadRequestError(f"the request cannot be sent as JSON: {_reason(error)}") from error
 
 
+def decoded(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return parameters as decoded JSON: a message may be an answer's, an object, or any mapping.
+
+    Raises:
+        BadRequestError: as :func:`json_of`.
+    """
+    found: dict[str, Any] = json.loads(json_of(params))
+    return found
+
+
 def _to_json(value: Any) -> bytes:
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
     return text.encode()

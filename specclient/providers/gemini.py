@@ -5,7 +5,6 @@ https://ai.google.dev/api
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeVar
@@ -13,13 +12,14 @@ from urllib.parse import quote
 
 from specclient.errors import APIError, BadRequestError, NotFoundError
 from specclient.providers.base import Endpoint, EventReader
-from specclient.providers.encoding import json_of
+from specclient.providers.encoding import decoded, json_of
 from specclient.providers.faults import invalid
 from specclient.providers.gemini_contents import contents_of
 from specclient.providers.gemini_events import AnswerReader, NoAnswerError, body_of, completion_fields, read
 from specclient.providers.gemini_settings import settings_of, with_extra
 from specclient.providers.gemini_usage import usage_fields
 from specclient.providers.openai import OpenAIDialect
+from specclient.providers.shapes import checked
 from specclient.providers.unsupported import refuse
 from specclient.types.base import WireModel
 from specclient.types.method import Method
@@ -118,7 +118,7 @@ def _chat_body(request: Request, endpoint: Endpoint, model: str) -> Fields:
     def cannot(name: str, why: str) -> None:
         refuse(request, endpoint, [name], why=why)
 
-    params = _decoded(request.params)
+    params = checked(decoded(request.params))
     system, contents = contents_of(params.get("messages"), cannot)
     settings = settings_of(params, model, cannot)
     body = {"contents": contents, **({"systemInstruction": system} if system else {}), **settings}
@@ -127,7 +127,7 @@ def _chat_body(request: Request, endpoint: Endpoint, model: str) -> Fields:
 
 def _embedding_body(request: Request, endpoint: Endpoint, model: str) -> Fields:
     """Return a batch of one request a text; ``extra_body`` (``taskType``, ``title``) is for each of them."""
-    params = _decoded(request.params)
+    params = decoded(request.params)
     refuse(request, endpoint, ["user"] if params.get("user") else [])
     texts = params.get("input")
     texts = [texts] if isinstance(texts, str) else texts
@@ -147,12 +147,6 @@ def _embedding_body(request: Request, endpoint: Endpoint, model: str) -> Fields:
             for text in texts
         ]
     }
-
-
-def _decoded(params: Mapping[str, Any]) -> Fields:
-    """Return parameters as decoded JSON: a message may be an answer's, an object, or any mapping."""
-    found: Fields = json.loads(json_of(params))
-    return found
 
 
 def _embedding_fields(body: Fields) -> Fields:

@@ -13,6 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from specclient.errors import BadRequestError
+from specclient.providers.shapes import expect
 
 #: Refuses what cannot be expressed, by name, with a clause that says why; returns where it is to be dropped.
 Cannot = Callable[[str, str], None]
@@ -86,7 +87,7 @@ def contents_of(messages: Any, cannot: Cannot) -> tuple[Part | None, list[Part]]
         elif role == "assistant":
             contents.append({"role": "model", "parts": _said(message, at, called, cannot)})
         elif role == "tool":
-            result = _result(message, at, called)
+            result = _result(message, at, called, cannot)
             if results is None:
                 results = [result]
                 contents.append({"role": "user", "parts": results})
@@ -117,6 +118,7 @@ def _part(part: Any, at: str, cannot: Cannot) -> Part:
     kind = part.get("type")
     if kind is None:
         return dict(part)
+    expect(kind, f"{at}.type", str)
     for name in sorted(part.keys() - {"type", kind, "index", "extra_content"}):
         cannot(f"{at}.{name}", "Gemini's parts have nothing like it")
     held = part.get(kind)
@@ -209,7 +211,9 @@ def _said(message: Mapping[str, Any], at: str, called: dict[str, str], cannot: C
         parts[-1]["thoughtSignature"] = signature
     for place, image in enumerate(_listed(message.get("images"))):
         parts.append(_part(image, f"{at}.images[{place}]", cannot))
-    for place, call in enumerate(message.get("tool_calls") or ()):
+    calls = message.get("tool_calls") or []
+    expect(calls, f"{at}.tool_calls", list)
+    for place, call in enumerate(calls):
         parts.append(_call(call, f"{at}.tool_calls[{place}]", called))
     return parts or [{"text": ""}]
 
@@ -229,8 +233,8 @@ def _call(call: Any, at: str, called: dict[str, str]) -> Part:
     return _signed({"functionCall": made}, call)
 
 
-def _result(message: Mapping[str, Any], at: str, called: Mapping[str, str]) -> Part:
-    """Return what a tool answered: a JSON object as it is, anything else as its ``output``."""
+def _result(message: Mapping[str, Any], at: str, called: Mapping[str, str], cannot: Cannot) -> Part:
+    """Return what a tool answered: a JSON object as it is, other text as its ``output``, media beside it."""
     identity = message.get("tool_call_id")
     name = called.get(identity) if isinstance(identity, str) else None
     name = name or message.get("name")
@@ -238,17 +242,21 @@ def _result(message: Mapping[str, Any], at: str, called: Mapping[str, str]) -> P
         raise BadRequestError(
             f"{at}.tool_call_id is {identity!r}; no assistant message before it made a call of that id"
         )
-    content = message.get("content")
+    content, media = message.get("content"), list[Part]()
     if isinstance(content, list):
-        texts = [part.get("text") if isinstance(part, Mapping) else None for part in content]
-        if not all(isinstance(text, str) for text in texts):
-            raise BadRequestError(f"{at}.content has a part that is no text; a tool answers in text")
-        content = "".join(map(str, texts))
+        parts = _parts(content, f"{at}.content", cannot)
+        media = [part for part in parts if "text" not in part]
+        if not all("inlineData" in part for part in media):
+            raise BadRequestError(
+                f"{at}.content has a part by its address; a tool answers in text and data: URLs"
+            )
+        content = "".join(str(part["text"]) for part in parts if "text" in part)
     answer = _object(content) if isinstance(content, str) else content
     if not isinstance(answer, Mapping):
         answer = {"output": content or ""}
     identified = {"id": identity} if isinstance(identity, str) else {}
-    return {"functionResponse": {**identified, "name": name, "response": answer}}
+    shown = {"parts": media} if media else {}
+    return {"functionResponse": {**identified, "name": name, "response": answer, **shown}}
 
 
 def _object(text: Any) -> dict[str, Any] | None:

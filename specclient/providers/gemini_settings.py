@@ -11,6 +11,7 @@ from typing import Any
 
 from specclient.errors import BadRequestError
 from specclient.providers.gemini_contents import Cannot
+from specclient.providers.unsupported import asks
 
 Settings = dict[str, Any]
 
@@ -38,8 +39,6 @@ _INSTEAD = {
     "functions": "pass tools instead",
     "function_call": "pass tool_choice instead",
 }
-#: Values that ask for what happens anyway.
-_USUAL: Mapping[str, Any] = {"parallel_tool_calls": True, "verbosity": "medium", "store": False}
 #: The fields of generationConfig: ``extra_body`` may give them without naming it.
 _GENERATION = frozenset(_SAME.values()) | {
     "topK", "stopSequences", "responseLogprobs", "responseMimeType", "responseSchema", "responseJsonSchema",
@@ -57,20 +56,18 @@ _BUDGETS = {"none": 0, "minimal": 1024, "low": 1024, "medium": 8192, "high": 245
 _LEVELS = {name: name.upper() for name in ("minimal", "low", "medium", "high", "xhigh")}
 
 
-def settings_of(params: Mapping[str, Any], model: str, cannot: Cannot) -> Settings:
-    """Return the fields of a body that ``params`` ask for, ``contents`` and ``systemInstruction`` apart.
+def settings_of(given: Mapping[str, Any], model: str, cannot: Cannot) -> Settings:
+    """Return the fields of a body that parameters ask for, ``contents`` and ``systemInstruction`` apart.
 
     Args:
-        params: OpenAI's, as decoded JSON; null is as good as not given.
+        given: OpenAI's, as decoded JSON, without those that are null.
 
     Raises:
         BadRequestError: for a value that is none, named.
         UnsupportedParameterError: by ``cannot``.
     """
-    given = {name: value for name, value in params.items() if value is not None}
     for name, value in given.items():
-        empty = value in ({}, []) and name != "web_search_options"
-        if name not in _SAME and name not in _READ and not empty and value != _USUAL.get(name):
+        if name not in _SAME and name not in _READ and asks(name, value):
             cannot(name, _INSTEAD.get(name, ""))
     generation: Settings = {there: given[here] for here, there in _SAME.items() if here in given}
     generation |= _stops(given.get("stop"))
@@ -122,21 +119,20 @@ def _stops(stop: Any) -> Settings:
     if stop is None or stop == []:
         return {}
     stops = [stop] if isinstance(stop, str) else stop
-    if not isinstance(stops, list) or len(stops) > _MOST_STOPS:
+    if len(stops) > _MOST_STOPS:
         raise BadRequestError(
-            f"stop holds {len(stops) if isinstance(stops, list) else 'no'} sequences; Gemini takes a text "
-            f"or a list of up to {_MOST_STOPS}"
+            f"stop holds {len(stops)} sequences; Gemini takes a text or a list of up to {_MOST_STOPS}"
         )
     return {"stopSequences": stops}
 
 
 def _format(wanted: Any) -> Settings:
-    kind = wanted.get("type") if isinstance(wanted, Mapping) else wanted
-    if kind in (None, "text"):
+    if wanted is None or wanted.get("type") == "text":
         return {}
+    kind = wanted.get("type")
     if kind == "json_object":
         return {"responseMimeType": "application/json"}
-    held = wanted.get("json_schema") if isinstance(wanted, Mapping) else None
+    held = wanted.get("json_schema")
     if kind != "json_schema" or not isinstance(held, Mapping):
         raise BadRequestError(
             f"response_format.type is {kind!r}; it must be 'text', 'json_object', or 'json_schema' with a "
@@ -163,8 +159,6 @@ def _thinking(effort: Any, model: str, cannot: Cannot) -> Settings:
 
 
 def _tools(tools: Any, choice: Any, cannot: Cannot) -> Settings:
-    if tools is not None and not isinstance(tools, list):
-        raise BadRequestError(f"tools is a {type(tools).__name__}; it must be a list of tools")
     declared: list[Settings] = []
     own: list[Settings] = []
     strict = False

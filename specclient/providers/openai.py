@@ -26,7 +26,7 @@ from specclient.providers.encoding import (
 )
 from specclient.providers.faults import error_from, fault_of, invalid, raise_fault_in, where
 from specclient.providers.quirks import PLAIN, continues_prefix, respelled, with_flags
-from specclient.providers.unsupported import refuse
+from specclient.providers.unsupported import asks, refuse
 from specclient.types.base import WireModel
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk
 from specclient.types.completion import Completion
@@ -172,7 +172,7 @@ def _as_taken(
     if request.operation not in ("chat", "completion") or not request.method.params:
         return path, body
     given = {name: value for name, value in body.items() if name not in own}
-    refused = [name for name in quirks.refused if given.get(name) is not None]
+    refused = [name for name in quirks.refused if asks(name, given.get(name))]
     refuse(request, endpoint, refused)
     given = {name: value for name, value in given.items() if name not in quirks.refused}
     if quirks.prefix_path and continues_prefix(body) and not endpoint.base_url.endswith(quirks.prefix_path):

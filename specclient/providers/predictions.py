@@ -7,7 +7,7 @@ from typing import Any
 
 from specclient.errors import UnsupportedParameterError
 from specclient.providers.base import Endpoint
-from specclient.providers.unsupported import drops, refuse
+from specclient.providers.unsupported import asks, drops, refuse
 from specclient.types.request import Request
 
 #: What OpenAI refuses beside ``prediction`` ("Predicted Outputs"; Azure's page lists the same).
@@ -24,13 +24,14 @@ OPENAI_CONFLICTS = (
 _TAKE_PREDICTIONS = (
     "models of openai, azure, mistral, fireworks, cerebras, openrouter and specclient serve do"
 )
+_PENALTIES = ("presence_penalty", "frequency_penalty")
 _WAYS_OUT = {"max_completion_tokens": "pass max_tokens in its place"}
 
 
 def conflicts(request: Request, names: Iterable[str]) -> list[str]:
     """Return which of these parameters a request gives, ``extra_body`` included, unless as their defaults."""
     given = {**request.params, **request.options.body}
-    return [name for name in names if _asks(name, given.get(name))]
+    return [name for name in names if _conflicts(name, given.get(name))]
 
 
 def refusal(where: str, found: list[str]) -> UnsupportedParameterError:
@@ -64,11 +65,7 @@ def checked(body: Mapping[str, Any], request: Request, endpoint: Endpoint) -> di
     return {name: value for name, value in body.items() if name != "prediction"}
 
 
-def _asks(name: str, value: Any) -> bool:
-    if value is None or value is False:
-        return False
-    if name == "n":
-        return bool(value != 1)
-    if name in ("presence_penalty", "frequency_penalty"):
-        return bool(value > 0)
-    return list(value) not in ([], ["text"]) if name in ("modalities", "tools") else True
+def _conflicts(name: str, value: Any) -> bool:
+    """Tell whether a parameter asks for what is refused: of penalties, those above 0 alone are."""
+    lowered = name in _PENALTIES and isinstance(value, int | float) and value <= 0
+    return not lowered and asks(name, value)

@@ -27,6 +27,12 @@ _OPENAI = Capabilities(
 #: An endpoint that has neither a field for a draft nor one that tells of speculation.
 _SILENT = Capabilities(prediction=False, telemetry=(), streamed_usage="asked")
 
+#: Fields of OpenAI's that its chats answer with 422, as they do any that they do not know.
+_NOT_AT_MISTRAL = (
+    *("audio", "function_call", "functions", "logit_bias", "logprobs", "modalities", "safety_identifier"),
+    *("service_tier", "store", "top_logprobs", "user", "verbosity", "web_search_options"),
+)
+
 _ROWS = (
     Preset(
         "openai",
@@ -94,7 +100,7 @@ _ROWS = (
         stream_usage=False,  # 422 to `stream_options`; the last chunk has the usage unasked
         quirks=Quirks(
             renamed={"max_completion_tokens": "max_tokens", "seed": "random_seed"},
-            refused=("store",),
+            refused=_NOT_AT_MISTRAL,
             text_prediction=True,
         ),
         limits="mistral",
@@ -148,6 +154,9 @@ _ROWS = (
         ("GROQ_API_KEY",),
         "groq",
         replace(_SILENT, verification=False, streamed_usage="unasked"),
+        quirks=Quirks(
+            refused=("logprobs", "top_logprobs", "logit_bias", "n")
+        ),  # 400 ("OpenAI Compatibility")
         limits="groq",
         title="Groq",
     ),

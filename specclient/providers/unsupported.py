@@ -2,11 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Any
 
 from specclient.errors import UnsupportedParameterError
 from specclient.providers.base import Endpoint
 from specclient.types.request import Request
+
+#: Values that ask for what happens anyway.
+_USUAL: Mapping[str, Any] = {
+    "frequency_penalty": 0,
+    "logprobs": False,
+    "modalities": ["text"],
+    "n": 1,
+    "parallel_tool_calls": True,
+    "presence_penalty": 0,
+    "store": False,
+    "top_logprobs": 0,
+    "verbosity": "medium",
+}
+_MEANT_EMPTY = "web_search_options"
+
+
+def asks(name: str, value: Any) -> bool:
+    """Tell whether a parameter asks for anything: not as null, as its default, or as an empty collection."""
+    if value is None or (name in _USUAL and value == _USUAL[name]):
+        return False
+    return value not in ([], {}) or name == _MEANT_EMPTY
 
 
 def drops(request: Request, endpoint: Endpoint) -> bool:

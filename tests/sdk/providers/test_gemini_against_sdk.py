@@ -168,6 +168,39 @@ CASES: dict[str, tuple[dict[str, Any], Any, types.GenerateContentConfigDict]] = 
         ],
         {},
     ),
+    "a result with an image": (
+        {
+            "messages": [
+                {"role": "user", "content": "go"},
+                {"role": "assistant", "tool_calls": _calls("f")},
+                {"role": "tool", "tool_call_id": "id-f", "content": [
+                    {"type": "text", "text": '{"seen": 1}'},
+                    {"type": "image_url", "image_url": {"url": PNG_URL}},
+                ]},
+            ]
+        },
+        [
+            _user(types.Part(text="go")),
+            _model(
+                types.Part(function_call=types.FunctionCall(id="id-f", name="f", args={"deep_key": [1]}))
+            ),
+            _user(
+                types.Part(
+                    function_response=types.FunctionResponse(
+                        id="id-f",
+                        name="f",
+                        response={"seen": 1},
+                        parts=[
+                            types.FunctionResponsePart(
+                                inline_data=types.FunctionResponseBlob(data=PNG, mime_type="image/png")
+                            )
+                        ],
+                    )
+                )
+            ),
+        ],
+        {},
+    ),
     "images and files": (
         {
             "messages": [{"role": "user", "content": [
