@@ -113,7 +113,7 @@ def test_structured(example, monkeypatch: pytest.MonkeyPatch) -> None:
     frames = [b"data: %b\n\n" % json.dumps({"choices": [each]}).encode() for each in (*pieces, last)]
     with OpenAIServer() as server:
         server.script(reply(200, {"choices": [choice]}), events(*frames, b"data: [DONE]\n\n"))
-        shown = example("structured.py", server.base_url, warning="no price for")
+        shown = example("structured.py", server.base_url)
     assert shown.count("steps=[Step(title='Water it', minutes=5)]") == 2
     assert server.requests[0].json["response_format"]["json_schema"]["strict"] is True
 

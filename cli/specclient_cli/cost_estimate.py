@@ -53,8 +53,8 @@ def estimate(state: State, file: Path, *, model: str | None, max_tokens: int | N
     \b
     Examples:
       specclient cost estimate prompt.txt -m openai/gpt-4.1
-      specclient cost estimate batch.jsonl -m openai/gpt-4.1-mini --max-tokens 500
-      cat chat.json | specclient cost estimate - -m anthropic/claude-sonnet-4-5 --json
+      specclient cost estimate batch.jsonl -m openai/gpt-4.1-mini
+      specclient cost estimate - -m anthropic/claude-haiku-4-5 --json < chat.json
 
     Environment: SPECCLIENT_MODEL, SPECCLIENT_LEDGER, SPECCLIENT_CONFIG, TIKTOKEN_CACHE_DIR.
     """
