@@ -111,11 +111,12 @@ def read(
     """
     for names in groupings:
         keys_of(names)
-    calls = sum(sums.calls for sums in ledger.rollup(where.since, where.until))
     covered = not where.tags and all(name in rollup.GROUPS for names in groupings for name in names)
+    by_hour = _Summed(ledger, where)
+    calls, first = by_hour.report(groupings[0] if covered and groupings else ())
     if covered and calls > most_read:
-        reports = tuple(_from_sums(ledger, names, where) for names in groupings)
-        return Found(reports, None, reports[0].total.calls if reports else calls)
+        reports = (first, *(by_hour.report(names)[1] for names in groupings[1:]))
+        return Found(reports, None, first.total.calls)
     tallies = [Tally(names) for names in groupings]
     kept: list[Row] | None = [] if calls <= most_read else None
     counted = 0
@@ -129,12 +130,20 @@ def read(
     return Found(tuple(tally.report() for tally in tallies), saved, counted)
 
 
-def _from_sums(ledger: Source, names: Sequence[str], where: Where) -> Report:
-    """Make a report of the roll-up, grouped more finely where calls are to be left out."""
-    narrowing = () if where.provider is None and where.model is None else ("provider", "model", "route")
-    tally = Tally(names)
-    wide = len(names)
-    for sums in ledger.rollup(where.since, where.until, by=(*names, *narrowing)):
-        if where.takes(*sums.group[wide:]) if narrowing else True:
-            tally.at(sums.group[:wide]).join(sums)
-    return tally.report(rounded=True)
+@dataclass(frozen=True, slots=True)
+class _Summed:
+    """Makes reports of the roll-up, grouped more finely where calls are to be left out."""
+
+    ledger: Source
+    where: Where
+
+    def report(self, names: Sequence[str]) -> tuple[int, Report]:
+        """Return how many calls there are in the span of time, and a report of those that are meant."""
+        where, wide = self.where, len(names)
+        narrowing = () if where.provider is None and where.model is None else ("provider", "model", "route")
+        tally, calls = Tally(names), 0
+        for sums in self.ledger.rollup(where.since, where.until, by=(*names, *narrowing)):
+            calls += sums.calls
+            if not narrowing or where.takes(*sums.group[wide:]):
+                tally.at(sums.group[:wide]).join(sums)
+        return calls, tally.report(rounded=True)

@@ -73,7 +73,7 @@ class Costs:
     ) -> tuple[Saving, ...]:
         """Compare the calls that speculated with their targets alone; see :mod:`specclient.costs.savings`.
 
-        Reads every row of the span, which takes about a second for every 50,000.
+        Reads every row of the span, which takes about a second for every 20,000.
 
         Args:
             by: ``pair`` or ``strategy``; the rest as in :meth:`report`.
