@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 from specclient.errors import NotFoundError
-from specclient.providers.anthropic_answer import completion_of, error_of
+from specclient.providers.anthropic_answer import completion_of
 from specclient.providers.anthropic_events import MessageEvents
 from specclient.providers.anthropic_params import body_of
 from specclient.providers.base import Endpoint, EventReader
@@ -104,16 +104,12 @@ class AnthropicDialect:
             APIResponseValidationError: it is none.
             APIError: it is an error.
         """
-        body: Any = None
         try:
-            body = json.loads(reply.content)
-            return kind.construct(**completion_of(body, int(self._clock())))
+            return kind.construct(**completion_of(json.loads(reply.content), int(self._clock())))
         except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
             reason = f"{type(error).__name__}, where a message with a list of content blocks belongs"
         # Out here, so that nothing leads on to the error above, which holds what was to be read.
-        is_fault = isinstance(body, dict) and body.get("error")
-        found = error_of(body) if is_fault else fault_of(reply.content)
-        failure = found or invalid(reply.content, reply.status, reason)
+        failure = fault_of(reply.content) or invalid(reply.content, reply.status, reason)
         reply.secrets().clean(failure)
         failure.attempts = reply.attempts
         raise failure

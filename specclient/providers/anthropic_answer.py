@@ -12,9 +12,6 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from specclient.errors import APIError, status_error
-from specclient.types.fault import read_fault
-
 #: OpenAI's ``finish_reason``; one that is not here passes as it came. A turn that the server paused has no
 #: word of OpenAI's: it is over as far as this answer goes, and ``stop_reason`` says that it can be continued.
 FINISH_REASONS = {
@@ -27,20 +24,6 @@ FINISH_REASONS = {
     "refusal": "content_filter",
 }
 
-#: "Errors": the status that a type of error has where it does not come amid a stream.
-_STATUS = {
-    "invalid_request_error": 400,
-    "authentication_error": 401,
-    "billing_error": 402,
-    "permission_error": 403,
-    "not_found_error": 404,
-    "conflict_error": 409,
-    "request_too_large": 413,
-    "rate_limit_error": 429,
-    "api_error": 500,
-    "timeout_error": 504,
-    "overloaded_error": 529,
-}
 #: In which a message that is sent back is put together from its fields.
 _ORDER: Mapping[Any, int] = {"thinking": 0, "redacted_thinking": 0, "text": 1, "tool_use": 2}
 _TIERS = {"standard": "default"}
@@ -160,16 +143,6 @@ def tier(usage: Any) -> dict[str, Any]:
     """Return the service tier that an answer's usage tells, in OpenAI's word."""
     told = usage.get("service_tier") if isinstance(usage, Mapping) else None
     return {"service_tier": _TIERS.get(told, told)} if isinstance(told, str) else {}
-
-
-def error_of(body: Mapping[str, Any]) -> APIError:
-    """Return the exception that an error, in a stream or under a status of success, stands for."""
-    fault = read_fault(body)
-    message = fault.message or f"An error without a message: {fault.body}"
-    status = _STATUS.get(fault.type or "", 0)
-    error = status_error(status, message, body=fault.body) if status else APIError(message, body=fault.body)
-    error.code, error.param, error.type = fault.code, fault.param, fault.type
-    return error
 
 
 def _count(value: object) -> int | None:

@@ -9,8 +9,8 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from specclient.providers.anthropic_answer import arguments_of, beside, ending, error_of, tier, usage_of
-from specclient.providers.faults import invalid
+from specclient.providers.anthropic_answer import arguments_of, beside, ending, tier, usage_of
+from specclient.providers.faults import error_from, invalid
 from specclient.types.chat import ChatCompletionChunk
 
 #: Where a delta keeps its text, by its type, and the field of a chunk's delta that it becomes.
@@ -79,7 +79,7 @@ class MessageEvents:
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
             reason = type(error).__name__
         else:
-            raise error_of(body)
+            raise error_from(body)
         # Out here, so that nothing leads on to the error above, which holds what was to be read.
         raise invalid(data, None, f"{reason}, where an event of a message belongs")
 

@@ -12,15 +12,19 @@ from specclient.types.fault import read_fault
 
 _EXCERPT = 200
 
-# What an error that arrives under status 200 would have had as status, by its type or code.
+# What an error that arrives under status 200 would have had as status, by its type or code: OpenAI's,
+# Anthropic's ("Errors"), and those of servers that write them otherwise.
 _STATUS_OF_FAULT = {
     "invalid_request_error": 400,
     "BadRequestError": 400,
     "context_length_exceeded": 400,
     "authentication_error": 401,
+    "billing_error": 402,
     "permission_error": 403,
     "not_found_error": 404,
     "model_not_found": 404,
+    "conflict_error": 409,
+    "request_too_large": 413,
     "rate_limit_error": 429,
     "rate_limit_exceeded": 429,
     "insufficient_quota": 429,
@@ -29,7 +33,8 @@ _STATUS_OF_FAULT = {
     "internal_server_error": 500,
     "InternalServerError": 500,
     "server_error": 500,
-    "overloaded_error": 503,
+    "timeout_error": 504,
+    "overloaded_error": 529,
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import sys
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from specclient.resources.base import Resource, build_request
@@ -19,16 +19,19 @@ if TYPE_CHECKING:
 Input = str | Iterable[str] | Iterable[int] | Iterable[Iterable[int]]
 
 
-def _request(model: str, text: Input, params: Mapping[str, Any]) -> tuple[Request, bool]:
-    """Return the request, and whether the vectors were packed for the journey alone.
+def _request(
+    model: str, text: Input, params: Mapping[str, Any]
+) -> tuple[Request, Callable[[CreateEmbeddingResponse], CreateEmbeddingResponse] | None]:
+    """Return the request, and what gives the vectors the form that was asked for.
 
     Base64 is a third of the size of JSON's numbers, and far cheaper to read.
     """
     chosen = params.get("encoding_format")
-    packed = not chosen or isinstance(chosen, NotGiven | Omit)
-    if packed:
+    if not chosen or isinstance(chosen, NotGiven | Omit):
         params = {**params, "encoding_format": "base64"}
-    return build_request(EMBEDDING, {"model": model, "input": text, **params}), packed
+        return build_request(EMBEDDING, {"model": model, "input": text, **params}), _unpacked
+    request = build_request(EMBEDDING, {"model": model, "input": text, **params})
+    return request, _packed if chosen == "base64" else None
 
 
 def _unpacked(answer: CreateEmbeddingResponse) -> CreateEmbeddingResponse:
@@ -41,6 +44,18 @@ def _unpacked(answer: CreateEmbeddingResponse) -> CreateEmbeddingResponse:
             if sys.byteorder == "big":
                 numbers.byteswap()
             embedding.embedding = numbers.tolist()
+    return answer
+
+
+def _packed(answer: CreateEmbeddingResponse) -> CreateEmbeddingResponse:
+    """Pack the vectors of a server that knows numbers alone, as Gemini does."""
+    for embedding in answer.data:
+        numbers: object = embedding.embedding
+        if isinstance(numbers, list):
+            vector = array("f", numbers)
+            if sys.byteorder == "big":
+                vector.byteswap()
+            embedding.embedding = base64.b64encode(vector.tobytes()).decode()
     return answer
 
 
@@ -63,8 +78,8 @@ class AsyncEmbeddings(Resource):
         Raises:
             OpenAIError: see the tree in :mod:`specclient.errors`.
         """
-        request, packed = _request(model, input, params)
-        answer: CreateEmbeddingResponse = await self._client.call(request, _unpacked if packed else None)
+        request, into = _request(model, input, params)
+        answer: CreateEmbeddingResponse = await self._client.call(request, into)
         return answer
 
 
@@ -75,6 +90,6 @@ class Embeddings(Resource):
         self, *, input: Input, model: str, **params: Unpack[EmbeddingCreateParams]  # noqa: A002
     ) -> CreateEmbeddingResponse:  # fmt: skip
         """Turn texts into vectors; see :meth:`AsyncEmbeddings.create`."""
-        request, packed = _request(model, input, params)
-        answer: CreateEmbeddingResponse = self._client.call(request, _unpacked if packed else None)
+        request, into = _request(model, input, params)
+        answer: CreateEmbeddingResponse = self._client.call(request, into)
         return answer

@@ -7,7 +7,7 @@ from typing import Any
 
 from specclient.structured import chat_events as made
 from specclient.structured.chat_message import MessageState
-from specclient.structured.models import build, event, late_event, recast
+from specclient.structured.models import build, event, late_event, recast, take_extras
 from specclient.structured.schema import Decoder
 from specclient.structured.tools import ChatTools
 from specclient.types.chat import ParsedChoice
@@ -57,7 +57,8 @@ class ChoiceState:
                     setattr(known, name, _extended(getattr(known, name), tokens))
 
     def note(self, piece: Choice) -> None:
-        """Note why the choice ended, if it has, and how far its texts can be read as JSON."""
+        """Note why the choice ended, if it has, what it tells beside, and how far its texts read as JSON."""
+        take_extras(self.snapshot, piece)
         if piece.finish_reason:
             self.snapshot.finish_reason = piece.finish_reason
         self._said.read_on(piece.delta)

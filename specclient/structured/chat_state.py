@@ -14,7 +14,7 @@ from specclient.errors import (
 from specclient.structured.chat_choice import ChoiceState
 from specclient.structured.chat_events import ChatCompletionStreamEvent, ChunkEvent, ResponseFormatT
 from specclient.structured.chat_parsing import parsed_completion
-from specclient.structured.models import late_event, recast
+from specclient.structured.models import late_event, recast, take_extras
 from specclient.structured.schema import decoder
 from specclient.structured.tools import ChatTools, Tool
 from specclient.types.chat import ChatCompletionChunk, ParsedChatCompletion
@@ -114,6 +114,7 @@ def _begun(chunk: ChatCompletionChunk) -> ParsedChatCompletion[Any]:
 
 def _take_totals(completion: ParsedChatCompletion[Any], chunk: ChatCompletionChunk) -> None:
     """Note what a chunk says of the whole answer; what it leaves out stays as it was."""
+    take_extras(completion, chunk)
     completion.usage = chunk.usage or completion.usage
     completion.system_fingerprint = chunk.system_fingerprint or completion.system_fingerprint
     moderation = getattr(chunk, "moderation", None)

@@ -52,6 +52,14 @@ def recast(source: pydantic.BaseModel, kind: type[M], *, without: Iterable[str] 
     return _made(kind, state, given, extra, _private(source, kind))
 
 
+def take_extras(into: pydantic.BaseModel, told: pydantic.BaseModel) -> None:
+    """Add to ``into`` what a later piece of an answer tells beside its fields; what is null says nothing."""
+    if (extra := told.model_extra) and into.__pydantic_extra__ is not None:
+        fields = type(into).model_fields
+        new = {name: value for name, value in extra.items() if value is not None and name not in fields}
+        into.__pydantic_extra__.update(new)
+
+
 def mark_set(model: pydantic.BaseModel, *, but: str = "") -> None:
     """Count every field of ``model``, and of the models in it, as set, except the one called ``but``."""
     names = set(type(model).model_fields)

@@ -90,12 +90,27 @@ def _number(text: str | None, divisor: float) -> float | None:
 
 
 def _delay_in(body: object, now: float) -> float | None:
-    error = read_fault(body).body  # Gemini may send it in a list
-    details = error.get("details") if isinstance(error, Mapping) else None
-    for detail in details if isinstance(details, list) else ():
-        if isinstance(detail, Mapping) and isinstance(text := detail.get("retryDelay"), str):
+    for detail in _details(body):
+        if isinstance(text := detail.get("retryDelay"), str):
             return parse_delay(text, now)
     return None
+
+
+def _details(body: object) -> list[Mapping[str, object]]:
+    """Return what an error object of Google's tells beside its message (``google.rpc``, error_details)."""
+    error = read_fault(body).body  # Gemini may send it in a list
+    details = error.get("details") if isinstance(error, Mapping) else None
+    return [each for each in details if isinstance(each, Mapping)] if isinstance(details, list) else []
+
+
+def _violations(body: object) -> list[object]:
+    """Return the quotas that were exceeded: ``google.rpc.QuotaFailure``."""
+    told = [detail.get("violations") for detail in _details(body)]
+    return [violation for each in told if isinstance(each, list) for violation in each]
+
+
+def _is_daily(violation: object) -> bool:
+    return isinstance(violation, Mapping) and "PerDay" in str(violation.get("quotaId"))
 
 
 def delay_of(error: BaseException | None, now: float) -> float | None:
@@ -131,8 +146,11 @@ def should_retry(error: BaseException, now: float) -> bool:
 
 
 def is_quota_spent(error: APIError) -> bool:
-    """Tell whether the account has no money or quota left, which no waiting mends."""
-    return "insufficient_quota" in (error.code, error.type)
+    """Tell whether the account has no money or quota left, which no short waiting mends.
+
+    Of a quota by the day, Gemini names a delay of seconds all the same.
+    """
+    return "insufficient_quota" in (error.code, error.type) or any(map(_is_daily, _violations(error.body)))
 
 
 def retrying(

@@ -114,6 +114,7 @@ async def test_parsed_answers(openai_server: OpenAIServer) -> None:
         assert answer.choices[0].message.parsed == _City(city="Bern", canton="BE")
     assert kinds.count("content.delta") == 2
     assert kinds[-1] == "chunk" or "content.done" in kinds
+    assert whole.choices[0].stop_reason == streamed.choices[0].stop_reason == "end_turn"
     form = openai_server.requests[0].json["output_config"]["format"]
     assert form["type"] == "json_schema"
     assert set(form["schema"]["properties"]) == {"city", "canton"}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import struct
 from collections.abc import AsyncIterator
 from decimal import Decimal
 from typing import Any
@@ -239,6 +241,21 @@ async def test_parameters_are_refused_or_dropped(openai_server: OpenAIServer, cl
     openai_server.script(_whole("text"))
     await client.chat.completions.create(model=MODEL, messages=ASK, logit_bias={"1": 1}, drop_params=True)
     assert openai_server.requests[0].json.keys() == {"contents"}
+
+
+async def test_embeddings_are_packed_for_a_caller_who_asked(
+    openai_server: OpenAIServer, client: AsyncOpenAI
+) -> None:
+    openai_server.script(_whole("embeddings"), _whole("embeddings"))
+    model = "gemini/gemini-embedding-001"
+    plain = await client.embeddings.create(model=model, input=["a", "b"], encoding_format="float")
+    packed = await client.embeddings.create(model=model, input=["a", "b"], encoding_format="base64")
+    for numbers, text in zip(plain.data, packed.data, strict=True):
+        told: object = text.embedding
+        assert isinstance(told, str)
+        assert list(struct.unpack(f"<{len(numbers.embedding)}f", base64.b64decode(told))) == pytest.approx(
+            numbers.embedding
+        )
 
 
 async def test_embeddings(openai_server: OpenAIServer, client: AsyncOpenAI) -> None:

@@ -287,7 +287,7 @@ EMPTY = "An error without a message: {'type': 'overloaded_error', 'message': ''}
         (
             {"type": "error", "error": {"type": "overloaded_error", "message": "x"}},
             InternalServerError,
-            503,
+            529,
             "x",
         ),
         (

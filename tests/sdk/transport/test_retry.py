@@ -108,6 +108,23 @@ def test_a_spent_quota_and_a_long_pause_end_the_retries() -> None:
     assert not should_retry(failure(429, {"retry-after": "3600", "x-should-retry": "true"}), NOW)
 
 
+def test_a_quota_by_the_day_is_spent_whatever_delay_is_named() -> None:
+    def refused(*quotas: str) -> dict[str, Any]:
+        violations = [{"quotaId": f"GenerateRequests{quota}PerProjectPerModel-FreeTier"} for quota in quotas]
+        return {
+            "code": 429,
+            "details": [
+                {"@type": "type.googleapis.com/google.rpc.RetryInfo", "retryDelay": "22s"},
+                {"@type": "type.googleapis.com/google.rpc.QuotaFailure", "violations": violations},
+            ],
+        }
+
+    assert should_retry(failure(429, body=refused("PerMinute")), NOW)
+    assert not should_retry(failure(429, body=refused("PerMinute", "PerDay")), NOW)
+    for junk in ({"violations": 5}, {"violations": [None, {"quotaId": 5}]}, "PerDay"):
+        assert should_retry(failure(429, body={"code": 429, "details": [junk]}), NOW)
+
+
 async def run(max_retries: int, *failures: BaseException) -> tuple[Any, list[float]]:
     """Fail so often, then succeed; return the result or error, and the pauses."""
     left, pauses = list(failures), []
