@@ -55,7 +55,8 @@ def _packed(answer: CreateEmbeddingResponse) -> CreateEmbeddingResponse:
             vector = array("f", numbers)
             if sys.byteorder == "big":
                 vector.byteswap()
-            embedding.embedding = base64.b64encode(vector.tobytes()).decode()
+            packed: Any = base64.b64encode(vector.tobytes()).decode()
+            embedding.embedding = packed
     return answer
 
 
