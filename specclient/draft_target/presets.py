@@ -33,16 +33,17 @@ class Pair:
     target: str
 
 
-_DRAFT = "deepseek/deepseek-v3.2"
+#: DeepSeek-V3.2 without reasoning, by the name that DeepSeek's own endpoint has for it.
+_DRAFT = "deepseek/deepseek-chat"
 
-#: Pairs by what they are for, under the names that tutorials and gateways have for these models. A vendor's
-#: own endpoint may know one by another name (``deepseek-chat``, ``claude-sonnet-4-0``): say so in a
-#: ``[pairs.NAME]`` table of the configuration, or by ``draft=`` and ``target=``.
+#: Pairs by what they are for, each model by the name that its vendor's own endpoint has: a default must work
+#: with nothing but the two keys. At a gateway the same models may have other names (``deepseek-v3.2``,
+#: ``claude-sonnet-4``): say so in a ``[pairs.NAME]`` table of the configuration, or by ``draft``, ``target``.
 PAIRS: Mapping[str, Pair] = MappingProxyType(
     {
         "cost": Pair(_DRAFT, "gemini/gemini-2.5-flash"),
         "quality": Pair(_DRAFT, "openai/gpt-4.1"),
-        "balanced": Pair(_DRAFT, "anthropic/claude-sonnet-4"),
+        "balanced": Pair(_DRAFT, "anthropic/claude-sonnet-4-0"),
     }
 )
 

@@ -230,7 +230,7 @@ def test_wrong_parameters_are_named_before_anything_is_sent(
 
 
 def test_presets_draft_with_one_model() -> None:
-    assert {pair.draft for pair in PAIRS.values()} == {"deepseek/deepseek-v3.2"}
+    assert {pair.draft for pair in PAIRS.values()} == {"deepseek/deepseek-chat"}
     assert [pair.target.partition("/")[0] for pair in PAIRS.values()] == ["gemini", "openai", "anthropic"]
     with pytest.raises(TypeError):
         PAIRS["mine"] = PAIRS["cost"]
