@@ -166,6 +166,8 @@ class Parts:
 
     def flush(self) -> None:
         """Write what the ledger still holds; for the end of a program."""
+        if "budgets" in self.__dict__ and self.budgets is not None:
+            self.budgets.flush()
         if "ledger" in self.__dict__:
             self.ledger.flush(FLUSH_S)
 
@@ -177,6 +179,8 @@ class Parts:
         self.backends.clear()
         for backend in backends:
             await backend.aclose()
+        if self.budgets is not None:
+            await in_thread(self.budgets.flush)
         if "ledger" in self.__dict__:
             await in_thread(self.ledger.close)
 

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 
 from specclient.costs import budgets_book as book
 from specclient.costs import budgets_words as words
-from specclient.costs.budgets_book import Account, Bill, Size, Standing
+from specclient.costs.budgets_book import Account, Bill, Page, Reached, Size, Standing
 from specclient.costs.budgets_desk import Desk, Memory, Transact, Work
 from specclient.costs.budgets_size import Past, size_of
 from specclient.costs.location import OFF
@@ -94,7 +94,7 @@ class Budgets:
         self._now = now
         self._lease_s = lease_s
         self._transact: Transact = _in_memory() if ledger.location == OFF else ledger.transact
-        self._desk = Desk(self._transact, book.create, _warn_unwritten)
+        self._desk = Desk(self._transact, _warn_unwritten)
         self._open: dict[str, _Entry] = {}
 
     async def reserve(
@@ -149,6 +149,10 @@ class Budgets:
         work = Work(partial(_settled, call, entry), before, words.tell, lasting=True)
         return asyncio.wrap_future(self._desk.submit(work))
 
+    def flush(self) -> None:
+        """Count what could not be counted yet; for the end of a program. Waits for the database."""
+        self._desk.flush()
+
     def standings(self) -> list[Standing]:
         """Return how the accounts of all budgets stand in their running periods.
 
@@ -158,17 +162,18 @@ class Budgets:
         now = self._now()
 
         def read(execute: Execute) -> list[Standing]:
-            book.create(execute)
-            book.lapse(execute, now.timestamp())
-            return [book.stand(execute, each) for each in self._accounts(execute, now)]
+            page = Page(execute)
+            page.create()
+            page.lapse(now.timestamp())
+            return [page.stand(each) for each in self._accounts(page, now)]
 
         return self._transact(read)
 
-    def _accounts(self, execute: Execute, now: datetime) -> Iterable[Account]:
+    def _accounts(self, page: Page, now: datetime) -> Iterable[Account]:
         for budget in self.budgets:
             own = book.account(budget, "", now)
             if budget.parted:
-                for subject in book.subjects(execute, own) or [""]:
+                for subject in page.subjects(own) or [""]:
                     yield book.account(budget, subject, now)
             else:
                 yield own
@@ -190,17 +195,17 @@ class Budgets:
             partial(size_of, request, route, self._prices, self._past, price_provider),
         )
 
-    def _reserved(self, id_: str, entry: _Entry, execute: Execute) -> Standing | None:
+    def _reserved(self, id_: str, entry: _Entry, page: Page) -> Standing | None:
         """Hold what a call may come to; returns the account that refuses it."""
         now, size = self._now().timestamp(), entry.sized()
         if not size.priced:
             for each in entry.held:
                 if each.budget.usd is not None and each.budget.unpriced == "refuse":
-                    return book.stand(execute, each)
+                    return page.stand(each)
                 if each.budget.usd is not None:
                     _warn_unpriced(each.budget.name, entry.route)
-        book.lapse(execute, now)
-        return book.reserve(execute, id_, entry.held, size, now + self._lease_s)
+        page.lapse(now)
+        return page.reserve(id_, entry.held, size, now + self._lease_s)
 
     def _lease(self, id_: str, loop: asyncio.AbstractEventLoop) -> None:
         """Renew what is held for a call each third of the lease, while it runs."""
@@ -210,20 +215,19 @@ class Budgets:
     def _renew(self, id_: str, loop: asyncio.AbstractEventLoop) -> None:
         if (entry := self._open.get(id_)) is not None:
             until = self._now().timestamp() + self._lease_s
-            self._desk.submit(Work(lambda execute: book.renew(execute, id_, entry.held, until)))
+            self._desk.submit(Work(lambda page: page.renew(id_, entry.held, until)))
             self._lease(id_, loop)
 
     def _release(self, id_: str) -> None:
         """Let go of what is held, or being held, for a call that is not made."""
         entry = self._open.pop(id_, None)
         if entry is not None:
-            self._desk.submit(
-                Work(lambda execute: book.settle(execute, id_, entry.held, (), None), lasting=True)
-            )
+            self._desk.submit(Work(lambda page: page.release(id_, entry.held), lasting=True))
 
 
-def _settled(call: Call, entry: _Entry, execute: Execute) -> list[tuple[Standing, int]]:
-    return book.settle(execute, call.id, entry.held, entry.counted, _bill(call, entry))
+def _settled(call: Call, entry: _Entry, page: Page) -> list[Reached]:
+    page.release(call.id, entry.held)
+    return page.spend(entry.counted, _bill(call, entry))
 
 
 def _bill(call: Call, entry: _Entry) -> Bill:

@@ -1,7 +1,7 @@
 """Turn what calls reserve and use into rows of two tables of the ledger's database, and back.
 
-``budget_spend`` sums up what finished calls used, ``budget_holds`` has a row for each call under way. Every
-function here takes part in a transaction in which nobody else writes, and speaks the SQL of both databases.
+``budget_spend`` sums up what finished calls used, ``budget_holds`` has a row for each call under way. All is
+done in transactions in which nobody else writes, in the SQL that both databases speak.
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import cast
+from typing import NamedTuple, cast
 
 from specclient.costs.schema import Execute, Value
 from specclient.types.budget import THRESHOLDS, Budget
 
-__all__ = ["Account", "Bill", "Size", "Standing"]
+__all__ = ["Account", "Bill", "Page", "Reached", "Size", "Standing"]
 
 _ACCOUNT = "name = :name AND subject = :subject AND period = :period"
 _CREATE = (
@@ -28,6 +28,7 @@ _CREATE = (
 _SPENT = f"SELECT nano, tokens, calls, unpriced, assumed FROM budget_spend WHERE {_ACCOUNT}"  # noqa: S608
 _HELD = f"SELECT COALESCE(SUM(nano), 0), COALESCE(SUM(tokens), 0) FROM budget_holds WHERE {_ACCOUNT}"  # noqa: S608
 _HOLD = "INSERT INTO budget_holds VALUES (:name, :subject, :period, :id, :nano, :tokens, :expires_at)"
+_MINE = f"SELECT nano, tokens FROM budget_holds WHERE {_ACCOUNT} AND id = :id"  # noqa: S608
 _FREE = f"DELETE FROM budget_holds WHERE {_ACCOUNT} AND id = :id"  # noqa: S608
 _RENEW = f"UPDATE budget_holds SET expires_at = :expires_at WHERE {_ACCOUNT} AND id = :id"  # noqa: S608
 _LAPSE = "DELETE FROM budget_holds WHERE expires_at <= :now"
@@ -120,6 +121,14 @@ class Standing:
         return 100 * self.spent / self.account.budget.limit
 
 
+class Reached(NamedTuple):
+    """An account, the per cent of its limit that it has reached, and what is spent, as its budget counts."""
+
+    account: Account
+    percent: int
+    spent: int
+
+
 def account(budget: Budget, subject: str, now: datetime) -> Account:
     """Return what a budget counts for a subject at a time."""
     form = {"total": "total", "day": "%Y-%m-%d", "month": "%Y-%m"}[budget.period]
@@ -136,80 +145,102 @@ def resets_at(account: Account) -> datetime | None:
     return datetime(year + month // 12, month % 12 + 1, 1, tzinfo=UTC)
 
 
-def create(execute: Execute) -> None:
-    """Make the tables where they are missing."""
-    for statement in _CREATE:
-        execute(statement)
+class Page:
+    """The tables as one transaction sees them; for that transaction alone.
 
-
-def lapse(execute: Execute, now: float) -> None:
-    """Forget what was held for calls of processes that are gone; seconds of the epoch."""
-    execute(_LAPSE, {"now": now})
-
-
-def stand(execute: Execute, account: Account) -> Standing:
-    """Return how an account stands."""
-    found = execute(_SPENT, account.key) or [(0, 0, 0, 0, 0)]
-    nano, tokens, calls, unpriced, assumed = cast("tuple[int, ...]", found[0])
-    held = cast("tuple[int, int]", execute(_HELD, account.key)[0])
-    spent, reserved = (nano, held[0]) if account.budget.tokens is None else (tokens, held[1])
-    return Standing(account, spent, reserved, calls, unpriced, assumed)
-
-
-def subjects(execute: Execute, account: Account) -> list[str]:
-    """Return all for whom an account's budget has counted in its period."""
-    found = execute(_SUBJECTS, {"name": account.budget.name, "period": account.period})
-    return [str(subject) for (subject,) in found]
-
-
-def reserve(
-    execute: Execute, id_: str, accounts: Sequence[Account], size: Size, expires_at: float
-) -> Standing | None:
-    """Hold what a call may come to, on all accounts or, where one has not enough left, on none.
-
-    Returns:
-        The account that refuses it, if any does. A call that costs nothing is never refused; one whose cost
-        cannot be told is, once nothing is left.
+    What an account holds is summed up once and kept up to date from then on, as nobody else writes meanwhile:
+    a burst of calls that share the transaction costs each of them the same, however many they are.
     """
-    for each in accounts:
-        amount = size.of(each.budget)
-        free = amount == 0 and (each.budget.tokens is not None or size.nano is not None)
-        standing = stand(execute, each)
-        if not free and standing.left < max(amount, 1):
-            return standing
-    for each in accounts:
-        held: dict[str, Value] = {"id": id_, "nano": size.nano or 0, "tokens": size.tokens}
-        execute(_HOLD, each.key | held | {"expires_at": expires_at})
-    return None
 
+    def __init__(self, execute: Execute) -> None:
+        self._execute = execute
+        self._held: dict[Account, list[int]] = {}  # nano-dollars and tokens
+        self._lapsed = False
 
-def renew(execute: Execute, id_: str, accounts: Sequence[Account], expires_at: float) -> None:
-    """Go on holding what is held for a call; what has lapsed meanwhile stays so."""
-    for each in accounts:
-        execute(_RENEW, each.key | {"id": id_, "expires_at": expires_at})
+    def create(self) -> None:
+        """Make the tables where they are missing."""
+        for statement in _CREATE:
+            self._execute(statement)
 
+    def lapse(self, now: float) -> None:
+        """Forget, once, what was held for calls of processes that are gone; seconds of the epoch."""
+        if not self._lapsed:
+            self._lapsed = True
+            self._held.clear()
+            self._execute(_LAPSE, {"now": now})
 
-def settle(
-    execute: Execute, id_: str, held: Sequence[Account], counted: Sequence[Account], bill: Bill | None
-) -> list[tuple[Standing, int]]:
-    """Put what a call has come to in place of what was held for it.
+    def stand(self, account: Account) -> Standing:
+        """Return how an account stands."""
+        nano, tokens, calls, unpriced, assumed = self._spent(account)
+        held = self._holding(account)
+        spent, reserved = (nano, held[0]) if account.budget.tokens is None else (tokens, held[1])
+        return Standing(account, spent, reserved, calls, unpriced, assumed)
 
-    Args:
-        bill: None for a call that was never made.
+    def subjects(self, account: Account) -> list[str]:
+        """Return all for whom an account's budget has counted in its period."""
+        found = self._execute(_SUBJECTS, {"name": account.budget.name, "period": account.period})
+        return [str(subject) for (subject,) in found]
 
-    Returns:
-        Each account that has reached a threshold by it, with its per cent, as it stands now.
-    """
-    for each in held:
-        execute(_FREE, each.key | {"id": id_})
-    if bill is None:
-        return []
-    reached: list[tuple[Standing, int]] = []
-    for each in counted:
-        count: dict[str, Value] = {"nano": bill.nano, "tokens": bill.tokens, "unpriced": int(bill.unpriced)}
-        execute(_SPEND, each.key | count | {"assumed": bill.assumed})
-        now = stand(execute, each)
-        before = now.spent - (bill.nano if each.budget.tokens is None else bill.tokens)
-        limit = each.budget.limit
-        reached += [(now, t) for t in THRESHOLDS if 100 * before < t * limit <= 100 * now.spent]
-    return reached
+    def reserve(
+        self, id_: str, accounts: Sequence[Account], size: Size, expires_at: float
+    ) -> Standing | None:
+        """Hold what a call may come to, on all accounts or, where one has not enough left, on none.
+
+        Returns:
+            The account that refuses it, if any does. A call that costs nothing is never refused; one whose
+            cost cannot be told is, once nothing is left.
+        """
+        for each in accounts:
+            amount = size.of(each.budget)
+            free = amount == 0 and (each.budget.tokens is not None or size.nano is not None)
+            standing = self.stand(each)
+            if not free and standing.left < max(amount, 1):
+                return standing
+        for each in accounts:
+            held: dict[str, Value] = {"id": id_, "nano": size.nano or 0, "tokens": size.tokens}
+            self._execute(_HOLD, each.key | held | {"expires_at": expires_at})
+            self._add(each, size.nano or 0, size.tokens)
+        return None
+
+    def renew(self, id_: str, accounts: Sequence[Account], expires_at: float) -> None:
+        """Go on holding what is held for a call; what has lapsed meanwhile stays so."""
+        for each in accounts:
+            self._execute(_RENEW, each.key | {"id": id_, "expires_at": expires_at})
+
+    def release(self, id_: str, accounts: Sequence[Account]) -> None:
+        """Let go of what is held for a call."""
+        for each in accounts:
+            mine: dict[str, Value] = each.key | {"id": id_}
+            for nano, tokens in cast("list[tuple[int, int]]", self._execute(_MINE, mine)):
+                self._execute(_FREE, mine)
+                self._add(each, -nano, -tokens)
+
+    def spend(self, accounts: Sequence[Account], bill: Bill) -> list[Reached]:
+        """Count what a call has come to; returns which accounts have reached a threshold by it."""
+        reached: list[Reached] = []
+        for each in accounts:
+            count: dict[str, Value] = {"nano": bill.nano, "tokens": bill.tokens}
+            marks = {"unpriced": int(bill.unpriced), "assumed": bill.assumed}
+            self._execute(_SPEND, each.key | count | marks)
+            nano, tokens, *_ = self._spent(each)
+            of_tokens, limit = each.budget.tokens is not None, each.budget.limit
+            now, gained = (tokens, bill.tokens) if of_tokens else (nano, bill.nano)
+            before = now - gained
+            passed = [t for t in THRESHOLDS if 100 * before < t * limit <= 100 * now]
+            reached += [Reached(each, percent, now) for percent in passed]
+        return reached
+
+    def _spent(self, account: Account) -> tuple[int, ...]:
+        found = self._execute(_SPENT, account.key) or [(0, 0, 0, 0, 0)]
+        return cast("tuple[int, ...]", found[0])
+
+    def _holding(self, account: Account) -> list[int]:
+        held = self._held.get(account)
+        if held is None:
+            held = self._held[account] = [int(value or 0) for value in self._execute(_HELD, account.key)[0]]
+        return held
+
+    def _add(self, account: Account, nano: int, tokens: int) -> None:
+        if (held := self._held.get(account)) is not None:
+            held[0] += nano
+            held[1] += tokens

@@ -12,6 +12,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
+from specclient.costs.budgets_book import Page
 from specclient.costs.schema import Execute, Value
 from specclient.errors import LedgerError
 from specclient.forks import restart_in_child
@@ -44,7 +45,7 @@ class Work(Generic[T]):
             does not wait for that, and gets None.
     """
 
-    run: Callable[[Execute], T]
+    run: Callable[[Page], T]
     before: Callable[[], None] | None = None
     after: Callable[[T], None] | None = None
     lasting: bool = False
@@ -56,15 +57,11 @@ class Desk:
 
     Args:
         transact: of the database.
-        prepare: the first of its statements, until they have been committed once.
         troubled: told why a lasting work has to wait.
     """
 
-    def __init__(
-        self, transact: Transact, prepare: Callable[[Execute], None], troubled: Callable[[str], None]
-    ) -> None:
+    def __init__(self, transact: Transact, troubled: Callable[[str], None]) -> None:
         self._transact = transact
-        self._prepare = prepare
         self._troubled = troubled
         self.start_afresh()
         restart_in_child(self)
@@ -76,6 +73,11 @@ class Desk:
         self._owed: list[Work[Any]] = []
         self._serving = False
         self._prepared = False
+
+    def flush(self) -> None:
+        """Wait until all works are done, or have failed; those that were kept are tried once more."""
+        if self._owed or self._serving:
+            self.submit(Work(_nothing)).exception()
 
     def submit(self, work: Work[Any]) -> Future[Any]:
         """Have a work done; the future cannot be cancelled, as the work cannot."""
@@ -127,9 +129,14 @@ class Desk:
                 work.done.set_result(result)
 
     def _run(self, execute: Execute, works: list[Work[Any]]) -> list[Any]:
+        page = Page(execute)
         if not self._prepared:
-            self._prepare(execute)
-        return [work.run(execute) for work in works]
+            page.create()
+        return [work.run(page) for work in works]
+
+
+def _nothing(_: Page) -> None:
+    """Take part in a transaction for the sake of the others."""
 
 
 def _ready(work: Work[Any]) -> bool:

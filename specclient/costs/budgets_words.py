@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from decimal import Decimal
 
 from specclient.costs import budgets_book as book
-from specclient.costs.budgets_book import Account, Size, Standing
+from specclient.costs.budgets_book import Account, Reached, Size, Standing
 from specclient.errors import BudgetExceededError, LedgerError
 from specclient.types.budget import Budget, BudgetNotice
 from specclient.types.usage import NANO
@@ -17,10 +17,9 @@ __all__ = ["refusal", "tell", "uncounted"]
 logger = logging.getLogger("specclient")
 
 
-def tell(reached: Sequence[tuple[Standing, int]]) -> None:
+def tell(reached: Sequence[Reached]) -> None:
     """Say that accounts have reached so many per cent: a warning each, and a notice where one is wanted."""
-    for standing, percent in reached:
-        account = standing.account
+    for account, percent, spent in reached:
         budget, at = account.budget, book.resets_at(account)
         logger.warning(
             "budget %r%s has reached %d %% of its %s: spent %s%s",
@@ -28,7 +27,7 @@ def tell(reached: Sequence[tuple[Standing, int]]) -> None:
             _whose(account),
             percent,
             _limit(account),
-            budget.told(standing.spent),
+            budget.told(spent),
             "" if at is None else f"; it begins anew at {at:%Y-%m-%d %H:%M} UTC",
         )
         if budget.notify is None:
@@ -36,7 +35,7 @@ def tell(reached: Sequence[tuple[Standing, int]]) -> None:
         notice = BudgetNotice(
             budget=budget,
             percent=percent,
-            spent=amount(budget, standing.spent),
+            spent=amount(budget, spent),
             limit=amount(budget, budget.limit),
             subject=account.subject,
             period=account.period,

@@ -109,6 +109,29 @@ async def test_streams_count_what_they_came_to_however_they_end(openai_server: O
         assert told(client)[1:] == (0, 3)
 
 
+async def test_bodies_that_are_passed_on_as_they_come_count_too(openai_server: OpenAIServer) -> None:
+    async with AsyncOpenAI(**options(openai_server, wide())) as client:
+        whole = client.chat.completions.with_streaming_response.create(**ASK)
+        async with whole as response:
+            await response.read()
+        assert told(client) == (COST, 0, 1)
+        async with client.chat.completions.with_streaming_response.create(**ASK, stream=True) as response:
+            assert told(client)[1] > 0  # and left
+        assert told(client)[1:] == (0, 2)
+        raw = await client.chat.completions.with_raw_response.create(**ASK)
+        assert raw.status_code == 200
+        assert told(client)[1:] == (0, 3)
+
+
+def test_synchronous_streams_count_too(openai_server: OpenAIServer) -> None:
+    with OpenAI(**options(openai_server, wide(session="run-7"))) as client:
+        for session in ("run-7", "run-8"):
+            stream = client.chat.completions.create(**ASK, stream=True, session=session)
+            assert "".join(chunk.choices[0].delta.content or "" for chunk in stream)
+        assert told(client) == (COST, 0, 1)
+        assert stream.meta.session == "run-8"
+
+
 async def test_calls_that_came_to_nothing_let_go_of_what_they_held(
     openai_server: OpenAIServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -16,14 +16,15 @@ OTHERS = [
 ]  # fmt: skip
 #: Of this package, with all that is below them.
 OURS = [
-    "azure", "costs.database", "costs.page", "costs.reports", "costs.reports_read",
+    "azure", "costs.budgets", "costs.budgets_book", "costs.budgets_desk", "costs.budgets_size",
+    "costs.budgets_words", "costs.database", "costs.page", "costs.reports", "costs.reports_read",
     "costs.reports_sums", "costs.savings", "resources.costs", "lib", "module_client", "pagination",
     "resources.agents_calls", "resources.assistants", "resources.beta", "resources.embeddings",
     "resources.flows", "resources.polling",
     "resources.raw", "resources.responses", "resources.table.beta", "resources.table.media",
     "resources.table.models", "resources.unparsed", "serving", "speculation.prometheus",
-    "speculation.strategies", "structured", "types.binary", "types.chat.parsed_chat_completion",
-    "types.pages", "types.responses", "transport.defaults",
+    "speculation.strategies", "structured", "types.binary", "types.budget",
+    "types.chat.parsed_chat_completion", "types.pages", "types.responses", "transport.defaults",
 ]  # fmt: skip
 
 SYNC = "whole(OpenAI(base_url=URL, api_key='k'))"
