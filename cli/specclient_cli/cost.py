@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
@@ -24,7 +24,6 @@ from specclient.costs.reports_text import (
     saving_cells,
     saving_notes,
 )
-from specclient.costs.rows import Row
 from specclient.costs.savings import By, Saving
 from specclient_cli import cost_options, render
 from specclient_cli.state import State, pass_state
@@ -129,7 +128,7 @@ def report_command(
     elif form == "markdown":
         cost_options.write(output, markdown(summed, found.savings or (), by=saved_by))
     elif output is None:
-        _show_all(found, saved_by, None)
+        show_found(found, saved_by)
     else:
         _write_table(output, found, saved_by)
 
@@ -144,10 +143,11 @@ def _one_format(form: str | None, *, as_json: bool, as_csv: bool) -> str:
 
 def _write_table(output: Path, found: Found, by: By) -> None:
     with cost_options.writing(output) as file:
-        _show_all(found, by, Console(file=file, highlight=False, markup=False, emoji=False))
+        show_found(found, by, Console(file=file, highlight=False, markup=False, emoji=False))
 
 
-def _show_all(found: Found, by: By, to: Console | None) -> None:
+def show_found(found: Found, by: By = "pair", to: Console | None = None) -> None:
+    """Print a report as a table, and what speculation saved, grouped ``by`` pair or strategy."""
     show(found.reports[0], to=to)
     if found.savings:
         render.say(to=to)
@@ -163,17 +163,7 @@ def _show_all(found: Found, by: By, to: Console | None) -> None:
 
 def _as_json(found: Found, location: str) -> dict[str, Any]:
     savings = None if found.savings is None else [saving.to_dict() for saving in found.savings]
-    return {**as_values(found.reports[0]), "savings": savings, "ledger": location}
-
-
-def tagged(rows: Sequence[Row], tags: Mapping[str, str]) -> list[Row]:
-    """Return the rows that carry all of these tags."""
-    return [row for row in rows if all(row.tags.get(name) == value for name, value in tags.items())]
-
-
-def as_values(summed: Report) -> dict[str, Any]:
-    """Return a report as ``--json`` prints it."""
-    return summed.to_json()
+    return {**found.reports[0].to_json(), "savings": savings, "ledger": location}
 
 
 def show(summed: Report, *, to: Console | None = None) -> None:

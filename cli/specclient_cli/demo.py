@@ -12,8 +12,7 @@ from typing import Any
 import click
 
 from specclient.config import Settings
-from specclient.costs.reports import report
-from specclient.costs.rows import Row
+from specclient.costs.reports_read import Found, Where, read
 from specclient.errors import EngineError
 from specclient.providers import Endpoint
 from specclient.routing.policy import seconds
@@ -235,16 +234,16 @@ def _show_routes(run: Run) -> None:
         route.show(answered.call.route)
 
 
-def _rows(run: Run) -> list[Row]:
-    return cost.tagged(run.state.ledger().rows(), {"demo": run.tag})
+def _spent(run: Run) -> Found:
+    return read(run.state.ledger(), [("model", "tag:step")], Where(tags={"demo": run.tag}))
 
 
 def _show_costs(run: Run) -> None:
     click.echo()
     render.say(f"specclient cost report --tag demo={run.tag} --by model,tag:step", render.HEADING)
-    rows = _rows(run)
-    if rows:
-        cost.show(report(rows, by=("model", "tag:step")))
+    found = _spent(run)
+    if found.calls:
+        cost.show_found(found)
     else:
         cost.say_empty(run.state.ledger().location, narrowed=True)
 
@@ -266,7 +265,7 @@ def _print_json(run: Run, prompt: str, max_tokens: int) -> None:
         "speedup": _speedup(plain.call, speculative.call),
         **{name: _values(answered) for name, answered in measured.items()},
         "routed": [_values(answered) for answered in _routes(run)],
-        "report": cost.as_values(report(_rows(run), by=("model", "tag:step"))),
+        "report": _spent(run).reports[0].to_json(),
     }
     click.echo(json.dumps(values))
 

@@ -28,7 +28,7 @@ class Report:
     Attributes:
         by: what was grouped by.
         lines: dearest first; in order of time where the first of ``by`` is one.
-        rounded: whether percentiles of latency are those of a roll-up: right to a tenth.
+        rounded: whether percentiles of latency are those of a roll-up: up to a fifth beside the truth.
     """
 
     by: tuple[str, ...]
