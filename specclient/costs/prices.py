@@ -49,6 +49,7 @@ class Prices:
         self._engine = Rates.of_engine(settings.local)
         self._assumed = settings.local.device_cost_per_hour is None
         self._match: Callable[[str, str], Found | None] = lru_cache(maxsize=1024)(find)
+        self._rates = lru_cache(maxsize=1024)(_steady_rates)
 
     def warm(self) -> None:
         """Load the catalogue, which the first price would otherwise wait for."""
@@ -148,9 +149,9 @@ class Prices:
         at = at or self._now()
         for name in asked:
             found = self._match(price_provider, name)
-            rates = None if found is None else rates_at(found.model, at, prompt)
+            rates = None if found is None else self._rates(found) or rates_at(found.model, at, prompt)
             if found is not None and rates is not None:
-                source = f"{found.catalogue}: {found.vendor}/{found.model.id} on {at:%Y-%m-%d}"
+                source = f"{found.catalogue}: {found.vendor}/{found.model.id} on {at.date()}"
                 if price_provider != ANY_VENDOR:
                     return Quote(rates, source)
                 note = "priced by model name; the endpoint is not known"
@@ -175,6 +176,11 @@ class Prices:
         if self._assumed:
             source += " (assumed; set device_cost_per_hour under [local] in specclient.toml)"
         return Quote(self._engine, source, estimated=self._assumed)
+
+
+def _steady_rates(found: Found) -> Rates | None:
+    """Return the rates of a model whose price has neither dates, hours nor tiers; None of any other."""
+    return rates_at(found.model, datetime.min.replace(tzinfo=UTC), 0) if found.steady else None
 
 
 @lru_cache(maxsize=1024)

@@ -38,7 +38,7 @@ OFF = "off"
 _PACKAGE = "genai-prices"
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Found:
     """A model of the catalogue.
 
@@ -51,6 +51,14 @@ class Found:
     vendor: str
     model: ModelInfo
     catalogue: str
+
+    @property
+    def steady(self) -> bool:
+        """Whether its price has neither dates, hours of the day nor tiers."""
+        prices = self.model.prices
+        return not isinstance(prices, list) and not any(
+            hasattr(each, "tiers") for each in vars(prices).values()
+        )
 
 
 @dataclass(frozen=True, slots=True)
