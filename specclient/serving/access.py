@@ -24,8 +24,8 @@ def check_access(headers: Mapping[str, str], key: SecretStr | None) -> None:
         return
     scheme, _, given = headers.get("authorization", "").partition(" ")
     brought = given.strip() if scheme.lower() == "bearer" else ""
-    # Compared as bytes, whose lengths alone the time may tell.
-    if not hmac.compare_digest(brought.encode(), key.get_secret_value().encode()):
+    # Compared as the bytes that came (headers are read as latin-1), whose lengths alone the time may tell.
+    if not hmac.compare_digest(brought.encode("latin-1"), key.get_secret_value().encode()):
         reason = (
             "is not the one of this server" if brought else "is missing: send 'Authorization: Bearer KEY'"
         )

@@ -27,7 +27,7 @@ import pydantic_core
 
 from specclient.errors import ConfigurationError
 from specclient.routing.router import AUTO
-from specclient.serving.problems import ProblemError, bad
+from specclient.serving.problems import bad
 from specclient.types.method import Method
 from specclient.types.methods import CHAT, COMPLETION, EMBEDDING, MODERATION, RESPONSE
 from specclient.types.request import Options, Request
@@ -67,7 +67,7 @@ def asked(method: Method, body: bytes, headers: Mapping[str, str], query: str = 
     """
     given = json_object(body)
     model = _model(given.pop("model", None), required=method not in (MODERATION, RESPONSE))
-    stream = _bool(given.pop("stream", None), "stream") and method.event is not None
+    stream = flag(given.pop("stream", None), "stream") and method.event is not None
     if not isinstance(given.get("stream_options") or {}, dict):
         raise bad(
             "stream_options", f"stream_options is {_shown(given['stream_options'])}; it must be an object"
@@ -89,12 +89,12 @@ def asked(method: Method, body: bytes, headers: Mapping[str, str], query: str = 
     if not isinstance(ours, dict):
         raise bad(EXTENSION, f"specclient is {_shown(ours)}; it must be an object")
     policy, strategy, tags = _policy(ours, model), _strategy(ours), _tags(ours.pop("tags", None))
-    meta = _bool(ours.pop("meta", None), "specclient.meta") or meta
-    if ours:
-        extra[EXTENSION] = ours
+    meta = flag(ours.pop("meta", None), "specclient.meta") or meta
     drop = ours.pop("drop_params", None)
     if drop is not None:
-        drop = _bool(drop, "specclient.drop_params")
+        drop = flag(drop, "specclient.drop_params")
+    if ours:
+        extra[EXTENSION] = ours
     options = replace(options, tags=tags, drop_params=drop)
     request = Request(method, model, params, stream=stream, policy=policy, strategy=strategy, options=options)
     return Asked(request, meta)
@@ -124,7 +124,12 @@ def _model(value: object, *, required: bool) -> str:
     return value
 
 
-def _bool(value: object, name: str) -> bool:
+def flag(value: object, name: str) -> bool:
+    """Return a field that is true or false; false where it is not given.
+
+    Raises:
+        ProblemError: 400, it is something else.
+    """
     if value is None or isinstance(value, bool):
         return bool(value)
     raise bad(name, f"{name} is {_shown(value)}; it must be true or false")
@@ -232,6 +237,3 @@ def _shown(value: object) -> str:
         return repr(value if len(value) <= 40 else f"{value[:40]}…")
     kind, size = ("an object", "") if isinstance(value, dict) else ("an array", f" of {len(value)}")  # type: ignore[arg-type]
     return kind + size
-
-
-__all__ = ["Asked", "ProblemError", "asked", "json_object"]

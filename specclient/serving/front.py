@@ -82,6 +82,6 @@ def _of_route(scope: Scope, error: HTTPException) -> ProblemError:
         )
     return ProblemError(
         error.status_code,
-        f"there is no route {scope['method']} {scope['path']} on this server",
+        f"there is no route {scope['method']} {scope['path'][:200]} on this server",
         headers=headers,
     )

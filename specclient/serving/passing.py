@@ -19,7 +19,7 @@ from specclient.client import AsyncOpenAI
 from specclient.providers import Endpoint
 from specclient.resources.table.index import children_of, roots, rows_of
 from specclient.resources.table.rows import Row, method_of
-from specclient.serving.asking import PASSED, json_object
+from specclient.serving.asking import PASSED, flag, json_object
 from specclient.serving.catalogue import Catalogue, has_key
 from specclient.serving.problems import ProblemError, bad, limits_told
 from specclient.serving.talk import JSON, Message, Talk
@@ -114,7 +114,7 @@ def _routed(method: Method, body: bytes, headers: dict[str, str]) -> Request:
     model = given.pop("model", None) or ""
     if not isinstance(model, str):
         raise bad("model", "model must be a text")
-    stream = bool(given.pop("stream", False)) and method.event is not None
+    stream = flag(given.pop("stream", None), "stream") and method.event is not None
     return Request(method, model, given, stream=stream, options=Options(headers=headers))
 
 

@@ -12,6 +12,8 @@ from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from specclient.errors import ConfigurationError
 from specclient.serving.limits import Limits
+from specclient.serving.problems import bad
+from specclient.serving.talk import JSON
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -78,12 +80,24 @@ def make_server(app: Starlette, limits: Limits | None = None) -> uvicorn.Server:
     )
 
 
+def _not_http(message: str) -> bytes:
+    """Return the answer to what is not a request of HTTP/1.1."""
+    body = bad(None, message, "invalid_http").body()
+    lines = (
+        "HTTP/1.1 400 Bad Request",
+        f"content-type: {JSON}",
+        f"content-length: {len(body)}",
+        "connection: close",
+    )
+    return "\r\n".join([*lines, "", ""]).encode() + body
+
+
 def _with_head_limit(seconds: float) -> type[asyncio.Protocol]:
     """Return uvicorn's protocol, which waits for a head without end, with an end to that."""
     base: Any = AutoHTTPProtocol
 
     class Patient(base):  # type: ignore[misc]
-        """Closes a connection whose request's head does not arrive in time."""
+        """Closes a connection whose head does not arrive in time, and says in JSON what is no HTTP."""
 
         _head_timer: asyncio.TimerHandle | None = None
 
@@ -97,6 +111,11 @@ def _with_head_limit(seconds: float) -> type[asyncio.Protocol]:
                 self._forget()
             elif self._head_timer is None:
                 self._await_head()
+
+        def send_400_response(self, msg: str) -> None:
+            if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+                self.transport.write(_not_http(msg))
+            self.transport.close()
 
         def connection_lost(self, exc: Exception | None) -> None:
             self._forget()

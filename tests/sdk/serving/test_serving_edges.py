@@ -1,0 +1,92 @@
+"""What is no HTTP, keys in any script, and what of the extension is ours alone."""
+
+from __future__ import annotations
+
+import json
+import socket
+from typing import Any
+
+import httpx
+import pytest
+from served import Served, upstream_settings
+from servers import OpenAIServer
+
+ASK = {"model": "m-large", "messages": [{"role": "user", "content": "x"}]}
+
+
+def _sent(served: Served, data: bytes) -> tuple[bytes, dict[str, str], bytes]:
+    """Return the status line, the headers and the body that come back until the server hangs up."""
+    with socket.create_connection(("127.0.0.1", served.port), timeout=20) as sock:
+        sock.sendall(data)
+        answer = b"".join(iter(lambda: sock.recv(65536), b""))
+    head, _, body = answer.partition(b"\r\n\r\n")
+    status, *lines = head.split(b"\r\n")
+    headers = dict(line.decode().lower().split(": ", 1) for line in lines)
+    return status, headers, body
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"GARBAGE\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",  # a client that speaks TLS
+        b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\nno colon\r\n\r\n",
+        b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\nhost: example.org\r\n\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: many\r\n\r\n",
+        b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
+    ],
+)
+def test_what_is_no_http_is_told_so_in_openais_shape(gateway: Served, data: bytes) -> None:
+    status, headers, body = _sent(gateway, data)
+    assert status == b"HTTP/1.1 400 Bad Request"
+    assert headers["content-type"] == "application/json"
+    assert int(headers["content-length"]) == len(body)
+    assert json.loads(body)["error"]["code"] == "invalid_http"
+
+
+def test_an_error_does_not_repeat_a_path_without_end(gateway: Served) -> None:
+    _, _, body = _sent(
+        gateway, b"GET /" + b"a" * 30_000 + b" HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
+    )
+    assert len(body) < 500
+
+
+def test_a_key_may_be_of_any_script(openai_server: OpenAIServer) -> None:
+    with Served(upstream_settings(openai_server), key="clé☃") as served:
+        for key, status in (("clé☃", 200), ("cle", 401), ("clé", 401)):
+            headers = {"authorization": f"Bearer {key}".encode()}
+            assert httpx.get(f"{served.base_url}/models", headers=headers).status_code == status
+
+
+@pytest.mark.parametrize("ours", [{"drop_params": True}, {"drop_params": None}, {"meta": False}, {}])
+def test_what_is_for_this_server_does_not_go_on(
+    gateway: Served, openai_server: OpenAIServer, ours: dict[str, Any]
+) -> None:
+    answer = httpx.post(f"{gateway.base_url}/chat/completions", json={**ASK, "specclient": ours})
+    assert answer.status_code == 200
+    assert openai_server.requests[-1].json == ASK
+
+
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("strategy", ["prediction", "prefill", "remote"])
+def test_a_strategy_without_what_it_needs_is_the_clients_mistake(
+    openai_server: OpenAIServer, strategy: str, stream: bool
+) -> None:
+    mine = {
+        "base_url": openai_server.base_url,
+        "models": ["m-large"],
+        "capabilities": {"prefill": "assistant"},
+    }
+    with Served(upstream_settings(openai_server, providers={"mine": {**mine, "api_key": "sk-up"}})) as served:
+        body = {**ASK, "stream": stream, "specclient": {"strategy": strategy}}
+        answer = httpx.post(f"{served.base_url}/chat/completions", json=body)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["type"]) == (400, "invalid_request_error")
+    assert error["param"] in ("strategy", "messages")
+    assert openai_server.requests == []
+
+
+def test_a_stream_that_is_no_boolean_is_refused_where_requests_pass(gateway: Served) -> None:
+    body = {"model": "m-large", "prompt": "x", "stream": "false"}
+    answer = httpx.post(f"{gateway.base_url}/images/generations", json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "stream")
