@@ -15,7 +15,7 @@ from typing import Any, Protocol
 __all__ = ["EXIT_S", "arm", "live", "resume", "watch"]
 
 #: Seconds that the end of the program waits for rows in memory.
-EXIT_S = 5.0
+EXIT_S = 10.0
 
 
 class Writing(Protocol):

@@ -196,7 +196,7 @@ class Ledger:
         """Write what is waiting, in this thread; returns whether everything is in the database."""
         return self._writer is None or self._writer.flush(timeout_s)
 
-    def close(self, timeout_s: float | None = 5.0) -> None:
+    def close(self, timeout_s: float | None = 30.0) -> None:
         """Write what is waiting and close the database; a later record opens it again.
 
         Rows that cannot be written are counted in a warning.

@@ -13,6 +13,8 @@ from datetime import UTC, datetime
 from decimal import ROUND_FLOOR, Decimal
 from typing import Any, overload
 
+from pydantic_core import to_json
+
 from specclient.costs.schema import COLUMNS, NAMES, Values
 from specclient.types.call import Call
 from specclient.types.route import Decision
@@ -34,7 +36,6 @@ _ASKED = (
 )  # fmt: skip
 _NO_SPECULATION = Speculation()
 _COUNTS = ("drafted", "accepted", "steps", "predicted_accepted", "predicted_rejected")
-_encode = json.JSONEncoder(separators=(",", ":")).encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +117,14 @@ class Row:
     def cost(self) -> Decimal | None:
         """Dollars, None where the call is unpriced."""
         return None if self.cost_nano is None else Decimal(self.cost_nano).scaleb(-9)
+
+
+def _encode(value: Mapping[str, Any]) -> str:
+    """Return JSON text; pydantic's takes a third of the time, but no lone surrogates."""
+    try:
+        return to_json(value).decode()
+    except ValueError:
+        return json.dumps(value, separators=(",", ":"))
 
 
 def values_of(call: Call) -> Values:
