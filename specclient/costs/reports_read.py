@@ -62,8 +62,8 @@ class Where:
     def takes(self, provider: str, model: str, route: str) -> bool:
         """Tell whether calls of this provider, model and route are among them."""
         wanted = self.model
-        named = wanted is None or wanted in (model, route) or model.partition("/")[2] == wanted
-        return named and self.provider in (None, provider)
+        names = (model, route, model.partition("/")[2], route.partition("/")[2])
+        return (wanted is None or wanted in names) and self.provider in (None, provider)
 
 
 @dataclass(frozen=True, slots=True)
