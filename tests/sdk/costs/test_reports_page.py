@@ -9,6 +9,7 @@ import subprocess
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
+from html import escape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -245,3 +246,17 @@ def test_a_browser_shows_the_reports_figures_and_runs_no_name(ledger, tmp_path, 
     assert "data-tip=" in shown, "the page's own script has run, its policy allows it"
     assert "img" not in document.tags
     assert EVIL in document.text
+
+
+def test_the_page_fits_a_phone_and_only_its_tables_scroll(ledger, tmp_path, browser):
+    inner = re.sub(r"<meta http-equiv[^>]*>", "", made(ledger)).replace("<details>", "<details open>")
+    frames = "".join(
+        f'<iframe width="{width}" height="900" srcdoc="{escape(inner)}"></iframe>' for width in (320, 390)
+    )
+    measure = (
+        "onload = () => document.title = 'needs ' + [...document.querySelectorAll('iframe')].map(f => "
+        "f.contentDocument.documentElement.scrollWidth - f.contentWindow.innerWidth > 0)"
+    )
+    file = tmp_path / "phones.html"
+    file.write_text(f"<title>x</title>{frames}<script>{measure}</script>", encoding="utf-8")
+    assert "<title>needs false,false</title>" in browser(file, "--virtual-time-budget=3000")
