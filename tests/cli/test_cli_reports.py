@@ -174,13 +174,13 @@ def test_cost_tail(run, spent) -> None:
 
 def test_cost_tail_follows_other_processes(hosted) -> None:
     terminal = Terminal("cost", "tail", "-f", "--interval", "0.05", "--json", width=4000)
-    hosted.script(*(reply(200, _body(10, number)) for number in (1, 2)))
+    hosted.script(*(reply(200, _body(10, number)) for number in (1, 2, 3)))
     with OpenAI() as client:
-        for number in (1, 2):
+        for number in (1, 2, 3):
             client.chat.completions.create(model="mine/m-small", messages=ASK)
             terminal.read_until(f'"completion_tokens": {number}')
     assert terminal.interrupt() == 130
-    assert terminal.output.count('"id"') == 2, "each once"
+    assert terminal.output.count('"id"') == 3, "each once"
 
 
 @pytest.mark.parametrize("form", ["csv", "jsonl"])
