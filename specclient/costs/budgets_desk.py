@@ -1,6 +1,6 @@
 """Turn what many calls ask of a database into few transactions: all that wait share the next one.
 
-A thread does the work while there is any, so that no event loop waits for a disk or another process.
+A thread does the work, so that no event loop waits for a disk or another process.
 """
 
 from __future__ import annotations
@@ -9,7 +9,9 @@ import sqlite3
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
 from specclient.costs.budgets_book import Page
@@ -21,6 +23,8 @@ __all__ = ["Desk", "Memory", "Transact"]
 
 T = TypeVar("T")
 
+#: Seconds without work after which the thread ends.
+IDLE_S = 5.0
 #: Works that are kept for a database that fails; beyond it the oldest are dropped.
 _KEPT = 10_000
 
@@ -68,41 +72,49 @@ class Desk:
 
     def start_afresh(self) -> None:
         """Forget what waits: in a forked child it is the parent's."""
-        self._lock = threading.Lock()  # guards what follows
-        self._waiting: list[Work[Any]] = []
+        self._lock = threading.Lock()  # guards whether there is a thread
+        self._thread: threading.Thread | None = None
+        self._waiting: SimpleQueue[Work[Any]] = SimpleQueue()
         self._owed: list[Work[Any]] = []
-        self._serving = False
         self._prepared = False
 
     def flush(self) -> None:
         """Wait until all works are done, or have failed; those that were kept are tried once more."""
-        if self._owed or self._serving:
+        if self._owed or self._thread is not None:
             self.submit(Work(_nothing)).exception()
 
     def submit(self, work: Work[Any]) -> Future[Any]:
         """Have a work done; the future cannot be cancelled, as the work cannot."""
         work.done.set_running_or_notify_cancel()
         with self._lock:
-            self._waiting.append(work)
-            first, self._serving = not self._serving, True
-        if first:
-            try:
-                threading.Thread(target=self._serve, name="specclient-budgets").start()
-            except RuntimeError:  # no threads start while the interpreter ends
-                self._serve()
+            self._waiting.put(work)
+            if self._thread is None:
+                self._start()
         return work.done
+
+    def _start(self) -> None:
+        thread = threading.Thread(target=self._serve, name="specclient-budgets", daemon=True)
+        try:
+            thread.start()
+            self._thread = thread
+        except RuntimeError:  # no threads start while the interpreter ends
+            self._do(_all(self._waiting.get(), self._waiting))
 
     def _serve(self) -> None:
         while True:
-            with self._lock:
-                works, self._waiting = self._waiting, []
-                if not works:
-                    self._serving = False
-                    return
-            self._do([work for work in works if _ready(work)])
-            del works
+            try:
+                first = self._waiting.get(timeout=IDLE_S)
+            except Empty:
+                with self._lock:
+                    if self._waiting.empty():
+                        self._thread = None
+                        return
+                continue
+            self._do(_all(first, self._waiting))
+            del first
 
-    def _do(self, works: list[Work[Any]]) -> None:
+    def _do(self, asked: list[Work[Any]]) -> None:
+        works = [work for work in asked if _ready(work)]
         everything = [*self._owed, *works]
         try:
             results = self._transact(lambda execute: self._run(execute, everything))
@@ -133,6 +145,15 @@ class Desk:
         if not self._prepared:
             page.create()
         return [work.run(page) for work in works]
+
+
+def _all(first: Work[Any], waiting: SimpleQueue[Work[Any]]) -> list[Work[Any]]:
+    """Return a work and all that wait behind it."""
+    found = [first]
+    with suppress(Empty):
+        while True:
+            found.append(waiting.get_nowait())
+    return found
 
 
 def _nothing(_: Page) -> None:

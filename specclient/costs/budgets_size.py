@@ -3,7 +3,7 @@
 The prompt is counted, with a quarter added where the count is an estimate. The answer is bounded by what the
 request allows (``max_tokens`` and its kin, for each of ``n`` choices, and the whole ``prediction``, of which
 rejected tokens are billed beside). A request that sets no bound counts as the longest answer of the route's
-newest calls, and as :data:`ANSWER_TOKENS` before the first.
+newest calls and a quarter, and as :data:`ANSWER_TOKENS` before the first.
 """
 
 from __future__ import annotations
@@ -85,7 +85,11 @@ def size_of(
     count = tokens.count_prompt(request, route.model)
     prompt = min(math.ceil(count.tokens * _MARGIN) if count.estimated else count.tokens, _MOST)
     bound = _bound(request, route.model)
-    completion = (past.longest(route.chosen) or ANSWER_TOKENS) if bound is None else min(bound, _MOST)
+    if bound is None:
+        longest = past.longest(route.chosen)
+        completion = math.ceil(longest * _MARGIN) if longest else ANSWER_TOKENS
+    else:
+        completion = min(bound, _MOST)
     size = Size(None, prompt, completion, bounded=bound is not None)
     quote = quoted(prompt=prompt)
     if quote is None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from specclient import (
     UnsupportedParameterError,
 )
 from specclient.config import Settings
+from specclient.costs.budgets import LEASE_S
 
 pytestmark = pytest.mark.anyio
 
@@ -237,6 +238,38 @@ async def test_processes_share_a_hard_limit(openai_server: OpenAIServer, tmp_pat
     assert len(openai_server.requests) == 20
     with OpenAI(config=file) as client:
         assert told(client) == (20 * exact, 0, 20)
+
+
+HANGING = """
+from specclient import OpenAI
+ask = {"model": "mine/m-large", "messages": [{"role": "user", "content": "x"}], "max_tokens": 100}
+OpenAI(max_retries=0).chat.completions.create(**ask)
+"""
+
+
+async def test_what_a_killed_process_held_is_let_go_of_when_its_lease_ends(
+    openai_server: OpenAIServer, tmp_path: Path
+) -> None:
+    file = tmp_path / "specclient.toml"
+    file.write_text(
+        f'[providers.mine]\nbase_url = "{openai_server.base_url}"\napi_key = "k"\n'
+        '[prices."mine/m-large"]\ninput = 1\noutput = 10\n[budgets.b]\nusd = 0.0015\n'
+    )
+    openai_server.script(hang)
+    env = {**os.environ, "SPECCLIENT_CONFIG": str(file)}
+    async with AsyncOpenAI(config=file) as client:
+        with subprocess.Popen([sys.executable, "-c", HANGING], env=env) as process:
+            while not openai_server.requests:
+                await asyncio.sleep(0.01)
+            process.kill()
+        assert told(client)[1] > Decimal("0.001")
+        with pytest.raises(BudgetExceededError):
+            await client.chat.completions.create(**ASK, max_tokens=100)
+        kept = client._core.parts.budgets
+        assert kept is not None
+        kept._now = lambda: datetime.now(UTC) + timedelta(seconds=LEASE_S)
+        await client.chat.completions.create(**ASK, max_tokens=100)
+        assert told(client) == (COST, 0, 1)
 
 
 async def _estimate(server: OpenAIServer) -> Decimal:
