@@ -110,4 +110,4 @@ def _providers(settings: Settings, client: AsyncOpenAI) -> Iterator[Finding]:
             level: Literal["note", "problem"] = "problem" if name in used else "note"
             yield Finding(name, level, lacking)
         else:
-            yield Finding(name, "ok", f"{place.base_url}, key {'set' if place.key else 'not needed'}")
+            yield Finding(name, "ok", f"{place.address}, key {'set' if place.key else 'not needed'}")

@@ -16,6 +16,7 @@ from pydantic import BaseModel, SecretStr
 
 from specclient.config import ENVIRONMENT, FILE_NAME, Settings
 from specclient.errors import ConfigurationError
+from specclient.providers.base import shown_url
 from specclient.types.capabilities import UNKNOWN, Capabilities
 from specclient_cli import checks, options, render
 from specclient_cli.state import State, known_settings, pass_state
@@ -23,6 +24,7 @@ from specclient_cli.template import TEMPLATE
 
 #: Settings that may hold a secret: shown as set or not set.
 _SECRET = ("api_key", "headers")
+_URLS = ("base_url", "metrics")
 
 
 class Key(options.Type):
@@ -193,6 +195,8 @@ def _plain(key: str, value: Any) -> Any:
     """Return a value as JSON can hold it, a secret as whether it is set, a database URL without password."""
     if key.rpartition(".")[2] in _SECRET or isinstance(value, SecretStr):
         return "set" if value else "not set"
+    if key.rpartition(".")[2] in _URLS and isinstance(value, str):
+        return shown_url(value)
     if key == "ledger":
         from specclient.costs.ledger import Ledger  # noqa: PLC0415 - imports the database toolkit
 

@@ -71,7 +71,7 @@ def show(state: State, model: str, as_json: bool) -> None:
     if as_json:
         values = {
             "model": f"{provider}/{name}",
-            "base_url": place.base_url,
+            "base_url": place.address,
             "dialect": place.speaks,
             "prices": prices,
             "capabilities": capability_values(known),
@@ -84,7 +84,7 @@ def show(state: State, model: str, as_json: bool) -> None:
     _lines(
         [
             ("model", f"{provider}/{name}"),
-            ("base URL", place.base_url),
+            ("base URL", place.address),
             ("dialect", place.speaks),
             *((f"price of {kind}", _dollars(rate)) for kind, rate in prices.items()),
             *((title.lower(), told[column]) for column, title in COLUMNS.items()),
@@ -141,7 +141,7 @@ def probe(state: State, model: str, prefill: bool, as_json: bool) -> None:
     if as_json:
         values = {
             "model": f"{provider}/{name}",
-            "base_url": place.base_url,
+            "base_url": place.address,
             "at": answer.at.isoformat(),
             "requests": report.requests,
             "cost": asking.cost,

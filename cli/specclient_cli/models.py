@@ -144,7 +144,7 @@ def _key(endpoint: Endpoint) -> str:
 def _values(endpoint: Endpoint, answers: dict[str, str], client: AsyncOpenAI) -> dict[str, Any]:
     return {
         "name": endpoint.name,
-        "base_url": endpoint.base_url,
+        "base_url": endpoint.address,
         "dialect": endpoint.speaks,
         "key": _key(endpoint),
         "key_env": list(endpoint.key_env),
@@ -223,7 +223,7 @@ def _show_providers(endpoints: list[Endpoint], answers: dict[str, str], client: 
             *(known[name] for name in ("spec_in", "spec_out", "prefill", "verify")),
             _prices(endpoint, client) or render.UNKNOWN,
             endpoint.speaks,
-            endpoint.base_url,
+            endpoint.address,
         ]
         lines.append(render.Line(cells, style=render.DIM if endpoint.lacks else ""))
     render.grid(columns, lines)

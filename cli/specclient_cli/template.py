@@ -40,6 +40,7 @@ TEMPLATE = """\
 #key_header = "authorization"
 #models = ["llama"]
 #stream_usage = true
+#metrics = false                                  # true reads its Prometheus counters around each call
 
 # What it exposes of speculation, as far as you know; `specclient models probe mine/llama` finds out more.
 # prefill is "assistant", "prefix", "continue_final_message", "completions" or false; verification is

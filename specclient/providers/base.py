@@ -62,7 +62,7 @@ class Endpoint:
     """
 
     name: str
-    base_url: str
+    base_url: str = field(repr=False)  # its query may hold a key
     speaks: str = "openai"
     key: SecretStr | None = None
     key_source: KeySource | None = field(default=None, repr=False)
@@ -80,7 +80,7 @@ class Endpoint:
     stream_usage: bool = True
     drop_params: bool = False
     capabilities: Capabilities = UNKNOWN
-    metrics: bool | str = False
+    metrics: bool | str = field(default=False, repr=False)
     probed: Mapping[str, Capabilities] = field(default_factory=dict)
     quirks: Quirks = PLAIN
     account: str = ""
@@ -90,6 +90,11 @@ class Endpoint:
         object.__setattr__(self, "base_url", checked_base_url(self.base_url))
         if self.key is not None:
             object.__setattr__(self, "key", _checked_key(self.key, self.name))
+
+    @property
+    def address(self) -> str:
+        """Its base URL as it may be shown."""
+        return shown_url(self.base_url)
 
     @property
     def dialect(self) -> Dialect:
@@ -107,11 +112,18 @@ class Endpoint:
         return None
 
     def capabilities_of(self, model: str) -> Capabilities:
-        """Return what is known of one model: of the endpoint, else what a probe has found."""
-        found = self.probed.get(model)
+        """Return what is known of one model: of the endpoint, else what a probe has found.
+
+        Of predictions, a probe is believed where the vendor names other models alone, too.
+        """
+        found, known = self.probed.get(model), self.capabilities
+        if known.prediction_models and not model.startswith(known.prediction_models):
+            if found is not None and found.prediction:
+                known = replace(known, prediction_models=())
+            else:
+                known = replace(known, prediction=False)
         if found is None:
-            return self.capabilities
-        known = self.capabilities
+            return known
         unknown = [each.name for each in fields(Capabilities) if getattr(known, each.name) is None]
         return replace(known, **{name: getattr(found, name) for name in unknown})
 
@@ -159,6 +171,12 @@ class Dialect(Protocol):
         ...
 
 
+def shown_url(url: str) -> str:
+    """Return a URL as it may be shown: without its query, which may hold a key."""
+    head, mark, _ = url.partition("?")
+    return f"{head}?…" if mark else url
+
+
 def checked_base_url(url: str) -> str:
     """Return ``url`` stripped of blanks.
 
@@ -170,7 +188,7 @@ def checked_base_url(url: str) -> str:
         parts = urlsplit(url)
         parts.port  # noqa: B018  raises for a port that is none
     except ValueError as error:
-        raise ConfigurationError(f"base_url {url!r} is no URL: {error}") from None
+        raise ConfigurationError(f"base_url {shown_url(url)!r} is no URL: {error}") from None
     if "@" in parts.netloc:  # not shown: it holds a password
         raise ConfigurationError(
             f"base_url of {parts.hostname!r} holds a user name or password; take them out of it and pass "
@@ -181,8 +199,11 @@ def checked_base_url(url: str) -> str:
     if "://" not in url and url and not url.startswith("/"):
         host = urlsplit(f"//{url}").hostname or ""
         scheme = "http" if host in ("localhost", "0.0.0.0") or host.startswith("127.") else "https"  # noqa: S104
+        url = shown_url(url)
         raise ConfigurationError(f"base_url {url!r} has no scheme; write {f'{scheme}://{url}'!r}")
-    raise ConfigurationError(f"base_url is {url!r}; it must be a URL such as 'https://api.openai.com/v1'")
+    raise ConfigurationError(
+        f"base_url is {shown_url(url)!r}; it must be a URL such as 'https://api.openai.com/v1'"
+    )
 
 
 def _checked_key(key: SecretStr, name: str) -> SecretStr | None:

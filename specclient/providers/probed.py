@@ -9,9 +9,10 @@ from __future__ import annotations
 import functools
 import json
 import os
+import sys
 import tempfile
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +21,9 @@ from typing import Any
 from specclient.errors import ConfigurationError
 from specclient.folders import folder
 from specclient.types.capabilities import Capabilities
+
+if sys.platform != "win32":
+    import fcntl
 
 OFF = "off"
 
@@ -78,11 +82,12 @@ def remember(env: Mapping[str, str], base_url: str, model: str, found: Probed) -
     path = path_of(env)
     if path is None:
         return None
-    rows = {url: dict(models) for url, models in _rows(path).items()}
-    rows.setdefault(key_of(base_url), {})[model] = {**asdict(found), "at": found.at.isoformat()}
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write_whole(path, json.dumps(rows, indent=1, sort_keys=True))
+        with _alone_in(path.parent):
+            rows = {url: dict(models) for url, models in _rows(path).items()}
+            rows.setdefault(key_of(base_url), {})[model] = {**asdict(found), "at": found.at.isoformat()}
+            _write_whole(path, json.dumps(rows, indent=1, sort_keys=True))
     except OSError as error:
         raise ConfigurationError(
             f"cannot write {path}: {error.strerror or error}; name another file in SPECCLIENT_PROBES, or say "
@@ -132,6 +137,21 @@ def _read(said: Mapping[str, Any]) -> Capabilities:
     with suppress(pydantic.ValidationError):
         return pydantic.TypeAdapter(Capabilities).validate_python(dict(said))
     return Capabilities()
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Hold off whoever else keeps an answer in this folder, where the system can: none is to be lost."""
+    if sys.platform == "win32":
+        yield
+        return
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a folder on a network's disk may know no locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
 
 
 def _write_whole(target: Path, text: str) -> None:

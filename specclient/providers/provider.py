@@ -10,7 +10,7 @@ from pydantic import SecretStr
 
 from specclient.config import ANY_VENDOR
 from specclient.errors import ConfigurationError
-from specclient.providers.base import Endpoint, KeySource, checked_base_url
+from specclient.providers.base import Endpoint, KeySource, checked_base_url, shown_url
 from specclient.providers.dialects import DIALECTS
 from specclient.providers.presets import PRESETS, owner_of
 from specclient.types.capabilities import UNKNOWN, Capabilities
@@ -48,7 +48,7 @@ class Provider:
     """
 
     name: str
-    base_url: str | None = None
+    base_url: str | None = field(default=None, repr=False)  # its query may hold a key
     dialect: str | None = None
     key: str | SecretStr | KeySource | None = field(default=None, repr=False)
     key_env: str | tuple[str, ...] | None = None
@@ -56,7 +56,7 @@ class Provider:
     headers: Mapping[str, str | None] = field(default_factory=dict, repr=False)  # may hold keys
     stream_usage: bool | None = None
     price_provider: str | None = None
-    metrics: bool | str | None = None
+    metrics: bool | str | None = field(default=None, repr=False)
     capabilities: Capabilities | None = None
 
     def __post_init__(self) -> None:
@@ -78,7 +78,7 @@ class Provider:
             try:
                 checked_base_url(self.metrics)
             except ConfigurationError as error:
-                raise self._error("metrics", self.metrics, f"true or a URL ({error})") from None
+                raise self._error("metrics", shown_url(self.metrics), f"true or a URL ({error})") from None
 
     def _error(self, key: str, value: object, allowed: str) -> ConfigurationError:
         return ConfigurationError(f"provider {self.name!r}: {key} is {value!r}; it must be {allowed}")

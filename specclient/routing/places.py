@@ -88,6 +88,8 @@ class Places:
             return self._endpoints[name]
         if name not in self._backends:
             point = self._entry_points().get(name)
+            if point is None and name in WITHOUT_ENDPOINT:
+                raise NotFoundError(f"provider {name!r}: {WITHOUT_ENDPOINT[name].why} in specclient.toml")
             if point is None:
                 raise NotFoundError(f"unknown provider {name!r}; known: {', '.join(self.names())}")
             self._backends[name] = self._make(point)

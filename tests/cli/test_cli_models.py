@@ -469,3 +469,17 @@ def test_options_of_a_command_stand_after_its_name(run) -> None:
     code, _, err = run("models", "--json", "show", "openai/x")
     assert code == 2
     assert "options of `models show` stand after its name" in err
+
+
+@pytest.mark.parametrize("words", ["models", "models show mine/m", "config show", "config check"])
+@pytest.mark.parametrize("form", [[], ["--json"]])
+def test_a_key_in_an_address_is_shown_nowhere(
+    run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: str, form: list[str]
+) -> None:
+    file = tmp_path / "keyed.toml"
+    file.write_text('[providers.mine]\nbase_url = "http://127.0.0.1:9/v1?key=sk-secret"\n')
+    monkeypatch.setenv("SPECCLIENT_CONFIG", str(file))
+    code, out, err = run(*words.split(), *form)
+    assert code == 0
+    assert "http://127.0.0.1:9/v1" in out
+    assert "sk-secret" not in out + err

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -24,7 +25,7 @@ from specclient import (
 from specclient.config import ANY_VENDOR, PriceSettings, load
 from specclient.providers import PRESETS, Endpoint
 from specclient.providers.configured import endpoints
-from specclient.providers.probed import Probed, remember
+from specclient.providers.probed import Probed, remember, remembered
 
 ASK: Any = [{"role": "user", "content": "hi"}]
 PREDICTION: Any = {"type": "content", "content": "one two"}
@@ -168,6 +169,26 @@ def test_answers_of_probes_are_kept_without_a_query(tmp_path: Path) -> None:
     url = "http://h/v1?key=sk-other"
     known = endpoints(Settings.model_validate({"providers": {"mine": {"base_url": url}}}), env)["mine"]
     assert known.capabilities_of("m").prediction is True
+
+
+def test_answers_of_probes_that_come_at_once_are_all_kept(tmp_path: Path) -> None:
+    env = {"SPECCLIENT_PROBES": str(tmp_path / "probes.json")}
+    found = Probed(at=datetime.now(UTC), outcomes={}, capabilities={"prediction": True})
+    models = [f"m{number}" for number in range(64)]
+    with ThreadPoolExecutor(16) as pool:
+        list(pool.map(lambda model: remember(env, "http://h/v1", model, found), models))
+    assert set(remembered(env)["http://h/v1"]) == set(models)
+
+
+@pytest.mark.parametrize("url", ["http://h/v1?key=sk-secret", "h/v1?key=sk-secret", "ftp://h?key=sk-secret"])
+def test_a_key_in_a_url_is_shown_nowhere(url: str) -> None:
+    try:
+        mine = Provider(name="mine", base_url=url, metrics=url)
+        shown = repr(mine) + repr(mine.endpoint(None, {})) + mine.endpoint(None, {}).address
+        assert "http://h/v1?…" in shown
+    except ConfigurationError as error:
+        shown = str(error)
+    assert "sk-secret" not in shown
 
 
 # --- what is wrong

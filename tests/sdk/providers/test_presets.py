@@ -336,6 +336,16 @@ def test_a_row_of_ones_own_with_an_unknown_dialect() -> None:
         Preset("x", "http://h", dialect="klingon").endpoint()
 
 
+def test_a_model_that_the_vendor_does_not_name_honours_no_prediction_unless_a_probe_says_so() -> None:
+    endpoint = preset("openai").endpoint()
+    assert endpoint.capabilities_of("gpt-4.1-mini").prediction is True
+    assert endpoint.capabilities_of("gpt-5").prediction is False
+    probed = replace(endpoint, probed={"gpt-5": Capabilities(prediction=True)}).capabilities_of("gpt-5")
+    assert (probed.prediction, probed.prediction_models) == (True, ())
+    refused = replace(endpoint, probed={"gpt-5": Capabilities(prediction=False)})
+    assert refused.capabilities_of("gpt-5").prediction is False
+
+
 def test_what_a_probe_found_fills_in_what_is_unknown_alone() -> None:
     found = Capabilities(prediction=True, prefill="assistant", verification="echo")
     endpoint = Endpoint(
