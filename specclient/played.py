@@ -20,7 +20,7 @@ from specclient.routing.router import Router
 from specclient.speculation import strategies
 from specclient.speculation.strategies import History, Table, Whole
 from specclient.stream import AsyncStream
-from specclient.types.call import Call, Metered, Status
+from specclient.types.call import Call, Metered, Purpose, Status
 from specclient.types.request import Request
 from specclient.types.route import Decision
 from specclient.types.strategy import Kind
@@ -34,17 +34,27 @@ class Part:
         kind, reason: noted in its record.
         whole: the call it is a part of; None where the strategy came to sending it as it is.
         route: where it goes; None to have that decided.
+        purpose, pair: noted in its record.
     """
 
     kind: Kind
     reason: str | None = None
     whole: Whole | None = None
     route: Decision | None = None
+    purpose: Purpose = "call"
+    pair: str | None = None
 
     def marked(self, call: Call) -> Call:
         """Return a call's record with what it is a part of."""
         parent = None if self.whole is None else self.whole.id
-        return replace(call, parent=parent, strategy=self.kind, strategy_reason=self.reason)
+        return replace(
+            call,
+            parent=parent,
+            strategy=self.kind,
+            strategy_reason=self.reason,
+            purpose=self.purpose,
+            pair=self.pair,
+        )
 
     def ended(self, call: Call) -> Call:
         """Return the record of a finished part, and count it in."""
@@ -132,7 +142,8 @@ class Player:
             started_at=datetime.now(UTC),
             begun=self._clock(),
         )
-        target = _Parts(self._walk, whole, route, self._clock)
+        pair = None if draft is None else f"{route.chosen}+{draft.chosen}"
+        target = _Parts(self._walk, whole, route, self._clock, purpose="verify", pair=pair)
         table = Table(
             request=plain,
             strategy=strategy,
@@ -140,7 +151,9 @@ class Player:
             model=route.model,
             capabilities=strategies.IN_PROCESS if endpoint is None else endpoint.capabilities_of(route.model),
             target=target,
-            draft=None if draft is None else _Parts(self._walk, whole, draft, self._clock),
+            draft=None
+            if draft is None
+            else _Parts(self._walk, whole, draft, self._clock, purpose="draft", pair=pair),
             clock=self._clock,
             created=whole.started_at,
             price=lambda tokens: self._price(tokens, route, endpoint),
@@ -167,11 +180,22 @@ class Player:
 class _Parts:
     """Serves the parts of one call at one model; see :class:`specclient.speculation.strategies.Server`."""
 
-    def __init__(self, walk: Walk, whole: Whole, route: Decision, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        walk: Walk,
+        whole: Whole,
+        route: Decision,
+        clock: Callable[[], float],
+        *,
+        purpose: Purpose,
+        pair: str | None,
+    ) -> None:
         self._walk = walk
         self._whole = whole
         self._route = route
         self._clock = clock
+        self._purpose = purpose
+        self._pair = pair
         self.last: Exchange | None = None
 
     async def whole(self, request: Request) -> Any:
@@ -182,7 +206,13 @@ class _Parts:
         return await self._walk.serve_stream(self._timed(replace(request, stream=True)), self._part())
 
     def _part(self) -> Part:
-        return Part(kind=self._whole.kind, whole=self._whole, route=self._route)
+        return Part(
+            kind=self._whole.kind,
+            whole=self._whole,
+            route=self._route,
+            purpose=self._purpose,
+            pair=self._pair,
+        )
 
     def _timed(self, request: Request) -> Request:
         """Return a request with what is left of the whole's deadline.

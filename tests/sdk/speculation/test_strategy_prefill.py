@@ -111,6 +111,9 @@ async def test_a_sure_draft_is_committed(
     rows = client.ledger.rows()
     assert sum(row.cost_nano for row in rows) == meta.cost.nano
     assert len(rows) == len(meta.parts) == 2
+    assert {(row.purpose, row.pair) for row in rows} == {
+        (purpose, "far/big+near/small") for purpose in ("draft", "verify")
+    }
 
 
 async def test_an_unsure_draft_is_not(
