@@ -1,0 +1,178 @@
+"""What a call's row costs, how many rows a second a ledger takes, and how long a report over millions takes.
+
+    python benchmarks/ledger.py [ROWS]     # of the big ledger; 1,000,000 unless told, about 400 MB a million
+
+CPU time is the process's, the writer's thread included. Prints a table, then one JSON line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import sys
+import tempfile
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+from specclient.costs import rollup
+from specclient.costs.ledger import Ledger
+from specclient.costs.rows import values_of
+from specclient.costs.schema import CALLS, NAMES
+from specclient.types.call import Call
+from specclient.types.route import Candidate, Decision
+from specclient.types.usage import Cost, Speculation, Usage
+
+ROUNDS = 5
+MODELS = 20
+MONTH = datetime(2026, 1, 1, tzinfo=UTC)
+DAYS = 31
+
+ROUTE = Decision(
+    chosen="openai/gpt-4.1-mini",
+    provider="openai",
+    model="gpt-4.1-mini",
+    reason="named",
+    candidates=(Candidate("openai/gpt-4.1-mini", verdict="chosen"),),
+)
+COST = Cost(
+    Decimal("0.00123"), {"input": Decimal("0.001"), "output": Decimal("0.00023")}, "genai-prices 2026-01-01"
+)
+
+#: What differs from row to row of the big ledger, in SQL. Ids ascend with times, over all ids there are.
+SPREAD = {
+    "id": "printf('%016x%016x', i * :stride, i)",
+    "started_at": "strftime('%Y-%m-%dT%H:%M:%f', :begin + i * :step, 'unixepoch') || '000+00:00'",
+    "provider": "'provider-' || (i % 5)",
+    "model": "'provider-' || (i % 5) || '/model-' || (i % :models)",
+    "route": "'provider-' || (i % 5) || '/model-' || (i % :models)",
+    "status": "CASE WHEN i % 97 = 0 THEN 'error' ELSE 'ok' END",
+    "prompt_tokens": "100 + i % 1000",
+    "completion_tokens": "10 + i % 300",
+    "cost_nano": "CASE WHEN i % 50 = 0 THEN NULL ELSE 1000 + i % 100000 END",
+    "latency_s": "0.2 + (i % 1000) / 300.0",
+    "streamed": "i % 2",
+}
+
+
+def made() -> Call:
+    """Make a call as a hosted, priced one is."""
+    return Call(
+        id=uuid.uuid4().hex,
+        started_at=datetime.now(UTC),
+        operation="chat",
+        model="openai/gpt-4.1-mini",
+        route=ROUTE,
+        status="ok",
+        served_model="gpt-4.1-mini-2025-04-14",
+        usage=Usage(prompt=120, completion=80, cached=0),
+        speculation=Speculation(predicted_accepted=3, predicted_rejected=1, source="openai"),
+        cost=COST,
+        latency_s=1.25,
+        ttft_s=0.3,
+        request_id="req_0123456789",
+        tags={"team": "red"},
+    )
+
+
+async def cpu_of(ledger: Ledger, number: int, at_once: int) -> float:
+    """Return µs of CPU a call, from the finished call to its committed row."""
+    calls = [made() for _ in range(number)]
+    begun = time.process_time()
+    for first in range(0, len(calls), at_once):
+        await asyncio.gather(*(ledger.record(call) for call in calls[first : first + at_once]))
+    ledger.flush()
+    return (time.process_time() - begun) / len(calls) * 1e6
+
+
+async def rows_a_second(ledger: Ledger, number: int) -> float:
+    """Return how many calls a second are recorded and committed, as fast as one event loop makes them."""
+    calls = [made() for _ in range(number)]
+    begun = time.perf_counter()
+    for call in calls:
+        await ledger.record(call)
+    ledger.flush()
+    return number / (time.perf_counter() - begun)
+
+
+def fill(ledger: Ledger, number: int) -> None:
+    """Put many rows into a ledger, and their sums beside them."""
+    template = dict(zip(NAMES, values_of(made()), strict=True))
+    columns = {name: SPREAD.get(name, f":{name}") for name in NAMES}
+    params = {name: value for name, value in template.items() if name not in SPREAD}
+    params |= {
+        "begin": MONTH.timestamp(),
+        "step": DAYS * 86400 / number,
+        "stride": 2**63 // number,
+        "models": MODELS,
+    }
+    sql = f"""INSERT INTO {CALLS} ({", ".join(columns)})
+        WITH RECURSIVE n(i) AS (SELECT :first UNION ALL SELECT i + 1 FROM n WHERE i < :last)
+        SELECT {", ".join(columns.values())} FROM n"""
+    for first in range(0, number, 500_000):
+        last = min(first + 500_000, number) - 1
+        ledger.transact(lambda execute: execute(sql, {**params, "first": first, "last": last}))  # noqa: B023
+    ledger.transact(rollup.rebuild)
+
+
+@contextmanager
+def big(path: Path, number: int) -> Iterator[Ledger]:
+    ledger = Ledger(str(path))
+    begun = time.perf_counter()
+    fill(ledger, number)
+    size = path.stat().st_size
+    took = time.perf_counter() - begun
+    print(f"{number:,} rows, {size / 2**30:.2f} GiB, made in {took:.0f} s", flush=True)
+    yield ledger
+    ledger.close()
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """Return the median seconds of a few runs."""
+    times = []
+    for _ in range(ROUNDS):
+        begun = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - begun)
+    return statistics.median(times)
+
+
+def main() -> None:
+    number = int(sys.argv[1]) if len(sys.argv) > 1 else 1_000_000
+    figures: dict[str, float] = {}
+    with tempfile.TemporaryDirectory(prefix="specclient-bench-") as folder:
+        for durability, calls in (("batch", 4_000), ("sync", 256)):  # in sync, each waits for the disk
+            ledger = Ledger(str(Path(folder) / f"{durability}.sqlite3"), durability=durability)  # type: ignore[arg-type]
+            for at_once in (1, 64):
+                runs = [asyncio.run(cpu_of(ledger, calls, at_once)) for _ in range(ROUNDS)]
+                figures[f"CPU a call, {durability}, {at_once} at once, µs"] = statistics.median(runs)
+            ledger.close()
+        ledger = Ledger(str(Path(folder) / "fast.sqlite3"))
+        figures["rows a second, empty ledger"] = asyncio.run(rows_a_second(ledger, 100_000))
+        ledger.close()
+        with big(Path(folder) / "big.sqlite3", number) as ledger:
+            end = MONTH + timedelta(days=DAYS)
+            month = lambda: ledger.rollup(MONTH, end, ["model"])  # noqa: E731
+            ragged = lambda: ledger.rollup(MONTH + timedelta(hours=13, minutes=17), None, ["model"])  # noqa: E731
+            figures["month by model, s"] = seconds(month)
+            figures["days beginning within an hour, by model, s"] = seconds(ragged)
+            figures["month by day and model, s"] = seconds(
+                lambda: ledger.rollup(MONTH, end, ["day", "model"])
+            )
+            figures[f"rows a second, on top of {number:,}"] = asyncio.run(rows_a_second(ledger, 50_000))
+            assert sum(sums.calls for sums in ledger.rollup(MONTH, end)) == number
+            begun = time.perf_counter()
+            removed = ledger.prune(MONTH + timedelta(days=1))
+            figures[f"prune of {removed:,} rows, s"] = time.perf_counter() - begun
+    for name, figure in figures.items():
+        print(f"{name:50} {figure:12,.4g}" if figure < 1000 else f"{name:50} {figure:12,.0f}")
+    print(json.dumps(figures))
+
+
+if __name__ == "__main__":
+    main()
