@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, Protocol
@@ -15,7 +15,7 @@ from specclient.speculation.strategies.worth import History
 from specclient.stream import AsyncStream
 from specclient.types.call import Call, Status
 from specclient.types.capabilities import Capabilities
-from specclient.types.request import Request
+from specclient.types.request import Options, Request
 from specclient.types.route import Decision
 from specclient.types.strategy import Kind, Strategy
 from specclient.types.usage import NANO, Cost, Speculation, Usage
@@ -129,6 +129,12 @@ def given(request: Request, name: str) -> Any:
     """Return a parameter as the body will have it: ``extra_body`` wins; None where it is not given."""
     body = request.options.body
     return body[name] if name in body else request.params.get(name)
+
+
+def unkeyed(options: Options) -> Options:
+    """Return options without an idempotency key: it is that of the answer, not of a call that helps to it."""
+    headers = {name: value for name, value in options.headers.items() if name.lower() != "idempotency-key"}
+    return replace(options, headers=headers)
 
 
 def text_of(answer: Any) -> str:

@@ -19,6 +19,7 @@ from specclient.speculation.strategies.scoring import (
     generate,
     text_in,
     unreadable,
+    word,
 )
 from specclient.types.request import Request
 
@@ -46,9 +47,10 @@ def read_tgi(answer: Any, ask: Ask) -> Seen:
     if not prefill or tokens is None:
         raise unreadable("it has no details with prefill and tokens")
     rows = [
-        _Row(field_of(r, "id"), field_of(r, "text"), _judged(field_of(r, "logprob"), ())) for r in prefill
+        _Row(field_of(r, "id"), word(field_of(r, "text")), _judged(field_of(r, "logprob"), ()))
+        for r in prefill
     ]
-    new = tuple(Token(field_of(row, "id"), field_of(row, "text")) for row in tokens)
+    new = tuple(Token(field_of(row, "id"), word(field_of(row, "text"))) for row in tokens)
     stopped = field_of(details, "finish_reason") in ("eos_token", "stop_sequence")
     spots, prompt = _aligned(rows, ask)
     return Seen(spots, new, str(field_of(answer, "generated_text") or ""), stopped, prompt)
@@ -149,7 +151,7 @@ def _legacy(logprobs: Any) -> list[_Row]:
         text = texts[i] if isinstance(texts, Sequence) and i < len(texts) else None
         told = top if isinstance(top, Mapping) else {}
         others = [v for k, v in told.items() if k != text and isinstance(v, int | float)]
-        rows.append(_Row(token, text, _judged(values[i], others)))
+        rows.append(_Row(token, word(text), _judged(values[i], others)))
     return rows
 
 
@@ -164,6 +166,10 @@ def _aligned(rows: Sequence[_Row], ask: Ask) -> tuple[tuple[Spot, ...], tuple[in
         if row.id != token:
             break
         spots.append(row.spot())
+    if len(rows) > length + len(ask.draft):  # then the new tokens do not come right behind the draft
+        if not ask.draft:
+            return (), tuple(ids)
+        spots = spots[: len(ask.draft) - 1]
     return tuple(spots), tuple(ids[:length])
 
 

@@ -57,7 +57,7 @@ def hindrance(table: Table) -> tuple[str, str] | None:
 
 def prompt_of(request: Request) -> str | list[int] | None:
     """Return a request's prompt, text or ids; None where it is none, or several."""
-    prompt = request.params.get("prompt")
+    prompt = given(request, "prompt")
     if isinstance(prompt, list) and len(prompt) == 1 and isinstance(prompt[0], str | list):
         prompt = prompt[0]
     if isinstance(prompt, str) and prompt:

@@ -106,6 +106,14 @@ class Gauge:
         tokens, seconds = self.opening
         return max(seconds - self.verify_s, 0.0) / (tokens - 1)
 
+    @property
+    def given_up(self) -> str:
+        """Why drafting ended, in words."""
+        return (
+            f"gave up after {self.rounds} rounds: with {self.acceptance:.0%} accepted and "
+            f"{self.verify_s * 1000:.0f} ms a verification the target is faster by itself"
+        )
+
     def next(self, remaining: int) -> int | None:
         """Return how many tokens to draft; None to let the target decode what remains by itself."""
         most = min(DEEPEST, max(remaining - 1, 0))

@@ -18,6 +18,7 @@ from specclient.speculation.strategies.scoring import (
     generate,
     text_in,
     unreadable,
+    word,
 )
 from specclient.types.request import Request
 
@@ -52,15 +53,16 @@ def _ranked(entry: Any, token: int) -> Spot:
 
     Equals share a rank: then the greedy choice is one of them, and which is not told.
     """
-    rows = {int(key): row for key, row in entry.items()} if isinstance(entry, Mapping) else {}
+    told = entry.items() if isinstance(entry, Mapping) else ()
+    rows = {int(key): row for key, row in told if str(key).isdecimal()}
     own = rows.get(token)
     if own is None:
         raise unreadable(f"prompt_logprobs does not tell of token {token}")
     first = [number for number, row in rows.items() if field_of(row, "rank") == 1]
-    sent = Token(token, field_of(own, "decoded_token"))
+    sent = Token(token, word(field_of(own, "decoded_token")))
     if len(first) != 1:
         return Spot(sent, None)
-    best = Token(first[0], field_of(rows[first[0]], "decoded_token"))
+    best = Token(first[0], word(field_of(rows[first[0]], "decoded_token")))
     return Spot(sent, first[0] == token, best)
 
 
@@ -111,7 +113,7 @@ def _entry(row: Any) -> Token | None:
     """Read ``[logprob, id, text or null]``."""
     if not isinstance(row, Sequence) or len(row) < 2 or not isinstance(row[1], int):
         return None
-    return Token(row[1], row[2] if len(row) > 2 and isinstance(row[2], str) else None)
+    return Token(row[1], word(row[2]) if len(row) > 2 else None)
 
 
 def _ended(meta: Any) -> bool:

@@ -12,14 +12,16 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
+from specclient.errors import BadRequestError, ContextOverflowError
 from specclient.speculation.strategies.base import Table, given, unsupported
 from specclient.speculation.strategies.drafting import Drafting, LostError
 from specclient.speculation.strategies.ending import Ending
 from specclient.speculation.strategies.forms import FORMS
+from specclient.speculation.strategies.framing import Framing
 from specclient.speculation.strategies.greedy import MAX_TOKENS, hindrance, prompt_of
 from specclient.speculation.strategies.length import OPENING, Gauge, Tally
 from specclient.speculation.strategies.scoring import Ask, Seen, Token, unreadable
-from specclient.speculation.strategies.spelling import Speller
+from specclient.speculation.strategies.spelling import PART, Speller
 from specclient.types.completion import Completion
 from specclient.types.usage import CompletionUsage
 
@@ -42,18 +44,19 @@ async def stream(table: Table) -> AsyncGenerator[list[Any], None]:
     async with aclosing(game.texts()) as texts:
         async for text in texts:
             if text or len(game.ids) > sent:
-                yield [game.chunk(text, game.ids[sent:])]
+                yield [game.framing.chunk(text, game.ids[sent:])]
                 sent = len(game.ids)
-    yield [game.chunk("", game.ids[sent:], game.finish)]
+    yield [game.framing.chunk("", game.ids[sent:], game.finish)]
     options = given(table.request, "stream_options")
     if isinstance(options, Mapping) and options.get("include_usage"):
-        yield [game.usage_chunk()]
+        yield [game.framing.told(game.usage())]
 
 
 class _Game:
     """One answer.
 
     Attributes:
+        framing: makes completions of it.
         finish: why it ended, None while it has not.
     """
 
@@ -78,7 +81,7 @@ class _Game:
         self._prompt_ids: tuple[int, ...] = ()
         self._text = ""  # of the prompt, where only text can be sent
         self._shown = ""
-        self._served: Any = None
+        self.framing = Framing(table)
         self._own: list[int] | None = None  # the target's tokens, where it decoded the whole by itself
         self._own_usage: CompletionUsage | None = None
         self._empty = False  # whether the next round must go without a draft
@@ -117,7 +120,7 @@ class _Game:
             remaining = self._limit - len(self._speller.ids)
             depth = 0 if self._empty else self._gauge.next(remaining)
             if depth is None:
-                self._table.note(self._why_given_up())
+                self._table.note(self._gauge.given_up)
                 break
             begun = self._table.clock()
             try:
@@ -125,18 +128,18 @@ class _Game:
             except LostError as lost:
                 self._table.note(f"decoded on by the target alone: {lost}")
                 break
-            yield await self._round(draft, said, self._table.clock() - begun)
+            try:
+                text = await self._round(draft, said, self._table.clock() - begun)
+            except (BadRequestError, ContextOverflowError) as error:
+                if not draft:
+                    raise
+                self._table.note(f"decoded on by the target alone: it takes no more of a draft ({error})")
+                break
+            yield text
         else:
             return
         async for text in self._alone(remaining):
             yield text
-
-    def _why_given_up(self) -> str:
-        gauge = self._gauge
-        return (
-            f"gave up after {gauge.rounds} rounds: with {gauge.acceptance:.0%} accepted and "
-            f"{gauge.verify_s * 1000:.0f} ms a verification the target is faster by itself"
-        )
 
     async def _open(self) -> str:
         """Have the target split the prompt and begin the answer; see that the draft does both alike."""
@@ -160,7 +163,7 @@ class _Game:
         if self._prompt_ids != own:
             raise self._strangers()
         self._speller = Speller(self._drafting.decode, own)
-        text = await self._speller.trusted(seen.new, seen.text)
+        text = await self._taken(seen)
         return await self._checked(text, seen)
 
     async def _checked(self, text: str, seen: Seen) -> str:
@@ -172,8 +175,10 @@ class _Game:
                 await self._drafting.decode([*self._prompt_ids, *ids]),
             )
             if whole != before + text:
+                if before.endswith(PART):  # what the first new tokens show depends on who begins the text
+                    raise LostError("the prompt ends amid a character")
                 raise self._strangers()
-        return self._end(text, stopped=seen.stopped)
+        return await self._end(text, self._reason(seen))
 
     def _strangers(self) -> Exception:
         """Return what to raise where draft and target do not mean the same by their tokens."""
@@ -207,14 +212,12 @@ class _Game:
                 tokens.append(best)
             taken, text = await self._speller.scored(tokens) if tokens else (0, "")
             self._empty = best is None or taken < len(tokens)
-            text = self._end(text, stopped=False)
+            text = await self._end(text, self._reason())
         if draft:
             accepted = min(kept, taken, max(self._limit - before, 0))
             self._tally.note(len(draft), accepted)
             self._gauge.note(len(draft), kept, draft_s=drafted_s, verify_s=took_s)
         table.outcome.speculation = self._tally.speculation()
-        if self._ending.length is not None:  # amid a run: the target would have stopped there
-            await self._speller.shorten(self._ending.length)
         return text
 
     async def _keep_all(self, tokens: list[Token], seen: Seen) -> tuple[str, int]:
@@ -222,11 +225,11 @@ class _Game:
         taken, text = await self._speller.scored(tokens) if tokens else (0, "")
         if taken < len(tokens):
             self._empty = True
-            return self._end(text, stopped=False), taken
-        text = self._end(text, stopped=False)
+            return await self._end(text, self._reason()), taken
+        text = await self._end(text, self._reason())
         if self.finish is None:
-            more = await self._speller.trusted(seen.new, seen.text)
-            text += self._end(more, stopped=seen.stopped)
+            more = await self._taken(seen)
+            text += await self._end(more, self._reason(seen))
         return text, taken
 
     async def _alone(self, remaining: int) -> AsyncGenerator[str, None]:
@@ -235,8 +238,8 @@ class _Game:
         if not (self._table.request.stream and self._form.streams):
             seen = await self._ask(ask)
             self._check_split(seen)
-            text = await self._speller.trusted(seen.new, seen.text)
-            yield self._end(text, stopped=seen.stopped or len(self._speller.ids) < self._limit)
+            text = await self._taken(seen)
+            yield await self._end(text, self._reason(seen) or "length")
             return
         request = self._form.ask(self._table.request, self._table.endpoint, ask)
         async with await self._table.target.stream(request) as chunks:
@@ -244,8 +247,7 @@ class _Game:
                 for choice in chunk.choices:
                     ids = (choice.model_extra or {}).get("token_ids") or ()
                     text = await self._speller.trusted([Token(each) for each in ids], choice.text or "")
-                    ended = choice.finish_reason is not None
-                    yield self._end(text, stopped=choice.finish_reason == "stop", last=ended)
+                    yield await self._end(text, choice.finish_reason)
                 if self.finish is not None:
                     return
 
@@ -266,7 +268,7 @@ class _Game:
 
     def _note_own(self, answer: Any) -> str:
         """Note what the target says by itself, whole or a piece of it; return its text."""
-        self._served = answer
+        self.framing.served(answer)
         self._own_usage = answer.usage or self._own_usage
         text = ""
         for choice in answer.choices:
@@ -280,21 +282,31 @@ class _Game:
             raise unreadable("decoded once more, it is another")
         return whole[len(self._shown) :]
 
-    def _end(self, text: str, *, stopped: bool, last: bool = True) -> str:
-        """Return what may be shown of new text, and end the answer where it ends.
+    def _reason(self, seen: Seen | None = None) -> str | None:
+        """Return why the answer ends with what has been taken; None where it goes on."""
+        if seen is not None and seen.stopped:
+            return "stop"
+        exhausted = seen is not None and not seen.new  # its context is full
+        return "length" if exhausted or len(self._speller.ids) >= self._limit else None
 
-        Args:
-            stopped: whether the target has ended it.
-            last: whether it has said so much as that; of a stream, only the last chunk has.
-        """
+    async def _end(self, text: str, reason: str | None) -> str:
+        """Return what may be shown of new text, and end the answer where it ends; see :meth:`_reason`."""
         out, stop = self._ending.push(text)
-        if stop:
-            self.finish = "stop"
-        elif stopped or (last and len(self._speller.ids) >= self._limit):
+        if not stop and reason is not None:
             rest, stop = self._ending.push(self._speller.flush())
             out += rest if stop else rest + self._ending.flush()
-            self.finish = "stop" if stopped or stop else "length"
+        if stop:
+            self.finish = "stop"
+            await self._speller.shorten(self._ending.length or 0)  # amid a run: the target would end there
+        else:
+            self.finish = reason
         return out
+
+    async def _taken(self, seen: Seen) -> str:
+        """Take the target's new tokens; return their text."""
+        if seen.new and not seen.text and not seen.stopped:
+            return await self._speller.spelled(seen.new)
+        return await self._speller.trusted(seen.new, seen.text)
 
     def _check_split(self, seen: Seen) -> None:
         """Where text was sent: see that the server has split what is there as it was won."""
@@ -310,43 +322,23 @@ class _Game:
         """Have the target score, and add its own."""
         table = self._table
         answer = await table.target.whole(self._form.ask(table.request, table.endpoint, ask))
-        self._served = answer
-        return self._form.read(answer, ask)
+        self.framing.served(answer)
+        seen = self._form.read(answer, ask)
+        if seen.text and not seen.new:
+            raise unreadable("it has new text without its tokens")
+        if len(seen.new) > ask.count:
+            raise unreadable(f"it has {len(seen.new)} new tokens where {ask.count} were asked for")
+        return seen
 
     # What the caller gets
 
     def answer(self, text: str) -> Completion:
         """Return the whole answer."""
-        answer = self._frame(text, self.ids, self.finish)
-        answer.usage = self._usage()
-        if given(self._table.request, "return_token_ids"):
-            answer.choices[0].prompt_token_ids = list(self._prompt_ids)  # type: ignore[attr-defined]
+        answer = self.framing.whole(text, self.ids, self.finish, self._prompt_ids)
+        answer.usage = self.usage()
         return answer
 
-    def chunk(self, text: str, ids: list[int], finish: str | None = None) -> Completion:
-        """Return a piece of it."""
-        return self._frame(text, ids, finish)
-
-    def usage_chunk(self) -> Completion:
-        """Return the chunk that tells its tokens."""
-        chunk = self._frame("", [], None)
-        chunk.choices, chunk.usage = [], self._usage()
-        return chunk
-
-    def _frame(self, text: str, ids: list[int], finish: str | None) -> Completion:
-        choice: dict[str, Any] = {"index": 0, "text": text, "finish_reason": finish, "logprobs": None}
-        if given(self._table.request, "return_token_ids"):
-            choice["token_ids"] = list(ids)
-        served = self._served
-        return Completion.construct(
-            id=getattr(served, "id", None) or "cmpl-remote",
-            object="text_completion",
-            created=int(self._table.created.timestamp()),
-            model=getattr(served, "model", None) or self._table.model,
-            choices=[choice],
-        )
-
-    def _usage(self) -> CompletionUsage:
+    def usage(self) -> CompletionUsage:
         """Return what the answer is long; what was used for it, over all its parts, is in ``meta``."""
         if self._own_usage is not None:
             return self._own_usage

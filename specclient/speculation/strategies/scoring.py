@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from specclient.errors import APIResponseValidationError
 from specclient.providers.base import Endpoint
 from specclient.providers.encoding import json_of
+from specclient.speculation.strategies.base import unkeyed
 from specclient.types.call import Metered
 from specclient.types.method import Method
 from specclient.types.methods import COMPLETION
@@ -130,7 +131,7 @@ def completion(request: Request, ask: Ask, prompt: Any, body: Mapping[str, Any],
     given: dict[str, Any] = {"prompt": prompt, "max_tokens": ask.count, "temperature": 0, **params}
     if ask.stop:
         given["stop"] = list(ask.stop)
-    options = replace(request.options, body=dict(body))
+    options = replace(unkeyed(request.options), body=dict(body))
     return replace(request, method=COMPLETION, params=given, options=options, stream=False)
 
 
@@ -147,7 +148,7 @@ def generate(request: Request, endpoint: Endpoint | None, body: Mapping[str, Any
         metered=True,
         operation="generate",
     )
-    options = replace(request.options, body={})
+    options = replace(unkeyed(request.options), body={})
     return replace(request, method=method, params={}, content=json_of(body), options=options, stream=False)
 
 
@@ -165,7 +166,7 @@ def text_in(choice: Any) -> str:
 
 def are_ids(value: Any) -> bool:
     """Tell whether a value is a list of token ids."""
-    return isinstance(value, list | tuple) and all(isinstance(each, int) for each in value)
+    return isinstance(value, list | tuple) and all(type(each) is int for each in value)
 
 
 def field_of(where: Any, key: str) -> Any:
@@ -173,3 +174,8 @@ def field_of(where: Any, key: str) -> Any:
     if isinstance(where, Mapping):
         return where.get(key)
     return getattr(where, key, None)
+
+
+def word(value: Any) -> str | None:
+    """Return a token's text, where that is what a server tells."""
+    return value if isinstance(value, str) else None

@@ -63,8 +63,11 @@ class Speller:
         """Take tokens that the target has just generated as this text; return what they show."""
         if not self._open and PART not in text:
             return self._settle([token.id for token in tokens], text)
-        shown = await self._grown([token.id for token in tokens])
-        return self._take(tokens, shown)
+        return await self.spelled(tokens)
+
+    async def spelled(self, tokens: Sequence[Token]) -> str:
+        """Take tokens that the target has just generated, with no text told; return what they show."""
+        return self._take(tokens, await self._grown([token.id for token in tokens]))
 
     async def scored(self, tokens: Sequence[Token]) -> tuple[int, str]:
         """Take tokens known by scores alone; return how many could be, and what they show.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from servers import Behaviour, Received, Wire, reply
@@ -83,6 +83,39 @@ def _new_text(told: Mapping[str, Any], prompt: Any, decoded: str | None = None) 
     assert before is not None
     assert told["text"].startswith(before)
     return str(told["text"][len(before) :])
+
+
+Change = Callable[[int, dict[str, Any], dict[str, Any]], tuple[int, Any] | None]
+
+
+def vllm(scorer: Scorer, change: Change = lambda *_: None) -> Behaviour:
+    """vLLM's completions.
+
+    Args:
+        change: is given the number of the request, the body asked for and the choice in answer to it, and may
+            change that, or return a status and a body in its place.
+    """
+    count = 0
+
+    async def run(received: Received, wire: Wire) -> None:
+        nonlocal count
+        count += 1
+        asked = received.json
+        told = await scorer.score(asked["prompt"], asked["max_tokens"], 1, asked.get("stop"))
+        decoded = await scorer.score(told["ids"], 0, 1)
+        choice = {
+            "index": 0,
+            "text": told["text"][len(decoded["text"]) :],
+            "finish_reason": told["finish"],
+            "logprobs": None,
+            "token_ids": told["new"],
+            "prompt_token_ids": told["ids"],
+            "prompt_logprobs": told["ranked"] if asked.get("prompt_logprobs") else None,
+        }
+        other = change(count, asked, choice)
+        await (_completion(asked, choice, told) if other is None else reply(*other))(received, wire)
+
+    return run
 
 
 def sglang(scorer: Scorer) -> Behaviour:
