@@ -258,6 +258,8 @@ class _Playing:
                         yield self._table.outcome.head, self._table.outcome.dialect
                     self._note(batch)
                     yield batch
+            if not begun:  # an answer of nothing is one, too
+                yield self._table.outcome.head, self._table.outcome.dialect
         except BaseException as error:
             if isinstance(error, APIConnectionError) and self._texts:
                 error.partial = "".join(self._texts)

@@ -11,7 +11,7 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from specclient.errors import ConfigurationError, OpenAIError
+from specclient.errors import OpenAIError
 from specclient.providers.predictions import OPENAI_CONFLICTS, conflicts, refusal
 from specclient.speculation.strategies.base import Table, given, text_of, unsupported
 from specclient.speculation.strategies.worth import SECOND_USD, worth_sending
@@ -55,15 +55,16 @@ async def shaped(table: Table) -> tuple[Request, bool]:
     """Return the request as it is sent, and whether a prediction goes with it.
 
     Raises:
-        ConfigurationError: neither a prediction nor a draft was given.
-        UnsupportedParameterError: the target takes none, or not beside what else was asked for.
+        UnsupportedParameterError: neither a prediction nor a draft was given, or the target takes none, or
+            not beside what else was asked for.
     """
     request = table.request
     own = given(request, "prediction"), given(request, "speculation")
     if own == (None, None) and table.draft is None:
-        raise ConfigurationError(
+        raise unsupported(
             "strategy 'prediction' has nothing to predict with: pass prediction={'type': 'content', "
-            "'content': …}, or name a draft model: strategy=Strategy(kind='prediction', draft='local/demo')"
+            "'content': …}, or name a draft model: strategy=Strategy(kind='prediction', draft='local/demo')",
+            "strategy",
         )
     field = _field(table)
     if field is None or not _without_conflict(table):
@@ -73,7 +74,8 @@ async def shaped(table: Table) -> tuple[Request, bool]:
         return request, True
     if own[0] is not None:
         text = _text(own[0])
-        if table.strategy.kind == "auto" and not _is_worth(table, "the caller's prediction", len(text) // 4):
+        weighed = table.strategy.kind == "auto" and isinstance(text, str)
+        if weighed and not _is_worth(table, "the caller's prediction", len(text) // 4):
             return _without(request), False
         table.note("prediction given by the caller")
         return _with(request, field, text), True
@@ -145,6 +147,9 @@ async def _drafted(table: Table) -> str | None:
         table.note(f"sent without a prediction: the draft {draft} said nothing")
         return None
     tokens = answer.meta.usage.completion or len(text) // 4
+    limit = given(table.request, "max_completion_tokens") or given(table.request, "max_tokens")
+    if isinstance(limit, int) and tokens > limit:  # no more can be accepted, and the rest would be billed
+        text, tokens = text[: len(text) * limit // tokens], limit
     return text if _is_worth(table, f"the answer of {draft}", tokens) else None
 
 

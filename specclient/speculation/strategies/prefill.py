@@ -12,9 +12,10 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from specclient.errors import BadRequestError, ConfigurationError, OpenAIError
+from specclient.errors import BadRequestError, OpenAIError
+from specclient.providers import dialect
 from specclient.providers.predictions import conflicts
-from specclient.speculation.strategies.base import Table, given, text_of, unsupported
+from specclient.speculation.strategies.base import Table, given, text_of, unkeyed, unsupported
 from specclient.speculation.strategies.prediction import draft_request
 from specclient.types.request import Request
 from specclient.types.usage import Speculation
@@ -24,7 +25,7 @@ LONGEST = 32
 #: Tokens of the target's short answer that a draft is compared with.
 PROBE = 8
 #: What an answer begun by another model cannot have: its form is the target's from the first token on.
-CONFLICTS = ("tools", "functions", "response_format", "logprobs", "n", "audio", "modalities")
+CONFLICTS = ("tools", "functions", "response_format", "logprobs", "n", "echo", "audio", "modalities")
 
 
 def _last(fields: Mapping[str, Any], body: Mapping[str, Any]) -> Callable[[Request, str], Request]:
@@ -57,11 +58,12 @@ async def whole(table: Table) -> Any:
     answer = await table.target.whole(request)
     if prefix:
         for choice in answer.choices:
+            head = Head(prefix, repeated=_repeats(table))
             message = getattr(choice, "message", None)
             if message is None:
-                choice.text = prefix + continuation(choice.text, prefix)
+                choice.text = head.push(choice.text or "", last=True)
             elif isinstance(message.content, str) or message.content is None:
-                message.content = prefix + continuation(message.content or "", prefix)
+                message.content = head.push(message.content or "", last=True)
     return answer
 
 
@@ -79,17 +81,22 @@ async def stream(table: Table) -> AsyncGenerator[list[Any], None]:
                 return
             for chunk in batch if prefix else ():
                 for choice in chunk.choices:
-                    head = heads.setdefault(choice.index, Head(prefix))
+                    head = heads.setdefault(choice.index, Head(prefix, repeated=_repeats(table)))
                     _add(choice, head)
             yield batch
 
 
 class Head:
-    """Puts a prefix before streamed texts, once, whether or not the server repeats it."""
+    """Puts a prefix before a text, once, whether or not the server repeats it.
 
-    def __init__(self, prefix: str) -> None:
+    Args:
+        prefix: what the server was given.
+        repeated: whether the server may send it again; else a text that begins alike is kept as it is.
+    """
+
+    def __init__(self, prefix: str, *, repeated: bool = True) -> None:
         self._prefix = prefix
-        self._held: str | None = ""
+        self._held: str | None = "" if repeated else None
         self._said = False
 
     def push(self, text: str, *, last: bool) -> str:
@@ -115,17 +122,23 @@ def _add(choice: Any, head: Head) -> None:
     last = choice.finish_reason is not None
     delta = getattr(choice, "delta", None)
     if delta is None:
-        choice.text = head.push(choice.text, last=last)
+        choice.text = head.push(choice.text or "", last=last)
     elif isinstance(delta.content, str) or last:
         delta.content = head.push(delta.content or "", last=last)
+
+
+def _repeats(table: Table) -> bool:
+    """Tell whether a target may send again what it continues: completions and Anthropic's never do."""
+    anthropic = table.endpoint is not None and table.endpoint.dialect is dialect("anthropic")
+    return table.request.operation == "chat" and not anthropic
 
 
 async def _begun(table: Table) -> tuple[Request, str]:
     """Return the request that continues an answer, and its beginning; empty where there is none.
 
     Raises:
-        ConfigurationError: nothing begins the answer, and no draft is named.
-        UnsupportedParameterError: the target is not known to continue one, or not beside what else was asked.
+        UnsupportedParameterError: nothing begins the answer and no draft is named; or the target is not known
+            to continue one, or not beside what else was asked.
     """
     request = table.request
     put = _form(table)
@@ -141,9 +154,10 @@ async def _begun(table: Table) -> tuple[Request, str]:
         table.note("continues the caller's own beginning")
         return put(request, content), content
     if table.draft is None:
-        raise ConfigurationError(
+        raise unsupported(
             "strategy 'prefill' has nothing to begin with: end messages with an assistant's turn, or name a "
-            "draft model: strategy=Strategy(kind='prefill', draft='local/demo', depth=16)"
+            "draft model: strategy=Strategy(kind='prefill', draft='local/demo', depth=16)",
+            "strategy",
         )
     text, tokens = await _accepted(table)
     if not text:
@@ -259,7 +273,8 @@ async def _agreement(table: Table, text: str) -> float:
     """Return how much of a short answer of the target's is also the draft's."""
     request = replace(table.request, stream=False)
     params = {k: v for k, v in request.params.items() if k not in ("max_completion_tokens", "stream_options")}
-    probe = await table.target.whole(replace(request, params={**params, "max_tokens": PROBE}))
+    asked = replace(request, params={**params, "max_tokens": PROBE}, options=unkeyed(request.options))
+    probe = await table.target.whole(asked)
     said = text_of(probe)
     compared = min(len(said), len(text))
     if not compared:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from servers import OpenAIServer, hang, reset
+from servers import OpenAIServer, events, hang, reset
 from strategy_servers import ANSWER, answering, refusing, verifying
 
 from specclient import (
@@ -183,7 +183,7 @@ async def test_an_unknown_draft_is_told_before_anything_is_sent(
         await client.chat.completions.create(
             model="openai/big", messages=ASK, strategy=Strategy(kind="prediction", draft="nowhere/x")
         )
-    with pytest.raises(ConfigurationError, match="nothing to predict with"):
+    with pytest.raises(UnsupportedParameterError, match="nothing to predict with"):
         await client.chat.completions.create(model="openai/big", messages=ASK, strategy="prediction")
     assert openai_server.requests == []
     assert _rows(client) == []
@@ -417,3 +417,38 @@ def test_a_policy_says_what_a_second_is_worth() -> None:
 
     assert _second(Policy(minimize="cost")) == 0
     assert _second(Policy(minimize="latency")) is None
+
+
+async def test_of_a_draft_longer_than_the_answer_may_be_only_the_beginning_is_sent(
+    client: AsyncOpenAI, openai_server: OpenAIServer, cheap: OpenAIServer
+) -> None:
+    cheap.script(answering("word " * 200))
+    openai_server.script(verifying())
+    answer = await client.chat.completions.create(
+        model="openai/big", messages=ASK, max_tokens=20, strategy=DRAFTED
+    )
+    assert openai_server.requests[0].json["prediction"]["content"].split() == ["word"] * 20
+    assert "of 20 predicted tokens" in (answer.meta.strategy_reason or "")
+
+
+@pytest.mark.parametrize("kind", ["prediction", "auto"])
+async def test_a_prediction_that_is_no_text_is_for_the_target_to_refuse(
+    client: AsyncOpenAI, openai_server: OpenAIServer, kind: Any
+) -> None:
+    openai_server.script(refusing("Invalid type for 'prediction'"))
+    with pytest.raises(BadRequestError, match="Invalid type for 'prediction'"):
+        await client.chat.completions.create(
+            model="openai/big",
+            messages=ASK,
+            prediction=5,
+            strategy=kind,  # type: ignore[call-overload]
+        )
+
+
+async def test_a_stream_of_nothing_ends(client: AsyncOpenAI, openai_server: OpenAIServer) -> None:
+    openai_server.script(events(b"data: [DONE]\n\n"))
+    stream = await client.chat.completions.create(
+        model="openai/big", messages=ASK, prediction=GUESS, strategy="prediction", stream=True
+    )
+    assert [chunk async for chunk in stream] == []
+    assert stream.meta.status == "ok"

@@ -7,10 +7,10 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from servers import OpenAIServer, reply
+from servers import Behaviour, OpenAIServer, reply
 from strategy_servers import ANSWER, answering, continuing
 
-from specclient import AsyncOpenAI, ConfigurationError, Settings, Strategy, UnsupportedParameterError
+from specclient import AsyncOpenAI, Settings, Strategy, UnsupportedParameterError
 from specclient.config import PriceSettings
 from specclient.speculation.strategies.prefill import Head
 
@@ -190,7 +190,7 @@ async def test_what_cannot_be_continued(
             answer = await client.chat.completions.create(**ask, strategy=DRAFTED, drop_params=True)
             assert "sent as it is" in answer.meta.strategy_reason
     async with _client(openai_server, near, "assistant", tmp_path) as client:
-        with pytest.raises(ConfigurationError, match="nothing to begin with"):
+        with pytest.raises(UnsupportedParameterError, match="nothing to begin with"):
             await client.chat.completions.create(**ask, strategy="prefill")
         for name, value in (("tools", [{"type": "function"}]), ("response_format", {"type": "json_object"})):
             with pytest.raises(UnsupportedParameterError, match=name) as told:
@@ -220,3 +220,47 @@ def test_a_streamed_beginning_that_only_looks_like_an_echo_is_kept() -> None:
     ]
     head = Head("ab")
     assert head.push("a", last=True) == "aba"
+
+
+async def test_what_only_looks_like_an_echo_is_kept_where_none_is_sent(
+    openai_server: OpenAIServer, near: OpenAIServer, tmp_path: Any
+) -> None:
+    sure = {"tokens": [")"], "token_logprobs": [-0.01], "top_logprobs": None, "text_offset": [0]}
+    near.script(*[_completion(")", logprobs=sure)] * 2)
+    openai_server.script(_completion(")\n"))
+    ask: dict[str, Any] = {"model": "far/big", "prompt": "f(g(1", "strategy": DRAFTED}
+    async with _client(openai_server, near, "completions", tmp_path) as client:
+        answer = await client.completions.create(**ask)
+        with pytest.raises(UnsupportedParameterError, match="'echo'"):
+            await client.completions.create(**ask, echo=True)
+    assert openai_server.requests[0].json["prompt"] == "f(g(1)"
+    assert answer.choices[0].text == "))\n"
+    assert Head("(", repeated=False).push("(1)", last=True) == "((1)"
+
+
+async def test_anthropic_repeats_nothing(near: OpenAIServer, tmp_path: Any) -> None:
+    text = {"type": "text", "text": "*Title**"}
+    usage = {"input_tokens": 1, "output_tokens": 3}
+    with OpenAIServer() as server:
+        server.script(
+            reply(200, {"id": "m", "type": "message", "role": "assistant", "model": "claude",
+                        "content": [text], "stop_reason": "end_turn", "usage": usage})
+        )  # fmt: skip
+        known = {"prefill": "assistant"}
+        far = {"base_url": server.base_url.removesuffix("/v1"), "api_key": "k", "capabilities": known}
+        settings = Settings.model_validate({"providers": {"anthropic": far}, "ledger": "off"})
+        async with AsyncOpenAI(config=settings, max_retries=0) as client:
+            answer = await client.chat.completions.create(
+                model="anthropic/claude-3-5-haiku-latest",
+                messages=[*ASK, {"role": "assistant", "content": "*"}],  # type: ignore[list-item]
+                max_tokens=9,
+                strategy="prefill",
+            )
+    assert answer.choices[0].message.content == "**Title**"
+
+
+def _completion(text: str, logprobs: Any = None) -> Behaviour:
+    choice = {"index": 0, "text": text, "finish_reason": "length", "logprobs": logprobs}
+    usage = {"prompt_tokens": 3, "completion_tokens": 1, "total_tokens": 4}
+    return reply(200, {"id": "c", "object": "text_completion", "created": 1, "model": "m",
+                       "choices": [choice], "usage": usage})  # fmt: skip
