@@ -1,9 +1,10 @@
-"""Turn the platform's conventions into the folders that this package keeps a user's files in."""
+"""Turn the platform's conventions into the folders of a user's files, and texts into whole files there."""
 
 from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Literal
 
@@ -25,3 +26,22 @@ def folder(kind: Literal["config", "data"]) -> Path:
     import platformdirs  # noqa: PLC0415 - see above
 
     return Path(platformdirs.user_config_dir(_APP) if kind == "config" else platformdirs.user_data_dir(_APP))
+
+
+def write_whole(target: Path, text: str) -> None:
+    """Write a file beside its place and move it there, so that nobody ever sees half of it.
+
+    Raises:
+        OSError: it cannot be written; what was there stays.
+    """
+    import tempfile  # noqa: PLC0415 - few programs write any
+
+    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+        Path(name).replace(target)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            Path(name).unlink()
+        raise

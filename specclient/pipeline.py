@@ -215,17 +215,19 @@ class Pipeline:
             decision = part.route
         place = self.router.places.get(decision.provider)
         endpoint = place if isinstance(place, Endpoint) else None
+        listed = None if endpoint is None else endpoint.price_provider
+        if listed is not None and not self._prices.ready(decision.provider, decision.model, listed):
+            await in_thread(lambda: self._prices.warm(decision.model, listed))
         record = Recorder(
             request,
             decision,
             self._prices,
             clock=self._clock,
             hosted=endpoint is not None,
-            price_provider=None if endpoint is None else endpoint.price_provider,
+            price_provider=listed,
             rejected_billed=False if endpoint is None else endpoint.capabilities.rejected_billed,
         )
         if self._budgets is not None:
-            listed = None if endpoint is None else endpoint.price_provider
             await self._budgets.reserve(record.id, request, decision, price_provider=listed)
         return decision, place, record
 

@@ -15,13 +15,16 @@ from decimal import Decimal
 from functools import lru_cache
 
 from specclient.config import ANY_VENDOR, Settings
-from specclient.costs.prices_catalogue import Found, find, rates_at, warm
 from specclient.costs.prices_rates import Quote, Rates, Work, bill
+from specclient.costs.prices_seen import Listed, listed
 from specclient.types.usage import Cost, Usage
 
 __all__ = ["Prices"]
 
 LOCAL = "local"
+
+#: Models whose place in the catalogue a client keeps in mind.
+_MOST = 4096
 
 logger = logging.getLogger("specclient")
 
@@ -48,12 +51,23 @@ class Prices:
         self._patterns = sorted(patterns, key=lambda each: -len(each[0]))  # the closest first
         self._engine = Rates.of_engine(settings.local)
         self._assumed = settings.local.device_cost_per_hour is None
-        self._match: Callable[[str, str], Found | None] = lru_cache(maxsize=1024)(find)
-        self._rates = lru_cache(maxsize=1024)(_steady_rates)
+        self._listed: dict[tuple[str, str], Listed | None] = {}
 
-    def warm(self) -> None:
-        """Load the catalogue, which the first price would otherwise wait for."""
-        warm()
+    def ready(self, provider: str, model: str, price_provider: str | None) -> bool:
+        """Tell whether a price of this model needs no file and no catalogue to be read; see :meth:`warm`."""
+        return price_provider is None or provider == LOCAL or (price_provider, model) in self._listed
+
+    def warm(self, model: str, price_provider: str) -> None:
+        """Look a model up, which its first price would otherwise wait for."""
+        self._look(price_provider, model)
+
+    def _look(self, vendor: str, name: str) -> Listed | None:
+        key = vendor, name
+        if key not in self._listed:
+            if len(self._listed) >= _MOST:
+                self._listed.clear()
+            self._listed[key] = listed(vendor, name)
+        return self._listed[key]
 
     def price(
         self,
@@ -148,10 +162,10 @@ class Prices:
             return None
         at = at or self._now()
         for name in asked:
-            found = self._match(price_provider, name)
-            rates = None if found is None else self._rates(found) or rates_at(found.model, at, prompt)
+            found = self._look(price_provider, name)
+            rates = None if found is None else found.rates(at, prompt)
             if found is not None and rates is not None:
-                source = f"{found.catalogue}: {found.vendor}/{found.model.id} on {at.date()}"
+                source = f"{found.catalogue}: {found.vendor}/{found.model} on {at.date()}"
                 if price_provider != ANY_VENDOR:
                     return Quote(rates, source)
                 note = "priced by model name; the endpoint is not known"
@@ -176,11 +190,6 @@ class Prices:
         if self._assumed:
             source += " (assumed; set device_cost_per_hour under [local] in specclient.toml)"
         return Quote(self._engine, source, estimated=self._assumed)
-
-
-def _steady_rates(found: Found) -> Rates | None:
-    """Return the rates of a model whose price has neither dates, hours nor tiers; None of any other."""
-    return rates_at(found.model, datetime.min.replace(tzinfo=UTC), 0) if found.steady else None
 
 
 @lru_cache(maxsize=1024)

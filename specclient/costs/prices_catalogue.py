@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import logging
 import os
-import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,14 +22,14 @@ from typing import TYPE_CHECKING, Any, cast
 from specclient.config import ANY_VENDOR
 from specclient.costs.prices_rates import EXACT, Rates
 from specclient.errors import ConfigurationError
-from specclient.folders import folder
+from specclient.folders import folder, write_whole
 from specclient.forks import uncut
 
 if TYPE_CHECKING:
     from genai_prices.data_snapshot import DataSnapshot
     from genai_prices.types import ModelInfo, Provider, TieredPrices
 
-__all__ = ["Copy", "Found", "find", "keep", "kept_copy", "rates_at", "url", "warm"]
+__all__ = ["Copy", "Found", "edition", "find", "keep", "kept_copy", "rates_at", "url"]
 
 logger = logging.getLogger("specclient")
 
@@ -86,9 +85,14 @@ def path_of(env: Mapping[str, str]) -> Path | None:
     return folder("data") / "prices.json"
 
 
-def warm() -> None:
-    """Load the catalogue."""
-    _snapshot()
+def edition(env: Mapping[str, str]) -> str:
+    """Return what tells one catalogue from another, without loading either."""
+    path = path_of(env)
+    with suppress(OSError):
+        if path is not None:
+            kept = path.stat()
+            return f"{version(_PACKAGE)} {path} {kept.st_mtime_ns} {kept.st_size}"
+    return version(_PACKAGE)
 
 
 def find(vendor: str, model: str) -> Found | None:
@@ -175,7 +179,7 @@ def keep(content: bytes, *, fetched: datetime, env: Mapping[str, str]) -> Copy:
     text = json.dumps({"fetched": fetched.isoformat(), "package": copy.package, "providers": raw})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        _write_whole(path, text)
+        write_whole(path, text)
     except OSError as error:
         raise ConfigurationError(
             f"cannot write {path}: {error.strerror or error}; name another file in SPECCLIENT_PRICES"
@@ -247,16 +251,3 @@ def _providers(raw: Any) -> list[Provider]:
 
 def _line(error: Exception) -> str:
     return str(error).partition("\n")[0] or type(error).__name__
-
-
-def _write_whole(target: Path, text: str) -> None:
-    """Write a file beside its place and move it there, so that nobody ever sees half of it."""
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).replace(target)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            Path(name).unlink()
-        raise

@@ -57,14 +57,14 @@ class Router:
         sent = False
         if kind == AUTO:
             self._estimates.warm()
-        heads = {route.partition("/")[0] for route in self._candidates} if kind == AUTO else {kind}
-        for head in sorted(heads):
+        for route in self._candidates if kind == AUTO else (kind,):
+            head, _, model = route.partition("/")
             if self.places.known(head):
                 with suppress(ConfigurationError):  # told where a request is decided
                     place = self.places.get(head)
                     sent = sent or isinstance(place, Endpoint)
-                    if isinstance(place, Endpoint) and place.price_provider is not None:
-                        self._prices.warm()
+                    if model and isinstance(place, Endpoint) and place.price_provider is not None:
+                        self._prices.warm(model, place.price_provider)
         return sent
 
     def decide(self, request: Request) -> Decision:

@@ -44,6 +44,7 @@ def test_one_call_imports_what_it_needs(
     monkeypatch.setenv("HOME", str(tmp_path))
     for name in ("XDG_CONFIG_HOME", "XDG_DATA_HOME"):
         monkeypatch.delenv(name, raising=False)
+    program(call, far_server, dev=False)  # a model's first call ever reads the catalogue of prices
     loaded = program(f"{call}\nprint(*sys.modules)", far_server, dev=False).split()
     assert {"aiohttp", "sqlite3", "specclient.resources.chat"} <= set(loaded)
     put_off = (*OTHERS, *(f"specclient.{name}" for name in OURS))

@@ -1,0 +1,141 @@
+"""Turn what the catalogue has said of a model before into its rates again, without loading the catalogue.
+
+genai-prices takes a quarter of a second and some 12 MB. What it says of a model whose price has neither
+dates, hours nor tiers, and of a name that it does not know, is noted in a small file beside the ledger and
+holds for as long as the catalogue is the same.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, fields
+from datetime import UTC, datetime
+from decimal import Decimal
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from specclient.costs.prices_rates import Rates
+from specclient.folders import folder, write_whole
+from specclient.forks import uncut
+
+if TYPE_CHECKING:
+    from genai_prices.types import ModelInfo
+
+__all__ = ["Listed", "listed"]
+
+#: Names that are kept; beyond it the oldest go.
+MOST = 512
+FILE = "prices-seen.json"
+_DECIMALS = tuple(field.name for field in fields(Rates) if field.name != "per_hour")
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A model of the catalogue.
+
+    Attributes:
+        vendor: whose it is; ``model``: its id there; ``catalogue``: in words, which.
+        steady: its rates, where they have neither dates, hours of the day nor tiers.
+        dated: its prices otherwise.
+    """
+
+    vendor: str
+    model: str
+    catalogue: str
+    steady: Rates | None = None
+    dated: ModelInfo | None = None
+
+    def rates(self, at: datetime, prompt: int) -> Rates | None:
+        """Return its rates at a date, for a prompt of so many tokens; None where tokens have no price."""
+        if self.dated is None:
+            return self.steady
+        from specclient.costs.prices_catalogue import rates_at  # noqa: PLC0415 - it has been read then
+
+        return rates_at(self.dated, at, prompt)
+
+
+def listed(vendor: str, name: str) -> Listed | None:
+    """Find a model, as noted or in the catalogue; None where it knows none of that name. May take a while."""
+    with uncut:
+        from specclient.costs import prices_catalogue  # noqa: PLC0415 - cheap by itself
+
+    notes = _notes(folder("data") / FILE, prices_catalogue.edition(os.environ))
+    key = f"{vendor} {name}"
+    if key in notes.entries:
+        return _read(notes.entries[key])
+    found = prices_catalogue.find(vendor, name)
+    if found is None:
+        notes.add(key, None)
+        return None
+    if not found.steady:
+        return Listed(found.vendor, found.model.id, found.catalogue, dated=found.model)
+    rates = prices_catalogue.rates_at(found.model, datetime.min.replace(tzinfo=UTC), 0)
+    made = Listed(found.vendor, found.model.id, found.catalogue, steady=rates)
+    notes.add(key, made)
+    return made
+
+
+class _Notes:
+    """What one edition of the catalogue has been seen to say."""
+
+    def __init__(self, path: Path, edition: str) -> None:
+        self._path = path
+        self._edition = edition
+        self.entries: dict[str, Any] = {}
+        with suppress(
+            OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError
+        ):  # none, or damaged: seen anew
+            told = json.loads(path.read_bytes())
+            if told["edition"] == edition:
+                self.entries = {key: _checked(entry) for key, entry in told["seen"].items()}
+
+    def add(self, key: str, seen: Listed | None) -> None:
+        self.entries[key] = _written(seen)
+        if len(self.entries) > MOST:
+            del self.entries[next(iter(self.entries))]
+        with suppress(OSError):  # a folder that cannot be written costs time, and no call
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_whole(self._path, json.dumps({"edition": self._edition, "seen": self.entries}))
+
+
+@lru_cache(maxsize=8)
+def _notes(path: Path, edition: str) -> _Notes:
+    return _Notes(path, edition)
+
+
+def _written(seen: Listed | None) -> dict[str, Any] | None:
+    if seen is None:
+        return None
+    rates = seen.steady
+    told = {
+        name: str(value)
+        for name in _DECIMALS
+        if rates is not None and (value := getattr(rates, name)) is not None
+    }
+    return {
+        "vendor": seen.vendor,
+        "model": seen.model,
+        "catalogue": seen.catalogue,
+        "rates": None if rates is None else told,
+    }
+
+
+def _checked(entry: Any) -> Any:
+    _read(entry)
+    return entry
+
+
+def _read(entry: Mapping[str, Any] | None) -> Listed | None:
+    """Return what an entry says; raises what parsing one that is none of ours does."""
+    if entry is None:
+        return None
+    told = entry["rates"]
+    rates = None
+    if told is not None:
+        made: dict[str, Any] = {name: Decimal(told[name]) for name in _DECIMALS if name in told}
+        rates = Rates(**made)
+    return Listed(str(entry["vendor"]), str(entry["model"]), str(entry["catalogue"]), steady=rates)

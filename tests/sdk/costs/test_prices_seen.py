@@ -1,0 +1,119 @@
+"""A model that was priced before is priced again from a note, while the catalogue is the same."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from specclient.config import ANY_VENDOR, Settings
+from specclient.costs import prices_catalogue, prices_seen
+from specclient.costs.prices import Prices
+from specclient.costs.prices_seen import FILE, MOST, listed
+from specclient.types.usage import Usage
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+USAGE = Usage(prompt=1_000, completion=100, cached=10, reasoning=5)
+#: Beside steady prices: one with dates or tiers, and names that nobody has.
+MODELS = [
+    ("openai", "gpt-4.1"),
+    ("openai", "gpt-4.1-mini-2025-04-14"),
+    ("google", "gemini-2.5-pro"),
+    (ANY_VENDOR, "gpt-4.1-nano"),
+    ("openai", "nobody-knows-me"),
+]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+    prices_seen._notes.cache_clear()
+    return tmp_path / "specclient" / FILE
+
+
+def anew() -> None:
+    """Forget what this process knows, as a new one would."""
+    prices_seen._notes.cache_clear()
+
+
+def cost(vendor: str, model: str) -> Any:
+    made = Prices(Settings()).price(USAGE, "mine", model, price_provider=vendor, at=NOW)
+    return made.total, made.by_kind, made.source
+
+
+@pytest.mark.parametrize(("vendor", "model"), MODELS)
+def test_a_price_from_a_note_is_the_price(
+    vendor: str, model: str, monkeypatch: pytest.MonkeyPatch, home: Path
+) -> None:
+    first = cost(vendor, model)
+    dated = listed(vendor, model)
+    anew()
+    if dated is None or dated.dated is None:
+        monkeypatch.setattr(prices_catalogue, "find", None)  # nobody may ask it
+        assert f"{vendor} {model}" in json.loads(home.read_text())["seen"]
+    assert cost(vendor, model) == first
+    assert (first[0] is None) == (model == "nobody-knows-me")
+
+
+def test_a_price_with_tiers_is_read_in_the_catalogue() -> None:
+    found = listed("google", "gemini-2.5-pro")
+    assert found is not None
+    assert found.steady is None
+    assert found.rates(NOW, 1_000) != found.rates(NOW, 300_000)
+
+
+def test_another_catalogue_is_asked_anew(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first = cost("openai", "gpt-4.1")
+    told = json.loads(home.read_text())
+    told["seen"]["openai gpt-4.1"]["rates"]["input"] = "77"
+    home.write_text(json.dumps(told))
+    anew()
+    assert cost("openai", "gpt-4.1")[1]["input"] > first[1]["input"]
+    home.write_text(json.dumps({**told, "edition": "0.0.1"}))
+    anew()
+    assert cost("openai", "gpt-4.1") == first
+    before = prices_catalogue.edition({})
+    (home.parent / "prices.json").write_text("{}")
+    assert prices_catalogue.edition({}) != before == prices_catalogue.edition({"SPECCLIENT_PRICES": "off"})
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "",
+        "{",
+        "[]",
+        '{"edition": null}',
+        '{"edition": "E", "seen": {"openai gpt-4.1": {"rates": {"input": "abc"}}}}',
+        '{"edition": "E", "seen": {"openai gpt-4.1": {"vendor": "x"}}}',
+        '{"edition": "E", "seen": 7}',
+    ],
+)
+def test_a_damaged_file_is_written_anew(home: Path, damage: str) -> None:
+    first = cost("openai", "gpt-4.1")
+    edition = json.loads(home.read_text())["edition"]
+    home.write_text(damage.replace('"E"', json.dumps(edition)))
+    anew()
+    assert cost("openai", "gpt-4.1") == first
+    assert "openai gpt-4.1" in json.loads(home.read_text())["seen"]
+
+
+def test_a_folder_that_cannot_be_written_costs_no_price(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    blocked = tmp_path / "file"
+    blocked.write_text("")
+    monkeypatch.setenv("XDG_DATA_HOME", str(blocked))
+    assert cost("openai", "gpt-4.1")[0] is not None
+
+
+def test_the_file_does_not_grow_without_end(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prices_catalogue, "find", lambda vendor, name: None)
+    monkeypatch.setattr(prices_seen, "write_whole", lambda path, text: path.write_text(text))
+    for number in range(MOST + 3):
+        listed("openai", f"m{number}")
+    names = list(json.loads(home.read_text())["seen"])
+    assert (len(names), names[0], names[-1]) == (MOST, "openai m3", f"openai m{MOST + 2}")
