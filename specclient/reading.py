@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specclient.errors import APIError
+from specclient.errors import APIConnectionError, APIError, APIResponseValidationError
 from specclient.providers import Dialect, Endpoint, dialect
 from specclient.record import Recorder
 from specclient.transport.http import EventStream
@@ -92,6 +92,8 @@ async def decoded(place: Endpoint, request: Request, events: EventStream) -> Asy
         failure: APIError | None = None
         try:
             read.of(batch, chunks)
+        except APIResponseValidationError as error:
+            failure = _cut_off(place) if events.open_ended else error
         except APIError as error:
             failure = error
         if chunks:
@@ -101,6 +103,10 @@ async def decoded(place: Endpoint, request: Request, events: EventStream) -> Asy
                 raise failure
             finally:
                 del failure  # else its traceback's frame holds it: a circle
+
+
+def _cut_off(place: Endpoint) -> APIConnectionError:
+    return APIConnectionError(message=f"Connection error. The stream of {place.name!r} ended amid an event.")
 
 
 class Passing:

@@ -102,9 +102,12 @@ class EventStream(Body):
     Attributes:
         done: whether ``[DONE]`` has come. A stream that ends without it may have been cut by a proxy, or be
             of a vendor that sends none.
+        open_ended: whether the body ended without the blank line that ends an event: what comes last may be
+            half of one.
     """
 
     done: bool = False
+    open_ended: bool = False
 
     async def __aiter__(self) -> AsyncIterator[Event]:
         async for batch in self.batches():
@@ -129,6 +132,7 @@ class EventStream(Body):
                 yield batch[-1:]
                 return
         if batch := self._told(decoder.flush()):
+            self.open_ended = True
             yield batch
 
     def _told(self, events: list[Event]) -> list[Event]:

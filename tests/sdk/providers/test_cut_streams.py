@@ -1,0 +1,51 @@
+"""A recorded stream that a proxy ends somewhere is told as broken, with its text so far; or is whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import SecretStr
+from servers import OpenAIServer, events
+
+from specclient import APIConnectionError, OpenAI, Settings
+from specclient.config import ProviderSettings
+
+DATA = Path(__file__).parents[2] / "data"
+STREAMS = [
+    *(f"anthropic/{name}.sse" for name in ("text", "tools", "thinking", "web_search", "refusal")),
+    *(f"gemini/{name}.sse" for name in ("text", "thinking_tools", "signed_text", "two")),
+]
+ASK: Any = [{"role": "user", "content": "u"}]
+
+
+def _read(client: OpenAI, model: str, into: list[Any]) -> str:
+    into += client.chat.completions.create(model=model, messages=ASK, stream=True)
+    return _text(into)
+
+
+def _text(chunks: list[Any]) -> str:
+    said = (choice for chunk in chunks for choice in chunk.choices if choice.index == 0)
+    return "".join(choice.delta.content or "" for choice in said)
+
+
+@pytest.mark.parametrize("name", STREAMS)
+def test_every_cut_is_told(openai_server: OpenAIServer, name: str) -> None:
+    provider = name.partition("/")[0]
+    table = ProviderSettings(base_url=openai_server.base_url, api_key=SecretStr("sk"))
+    settings = Settings.model_validate({"providers": {provider: table}})
+    data, broken = (DATA / name).read_bytes(), 0
+    with OpenAI(config=settings, max_retries=0) as client:
+        openai_server.script(events(data))
+        whole = _read(client, f"{provider}/m", [])
+        for at in range(1, len(data), 89):
+            openai_server.script(events(data[:at]))
+            try:
+                told: str | None = _read(client, f"{provider}/m", [])
+            except APIConnectionError as error:
+                told, broken = error.partial, broken + 1
+            else:
+                assert told == whole
+            assert whole.startswith(told or "")
+    assert broken > 1
