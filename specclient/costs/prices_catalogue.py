@@ -21,20 +21,18 @@ from typing import TYPE_CHECKING, Any, cast
 
 from specclient.config import ANY_VENDOR
 from specclient.costs.prices_rates import EXACT, Rates
+from specclient.costs.prices_seen import PACKAGE, path_of
 from specclient.errors import ConfigurationError
-from specclient.folders import folder, write_whole
+from specclient.folders import write_whole
 from specclient.forks import uncut
 
 if TYPE_CHECKING:
     from genai_prices.data_snapshot import DataSnapshot
     from genai_prices.types import ModelInfo, Provider, TieredPrices
 
-__all__ = ["Copy", "Found", "edition", "find", "keep", "kept_copy", "rates_at", "url"]
+__all__ = ["Copy", "Found", "find", "keep", "kept_copy", "rates_at", "url"]
 
 logger = logging.getLogger("specclient")
-
-OFF = "off"
-_PACKAGE = "genai-prices"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -77,29 +75,11 @@ class Copy:
     models: int
 
 
-def path_of(env: Mapping[str, str]) -> Path | None:
-    """Return where a fetched catalogue is kept, None for nowhere."""
-    named = env.get("SPECCLIENT_PRICES")
-    if named:
-        return None if named.strip().lower() == OFF else Path(named).expanduser()
-    return folder("data") / "prices.json"
-
-
-def edition(env: Mapping[str, str]) -> str:
-    """Return what tells one catalogue from another, without loading either."""
-    path = path_of(env)
-    with suppress(OSError):
-        if path is not None:
-            kept = path.stat()
-            return f"{version(_PACKAGE)} {path} {kept.st_mtime_ns} {kept.st_size}"
-    return version(_PACKAGE)
-
-
 def find(vendor: str, model: str) -> Found | None:
     """Find a model: of a vendor, or by its name alone where the vendor is :data:`ANY_VENDOR`."""
     kept = _kept(os.environ)
     snapshot = _snapshot()
-    name = _PACKAGE if kept is None else f"{_PACKAGE} (fetched {kept[0].fetched:%Y-%m-%d})"
+    name = PACKAGE if kept is None else f"{PACKAGE} (fetched {kept[0].fetched:%Y-%m-%d})"
     if vendor == ANY_VENDOR:
         with suppress(LookupError):  # "litellm" stands for names with or without a vendor before a slash
             owner, found = snapshot.find_provider_model(model, None, "litellm", None)
@@ -175,7 +155,7 @@ def keep(content: bytes, *, fetched: datetime, env: Mapping[str, str]) -> Copy:
         raise ConfigurationError(f"what was fetched is no price catalogue: {_line(error)}") from None
     if not priced:
         raise ConfigurationError("what was fetched is no price catalogue: it has no model with a price")
-    copy = Copy(path, fetched, version(_PACKAGE), sum(len(each.models) for each in providers))
+    copy = Copy(path, fetched, version(PACKAGE), sum(len(each.models) for each in providers))
     text = json.dumps({"fetched": fetched.isoformat(), "package": copy.package, "providers": raw})
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -220,7 +200,7 @@ def _read(path: Path, _modified: int, _size: int) -> tuple[Copy, DataSnapshot] |
     """Return the file's catalogue; read anew when it has changed. One that cannot be used is told once."""
     try:
         told = json.loads(path.read_bytes())
-        if told["package"] != version(_PACKAGE):
+        if told["package"] != version(PACKAGE):
             return None  # the package has been installed anew since, with data of its own
         providers = _providers(told["providers"])
         fetched = datetime.fromisoformat(told["fetched"])

@@ -15,6 +15,7 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
+from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,12 +26,33 @@ from specclient.forks import uncut
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo
 
-__all__ = ["Listed", "listed"]
+__all__ = ["Listed", "edition", "listed", "path_of"]
+
+OFF = "off"
+PACKAGE = "genai-prices"
 
 #: Names that are kept; beyond it the oldest go.
 MOST = 512
 FILE = "prices-seen.json"
 _DECIMALS = tuple(field.name for field in fields(Rates) if field.name != "per_hour")
+
+
+def path_of(env: Mapping[str, str]) -> Path | None:
+    """Return where a fetched catalogue is kept, None for nowhere."""
+    named = env.get("SPECCLIENT_PRICES")
+    if named:
+        return None if named.strip().lower() == OFF else Path(named).expanduser()
+    return folder("data") / "prices.json"
+
+
+def edition(env: Mapping[str, str]) -> str:
+    """Return what tells one catalogue from another, without loading either."""
+    path = path_of(env)
+    with suppress(OSError):
+        if path is not None:
+            kept = path.stat()
+            return f"{version(PACKAGE)} {path} {kept.st_mtime_ns} {kept.st_size}"
+    return version(PACKAGE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +82,13 @@ class Listed:
 
 def listed(vendor: str, name: str) -> Listed | None:
     """Find a model, as noted or in the catalogue; None where it knows none of that name. May take a while."""
-    with uncut:
-        from specclient.costs import prices_catalogue  # noqa: PLC0415 - cheap by itself
-
-    notes = _notes(folder("data") / FILE, prices_catalogue.edition(os.environ))
+    notes = _notes(folder("data") / FILE, edition(os.environ))
     key = f"{vendor} {name}"
     if key in notes.entries:
         return _read(notes.entries[key])
+    with uncut:
+        from specclient.costs import prices_catalogue  # noqa: PLC0415 - see above
+
     found = prices_catalogue.find(vendor, name)
     if found is None:
         notes.add(key, None)

@@ -75,9 +75,9 @@ def test_another_catalogue_is_asked_anew(home: Path, monkeypatch: pytest.MonkeyP
     home.write_text(json.dumps({**told, "edition": "0.0.1"}))
     anew()
     assert cost("openai", "gpt-4.1") == first
-    before = prices_catalogue.edition({})
+    before = prices_seen.edition({})
     (home.parent / "prices.json").write_text("{}")
-    assert prices_catalogue.edition({}) != before == prices_catalogue.edition({"SPECCLIENT_PRICES": "off"})
+    assert prices_seen.edition({}) != before == prices_seen.edition({"SPECCLIENT_PRICES": "off"})
 
 
 @pytest.mark.parametrize(
