@@ -23,7 +23,7 @@ OURS = [
     "resources.flows", "resources.polling",
     "resources.raw", "resources.responses", "resources.table.beta", "resources.table.media",
     "resources.table.models", "resources.unparsed", "serving", "speculation.prometheus",
-    "speculation.strategies", "structured", "types.binary", "types.budget",
+    "speculation.strategies", "structured", "tokens.chat", "tokens.text", "types.binary", "types.budget",
     "types.chat.parsed_chat_completion", "types.pages", "types.responses", "transport.defaults",
 ]  # fmt: skip
 
