@@ -54,7 +54,7 @@ def conversation(messages: list[Any], refuse: Refuse) -> dict[str, Any]:
         if message.get("name") and role != "tool":
             refuse(f"{where}.name", _NO_NAMES)
         if role in _INSTRUCTIONS:
-            system.append(_content(message, where, refuse))
+            system += [told] if (told := _content(message, where, refuse)) else []
         elif role == "tool":
             result = _tool_result(message, where, refuse)
             if last == "tool":
@@ -93,7 +93,8 @@ def _content(message: dict[str, Any], where: str, refuse: Refuse) -> Any:
     if content is None:
         content = ""
     elif isinstance(content, list):
-        content = [_block(part, f"{where}.content[{at}]", refuse) for at, part in enumerate(content)]
+        blocks = [_block(part, f"{where}.content[{at}]", refuse) for at, part in enumerate(content)]
+        content = [block for block in blocks if not _is_empty(block)]
     elif not isinstance(content, str):
         raise BadRequestError(
             f"{where}.content is a {type(content).__name__}; it must be text or a list of parts"
@@ -102,6 +103,11 @@ def _content(message: dict[str, Any], where: str, refuse: Refuse) -> Any:
         content = _as_blocks(content)
         content[-1] = {"cache_control": message["cache_control"], **content[-1]}
     return content
+
+
+def _is_empty(block: Mapping[str, Any]) -> bool:
+    """Tell whether a block says nothing: Anthropic refuses such ones."""
+    return block.get("type") == "text" and not block.get("text")
 
 
 def _said(message: dict[str, Any], where: str, refuse: Refuse) -> Any:
@@ -114,7 +120,7 @@ def _said(message: dict[str, Any], where: str, refuse: Refuse) -> Any:
     calls = [_tool_use(call, f"{where}.tool_calls[{at}]") for at, call in enumerate(given)]
     kept = message.get("content_blocks")
     if isinstance(kept, list) and _same(kept, message, calls):
-        return [block for block in kept if block.get("type") != "text" or block.get("text")]
+        return [block for block in kept if not _is_empty(block)]
     thoughts = message.get("thinking_blocks") or []
     expect(thoughts, f"{where}.thinking_blocks", list)
     for at, block in enumerate(thoughts):

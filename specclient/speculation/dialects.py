@@ -2,7 +2,7 @@
 
 One reader a dialect; each gets the fields beside which its own stand, and returns None where they tell
 nothing. What a figure means is each vendor's: see the sources named. A figure that cannot be right
-(negative, NaN, text that is no number, a rate outside 0 to 1, a length below 1) counts as not given, and
+(negative, NaN, text that is no number, a rate outside 0 to 1, a length no draft has) counts as not given, and
 figures that contradict each other (more accepted than drafted) are all not given.
 """
 
@@ -70,7 +70,9 @@ def figures(
             rate = accepted / drafted, mean accepted length = 1 + accepted / steps.
         predicted: accepted and rejected tokens of a user's ``prediction``.
     """
-    if accepted and ((drafted is not None and accepted > drafted) or steps == 0):
+    if accepted and drafted is not None and accepted > drafted:
+        return None
+    if accepted and steps is not None and accepted > steps * _LONGEST:
         return None
     stated, least = rate(acceptance_rate), number(length)
     if accepted is not None and drafted is not None:
@@ -83,7 +85,7 @@ def figures(
         accepted=accepted,
         steps=steps,
         acceptance_rate=stated,
-        mean_accepted_length=least if least is not None and least >= 1 else None,
+        mean_accepted_length=least if least is not None and 1 <= least <= 1 + _LONGEST else None,
         per_position=per_position,
         predicted_accepted=predicted[0],
         predicted_rejected=predicted[1],

@@ -43,6 +43,30 @@ def test_where_a_chat_goes_and_with_what() -> None:
     assert isinstance(dialect("anthropic"), AnthropicDialect)
 
 
+def test_what_says_nothing_is_left_out() -> None:
+    empty = {"type": "text", "text": ""}
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    told = sent(
+        {
+            "messages": [
+                {"role": "system", "content": ""},
+                {"role": "system", "content": [empty]},
+                {"role": "system", "content": "s"},
+                {"role": "user", "content": [empty, {"type": "text", "text": "u"}]},
+                {"role": "assistant", "content": [empty]},
+                {"role": "assistant", "content": [empty], "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "1", "content": [empty]},
+            ]
+        }
+    )
+    assert told["system"] == "s"
+    assert told["messages"] == [
+        {"role": "user", "content": [{"type": "text", "text": "u"}]},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "f", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1"}]},
+    ]
+
+
 @pytest.mark.parametrize("name", ["anthropic-version", "Anthropic-Version"])
 def test_the_callers_version_wins(name: str) -> None:
     options = Options(headers={name: "2026-10-21"})

@@ -174,6 +174,40 @@ QUESTIONS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
             ]
         },
     ),
+    "a result with an image, and instructions amid the turns": (
+        {
+            "messages": [
+                *USER,
+                {"role": "assistant", "content": None, "tool_calls": [_CALLS[0]]},
+                {
+                    "role": "tool",
+                    "tool_call_id": "t1",
+                    "content": [{"type": "text", "text": "seen"}, {"type": "image_url", "image_url": _IMAGE}],
+                },
+                {"role": "system", "content": "Be brief."},
+            ]
+        },
+        {
+            "system": "Be brief.",
+            "messages": [
+                *USER,
+                {
+                    "role": "assistant",
+                    "content": [{"type": "tool_use", "id": "t1", "name": "f", "input": {"a": 1}}],
+                },
+                {
+                    "role": "user",
+                    "content": [
+                        {
+                            "type": "tool_result",
+                            "tool_use_id": "t1",
+                            "content": [{"type": "text", "text": "seen"}, _given("image", "image/png", PNG)],
+                        }
+                    ],
+                },
+            ],
+        },
+    ),
     "thinking": (
         {"messages": USER, "reasoning_effort": "xhigh"},
         {"messages": USER, "thinking": {"type": "adaptive"}, "output_config": {"effort": "xhigh"}},

@@ -133,6 +133,12 @@ def test_a_round_that_kept_more_than_it_drafted_is_not_believed() -> None:
     assert (found.accepted, found.per_position) == (3, None)
 
 
+def test_more_a_round_than_any_draft_has_is_not_believed() -> None:
+    assert recognise({"choices": [{"avg_decoded_tokens_per_iter": 1e9}]}) is None
+    told = {"spec_verify_ct": 7, "spec_num_correct_drafts": 10**9}
+    assert recognise({"sglext": {"spec_tokens_details": told}}) is None
+
+
 def test_a_draft_of_absurd_length_is_no_draft() -> None:
     body = VLLM | {
         "per_step_drafted": [10**12, 0, 0],
