@@ -282,7 +282,7 @@ async def test_the_end_of_the_program_writes_what_waits(setting):
 
 
 def killed(path, durability, prefix, delay_s, window_s):
-    """Kill a program amid its calls; returns when, and what the ledger had taken by then, at which moments."""
+    """Kill a program amid its calls. Returns when, and what the ledger had taken by then, and when."""
     process = start(path, durability, prefix, 0, window_s)
     first = process.stdout.readline()
     time.sleep(delay_s)
