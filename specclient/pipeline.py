@@ -10,15 +10,25 @@ import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from specclient import plain
 from specclient.costs.prices import Prices
-from specclient.errors import APIConnectionError, NotFoundError, UnsupportedParameterError
+from specclient.errors import APIConnectionError
+from specclient.fitting import (
+    asking_nothing,
+    cut_short,
+    dialect_of,
+    encoded,
+    in_process,
+    is_meant,
+    not_as_bytes,
+    not_over_http,
+)
 from specclient.forks import restart_in_child, uncut
 from specclient.loops import in_thread, shielded
-from specclient.providers import Dialect, Endpoint, dialect, usage_requested
+from specclient.providers import Endpoint, usage_requested
 from specclient.reading import Exchange, Passing, decoded, read
 from specclient.record import Recorder
 from specclient.routing.places import Place
@@ -30,7 +40,6 @@ from specclient.types.call import Call, Metered
 from specclient.types.model import Model
 from specclient.types.request import Request
 from specclient.types.route import Decision
-from specclient.types.wire import WireRequest
 
 if TYPE_CHECKING:
     from specclient.costs.budgets import Budgets
@@ -104,14 +113,18 @@ class Pipeline:
         """
         if request.strategy is not None:
             return await self._player.exchange(request)
-        return await (self.serve(request) if request.method.metered else self._plain(request))
+        return await (
+            self.serve(request)
+            if request.method.metered
+            else plain.exchange(request, self.router.places, self.transport)
+        )
 
     async def stream(self, request: Request) -> AsyncStream[Any]:
         """Serve a request in the events of its method; returns once the answer has begun."""
         if request.strategy is not None:
             return await self._player.stream(request)
         if not request.method.metered:
-            return await self._started(self._plain_events(request), _no_call)
+            return await self._started(plain.events(request, self.router.places, self.transport), _no_call)
         return await self.serve_stream(request)
 
     async def serve_stream(self, request: Request, part: Part | None = None) -> AsyncStream[Any]:
@@ -127,40 +140,18 @@ class Pipeline:
     async def open(self, request: Request) -> AsyncStream[bytes]:
         """Serve a request in the bytes of its body, as they arrive; returns once the answer has begun."""
         if request.strategy is not None:
-            raise _not_as_bytes()
+            raise not_as_bytes()
         if not request.method.metered:
-            return await self._started(self._plain_bytes(request), _no_call)
+            return await self._started(plain.body(request, self.router.places, self.transport), _no_call)
         decision, place, record = await self._begin(request)
         if not isinstance(place, Endpoint):
-            await self._end(record, error := _not_over_http(decision.provider))
+            await self._end(record, error := not_over_http(decision.provider))
             raise error
         return await self._started(self._metered_bytes(request, decision, place, record), record.snapshot)
 
     async def models(self, provider: str | None = None) -> list[Model]:
         """List what an endpoint or an engine serves; the default endpoint's where none is named."""
-        places = self.router.places
-        name = provider or places.default
-        place = places.get(name)
-        if isinstance(place, Endpoint):
-            reply = await self.transport.fetch(place.dialect.encode_models(place))
-            return place.dialect.decode_models(reply)
-        return [Model(id=f"{name}/{model.id}", owned_by=name) for model in place.models()]
-
-    async def _plain(self, request: Request) -> Exchange:
-        """Serve a call on which no model works: nothing to decide, nothing to record."""
-        if request.method.name == "models.list" and request.provider in self.router.places.backend_names():
-            models = [model.to_dict() for model in await self.models(request.provider)]
-            return Exchange(request.method.gives.model_validate({"object": "list", "data": models}))
-        place = self._endpoint(request)
-        wire = await self.transport.fetch(place.dialect.encode(request, place, ""))
-        return read(place, request, wire)
-
-    def _endpoint(self, request: Request) -> Endpoint:
-        name = request.provider or self.router.places.default
-        place = self.router.places.get(name)
-        if not isinstance(place, Endpoint):
-            raise _not_over_http(name)
-        return place
+        return await plain.models(provider, self.router.places, self.transport)
 
     async def serve(self, request: Request, part: Part | None = None) -> Exchange:
         """Serve a request on which a model works whole, by itself or as a part of another."""
@@ -168,18 +159,18 @@ class Pipeline:
         sent = None
         try:
             if isinstance(place, Endpoint):
-                sent = _encoded(request, decision, place, record)
+                sent = encoded(request, decision, place, record)
                 before = await self._counters(place) if place.metrics else None
                 wire = await self.transport.fetch(sent)
                 record.connected(wire.attempts, wire.request_id, wire.headers)
                 await self._counted(place, record, before)
                 done = read(place, request, wire)
             else:
-                answer, measured = await place.complete(_in_process(request, decision), decision.model)
+                answer, measured = await place.complete(in_process(request, decision), decision.model)
                 record.telemetry(measured)
                 done = Exchange(answer)
             if done.error is None:
-                record.answer(done.value, _dialect(place).usage(done.value))
+                record.answer(done.value, dialect_of(place).usage(done.value))
                 if sent is not None and (used := record.tokens) is not None:
                     self.transport.used(sent, used)
         except BaseException as error:
@@ -244,7 +235,7 @@ class Pipeline:
         self, request: Request, decision: Decision, place: Endpoint, record: Recorder
     ) -> AsyncGenerator[Any, None]:
         """Yield the response once the endpoint has answered, then the chunks, as they came together."""
-        wire = _encoded(request, decision, place, record)
+        wire = encoded(request, decision, place, record)
         before = await self._counters(place) if place.metrics else None
         async with self.transport.stream(wire) as events:
             record.connected(events.attempts, events.request_id, events.headers)
@@ -255,14 +246,14 @@ class Pipeline:
             if (used := record.tokens) is not None:
                 self.transport.used(wire, used)
             if not (events.done or record.finished):
-                raise _cut_short(place)
+                raise cut_short(place)
 
     async def _local(
         self, request: Request, decision: Decision, place: Backend, record: Recorder
     ) -> AsyncGenerator[Any, None]:
         """Yield None once the engine has taken the request, then its chunks."""
         begun = False
-        async with aclosing(place.stream(_in_process(request, decision), decision.model)) as items:
+        async with aclosing(place.stream(in_process(request, decision), decision.model)) as items:
             async for item in items:
                 if not begun:
                     begun = True
@@ -281,7 +272,7 @@ class Pipeline:
         part: Part | None,
     ) -> AsyncGenerator[Any, None]:
         """Note every chunk, pass on what the caller asked for, and end the record however the source ends."""
-        usage_of = _dialect(place).usage
+        usage_of = dialect_of(place).usage
         completes, wanted = request.operation in ("chat", "completion"), usage_requested(request)
         try:
             async with aclosing(source):
@@ -290,7 +281,7 @@ class Pipeline:
                     for chunk in batch:
                         record.chunk(chunk, usage_of(chunk))
                     if completes and not batch[-1].choices:
-                        kept = [c for c in batch if c.choices or _meant(c, request, usage=wanted)]
+                        kept = [c for c in batch if c.choices or is_meant(c, request, usage=wanted)]
                         batch = kept  # noqa: PLW2901
                     yield batch
         except BaseException as error:
@@ -301,28 +292,14 @@ class Pipeline:
         batch = chunk = None  # not kept while the record is being written: a crowd may end at once
         await self._end(record, None, part)
 
-    async def _plain_events(self, request: Request) -> AsyncGenerator[Any, None]:
-        place = self._endpoint(request)
-        async with self.transport.stream(place.dialect.encode(request, place, "")) as events:
-            yield events, None
-            async for batch in decoded(place, request, events):
-                yield batch
-
-    async def _plain_bytes(self, request: Request) -> AsyncGenerator[Any, None]:
-        place = self._endpoint(request)
-        async with self.transport.open(place.dialect.encode(request, place, "")) as body:
-            yield body, place.dialect
-            async for chunk in body.chunks():
-                yield [chunk]
-
     async def _metered_bytes(
         self, request: Request, decision: Decision, place: Endpoint, record: Recorder
     ) -> AsyncGenerator[Any, None]:
         """Yield the response, then its body; whatever of it was read is what the call is recorded by."""
         passing = Passing(place, request, record)
-        place = _asking_nothing(place, request)  # the bytes go on as they came
+        place = asking_nothing(place, request)  # the bytes go on as they came
         try:
-            sent = _encoded(request, decision, place, record)
+            sent = encoded(request, decision, place, record)
             before = await self._counters(place) if place.metrics else None
             async with self.transport.open(sent) as body:
                 record.connected(body.attempts, body.request_id, body.headers)
@@ -367,71 +344,5 @@ class Pipeline:
         return call
 
 
-def _encoded(request: Request, decision: Decision, place: Endpoint, record: Recorder) -> WireRequest:
-    """Return a request as its endpoint takes it, whose record is told of tries that come to nothing."""
-    return replace(place.dialect.encode(request, place, decision.model), tried=record.tried)
-
-
-def _asking_nothing(place: Endpoint, request: Request) -> Endpoint:
-    """Return an endpoint of which nothing is asked but what the caller asks for."""
-    return replace(
-        place,
-        stream_usage=place.stream_usage and usage_requested(request),
-        capabilities=replace(place.capabilities, telemetry_flags={}),
-    )
-
-
-def _meant(chunk: Any, request: Request, *, usage: bool) -> bool:
-    """Tell whether a chunk without choices is for the caller, and not there because we have asked for it.
-
-    We ask for usage, and our own server for what it tells of a call.
-    """
-    if chunk.usage is not None:
-        return usage
-    return "specclient" not in (chunk.__pydantic_extra__ or {}) or "specclient" in request.options.body
-
-
-def _cut_short(place: Endpoint) -> APIConnectionError:
-    return APIConnectionError(
-        message=f"Connection error. The stream of {place.name!r} ended before the answer did: it brought "
-        "neither a finish_reason nor [DONE]."
-    )
-
-
-def _not_over_http(name: str) -> NotFoundError:
-    return NotFoundError(
-        f"{name!r} is an engine in this process and serves chat.completions.create and completions.create "
-        "alone; name a hosted provider's model for anything else"
-    )
-
-
-def _not_as_bytes() -> UnsupportedParameterError:
-    error = UnsupportedParameterError(
-        "with_streaming_response hands on a server's own bytes, and a strategy may need several answers for "
-        "one: leave the strategy out, or use with_raw_response or stream=True"
-    )
-    error.param = "strategy"
-    return error
-
-
 def _no_call() -> Call:
     raise AttributeError("no model worked on this call, so there is no record of it")
-
-
-def _dialect(place: Place) -> Dialect:
-    """Return how a place's usage is read: what engines answer with is shaped as OpenAI's."""
-    return place.dialect if isinstance(place, Endpoint) else dialect("openai")
-
-
-def _in_process(request: Request, decision: Decision) -> Request:
-    """Return a request as engines take it: ``extra_body`` merged, usage always asked for.
-
-    Raises:
-        NotFoundError: for a method that no engine serves.
-    """
-    if request.operation not in ("chat", "completion"):
-        raise _not_over_http(decision.provider)
-    params = {**request.params, **request.options.body}
-    if request.stream:
-        params["stream_options"] = {**(params.get("stream_options") or {}), "include_usage": True}
-    return replace(request, params=params)

@@ -1,0 +1,83 @@
+"""Turn a request into what the place that serves it takes, and what no place can do into why not."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+from specclient.errors import APIConnectionError, NotFoundError, UnsupportedParameterError
+from specclient.providers import Dialect, Endpoint, dialect, usage_requested
+from specclient.record import Recorder
+from specclient.routing.places import Place
+from specclient.types.request import Request
+from specclient.types.route import Decision
+from specclient.types.wire import WireRequest
+
+
+def encoded(request: Request, decision: Decision, place: Endpoint, record: Recorder) -> WireRequest:
+    """Return a request as its endpoint takes it, whose record is told of tries that come to nothing."""
+    return replace(place.dialect.encode(request, place, decision.model), tried=record.tried)
+
+
+def asking_nothing(place: Endpoint, request: Request) -> Endpoint:
+    """Return an endpoint of which nothing is asked but what the caller asks for."""
+    return replace(
+        place,
+        stream_usage=place.stream_usage and usage_requested(request),
+        capabilities=replace(place.capabilities, telemetry_flags={}),
+    )
+
+
+def is_meant(chunk: Any, request: Request, *, usage: bool) -> bool:
+    """Tell whether a chunk without choices is for the caller, and not there because we have asked for it.
+
+    We ask for usage, and our own server for what it tells of a call.
+    """
+    if chunk.usage is not None:
+        return usage
+    return "specclient" not in (chunk.__pydantic_extra__ or {}) or "specclient" in request.options.body
+
+
+def cut_short(place: Endpoint) -> APIConnectionError:
+    """Return the error for a stream that ended amid its answer."""
+    return APIConnectionError(
+        message=f"Connection error. The stream of {place.name!r} ended before the answer did: it brought "
+        "neither a finish_reason nor [DONE]."
+    )
+
+
+def not_over_http(name: str) -> NotFoundError:
+    """Return the error for a method that an engine in this process does not serve."""
+    return NotFoundError(
+        f"{name!r} is an engine in this process and serves chat.completions.create and completions.create "
+        "alone; name a hosted provider's model for anything else"
+    )
+
+
+def not_as_bytes() -> UnsupportedParameterError:
+    """Return the error for a strategy whose answer is wanted as a server's own bytes."""
+    error = UnsupportedParameterError(
+        "with_streaming_response hands on a server's own bytes, and a strategy may need several answers for "
+        "one: leave the strategy out, or use with_raw_response or stream=True"
+    )
+    error.param = "strategy"
+    return error
+
+
+def dialect_of(place: Place) -> Dialect:
+    """Return how a place's usage is read: what engines answer with is shaped as OpenAI's."""
+    return place.dialect if isinstance(place, Endpoint) else dialect("openai")
+
+
+def in_process(request: Request, decision: Decision) -> Request:
+    """Return a request as engines take it: ``extra_body`` merged, usage always asked for.
+
+    Raises:
+        NotFoundError: for a method that no engine serves.
+    """
+    if request.operation not in ("chat", "completion"):
+        raise not_over_http(decision.provider)
+    params = {**request.params, **request.options.body}
+    if request.stream:
+        params["stream_options"] = {**(params.get("stream_options") or {}), "include_usage": True}
+    return replace(request, params=params)
