@@ -74,8 +74,8 @@ class Recorder:
         self._connected = False
         self._cached: int | None = None  # prompt tokens read from a cache, as the headers tell
         self._completes = request.operation in ("chat", "completion")
-        #: Whether the answer has said that it is complete; of some kinds of stream, none ever says.
-        self.finished = not self._completes and request.operation != "response"
+        self._ended: dict[int, bool] = {}  # by the index of a choice that has begun
+        self._over = not self._completes and request.operation != "response"
         self._failed: str | None = None  # the event by which the answer said that it failed
         self._usage: Usage | None = None
         self._seen = Seen(
@@ -105,6 +105,11 @@ class Recorder:
     def text(self) -> str:
         """The text of a stream's first choice so far."""
         return "".join(self._texts)
+
+    @property
+    def finished(self) -> bool:
+        """Whether the answer has said that it is complete; of some kinds of stream, none ever says."""
+        return self._over or (bool(self._ended) and all(self._ended.values()))
 
     @property
     def tokens(self) -> int | None:
@@ -154,8 +159,8 @@ class Recorder:
         for choice in chunk.choices:
             if self._note_text(choice) and self._ttft_s is None:
                 self._ttft_s = self._clock() - self._begun
-            if choice.finish_reason is not None:
-                self.finished = True
+            if choice.finish_reason is not None or choice.index not in self._ended:
+                self._ended[choice.index] = choice.finish_reason is not None
             if beside := choice.__pydantic_extra__:
                 told = told or not ON_CHOICE.isdisjoint(beside)
         if self._served_model is None:
@@ -173,7 +178,7 @@ class Recorder:
             if self._ttft_s is None:
                 self._ttft_s = self._clock() - self._begun
         elif kind in _LAST_EVENTS:
-            self.finished = True
+            self._over = True
             if kind in _FAILED_EVENTS:
                 self._failed = kind
             self._seen.answer(getattr(event, "response", None))

@@ -243,6 +243,18 @@ async def test_partial_text_is_the_first_choice_s(openai_server: OpenAIServer) -
     assert caught.value.partial == "ac"
 
 
+async def test_a_stream_that_ends_before_all_its_choices_do_is_cut_short(openai_server: OpenAIServer) -> None:
+    frame = b'data: {"choices": [{"index": %d, "delta": {"content": "a"}, "finish_reason": %b}]}\n\n'
+    first = [frame % (0, b"null"), frame % (1, b"null"), frame % (0, b'"stop"')]
+    openai_server.script(events(*first), events(*first, frame % (1, b'"stop"'), frame % (0, b"null")))
+    async with AsyncOpenAI(config=_settings(openai_server)) as client:
+        cut = await client.chat.completions.create(model="mine/m-large", messages=ASK, stream=True, n=2)
+        with pytest.raises(APIConnectionError, match="ended before the answer did"):
+            [chunk async for chunk in cut]
+        whole = await client.chat.completions.create(model="mine/m-large", messages=ASK, stream=True, n=2)
+        assert len([chunk async for chunk in whole]) == 5
+
+
 async def test_what_a_call_without_an_answer_cost_is_not_known(openai_server: OpenAIServer) -> None:
     openai_server.script(hang, hang)
     async with AsyncOpenAI(config=_settings(openai_server), max_retries=0) as client:
