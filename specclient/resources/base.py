@@ -105,10 +105,12 @@ def build_request(
     """
     params: dict[str, Any] = {}
     ours: dict[str, Any] = {}
+    # The table's rows list the API's own parameters alone, and those win: ``session`` of live and realtime.
+    options_of = _OURS if method.params >= _OURS else _OURS - method.params
     for name, value in given.items():
         if isinstance(value, NotGiven | Omit):
             continue
-        if name in _OURS:
+        if name in options_of:
             ours[name] = value
         elif name in method.params or name in ("model", "stream"):
             params[name] = _plain(value)
