@@ -39,8 +39,9 @@ class Provider:
         price_provider: the vendor whose prices hold there, an id of genai-prices; ``*`` prices calls by
             the name of their model, whoever's it is.
         metrics: reads its Prometheus counters before and after each call, for what its answers do not tell
-            of speculation: True at ``/metrics`` beside ``/v1``, or their URL. They count all that the server
-            does, so they tell of one call where it is the only one; each reading is one more request.
+            of speculation: True at ``/metrics`` beside ``/v1``, or their URL; the key goes to the provider's
+            own server alone. They count all that the server does, so they tell of one call where it is the
+            only one; each reading is one more request.
         capabilities: what it exposes of speculation; what is not said in them stays as it is known.
 
     Raises:

@@ -98,6 +98,25 @@ def test_nobody_is_asked_who_was_not_named(openai_server: OpenAIServer) -> None:
     assert [request.method for request in openai_server.requests] == ["POST"]
 
 
+def test_a_key_goes_to_no_other_server(openai_server: OpenAIServer) -> None:
+    with OpenAIServer() as counting:
+        mine = Provider(
+            name="mine",
+            base_url=openai_server.base_url,
+            key="sk-metered",
+            headers={"x-proxy": "sk-other"},
+            metrics=f"{counting.url}/metrics",
+        )
+        with OpenAI(providers=[mine]) as client:
+            openai_server.script(reply(200, ANSWER))
+            counting.script(metrics(4), metrics(7))
+            answer = client.chat.completions.create(model="mine/m", messages=ASK)
+        assert figures(answer.meta.speculation) == SEEN
+        assert not [
+            header for asked in counting.requests for header in asked.headers.values() if "sk-" in header
+        ]
+
+
 def test_counters_at_an_address_of_their_own(openai_server: OpenAIServer) -> None:
     url = f"{openai_server.url}/prometheus/metrics"
     mine = Provider(name="mine", base_url=openai_server.base_url, metrics=url)
