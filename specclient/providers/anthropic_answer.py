@@ -12,6 +12,8 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from specclient.providers.counts import count
+
 #: OpenAI's ``finish_reason``; one that is not here passes as it came. A turn that the server paused has no
 #: word of OpenAI's: it is over as far as this answer goes, and ``stop_reason`` says that it can be continued.
 FINISH_REASONS = {
@@ -115,7 +117,7 @@ def usage_of(told: Any) -> dict[str, Any] | None:
     if not isinstance(told, Mapping):
         return None
     written, read = (_part(told, f"cache_{name}_input_tokens") for name in ("creation", "read"))
-    fresh, completion = _count(told.get("input_tokens")), _count(told.get("output_tokens"))
+    fresh, completion = count(told.get("input_tokens")), count(told.get("output_tokens"))
     if fresh is None and completion is None:
         return None
     found: dict[str, Any] = {
@@ -128,12 +130,12 @@ def usage_of(told: Any) -> dict[str, Any] | None:
     if "prompt_tokens" in found and completion is not None:
         found["total_tokens"] = found["prompt_tokens"] + completion
     details = {
-        "cached_tokens": _count(told.get("cache_read_input_tokens")),
-        "cache_write_tokens": _count(told.get("cache_creation_input_tokens")),
+        "cached_tokens": count(told.get("cache_read_input_tokens")),
+        "cache_write_tokens": count(told.get("cache_creation_input_tokens")),
     }
     found["prompt_tokens_details"] = details if any(value is not None for value in details.values()) else None
     kinds = found.pop("output_tokens_details", None)
-    thought = _count(kinds.get("thinking_tokens")) if isinstance(kinds, Mapping) else None
+    thought = count(kinds.get("thinking_tokens")) if isinstance(kinds, Mapping) else None
     if thought is not None and completion is not None and thought <= completion:
         found["completion_tokens_details"] = {"reasoning_tokens": thought}
     return found
@@ -145,13 +147,9 @@ def tier(usage: Any) -> dict[str, Any]:
     return {"service_tier": _TIERS.get(told, told)} if isinstance(told, str) else {}
 
 
-def _count(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value >= 0 else None
-
-
 def _part(told: Mapping[str, Any], name: str) -> int | None:
     """Return a count that is nothing where it is not told."""
-    return 0 if told.get(name) is None else _count(told[name])
+    return 0 if told.get(name) is None else count(told[name])
 
 
 def _is_plain(block: Mapping[str, Any]) -> bool:

@@ -55,34 +55,34 @@ def _completion_usage(reported: CompletionUsage) -> Usage:
     given = reported.model_fields_set
     extra = reported.model_extra or {}
     inputs, outputs = reported.prompt_tokens_details, reported.completion_tokens_details
-    prompt = _count(reported.prompt_tokens) if "prompt_tokens" in given else None
-    completion = _count(reported.completion_tokens) if "completion_tokens" in given else None
-    reasoning = _count(getattr(outputs, "reasoning_tokens", None))
+    prompt = count(reported.prompt_tokens) if "prompt_tokens" in given else None
+    completion = count(reported.completion_tokens) if "completion_tokens" in given else None
+    reasoning = count(getattr(outputs, "reasoning_tokens", None))
     if reasoning is None:
-        reasoning = _count(extra.get("reasoning_tokens"))  # SGLang
+        reasoning = count(extra.get("reasoning_tokens"))  # SGLang
     if (
         completion is not None
         and reasoning
         and reported.total_tokens == (prompt or 0) + completion + reasoning
     ):
         completion += reasoning  # xAI counts reasoning beside completion_tokens; the sum tells
-    cached = _count(getattr(inputs, "cached_tokens", None))
+    cached = count(getattr(inputs, "cached_tokens", None))
     if cached is None:
-        cached = _count(extra.get("prompt_cache_hit_tokens"))  # DeepSeek: the prompt is hits and misses
+        cached = count(extra.get("prompt_cache_hit_tokens"))  # DeepSeek: the prompt is hits and misses
     return Usage(
         prompt=prompt,
         completion=completion,
         cached=cached,
-        cache_write=_count(getattr(inputs, "cache_write_tokens", None)),
+        cache_write=count(getattr(inputs, "cache_write_tokens", None)),
         reasoning=reasoning,
-        accepted_prediction=_count(getattr(outputs, "accepted_prediction_tokens", None)),
-        rejected_prediction=_count(getattr(outputs, "rejected_prediction_tokens", None)),
+        accepted_prediction=count(getattr(outputs, "accepted_prediction_tokens", None)),
+        rejected_prediction=count(getattr(outputs, "rejected_prediction_tokens", None)),
         cache_write_1h=_written_1h(extra),
-        audio_prompt=_count(getattr(inputs, "audio_tokens", None)),
-        image_prompt=_count(getattr(inputs, "image_tokens", None)),
-        audio_completion=_count(getattr(outputs, "audio_tokens", None)),
-        image_completion=_count(_mapping(outputs).get("image_tokens")),
-        searches=_count(_mapping(extra.get("server_tool_use")).get("web_search_requests")),
+        audio_prompt=count(getattr(inputs, "audio_tokens", None)),
+        image_prompt=count(getattr(inputs, "image_tokens", None)),
+        audio_completion=count(getattr(outputs, "audio_tokens", None)),
+        image_completion=count(_mapping(outputs).get("image_tokens")),
+        searches=count(_mapping(extra.get("server_tool_use")).get("web_search_requests")),
         charges=_charges(extra),
     )
 
@@ -94,23 +94,23 @@ def _other_usage(reported: Any) -> Usage | None:
         _mapping(fields.get(f"{side}_tokens_details") or fields.get(f"{side}_token_details"))  # of speech
         for side in ("input", "output")
     )
-    prompt = _count(fields.get("input_tokens"))
-    completion = _count(fields.get("output_tokens"))
+    prompt = count(fields.get("input_tokens"))
+    completion = count(fields.get("output_tokens"))
     if prompt is None and completion is None:
-        prompt, completion = _count(fields.get("prompt_tokens")), _count(fields.get("completion_tokens"))
+        prompt, completion = count(fields.get("prompt_tokens")), count(fields.get("completion_tokens"))
         if prompt is None and completion is None:
             return None  # by the minute, or by the image: nothing that counts in tokens
         completion = completion or 0  # an embedding generates nothing
     return Usage(
         prompt=prompt,
         completion=completion,
-        cached=_count(inputs.get("cached_tokens")),
-        cache_write=_count(inputs.get("cache_write_tokens")),
-        reasoning=_count(outputs.get("reasoning_tokens")),
-        audio_prompt=_count(inputs.get("audio_tokens")),
-        image_prompt=_count(inputs.get("image_tokens")),
-        audio_completion=_count(outputs.get("audio_tokens")),
-        image_completion=_count(outputs.get("image_tokens")),
+        cached=count(inputs.get("cached_tokens")),
+        cache_write=count(inputs.get("cache_write_tokens")),
+        reasoning=count(outputs.get("reasoning_tokens")),
+        audio_prompt=count(inputs.get("audio_tokens")),
+        image_prompt=count(inputs.get("image_tokens")),
+        audio_completion=count(outputs.get("audio_tokens")),
+        image_completion=count(outputs.get("image_tokens")),
         charges=_charges(fields),
     )
 
@@ -118,7 +118,7 @@ def _other_usage(reported: Any) -> Usage | None:
 def _written_1h(extra: Mapping[str, Any]) -> int | None:
     """Return the tokens written to a cache for an hour (Anthropic, "Prompt caching", 1-hour duration)."""
     created = extra.get("cache_creation")
-    return _count(created.get("ephemeral_1h_input_tokens")) if isinstance(created, Mapping) else None
+    return count(created.get("ephemeral_1h_input_tokens")) if isinstance(created, Mapping) else None
 
 
 def _charges(fields: Mapping[str, Any]) -> tuple[Charge, ...]:
@@ -128,7 +128,7 @@ def _charges(fields: Mapping[str, Any]) -> tuple[Charge, ...]:
     the vendor took stands beside it ("Usage accounting", cost breakdown).
     """
     found = []
-    ticks, cost = _count(fields.get("cost_in_usd_ticks")), _dollars(fields.get("cost"))
+    ticks, cost = count(fields.get("cost_in_usd_ticks")), _dollars(fields.get("cost"))
     if ticks is not None:
         found.append(Charge("cost_in_usd_ticks", ticks * _TICKS))
     if cost is not None and fields.get("is_byok") is True:
@@ -157,12 +157,11 @@ def _usage_of_groq(answer: Any) -> Usage | None:
     counts = groq.get("usage") if isinstance(groq, Mapping) else None
     if not isinstance(counts, Mapping):
         return None
-    return Usage(
-        prompt=_count(counts.get("prompt_tokens")), completion=_count(counts.get("completion_tokens"))
-    )
+    return Usage(prompt=count(counts.get("prompt_tokens")), completion=count(counts.get("completion_tokens")))
 
 
-def _count(value: object) -> int | None:
+def count(value: object) -> int | None:
+    """Return a value where it is a count: a whole number of 0 or more, and of no absurd size."""
     if isinstance(value, bool) or not isinstance(value, int):
         return None
     return value if 0 <= value < 10**_MOST_DIGITS else None
@@ -172,4 +171,4 @@ def _count_of(value: object) -> int | None:
     """Return a count, or text that is one."""
     if isinstance(value, str):
         return int(value) if value.isascii() and value.isdigit() and len(value) <= _MOST_DIGITS else None
-    return _count(value)
+    return count(value)

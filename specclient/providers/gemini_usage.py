@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from specclient.providers.counts import count
+
 _READ = frozenset(
     {"promptTokenCount", "toolUsePromptTokenCount", "cachedContentTokenCount", "candidatesTokenCount"}
     | {"thoughtsTokenCount", "totalTokenCount", "promptTokensDetails", "candidatesTokensDetails"}
@@ -24,17 +26,17 @@ def usage_fields(told: Any) -> dict[str, Any]:
     """
     if not isinstance(told, Mapping):
         return {}
-    prompt = _sum(_count(told, "promptTokenCount"), _count(told, "toolUsePromptTokenCount", 0))
+    prompt = _sum(count(told.get("promptTokenCount")), count(told.get("toolUsePromptTokenCount", 0)))
     completion = _completion(told, prompt)
     if prompt is None and completion is None:
         return {}
     fields = {name: value for name, value in told.items() if name not in _READ}
-    cached = _count(told, "cachedContentTokenCount")
+    cached = count(told.get("cachedContentTokenCount"))
     inputs = _by_modality(told.get("promptTokensDetails"))
     if cached is not None and (prompt is None or cached <= prompt):
         inputs["cached_tokens"] = cached
     outputs = _by_modality(told.get("candidatesTokensDetails"))
-    thoughts = _count(told, "thoughtsTokenCount")
+    thoughts = count(told.get("thoughtsTokenCount"))
     if thoughts is not None and (completion is None or thoughts <= completion):
         outputs["reasoning_tokens"] = thoughts
     known = {
@@ -42,26 +44,20 @@ def usage_fields(told: Any) -> dict[str, Any]:
         "completion_tokens": completion,
         "total_tokens": _sum(prompt, completion),
     }
-    fields |= {name: count for name, count in known.items() if count is not None}
+    fields |= {name: value for name, value in known.items() if value is not None}
     details = {"prompt_tokens_details": inputs, "completion_tokens_details": outputs}
     return fields | {name: counts for name, counts in details.items() if counts}
 
 
 def _completion(told: Mapping[str, Any], prompt: int | None) -> int | None:
     """Return what was generated: candidates and thoughts, or what the prompt leaves of the total."""
-    generated = _sum(_count(told, "candidatesTokenCount"), _count(told, "thoughtsTokenCount", 0))
+    generated = _sum(count(told.get("candidatesTokenCount")), count(told.get("thoughtsTokenCount", 0)))
     if generated is not None:
         return generated
-    total = _count(told, "totalTokenCount")
+    total = count(told.get("totalTokenCount"))
     if total is None or prompt is None or total < prompt:
         return None
     return total - prompt
-
-
-def _count(told: Mapping[str, Any], name: str, absent: int | None = None) -> int | None:
-    value = told.get(name, absent)
-    whole = isinstance(value, int) and not isinstance(value, bool) and value >= 0
-    return value if whole else None
 
 
 def _sum(first: int | None, second: int | None) -> int | None:
@@ -74,7 +70,7 @@ def _by_modality(details: Any) -> dict[str, int]:
     for entry in details if isinstance(details, list) else ():
         if isinstance(entry, Mapping):
             name = _MODALITIES.get(str(entry.get("modality")))
-            count = _count(entry, "tokenCount")
-            if name is not None and count is not None:
-                found[name] = count
+            tokens = count(entry.get("tokenCount"))
+            if name is not None and tokens is not None:
+                found[name] = tokens
     return found
