@@ -36,7 +36,7 @@ from specclient.types.route import Policy
 if TYPE_CHECKING:
     from specclient.costs.budgets import Budgets
     from specclient.costs.ledger import Ledger
-    from specclient.costs.rows import Row
+    from specclient.costs.row import Row
     from specclient.types.budget import Budget
 
 #: Seconds that the end of a program waits for the ledger.

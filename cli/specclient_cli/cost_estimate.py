@@ -25,7 +25,7 @@ from specclient_cli.state import State, pass_state
 if TYPE_CHECKING:
     from specclient.costs.prices import Prices
     from specclient.costs.prices_estimate import Estimate, Lengths
-    from specclient.costs.rows import Row
+    from specclient.costs.row import Row
     from specclient.routing.estimates import Forecast
     from specclient.routing.places import Place
     from specclient.tokens import Count

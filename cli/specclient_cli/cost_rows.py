@@ -19,7 +19,7 @@ from specclient.costs.reports import Report, Tally
 from specclient.costs.reports_export import FORMATS, Format, exported, plain
 from specclient.costs.reports_read import Where, matching, read
 from specclient.costs.reports_text import UNKNOWN, money, seconds
-from specclient.costs.rows import Row
+from specclient.costs.row import Row
 from specclient_cli import cost, cost_options, options, render
 from specclient_cli.cost_options import shown
 from specclient_cli.state import State, pass_state

@@ -50,10 +50,10 @@ TEMPLATE = """\
 #prefill = "continue_final_message"
 #verification = "prompt_logprobs"
 
-# Your own prices, in US dollars per million tokens; they stand over the catalogue. "mine/*" is for all models
-# without a table. A part without a price costs what its whole does: cached and written tokens as input,
-# reasoning and a prediction's rejected tokens as output. per_call, and per_gpu_second for each second of work,
-# are dollars, beside tokens or in their place. `specclient cost prices` shows what holds.
+# Your own prices, in US dollars per million tokens; they stand over the catalogue. "mine/*" is for all
+# models without a table. A part without a price costs what its whole does: cached and written tokens as
+# input, reasoning and a prediction's rejected tokens as output. per_call, and per_gpu_second for each second
+# of work, are dollars, beside tokens or in their place. `specclient cost prices` shows what holds.
 #[prices."mine/llama"]
 #input = 0.10
 #output = 0.40
@@ -110,8 +110,8 @@ TEMPLATE = """\
 #draft = "deepseek/deepseek-chat"
 #target = "anthropic/claude-sonnet-4-0"
 
-# The engine in this process. Its time is priced at device_cost_per_hour (an assumed 0.10 until you set it), and
-# what it draws meanwhile, if you tell, at your price of electricity.
+# The engine in this process. Its time is priced at device_cost_per_hour (an assumed 0.10 until you set it),
+# and what it draws meanwhile, if you tell, at your price of electricity.
 #[local]
 #device_cost_per_hour = 0.10
 #watts = 300

@@ -12,16 +12,19 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import Literal, TypeVar, get_args
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
 
 from specclient.costs import ending, rollup
 from specclient.costs.location import OFF, locate
-from specclient.costs.rollup import Sums
-from specclient.costs.rows import Row, rows_of, timestamp
+from specclient.costs.rows import rows_of, timestamp
 from specclient.costs.schema import CALLS, NAMES, ORDER, Execute, Value, Values
 from specclient.costs.writer import Writer
 from specclient.errors import ConfigurationError, LedgerError
 from specclient.types.call import Call
+
+if TYPE_CHECKING:
+    from specclient.costs.row import Row
+    from specclient.costs.sums import Sums
 
 __all__ = ["Durability", "Ledger"]
 
@@ -112,6 +115,8 @@ class Ledger:
         found |= {str(row[0]): row for row in self._stored(since, until, newest=limit)}
         ordered = sorted(found.values(), key=_by_time)
         newest = ordered if limit is None else ordered[max(len(ordered) - limit, 0) :]
+        from specclient.costs.row import Row  # noqa: PLC0415 - most programs read none
+
         return [Row.from_values(row) for row in newest]
 
     def iterate(self, since: datetime | None = None, until: datetime | None = None) -> Iterator[Row]:
@@ -120,6 +125,8 @@ class Ledger:
         Raises:
             LedgerError: the ledger cannot be read; names it and the way out.
         """
+        from specclient.costs.row import Row  # noqa: PLC0415 - as above
+
         self.flush()
         waiting = {str(row[0]): row for row in self._in_memory(since, until)}
         for row in self._stored(since, until):
@@ -136,21 +143,23 @@ class Ledger:
         the rows.
 
         Args:
-            by: names of :data:`specclient.costs.rollup.GROUPS`; none sums all.
+            by: names of :data:`specclient.costs.sums.GROUPS`; none sums all.
 
         Raises:
             ConfigurationError: another name, with those there are.
             LedgerError: the ledger cannot be read; names it and the way out.
         """
+        from specclient.costs.sums import totals  # noqa: PLC0415 - as above
+
         if self._writer is None:
-            return rollup.totals(None, since, until, by)
+            return totals(None, since, until, by)
         with ExitStack() as held:
             for writer in sorted(self._writers(), key=id):
                 writer.flush()
                 held.enter_context(writer.alone())  # what is in memory stays there until it has been added
             waiting = self._in_memory(since, until)
             store = self._writer.store
-            return rollup.totals(store if store.exists() else None, since, until, by, waiting)
+            return totals(store if store.exists() else None, since, until, by, waiting)
 
     def prune(self, before: datetime) -> int:
         """Remove the calls that started before an instant; returns how many those were.

@@ -15,7 +15,7 @@ from typing import Any
 
 from specclient.costs.reports_groups import GROUPS, TIMES, keys_of
 from specclient.costs.reports_sums import Line, Sums
-from specclient.costs.rows import Row
+from specclient.costs.row import Row
 from specclient.errors import ConfigurationError
 
 __all__ = ["GROUPS", "Line", "Report", "Tally", "parse_since", "report"]

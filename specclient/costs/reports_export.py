@@ -8,7 +8,8 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Literal
 
-from specclient.costs.rows import Row, timestamp
+from specclient.costs.row import Row
+from specclient.costs.rows import timestamp
 
 __all__ = ["FORMATS", "Format", "exported", "plain"]
 

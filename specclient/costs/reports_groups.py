@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from types import MappingProxyType
 
-from specclient.costs.rows import Row
+from specclient.costs.row import Row
 from specclient.errors import ConfigurationError
 
 __all__ = ["GROUPS", "TIMES", "Key", "keys_of"]

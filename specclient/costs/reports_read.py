@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from specclient.costs import rollup
+from specclient.costs import sums as kept_sums
 from specclient.costs.reports import Report, Tally
 from specclient.costs.reports_groups import keys_of
-from specclient.costs.rows import Row
+from specclient.costs.row import Row
 from specclient.costs.savings import By, Saving, savings
 
 __all__ = ["MOST_READ", "Found", "Source", "Where", "matching", "read"]
@@ -32,7 +32,7 @@ class Source(Protocol):
 
     def rollup(
         self, since: datetime | None = None, until: datetime | None = None, by: Sequence[str] = ()
-    ) -> list[rollup.Sums]:
+    ) -> list[kept_sums.Sums]:
         """Return the sums of a span of time, by group."""
         ...
 
@@ -111,7 +111,7 @@ def read(
     """
     for names in groupings:
         keys_of(names)
-    covered = not where.tags and all(name in rollup.GROUPS for names in groupings for name in names)
+    covered = not where.tags and all(name in kept_sums.GROUPS for names in groupings for name in names)
     by_hour = _Summed(ledger, where)
     calls, first = by_hour.report(groupings[0] if covered and groupings else ())
     if covered and calls > most_read:

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from decimal import Decimal
 from functools import partial
 
-from specclient.costs import rollup
-from specclient.costs.rows import Row
+from specclient.costs import sums as kept_sums
+from specclient.costs.row import Row
 from specclient.costs.schema import LATENCIES, SUMS
 
 __all__ = ["Line", "Sums", "percentile"]
@@ -75,7 +75,7 @@ class Line:
 
 @dataclass(slots=True)
 class Sums:
-    """The figures of one group while its calls are added; as :class:`specclient.costs.rollup.Sums`, but for:
+    """The figures of one group while its calls are added; as :class:`specclient.costs.sums.Sums`, but for:
 
     Attributes:
         latencies: of the calls that succeeded, seconds.
@@ -138,7 +138,7 @@ class Sums:
             self.timed_tokens += row.completion_tokens
             self.timed_us += took_us
 
-    def join(self, other: Sums | rollup.Sums) -> None:
+    def join(self, other: Sums | kept_sums.Sums) -> None:
         """Add the calls of another group."""
         for name in _COUNTED:
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -179,7 +179,7 @@ class Sums:
         """Return what tells the latency within which a share of the calls ended."""
         if any(self.classes):
             none = [0] * (len(SUMS) - LATENCIES)
-            return rollup.Sums.of((), [*none, *self.classes]).latency_s
+            return kept_sums.Sums.of((), [*none, *self.classes]).latency_s
         return partial(percentile, sorted(self.latencies))
 
 

@@ -1,6 +1,7 @@
-"""Turn a finished Call into the flat row that the ledger keeps and the reports read.
+"""Turn a finished Call into the flat values that the ledger keeps of it.
 
-A row is made of the call's record, which holds no prompt, reply or key. ``None`` means unknown.
+They are made of the call's record, which holds no prompt, reply or key. ``None`` means unknown. What reads
+them back is :mod:`specclient.costs.row`, as most programs never do.
 """
 
 from __future__ import annotations
@@ -8,27 +9,25 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from decimal import ROUND_FLOOR, Decimal
+from decimal import ROUND_FLOOR
 from typing import Any, overload
 
 from pydantic_core import to_json
 
-from specclient.costs.schema import COLUMNS, NAMES, Values
+from specclient.costs.schema import NAMES, Values
 from specclient.types.call import Call
 from specclient.types.route import Decision
 from specclient.types.usage import NANO, Cost, Speculation
 from specclient.types.wire import Try
 
-__all__ = ["Row"]
+__all__ = ["facts_of", "nano_by_kind", "rows_of", "timestamp", "values_of"]
 
 #: The most that a server can make us believe of tokens, and of nano-dollars ($900,000 a call): such sums of
 #: many calls still fit into 64 bits.
 _MOST = 10**12
 _MOST_NANO = 9 * 10**14
-_JSON = ("cost_by_kind", "tags", "decision", "metadata")
-_FLAGS = tuple(column.name for column in COLUMNS if column.kind == "flag")
+JSON = ("cost_by_kind", "tags", "decision", "metadata")
 #: What a lost try has in common with its call.
 _ASKED = (
     "started_at", "operation", "provider", "model", "route", "streamed", "strategy", "pair", "tags",
@@ -36,87 +35,6 @@ _ASKED = (
 )  # fmt: skip
 _NO_SPECULATION = Speculation()
 _COUNTS = ("drafted", "accepted", "steps", "predicted_accepted", "predicted_rejected")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """One finished call as the ledger keeps it; the field names are the column names.
-
-    Attributes:
-        started_at: UTC.
-        model: as asked for; ``served_model``: as the answer names it; ``route``: as chosen.
-        method, drafted, accepted, steps, predicted_accepted, predicted_rejected: as in ``Speculation``.
-        cost_nano: nano-dollars, None where the call is unpriced; ``cost_by_kind`` sums to it.
-        ttft_s, latency_s, engine_s: as in ``Call``, seconds.
-        decision: ``chosen``, ``reason`` and each candidate with its verdict.
-        attempts: tries it took; 0 where it is a try of its parent's itself, counted there.
-        parent: ``id`` of the call that this one is a part of; ``purpose``: what for.
-        strategy, pair, metadata, session: as in ``Call``.
-        speculation: every field of ``Speculation`` that is known; None where nothing is.
-    """
-
-    id: str
-    started_at: datetime
-    operation: str
-    provider: str
-    model: str
-    served_model: str | None = None
-    route: str
-    streamed: bool = False
-    status: str
-    error: str | None = None
-    http_status: int | None = None
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    reasoning_tokens: int | None = None
-    usage_estimated: bool = False
-    method: str | None = None
-    drafted: int | None = None
-    accepted: int | None = None
-    steps: int | None = None
-    predicted_accepted: int | None = None
-    predicted_rejected: int | None = None
-    cost_nano: int | None = None
-    cost_by_kind: Mapping[str, int] = field(default_factory=dict)
-    price_source: str = "unpriced"
-    cost_estimated: bool = False
-    attempts: int = 1
-    ttft_s: float | None = None
-    latency_s: float = 0.0
-    engine_s: float | None = None
-    request_id: str | None = None
-    tags: Mapping[str, str] = field(default_factory=dict)
-    decision: Mapping[str, Any] = field(default_factory=dict)
-    parent: str | None = None
-    purpose: str = "call"
-    strategy: str | None = None
-    pair: str | None = None
-    speculation: Mapping[str, Any] | None = None
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    session: str | None = None
-
-    @classmethod
-    def of(cls, call: Call) -> Row:
-        """Return the row of a call; a value of a server's that no database can hold becomes None."""
-        return cls(**_facts(call))
-
-    @classmethod
-    def from_values(cls, values: Values) -> Row:
-        """Return the row that a database, or :func:`values_of`, keeps as these values."""
-        row: dict[str, Any] = dict(zip(NAMES, values, strict=True))
-        row.update((name, json.loads(row[name] or "{}")) for name in _JSON)
-        row.update((name, bool(row[name])) for name in _FLAGS)
-        row["purpose"] = row["purpose"] or "call"
-        row["speculation"] = json.loads(row["speculation"]) if row["speculation"] else None
-        row["started_at"] = datetime.fromisoformat(row["started_at"])
-        return cls(**row)
-
-    @property
-    def cost(self) -> Decimal | None:
-        """Dollars, None where the call is unpriced."""
-        return None if self.cost_nano is None else Decimal(self.cost_nano).scaleb(-9)
 
 
 def _encode(value: Mapping[str, Any]) -> str:
@@ -132,9 +50,9 @@ def values_of(call: Call) -> Values:
 
     On the path of every call; the row itself is made only where one is read.
     """
-    facts = _facts(call)
+    facts = facts_of(call)
     facts["started_at"] = timestamp(call.started_at)
-    for name in _JSON:
+    for name in JSON:
         facts[name] = _encode(facts[name]) if facts[name] else "{}"
     if facts["speculation"] is not None:
         facts["speculation"] = _encode(facts["speculation"])
@@ -171,7 +89,7 @@ def _of_lost(own: Values, number: int, lost: Try) -> Values:
     return tuple(facts.values())
 
 
-def _facts(call: Call) -> dict[str, Any]:
+def facts_of(call: Call) -> dict[str, Any]:
     """Return a call's figures by column, in their order; what no database can hold becomes None."""
     usage, speculation, cost = call.usage, call.speculation or _NO_SPECULATION, call.cost
     return {

@@ -12,7 +12,7 @@ from decimal import Decimal
 from statistics import median
 from typing import Any, Literal
 
-from specclient.costs.rows import Row
+from specclient.costs.row import Row
 from specclient.errors import ConfigurationError
 
 __all__ = ["Saving", "savings"]

@@ -13,12 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
-from specclient.costs.rows import Row
 from specclient.errors import LedgerError
 from specclient.forks import restart_in_child, uncut
 from specclient.types.call import Call
+
+if TYPE_CHECKING:
+    from specclient.costs.row import Row
 
 __all__ = ["PRIORS", "Estimates", "Forecast", "Prior", "expected_length", "forecast"]
 
@@ -154,6 +156,9 @@ class Estimates:
             return max((row.completion_tokens or 0 for row in rows), default=None)
 
     def _catch_up(self) -> None:
+        with uncut:
+            from specclient.costs.row import Row  # noqa: PLC0415 - where routes are compared, not on a call's way
+
         self.warm()
         while self._fresh:
             with suppress(IndexError):  # another thread took the last one

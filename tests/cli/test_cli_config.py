@@ -36,6 +36,7 @@ def test_every_line_of_the_template_can_be_taken_as_it_is(tmp_path: Path) -> Non
     assert left_out(settings.local.models["big"]) == set()
     assert left_out(settings.prices["mine/llama"]) == set()
     assert left_out(settings.policies["fast"]) == set()
+    assert left_out(settings.budgets["team"]) == {"tokens"}
     assert left_out(settings.providers["mine"]) == {"api_key", "headers", "price_provider"}
 
 

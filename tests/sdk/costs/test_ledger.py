@@ -19,7 +19,8 @@ from pathlib import Path
 import pytest
 
 from specclient.costs.ledger import Ledger
-from specclient.costs.rows import Row, nano_by_kind
+from specclient.costs.row import Row
+from specclient.costs.rows import nano_by_kind
 from specclient.costs.schema import NAMES, VERSIONS
 from specclient.errors import ConfigurationError, LedgerError
 from specclient.types.usage import Cost, Speculation, Usage

@@ -12,9 +12,10 @@ from hypothesis import strategies as st
 
 from specclient.costs import rollup
 from specclient.costs.ledger import Ledger
-from specclient.costs.rollup import EDGES_S, GROUPS
+from specclient.costs.rollup import EDGES_S
 from specclient.costs.rows import values_of
 from specclient.costs.schema import CALLS, DIMENSIONS, HOURS, SUMS
+from specclient.costs.sums import GROUPS, Sums
 from specclient.errors import ConfigurationError
 from specclient.types.usage import NANO, Cost, Speculation, Usage
 
@@ -285,7 +286,7 @@ def test_percentiles_are_within_their_class(tmp_path, make_call):
         assert true / 2**0.5 <= sums.latency_s(share) <= true * 2**0.5
         if 0.1 < share < 0.99:
             assert sums.latency_s(share) == pytest.approx(true, rel=0.06)
-    assert rollup.Sums.of((), [0] * len(SUMS)).latency_s(0.5) is None
+    assert Sums.of((), [0] * len(SUMS)).latency_s(0.5) is None
 
 
 def test_a_batch_of_many_hours_is_one_transaction(ledger, make_call):

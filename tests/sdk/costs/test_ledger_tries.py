@@ -12,7 +12,8 @@ from servers import behave, hang, reply, reset
 from specclient import APIError, AsyncOpenAI, Settings
 from specclient.config import PriceSettings, ProviderSettings
 from specclient.costs.ledger import Ledger
-from specclient.costs.rows import Row, rows_of
+from specclient.costs.row import Row
+from specclient.costs.rows import rows_of
 from specclient.transport import retry
 from specclient.types.wire import Try
 

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specclient.costs.reports import GROUPS, parse_since, report
-from specclient.costs.rows import Row
+from specclient.costs.row import Row
 from specclient.errors import ConfigurationError
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)

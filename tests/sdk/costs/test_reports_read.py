@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from servers import OpenAIServer, reply
 
 from specclient import AsyncOpenAI, OpenAI, Strategy
-from specclient.costs import rollup
+from specclient.costs import sums as kept_sums
 from specclient.costs.ledger import Ledger
 from specclient.costs.reports import GROUPS, Report
 from specclient.costs.reports_read import Where, read
@@ -25,7 +25,7 @@ from specclient.types.route import Decision
 from specclient.types.usage import Cost, Speculation, Usage
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
-COVERED = sorted(GROUPS.keys() & rollup.GROUPS.keys())
+COVERED = sorted(GROUPS.keys() & kept_sums.GROUPS.keys())
 PERCENTILES = ("latency_p50_s", "latency_p95_s", "latency_p99_s")
 
 maybe = lambda strategy: st.none() | strategy  # noqa: E731

@@ -7,7 +7,7 @@ from decimal import Decimal
 
 import pytest
 
-from specclient.costs.rows import Row
+from specclient.costs.row import Row
 from specclient.costs.savings import ENOUGH, savings
 from specclient.errors import ConfigurationError
 

@@ -13,7 +13,8 @@ import pytest
 from specclient.costs import sqlite
 from specclient.costs.ledger import Ledger
 from specclient.costs.location import locate
-from specclient.costs.rows import Row, values_of
+from specclient.costs.row import Row
+from specclient.costs.rows import values_of
 from specclient.costs.schema import NAMES, VERSIONS
 from specclient.costs.sqlite import SQLite
 from specclient.errors import ConfigurationError, LedgerError

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specclient.costs.ledger import Ledger
-from specclient.costs.rows import Row
+from specclient.costs.row import Row
 from specclient.errors import LedgerError
 from specclient.routing.estimates import (
     COMPLETION_TOKENS,
