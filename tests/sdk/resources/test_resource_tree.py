@@ -13,7 +13,7 @@ from specclient.types import params
 from specclient.types.methods import CHAT, RESPONSE
 
 URL = "http://127.0.0.1:9/v1"
-OURS = {"policy", "tags", "deadline_s", "strategy", "drop_params", "idempotency_key", "provider"}
+OURS = {"policy", "tags", "session", "deadline_s", "strategy", "drop_params", "idempotency_key", "provider"}
 UNPACKED = re.compile(r"Unpack\[(\w+)\]")
 #: What a hand-shaped method takes in ``**params`` where it is not annotated with their names.
 MORE = {"chat.completions.": CHAT, "beta.chat.completions.": CHAT, "responses.": RESPONSE}

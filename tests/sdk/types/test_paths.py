@@ -153,7 +153,14 @@ def test_open_objects() -> None:
 )
 def test_every_parameter(create: Any, mine: Any, given: set[str]) -> None:
     theirs = set(inspect.signature(create).parameters) - {"self"} - given
-    assert set(mine.__annotations__) == theirs | {"policy", "tags", "deadline_s", "strategy", "drop_params"}
+    assert set(mine.__annotations__) == theirs | {
+        "policy",
+        "tags",
+        "deadline_s",
+        "strategy",
+        "drop_params",
+        "session",
+    }
 
 
 def test_not_given_and_omit_are_two() -> None:
