@@ -269,35 +269,28 @@ class SamplingParams:
     prediction: str | Sequence[int] | None = None
 
     def __post_init__(self) -> None:
-        check = _check
         least = 1 if self.prompt_logprobs is None else 0
-        check(
-            "max_tokens",
-            self.max_tokens,
-            f"an integer of at least {least}, or None",
-            _optional(_integer(least)),
-        )
-        check("temperature", self.temperature, "a finite number of at least 0", _number(0.0, math.inf))
-        check("top_p", self.top_p, "a number above 0 and at most 1", _number(0.0, 1.0, open_low=True))
-        check("top_k", self.top_k, "an integer of at least 0 (0 keeps all tokens)", _integer(0))
-        check(
+        tokens = f"an integer of at least {least}, or None"
+        _check("max_tokens", self.max_tokens, tokens, _optional(_integer(least)))
+        _check("temperature", self.temperature, "a finite number of at least 0", _number(0.0, math.inf))
+        _check("top_p", self.top_p, "a number above 0 and at most 1", _number(0.0, 1.0, open_low=True))
+        _check("top_k", self.top_k, "an integer of at least 0 (0 keeps all tokens)", _integer(0))
+        _check(
             "seed", self.seed, "an integer from -2**63 to 2**64 - 1", _optional(_integer(-(2**63), 2**64 - 1))
         )
         stop = (self.stop,) if isinstance(self.stop, str) else self.stop
-        check("stop", stop, f"up to {MAX_STOPS} non-empty strings", _stops)
+        _check("stop", stop, f"up to {MAX_STOPS} non-empty strings", _stops)
         object.__setattr__(self, "stop", tuple(stop or ()))
-        check(
-            "draft_length",
-            self.draft_length,
-            f"an integer from 0 to {MAX_DRAFT_LENGTH}, or None",
-            _optional(_integer(0, MAX_DRAFT_LENGTH)),
+        drafts = f"an integer from 0 to {MAX_DRAFT_LENGTH}, or None"
+        _check("draft_length", self.draft_length, drafts, _optional(_integer(0, MAX_DRAFT_LENGTH)))
+        _check(
+            "method", self.method, f"one of {', '.join(METHODS)}, or None", lambda v: v in (None, *METHODS)
         )
-        check("method", self.method, f"one of {', '.join(METHODS)}, or None", lambda v: v in (None, *METHODS))
         if self.method == "prediction" and self.prediction is None:
             raise bad_parameter("method", "prediction", "plain or draft, or to give a prediction with it")
         told = f"an integer from 0 to {MAX_LOGPROBS}, or None"
-        check("logprobs", self.logprobs, told, _optional(_integer(0, MAX_LOGPROBS)))
-        check("prompt_logprobs", self.prompt_logprobs, told, _optional(_integer(0, MAX_LOGPROBS)))
+        _check("logprobs", self.logprobs, told, _optional(_integer(0, MAX_LOGPROBS)))
+        _check("prompt_logprobs", self.prompt_logprobs, told, _optional(_integer(0, MAX_LOGPROBS)))
 
 
 def bad_parameter(name: str, value: object, allowed: str) -> BadRequestError:

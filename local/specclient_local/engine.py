@@ -29,9 +29,9 @@ from specclient_local.answer import (
     failed,
     unwrapped,
 )
+from specclient_local.batch import Batch
 from specclient_local.config import Parameters, SamplingParams
 from specclient_local.loading import Loaded, Prompt, computing_with, load
-from specclient_local.scheduler import Scheduler
 
 _LOG = logging.getLogger("specclient")
 _LINGER_S = 2.0
@@ -68,10 +68,11 @@ class Engine:
 
     def _idle(self) -> None:
         """Begin without requests and without a worker."""
-        self._scheduler = Scheduler(self._slots)
+        self._batch = Batch(self._speculator, self._slots, self._clock)
         self._jobs: dict[int, Job] = {}
         self._inbox: list[Job] = []
         self._cancelled: set[int] = set()
+        self._interrupt: KeyboardInterrupt | None = None
         self._stepping = threading.Lock()
         self._owner: int | None = None
         self._changed = threading.Condition()
@@ -96,7 +97,7 @@ class Engine:
             draft: folder or hub id of a smaller model with the same vocabulary.
             method: ``draft`` or ``plain``; ``auto`` drafts if there is a draft.
             dtype: ``float32``, ``bfloat16`` or ``float16``. Greedy identity is promised in float32.
-            slots: requests that take turns; further ones wait.
+            slots: requests that run at once; further ones wait.
             context: tokens of prompt and answer together; the model's own, at most 4096, by default.
             threads: torch threads while the engine works; by default 1 below 64 M parameters, else torch's.
 
@@ -107,7 +108,10 @@ class Engine:
         loaded = load(model, draft, method=method, dtype=dtype, slots=slots, context=context, threads=threads)
         return cls(loaded, slots=slots)
 
-    # What callers use
+    @property
+    def busy_s(self) -> float:
+        """Seconds the models have worked so far; the requests' ``timings.engine_s`` add up to it."""
+        return self._batch.busy_s
 
     def generate(self, prompt: Prompt, **params: Unpack[Parameters]) -> Generation:
         """Answer a prompt and return the whole answer.
@@ -130,7 +134,7 @@ class Engine:
     def score(self, prompt: Prompt, top: int = 1) -> Scored:
         """Say how likely the model holds each token of a prompt, in one prefill and without an answer.
 
-        It waits for a slot and takes turns as an answer does. Log-probabilities are float32, of the
+        It waits for a slot as an answer does. Log-probabilities are float32, of the
         model's own distribution (temperature 1, nothing left out).
 
         Args:
@@ -203,17 +207,21 @@ class Engine:
                 self._changed.notify()
 
     def step(self) -> bool:
-        """Let every running request do one chunk of prefill or one round; return whether any is left."""
+        """Read some prompts on and let all others do one round; return whether any request is left."""
         with self._owned(), computing_with(self.threads):
-            self._take_in()
-            now = self._clock()
-            for sequence in self._scheduler.admit():
-                self._jobs[sequence.id].answer.clocked.granted = now
-            for sequence in tuple(self._scheduler.running):
-                if not self._closed:
-                    self._advance(self._jobs[sequence.id])
+            try:
+                self._take_in()
+                told = self._batch.step()
+            except BaseException as error:
+                self._fail_all(str(failed(error)))  # no telling how far any of them got
+                raise
+            for job, event in told:
+                self._tell(job, event)
             if self._closed:
                 self._fail_all(_CLOSED)
+            interrupt, self._interrupt = self._interrupt, None
+            if interrupt is not None:
+                raise interrupt
             with self._changed:
                 return bool(self._jobs)
 
@@ -236,8 +244,6 @@ class Engine:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    # What the stepping thread does
-
     @contextmanager
     def _owned(self) -> Iterator[None]:
         """Have the models to oneself."""
@@ -253,64 +259,38 @@ class Engine:
             arrived, self._inbox = self._inbox, []
             cancelled, self._cancelled = self._cancelled, set()
         for job in arrived:
-            self._scheduler.add(job.sequence)
+            self._batch.add(job)
         for number in cancelled:
             if number in self._jobs:
-                self._finish(self._jobs[number])
+                self._forget(self._jobs[number])
 
-    def _advance(self, job: Job) -> None:
-        """Do a request's next piece of work; what breaks in it breaks this request alone."""
-        clocked, begun = job.answer.clocked, self._clock()
-        try:
-            if not job.prefilled:
-                job.prefilled = self._speculator.prefill(job.sequence)
-                clocked.prefill_s += self._clock() - begun
-                if job.prefilled and job.sequence.limit == 0:
-                    self._finish(job, job.answer.read())
-                return
-            won = self._speculator.round(job.sequence)
-            now = self._clock()
-            clocked.decode_s += now - begun
-            clocked.first = now if clocked.first is None else clocked.first
-            piece = job.answer.push(won.tokens, won.drafted, won.scores)
-            if piece.generation is not None:
-                self._finish(job, piece)
-            else:
-                self._tell(job, piece)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the caller hears it, the engine goes on
-            self._finish(job, failed(error))
-
-    def _finish(self, job: Job, event: Event | None = None) -> None:
-        """Free what a request holds, then tell its caller."""
+    def _forget(self, job: Job) -> None:
         with self._changed:
-            if self._jobs.pop(job.sequence.id, None) is None:
-                return
-        if job.sequence.slot is not None:
-            self._speculator.end(job.sequence)
-        self._scheduler.release(job.sequence)
-        if event is not None:
-            self._tell(job, event)
+            self._jobs.pop(job.sequence.id, None)
+        self._batch.drop(job)
 
     def _tell(self, job: Job, event: Event) -> None:
         """Hand an event to its caller; one who cannot take it is no reason to stop the others."""
+        if not isinstance(event, Piece) or event.generation is not None:
+            self._forget(job)
         try:
             job.sink(event)
-        except BaseException as error:  # a caller's own code may raise anything
+        except BaseException as error:  # noqa: BLE001 - a caller's own code may raise anything
             self.cancel(job.sequence.id)
             if isinstance(error, KeyboardInterrupt):
-                raise  # meant for whoever steps, not for this request
+                self._interrupt = error  # meant for whoever steps, not for this request
+                return
             _LOG.exception("request %d cannot be answered: its sink failed", job.sequence.id)
 
     def _fail_all(self, message: str) -> None:
         self._take_in()
         for job in tuple(self._jobs.values()):
-            self._finish(job, EngineError(message))
+            self._tell(job, EngineError(message))
 
     def _start(self) -> None:
         """Have a worker thread running."""
         with self._changed:
-            alive = self._worker is not None and self._worker.is_alive()
-            if not alive and not self._closed:
+            if not (self._closed or (self._worker is not None and self._worker.is_alive())):
                 self._worker = threading.Thread(target=self._work, name="specclient-engine", daemon=True)
                 self._worker.start()
 
@@ -319,10 +299,8 @@ class Engine:
             while self._wait_for_work():
                 try:
                     self.step()
-                except BaseException as error:  # noqa: BLE001 - without a worker all callers would wait
+                except BaseException:  # noqa: BLE001 - without a worker all callers would wait
                     _LOG.exception("the engine failed in a step")
-                    with self._owned():
-                        self._fail_all(str(failed(error)))
 
     def _forked(self) -> None:
         """Start over in a forked child, where no thread but the forking one lives on.

@@ -25,7 +25,7 @@ from specclient_local.config import (
 )
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.length import Costs, costs
-from specclient_local.model.runner import Runner
+from specclient_local.model.runner import Part, Runner
 from specclient_local.model.tokenizer import Tokenizer
 from specclient_local.model.weights import resolve
 from specclient_local.sequence import Dice, Predicted, Sequence
@@ -38,6 +38,9 @@ DEFAULT_CONTEXT = 4096
 
 _SMALL = 64_000_000
 """Parameters below which one thread computes."""
+
+_CALIBRATED_BATCH = 8
+"""Sequences of the largest batch that is timed; of larger ones the cost is extrapolated."""
 
 _CALIBRATED_ROWS = (1, 2, 3, 5, MAX_DRAFT_LENGTH + 1)
 
@@ -154,7 +157,7 @@ def load(
         drafter: DraftModel | None = None
         if draft is not None and method != "plain":
             drafter = _load_draft(resolve(draft), folder, tokenizer, target, dtype=dtype, slots=slots)
-        cost = None if drafter is None else _measure(target, drafter.runner)
+        cost = None if drafter is None else _measure(target, drafter.runner, slots)
     return Loaded(tokenizer, Speculator(target, drafter, cost), cost, threads)
 
 
@@ -207,25 +210,42 @@ def _load_draft(
     return DraftModel(runner, target.config.vocab_size)
 
 
-def _measure(target: Runner, draft: Runner, clock: Callable[[], float] = time.perf_counter) -> Costs:
-    """Time passes of both models; the row counts are capped by very small contexts.
-
-    The draft is timed as it will run: after a pass of the target, which has displaced it from the
-    processor's caches.
-    """
+def _measure(target: Runner, draft: Runner, slots: int) -> Costs:
+    """Time passes of both models, for one sequence and a batch; small contexts cap the row counts."""
+    clock = _pass_clock()
     rows = [r for r in _CALIBRATED_ROWS if r <= target.context]
-    seconds = target.time_passes(rows, clock=clock)
+    batch = min(slots, _CALIBRATED_BATCH)
+    batches = sorted({1, batch})
+    seconds = target.time_passes([(size, r) for size in batches for r in rows], clock=clock)
+    each = [seconds[i * len(rows) : (i + 1) * len(rows)] for i in range(len(batches))]
+    return costs(_draft_steps(target, draft, batches, clock), rows, each, batch)
+
+
+def _draft_steps(target: Runner, draft: Runner, batches: Seq[int], clock: Callable[[], float]) -> list[float]:
+    """Return the seconds of a draft step of so many sequences.
+
+    Timed as it will run: after a pass of the target, which has displaced it from the processor's caches.
+    """
     steps = min(DEFAULT_DRAFT_LENGTH, draft.context)
-    draft_seconds: list[float] = []
+    seconds: list[list[float]] = [[] for _ in batches]
     for _ in range(6):  # the first only warms up
-        target.score(0, [0])
-        begun = clock()
-        for _ in range(steps):
-            draft.score(0, [0])
-        draft_seconds.append((clock() - begun) / steps)
-        target.truncate(0, 0)
-        draft.truncate(0, 0)
-    return costs(min(draft_seconds[1:]), rows, seconds)
+        for taken, batch in zip(seconds, batches, strict=True):
+            parts = [Part(slot, [0]) for slot in range(batch)]
+            target.score_all(parts)
+            begun = clock()
+            for _ in range(steps):
+                draft.score_all(parts)
+            taken.append((clock() - begun) / steps)
+            for slot in range(batch):
+                target.truncate(slot, 0)
+                draft.truncate(slot, 0)
+    return [min(taken[1:]) for taken in seconds]
+
+
+def _pass_clock() -> Callable[[], float]:
+    """Return what passes are timed by: the processor's own time where one thread computes."""
+    fine = time.get_clock_info("thread_time").resolution <= 1e-6
+    return time.thread_time if fine and torch.get_num_threads() == 1 else time.perf_counter
 
 
 def _threads(config: DecoderConfig) -> int:

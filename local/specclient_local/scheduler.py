@@ -1,23 +1,34 @@
-"""Turn a queue of waiting sequences into running ones: slots granted first come, first served."""
+"""Turn a queue of waiting sequences into running ones, and say whose prompt is read on when."""
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from specclient_local.sequence import Sequence
 
+ROWS_A_STEP = 256
+"""Rows of prompts read in one step: a longer prompt holds up the others by so much at a time."""
+
 
 class Scheduler:
-    """Who runs and who waits.
+    """Who runs and who waits: slots first come, first served; prompts in turn.
 
     Args:
-        slots: sequences that may take turns.
+        slots: sequences that run at once.
+
+    Attributes:
+        waiting: those without a slot, in the order of arrival.
+        running: those with one.
+        ready: of these, those whose prompts are read: they take part in rounds.
     """
 
     def __init__(self, slots: int) -> None:
         self._free = list(range(slots))[::-1]
+        self._unread: deque[Sequence] = deque()
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
+        self.ready: list[Sequence] = []
 
     def add(self, sequence: Sequence) -> None:
         """Queue a sequence."""
@@ -30,14 +41,37 @@ class Scheduler:
             sequence = self.waiting.popleft()
             sequence.slot = self._free.pop()
             self.running.append(sequence)
+            self._unread.append(sequence)
             granted.append(sequence)
         return granted
+
+    def readers(self, rows: Callable[[Sequence], int]) -> list[Sequence]:
+        """Return whose prompts a chunk is read of in this step, by turns: at least one, if any is unread.
+
+        Args:
+            rows: of a sequence's next chunk. Together they are ``ROWS_A_STEP`` at most, unless the first
+                has more.
+        """
+        chosen: list[Sequence] = []
+        left = ROWS_A_STEP
+        while self._unread and (not chosen or rows(self._unread[0]) <= left):
+            left -= rows(self._unread[0])
+            chosen.append(self._unread.popleft())
+        self._unread += chosen
+        return chosen
+
+    def begin(self, sequence: Sequence) -> None:
+        """Let a sequence whose prompt is read take part in rounds."""
+        self._unread.remove(sequence)
+        self.ready.append(sequence)
 
     def release(self, sequence: Sequence) -> None:
         """Take a sequence out, whether it runs or waits, and free its slot."""
         if sequence.slot is None:
             self.waiting.remove(sequence)
             return
-        self.running.remove(sequence)
+        for group in (self.running, self._unread, self.ready):
+            if sequence in group:
+                group.remove(sequence)
         self._free.append(sequence.slot)
         sequence.slot = None

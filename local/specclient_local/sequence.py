@@ -199,6 +199,11 @@ class Sequence:
         return self.tally.speculation(self.method, self.prediction)
 
     @property
+    def reproducible(self) -> bool:
+        """Whether a seed fixes what is drawn: the same answer in any company and on the next run."""
+        return self.params.seed is not None and self.params.temperature > 0.0
+
+    @property
     def remaining(self) -> int:
         """How many tokens may still follow."""
         return self.limit - (len(self.tokens) - self.prompt_tokens)

@@ -1,7 +1,8 @@
-"""Turn a running sequence into its next tokens: one round of propose, score, verify, keep."""
+"""Turn running sequences into their next tokens: rounds of propose, score, verify, keep for all at once."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -10,11 +11,11 @@ from specclient_local.config import Method
 from specclient_local.drafting.base import Drafter
 from specclient_local.drafting.length import Costs, DraftLength, RunLength
 from specclient_local.drafting.prediction import PredictionDrafter
-from specclient_local.model.runner import CHUNK, Runner
-from specclient_local.model.sampling import distributions
+from specclient_local.model.runner import CHUNK, Part, Runner
+from specclient_local.model.sampling import all_distributions
 from specclient_local.model.scoring import token_scores
 from specclient_local.sequence import Sequence, TokenScore
-from specclient_local.tree import TokenTree
+from specclient_local.tree import Distribution, TokenTree
 from specclient_local.verify import verify
 
 DEFAULT_DRAFT_LENGTH = 4
@@ -25,16 +26,37 @@ class Won:
     """What a round won: tokens in order, all but the last proposed by the draft.
 
     Attributes:
+        rows: of the target's pass that were its own.
         scores: of each token, where the request asks for ``logprobs``; else empty.
     """
 
     tokens: list[int]
+    rows: int = 1
     scores: list[TokenScore] = field(default_factory=list)
 
     @property
     def drafted(self) -> list[bool]:
         """For each token, whether the draft proposed it."""
         return [True] * (len(self.tokens) - 1) + [False]
+
+
+Outcome = Won | Exception
+"""What a round gave a sequence: tokens, or what went wrong with it."""
+
+
+@dataclass(slots=True)
+class Move:
+    """A sequence's part of a round.
+
+    Attributes:
+        sequence: whose.
+        tree: what was drafted for it.
+        scores_prompt: whether its pass reads the rest of a prompt whose tokens are to be scored.
+    """
+
+    sequence: Sequence
+    tree: TokenTree = field(default_factory=TokenTree)
+    scores_prompt: bool = False
 
 
 class Speculator:
@@ -55,11 +77,16 @@ class Speculator:
             self._drafters["draft"] = drafter
         self._lengths: dict[int, DraftLength | RunLength] = {}
 
+    def chunk(self, sequence: Sequence) -> int:
+        """Return how many rows of its prompt the next :meth:`prefill` of a sequence reads."""
+        return min(CHUNK, max(1, sequence.prompt_tokens - 1 - self.target.length(sequence.granted)))
+
     def prefill(self, sequence: Sequence) -> bool:
         """Run one chunk of the prompt through each model; return whether the rounds can begin.
 
         The last token is the root of the first round: the answer's first tokens come out of a round
-        like all others. A draft that could never propose anything is spared the prompt.
+        like all others. A draft that could never propose anything is spared the prompt. Chunks end where
+        they end in any company, so that the caches do not depend on it.
         """
         ready, drafter = self._read_prompt(sequence), self._drafter_of(sequence)
         if drafter is None:
@@ -70,17 +97,44 @@ class Speculator:
             self._lengths[sequence.granted] = length
         return ready
 
-    def round(self, sequence: Sequence) -> Won:
-        """Win at least one token, and leave the caches as if the won ones had been decoded plainly."""
-        slot, target = sequence.granted, self.target
-        root = len(sequence.tokens) - 1
-        if target.length(slot) < root:
-            tree, logits = TokenTree(), self._read_scored(sequence)
-        else:
-            tree = self._propose(sequence)
-            logits = target.score(slot, sequence.tokens[root:], tree)
-        verdict = verify(tree, distributions(logits, sequence.params), sequence.dice)
-        target.keep(slot, root, verdict.path)
+    def round(self, sequences: Seq[Sequence]) -> list[Outcome]:
+        """Win at least one token for each sequence, all in one pass of the target.
+
+        The caches are left as if the won tokens had been decoded plainly, each sequence by itself. What
+        goes wrong with one sequence is its outcome; what goes wrong with a pass is raised.
+        """
+        moves = self._propose(sequences)
+        logits = self.target.score_all([self._part(move) for move in moves])
+        rows = [_below_root(move, own) for move, own in zip(moves, logits, strict=True)]
+        laws = all_distributions(rows, [sequence.params for sequence in sequences])
+        outcomes: list[Outcome] = []
+        for move, own, law in zip(moves, logits, laws, strict=True):
+            try:
+                outcomes.append(law if isinstance(law, Exception) else self._settle(move, own, law))
+            except Exception as error:  # noqa: BLE001 - the others' rounds go on
+                outcomes.append(error)
+        return outcomes
+
+    def end(self, sequence: Sequence) -> None:
+        """Forget a sequence that holds a slot."""
+        slot = sequence.granted
+        self._lengths.pop(slot, None)
+        self.target.truncate(slot, 0)
+        for drafter in self._drafters.values():
+            drafter.end(sequence)
+
+    def _part(self, move: Move) -> Part:
+        """Return what of a sequence goes through the target."""
+        slot, tokens = move.sequence.granted, move.sequence.tokens
+        return Part(slot, tokens[self.target.length(slot) :], move.tree, every=move.scores_prompt)
+
+    def _settle(self, move: Move, logits: Tensor, law: list[Distribution]) -> Won:
+        """Verify a sequence's draft, and keep what is accepted."""
+        sequence, tree, slot = move.sequence, move.tree, move.sequence.granted
+        if move.scores_prompt:
+            self._score_prompt(sequence, logits[:-1])
+        verdict = verify(tree, law, sequence.dice)
+        self.target.keep(slot, len(sequence.tokens) - 1, verdict.path)
         depth = max(tree.depths(), default=0)
         sequence.tally.count(depth, len(tree), len(verdict.path))
         drafter = self._drafter_of(sequence)
@@ -90,17 +144,9 @@ class Speculator:
             self._lengths[slot].update(depth, len(verdict.path))
         won = [*(tree.tokens[node] for node in verdict.path), verdict.token]
         if sequence.params.logprobs is None:
-            return Won(won)
-        rows = logits[[0, *(node + 1 for node in verdict.path)]]
-        return Won(won, token_scores(rows, won, sequence.params.logprobs))
-
-    def end(self, sequence: Sequence) -> None:
-        """Forget a sequence that holds a slot."""
-        slot = sequence.granted
-        self._lengths.pop(slot, None)
-        self.target.truncate(slot, 0)
-        for drafter in self._drafters.values():
-            drafter.end(sequence)
+            return Won(won, len(logits))
+        rows = _below_root(move, logits)[[0, *(node + 1 for node in verdict.path)]]
+        return Won(won, len(logits), token_scores(rows, won, sequence.params.logprobs))
 
     def _read_prompt(self, sequence: Sequence) -> bool:
         """Read one chunk of the prompt without its last token; return whether no more is to be read.
@@ -116,28 +162,38 @@ class Speculator:
         elif sequence.limit > 0 and whole < done + CHUNK:
             return True
         elif done < end:
-            logits = self.target.read(slot, tokens[done:end])
-            sequence.scores += token_scores(logits, tokens[done + 1 : end + 1], top)
+            self._score_prompt(sequence, self.target.read(slot, tokens[done:end]))
         return end == whole
 
-    def _read_scored(self, sequence: Sequence) -> Tensor:
-        """Read what is left of a prompt to be scored, and return the logits after its last token."""
-        done = self.target.length(sequence.granted)
-        logits = self.target.read(sequence.granted, sequence.tokens[done:])
-        sequence.scores += token_scores(
-            logits[:-1], sequence.tokens[done + 1 :], sequence.params.prompt_logprobs or 0
-        )
-        return logits[-1:]
+    def _score_prompt(self, sequence: Sequence, logits: Tensor) -> None:
+        """Score the prompt's next tokens, ``[N, V]`` being what the model says before each."""
+        done = len(sequence.scores) + 1
+        tokens = sequence.tokens[done : done + len(logits)]
+        sequence.scores += token_scores(logits, tokens, sequence.params.prompt_logprobs or 0)
 
-    def _propose(self, sequence: Sequence) -> TokenTree:
-        """Draft so far that even if all is accepted the answer is not longer than allowed."""
-        drafter = self._drafter_of(sequence)
-        if drafter is None:
-            return TokenTree()
+    def _propose(self, sequences: Seq[Sequence]) -> list[Move]:
+        """Draft for each so far that even if all is accepted the answer is not longer than allowed."""
+        moves = {sequence.id: Move(sequence) for sequence in sequences}
+        able: list[Sequence] = []
+        for sequence in sequences:
+            # What is left of a prompt to be scored goes through without guesses.
+            if self.target.length(sequence.granted) < len(sequence.tokens) - 1:
+                moves[sequence.id].scores_prompt = True
+            elif self._drafter_of(sequence) is not None and sequence.remaining > 1:
+                able.append(sequence)
+        wanted = {s.id: self._length(s, len(able), len(sequences) - len(able)) for s in able}
+        for method, drafter in self._drafters.items():
+            own = [s for s in able if s.method == method and wanted[s.id] > 0]
+            for sequence, tree in zip(own, drafter.propose(own, [wanted[s.id] for s in own]), strict=True):
+                moves[sequence.id].tree = tree
+        return list(moves.values())
+
+    def _length(self, sequence: Sequence, drafting: int, others: int) -> int:
+        """Return how far to draft for a sequence in a round of so many."""
         adapting, fixed = self._lengths.get(sequence.granted), sequence.params.draft_length
         wanted = DEFAULT_DRAFT_LENGTH if fixed is None else fixed
-        length = min(wanted if adapting is None else adapting.next(), sequence.remaining - 1)
-        return drafter.propose(sequence, length) if length > 0 else TokenTree()
+        wanted = wanted if adapting is None else adapting.next(drafting, others)
+        return min(wanted, sequence.remaining - 1)
 
     def _drafter_of(self, sequence: Sequence) -> Drafter | None:
         """Return what drafts for a sequence; nothing for one that ends with its first token."""
@@ -146,14 +202,17 @@ class Speculator:
     def _adapting(self, sequence: Sequence) -> DraftLength | RunLength | None:
         """Return what sets the draft length where the request does not.
 
-        It follows no measured costs for a seeded, sampled request: which random numbers go where
-        depends on the lengths, and the same seed should give the same answer on the next run and the
-        next machine too.
+        It follows no measured costs, and no load, for a seeded, sampled request: which random numbers go
+        where depends on the lengths, and the same seed should give the same answer in any company, on the
+        next run and on the next machine too.
         """
-        params = sequence.params
-        if params.draft_length is not None:
+        if sequence.params.draft_length is not None:
             return None
         if sequence.method == "prediction":
             return RunLength()
-        seeded = params.seed is not None and params.temperature > 0.0
-        return None if seeded or self._costs is None else DraftLength(self._costs)
+        return None if sequence.reproducible or self._costs is None else DraftLength(self._costs)
+
+
+def _below_root(move: Move, logits: Tensor) -> Tensor:
+    """Return the logits after the root and after each guess, ``[N + 1, V]``."""
+    return logits[-1 - len(move.tree) :]

@@ -107,7 +107,9 @@ def run(speculator, request):
     while not speculator.prefill(request):
         pass
     while request.finish_reason is None:
-        won = speculator.round(request)
+        (won,) = speculator.round([request])
+        if isinstance(won, Exception):
+            raise won
         for token in won.tokens:
             request.take(token)
             if request.finish_reason:

@@ -37,18 +37,31 @@ def test_each_request_is_answered_as_alone(checkpoint, count):
     rng = random.Random(0)
     requests = [(*asked(rng, seed), []) for seed in range(count)]
     with load(target, draft, slots=3) as engine, load(target, draft, slots=1) as alone:
-        for i, (prompt, params, events) in enumerate(requests):
-            engine.add(prompt, events.append, **params)
-            if i % 5 == 0:
-                engine.cancel(engine.add(prompt, events.append, **params))
-        while engine.step():
-            pass
+        waiting, given_up = requests[::-1], []
+        while waiting or engine._jobs:
+            for prompt, params, events in waiting[len(waiting) - rng.choice([0, 0, 0, 1, 2, 5]) :][::-1]:
+                waiting.pop()
+                engine.add(prompt, events.append, **params)
+                if rng.random() < 0.25:
+                    heard = []
+                    given_up.append((engine.add(prompt, heard.append, **params), heard))
+            for number, heard in given_up:
+                if rng.random() < 0.3:
+                    engine.cancel(number)
+                    engine.step()
+                    before = len(heard)
+                    assert number not in engine._jobs
+                    engine.step()
+                    assert len(heard) == before
+            given_up = [(number, heard) for number, heard in given_up if number in engine._jobs]
+            engine.step()
         for prompt, params, events in requests:
             got, want = events[-1].generation, alone.generate(prompt, **params)
             assert (got.token_ids, got.logprobs, got.scored) == (want.token_ids, want.logprobs, want.scored)
             if params["temperature"] == 0.0 and params["max_tokens"]:
                 plain = alone.generate(prompt, max_tokens=params["max_tokens"], method="plain")
                 assert got.token_ids == plain.token_ids, params
+        assert sum(len(events[-1].generation.token_ids) for _, _, events in requests) > count
         assert not engine._speculator._lengths
         assert not engine._speculator._drafters["prediction"]._places
-        assert len(engine._scheduler._free) == 3
+        assert len(engine._batch.scheduler._free) == 3

@@ -175,14 +175,14 @@ def test_waiting_requests_get_slots_in_order_and_cancelling_frees_one_in_the_sam
 
 
 def test_a_crash_fails_its_request_and_no_other(engine, monkeypatch):
-    honest = Speculator.round
+    honest = Speculator._settle
 
-    def crashing(self, sequence):
-        if sequence.params.seed == 13:
+    def crashing(self, move, logits, law):
+        if move.sequence.params.seed == 13:
             raise RuntimeError("broken on purpose")
-        return honest(self, sequence)
+        return honest(self, move, logits, law)
 
-    monkeypatch.setattr(Speculator, "round", crashing)
+    monkeypatch.setattr(Speculator, "_settle", crashing)
     good, bad = [], []
     engine.add("x", bad.append, max_tokens=20, seed=13)
     engine.add("x", good.append, max_tokens=20)
@@ -247,8 +247,8 @@ async def test_a_cancelled_task_frees_its_slot(engine):
     assert [p async for p in engine.astream("x", max_tokens=3)][-1].generation is not None
     drain(engine)
     assert not engine._jobs
-    assert not engine._scheduler.running
-    assert not engine._scheduler.waiting
+    assert not engine._batch.scheduler.running
+    assert not engine._batch.scheduler.waiting
 
 
 def test_a_stream_closed_early_frees_its_slot(engine):
@@ -288,7 +288,7 @@ def test_a_long_prefill_does_not_hold_up_the_others(checkpoint, monkeypatch):
     monkeypatch.setattr(
         Runner,
         "_forward",
-        lambda r, slot, ids, *rest, **kw: rows.append(ids) or honest(r, slot, ids, *rest, **kw),
+        lambda r, parts, **kw: rows.append(sum(part.rows for part in parts)) or honest(r, parts, **kw),
     )
     with load(folder, folder, slots=2) as engine:
         short, long = [], []
@@ -301,7 +301,7 @@ def test_a_long_prefill_does_not_hold_up_the_others(checkpoint, monkeypatch):
         while not long:
             rows.clear()
             engine.step()
-            assert sum(map(len, rows)) <= 2 * 256, "more than a chunk of each model in one step"
+            assert sum(rows) <= 2 * 256, "more than a chunk of each model in one step"
         drain(engine)
         assert long[-1].generation is not None
 

@@ -12,7 +12,6 @@ import torch
 from local_kit import load
 from specclient_local.model.linear import KernelChooser
 from specclient_local.model.runner import Runner
-from specclient_local.tree import TokenTree
 
 from specclient.errors import EngineError
 
@@ -86,7 +85,7 @@ def test_a_sink_that_exits_stops_its_request_alone(checkpoint, caplog):
 
 def test_a_step_that_breaks_fails_what_is_there_and_nothing_later(checkpoint, monkeypatch):
     with load(checkpoint()) as engine:
-        monkeypatch.setattr(engine._scheduler, "admit", lambda: 1 / 0)
+        monkeypatch.setattr(engine._batch.scheduler, "admit", lambda: 1 / 0)
         with pytest.raises(EngineError, match="ZeroDivisionError"):
             ask(engine, max_tokens=5)
         monkeypatch.undo()
@@ -115,12 +114,16 @@ def test_a_sink_may_close_the_engine(checkpoint, by):
 
 
 def test_logits_that_are_not_finite_fail_their_request_and_no_other(engine, monkeypatch):
-    honest = Runner.score
+    honest = Runner.score_all
 
-    def overflowing(self, slot, tokens, tree=TokenTree()):  # noqa: B008
-        return honest(self, slot, tokens, tree) * (torch.nan if tokens[-1] == 13 else 1.0)
+    def overflowing(self, parts):
+        logits = honest(self, parts)
+        return [
+            own * (torch.nan if part.tokens[-1] == 13 else 1.0)
+            for part, own in zip(parts, logits, strict=True)
+        ]
 
-    monkeypatch.setattr(Runner, "score", overflowing)
+    monkeypatch.setattr(Runner, "score_all", overflowing)
     for temperature in (0.0, 1.0):
         with pytest.raises(EngineError, match="logits are not finite; load with float32 or bfloat16"):
             engine.generate([5, 13], max_tokens=4, temperature=temperature)

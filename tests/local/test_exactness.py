@@ -127,10 +127,11 @@ def accept_always(p, q, token):
 def claim_uniform(propose):
     """Wrap a drafter's ``propose``: it draws as before and says it drew from the uniform distribution."""
 
-    def claiming(self, request, length):
-        tree = propose(self, request, length)
-        tree.q = [np.full(VOCAB, 1.0 / VOCAB) for _ in tree.q]
-        return tree
+    def claiming(self, requests, lengths):
+        trees = propose(self, requests, lengths)
+        for tree in trees:
+            tree.q = [np.full(VOCAB, 1.0 / VOCAB) for _ in tree.q]
+        return trees
 
     return claiming
 
@@ -166,7 +167,10 @@ class RandomTrees:
     def end(self, request):
         pass
 
-    def propose(self, request, length):
+    def propose(self, requests, lengths):
+        return [self._tree(request, length) for request, length in zip(requests, lengths, strict=True)]
+
+    def _tree(self, request, length):
         tree, leaves = TokenTree(), [ROOT]
         for _ in range(length):
             leaves = [child for leaf in leaves for child in self._below(tree, leaf, request.dice)][:3]
@@ -218,7 +222,7 @@ def law_under_prediction(folder, prediction, settings):
         request.dice = choose
         speculator.prefill(request)
         while len(request.new_tokens) < 2:
-            request.tokens += speculator.round(request).tokens
+            request.tokens += speculator.round([request])[0].tokens
         kept += request.tally.accepted
         speculator.end(request)
         return request.new_tokens
@@ -334,7 +338,7 @@ class Knowing(RandomTrees):
         super().__init__(vocab, seed)
         self.answer = answer
 
-    def propose(self, request, length):
+    def _tree(self, request, length):
         tree, leaf, done = TokenTree(), ROOT, len(request.new_tokens)
         for token in self.answer[done : done + length]:
             self._below(tree, leaf, request.dice)

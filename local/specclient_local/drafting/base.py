@@ -1,7 +1,8 @@
-"""Turn a running sequence into guesses at what follows: the protocol every drafter speaks."""
+"""Turn running sequences into guesses at what follows: the protocol every drafter speaks."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Seq
 from typing import Protocol
 
 from specclient_local.sequence import Sequence
@@ -22,8 +23,8 @@ class Drafter(Protocol):
         """
         ...
 
-    def propose(self, sequence: Sequence, length: int) -> TokenTree:
-        """Guess up to ``length`` levels below the sequence's last token; an empty tree is allowed."""
+    def propose(self, sequences: Seq[Sequence], lengths: Seq[int]) -> list[TokenTree]:
+        """Guess for each sequence up to ``length`` levels below its last token; empty trees are allowed."""
         ...
 
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:

@@ -1,16 +1,42 @@
-"""Turn a sequence into a chain of guesses by a small model of the same vocabulary.
+"""Turn sequences into chains of guesses by a small model of the same vocabulary.
 
 Leviathan et al. (arXiv 2211.17192) and Chen et al. (arXiv 2302.01318).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+
 import numpy as np
 
-from specclient_local.model.runner import CHUNK, Runner
-from specclient_local.model.sampling import distributions
+from specclient.errors import EngineError
+from specclient_local.model.runner import CHUNK, Part, Runner
+from specclient_local.model.sampling import all_distributions
 from specclient_local.sequence import Sequence
 from specclient_local.tree import Distribution, TokenTree
+
+
+@dataclass(slots=True)
+class Chain:
+    """A sequence's proposal while it grows.
+
+    Attributes:
+        left: tokens still to be drawn.
+        unseen: tokens the draft has not in its cache.
+    """
+
+    sequence: Sequence
+    left: int
+    unseen: list[int] = field(default_factory=list)
+    tree: TokenTree = field(default_factory=TokenTree)
+
+    def grow(self, q: Distribution) -> None:
+        """Draw the next token."""
+        token = self.sequence.dice.draw(q)
+        self.tree.add(len(self.tree) - 1, token, q)
+        self.unseen = [token]
+        self.left -= 1
 
 
 class DraftModel:
@@ -39,21 +65,39 @@ class DraftModel:
         self.runner.prefill(slot, self._known(sequence.tokens[done:end]))
         return end == whole
 
-    def propose(self, sequence: Sequence, length: int) -> TokenTree:
-        """Draw a chain of ``length`` tokens, fewer where the draft's own context ends."""
-        slot, tree = sequence.granted, TokenTree()
-        length = min(length, self.runner.context - len(sequence.tokens) + 1)
-        if length <= 0:
-            return tree
-        unseen = self._known(sequence.tokens[self.runner.length(slot) :])
-        for _ in range(length):
-            logits = self.runner.score(slot, unseen)[:, : self._vocab]
-            q = self._widen(distributions(logits, sequence.params)[0])
-            token = sequence.dice.draw(q)
-            unseen = [token]
-            # At temperature 0 q is the one-hot of the token itself.
-            tree.add(len(tree) - 1, token, q)
-        return tree
+    def propose(self, sequences: Seq[Sequence], lengths: Seq[int]) -> list[TokenTree]:
+        """Draw chains of ``lengths`` tokens, fewer where the draft's own context ends.
+
+        All sequences take each step in one pass, but for those whose answer a seed is to fix: the last
+        bits of a q depend on who shares the pass, and with them, once in a great while, the answer.
+        """
+        chains = [Chain(s, self._reach(s, length)) for s, length in zip(sequences, lengths, strict=True)]
+        together = [chain for chain in chains if chain.left and not chain.sequence.reproducible]
+        self._draw(together)
+        for chain in chains:
+            if chain.left and chain.sequence.reproducible:
+                self._draw([chain])
+        return [chain.tree for chain in chains]
+
+    def _reach(self, sequence: Sequence, length: int) -> int:
+        return max(0, min(length, self.runner.context - len(sequence.tokens) + 1))
+
+    def _draw(self, chains: list[Chain]) -> None:
+        """Let chains grow step by step, until each is as long as it should be."""
+        for chain in chains:
+            chain.unseen = self._known(chain.sequence.tokens[self.runner.length(chain.sequence.granted) :])
+        while chains:
+            logits = self.runner.score_all([Part(chain.sequence.granted, chain.unseen) for chain in chains])
+            laws = all_distributions(
+                [rows[:, : self._vocab] for rows in logits], [chain.sequence.params for chain in chains]
+            )
+            for chain, law in zip(chains, laws, strict=True):
+                if isinstance(law, EngineError):
+                    chain.left = 0  # a draft without a guess; the target's answer does not need it
+                else:
+                    # At temperature 0 q is the one-hot of the token itself.
+                    chain.grow(self._widen(law[0]))
+            chains = [chain for chain in chains if chain.left]
 
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:
         """Keep of the cache the sequence as it was proposed from and the accepted part of the chain."""

@@ -6,6 +6,8 @@ the answer goes on is searched for: an edited file is mostly the file.
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Seq
+
 from specclient_local.drafting.suffixes import LONGEST, SuffixIndex
 from specclient_local.sequence import Sequence
 from specclient_local.tree import TokenTree
@@ -28,11 +30,14 @@ class PredictionDrafter:
             self._places[sequence.granted] = Place(tokens, sequence.prompt_tokens)
         return True
 
-    def propose(self, sequence: Sequence, length: int) -> TokenTree:
-        """Offer the next ``length`` tokens; fewer at the prediction's end, none while its place is lost."""
-        place = self._places[sequence.granted]
-        place.follow(sequence.tokens)
-        return TokenTree.chain(place.next(length))
+    def propose(self, sequences: Seq[Sequence], lengths: Seq[int]) -> list[TokenTree]:
+        """Offer the next ``length`` tokens; fewer at a prediction's end, none while its place is lost."""
+        trees: list[TokenTree] = []
+        for sequence, length in zip(sequences, lengths, strict=True):
+            place = self._places[sequence.granted]
+            place.follow(sequence.tokens)
+            trees.append(TokenTree.chain(place.next(length)))
+        return trees
 
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:
         """Count what became of the proposal, and trust less in places that proved wrong."""

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
+import os
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from specclient.errors import ConfigurationError
 from specclient_local.config import DecoderConfig
 
 BLOCK = 64
@@ -21,15 +24,17 @@ class KVCache:
     Attributes:
         lengths: positions in use, a slot each.
         capacity: positions a slot can hold.
+
+    Raises:
+        ConfigurationError: they do not fit the memory.
     """
 
     def __init__(self, config: DecoderConfig, slots: int, capacity: int, dtype: torch.dtype) -> None:
         self.capacity = capacity
         padded = -(-capacity // BLOCK) * BLOCK
+        shape = (config.layers, slots, 2 * config.kv_heads, padded, config.head_dim)
         # Zeros, not empty memory: a masked position is multiplied by zero, and zero times NaN is NaN.
-        self.rows = torch.zeros(
-            config.layers, slots, 2 * config.kv_heads, padded, config.head_dim, dtype=dtype
-        )
+        self.rows = _zeros(shape, dtype, f"{slots} slots of {capacity} positions")
         self.lengths = [0] * slots
         self._views = [[self.rows[layer, slot] for layer in range(config.layers)] for slot in range(slots)]
 
@@ -52,3 +57,29 @@ class KVCache:
             rows = self.rows[:, slot]
             rows[:, :, start : start + len(kept)] = rows.index_select(2, source)
         self.lengths[slot] = start + len(kept)
+
+
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, named: str) -> Tensor:
+    """Allocate the rows, unless they are more than there is memory.
+
+    Asked beforehand, since a system may promise memory that it has not.
+    """
+    size, there = math.prod(shape) * dtype.itemsize, _memory()
+    try:
+        if there is None or size <= there:
+            return torch.zeros(shape, dtype=dtype)
+    except (RuntimeError, MemoryError):  # an allocation that failed
+        pass
+    has = "more than is free" if there is None else f"this machine has {there / 2**30:.1f} GiB of memory"
+    raise ConfigurationError(
+        f"keys and values of {named} take {size / 2**30:.1f} GiB in {str(dtype)[6:]}; {has}. "
+        "Load with fewer slots, a smaller context or a half-precision dtype."
+    )
+
+
+def _memory() -> int | None:
+    """Return the machine's memory in bytes, where the system tells."""
+    try:
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    except (AttributeError, ValueError, OSError):
+        return None

@@ -1,13 +1,16 @@
 """Turn token ids, their positions and the cached keys and values into logits: one Llama-family forward pass.
 
-Rows are computed independently of how many go through at once: each projection by a kernel that
-has shown it (``linear``), and attention over few rows as a batch of single rows over whole blocks of
-the cache. One row of K + 1 then has, bit for bit, the logits it would have alone.
+The rows of several requests go through together: as one block through all that looks at a row alone, each
+request's over its own cache through attention. Rows are computed independently of how many go through at
+once: each projection by a kernel that has shown it (``linear``), and attention over few rows as a batch of
+single rows over whole blocks of the cache. A row then has, bit for bit, the logits it would have alone.
+All but the projections runs on one thread then: which thread gets a row would change its last bits.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -30,6 +33,23 @@ class Layer:
     post_norm: Kernel
     gate_up: Kernel
     down: Kernel
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Neighbouring rows of a pass that are one request's.
+
+    Attributes:
+        rows: which.
+        cache: its own, for each layer ``[2 KV, capacity, D]``.
+        start: first free position there; its keys and values are written from it on.
+        mask: ``[N, L]`` float, 0 or -inf, over the first L cache positions; L counts whole blocks.
+    """
+
+    rows: slice
+    cache: list[Tensor]
+    start: int
+    mask: Tensor
 
 
 def frequencies(rope: Rope, head_dim: int) -> Tensor:
@@ -61,12 +81,22 @@ class Decoder:
         weights: as loaded.
         context: positions it must serve; sizes the rotation table.
         exact: whether rows must not depend on their company; see :class:`KernelChooser`.
+        most: rows of the largest pass that several requests share.
     """
 
-    def __init__(self, config: DecoderConfig, weights: Weights, context: int, *, exact: bool = True) -> None:
+    def __init__(
+        self,
+        config: DecoderConfig,
+        weights: Weights,
+        context: int,
+        *,
+        exact: bool = True,
+        most: int = ROWS_ALONE,
+    ) -> None:
         self.config = config
         self.dtype = weights.embedding.dtype
-        choose = KernelChooser(exact=exact)
+        self._exact = exact
+        choose = KernelChooser(exact=exact, most=most)
         self.embedding = weights.embedding
         self.layers = [_layer(w, choose, config.norm_eps) for w in weights.layers]
         self.norm = norm_kernel(weights.norm, config.norm_eps)
@@ -79,36 +109,56 @@ class Decoder:
         """Return the rotations of some positions, ``[N, 1, D / 2]`` complex."""
         return self._turns[positions]
 
-    def forward(  # noqa: PLR0917 - a pass is these six things
-        self, ids: Tensor, turns: Tensor, cache: list[Tensor], start: int, mask: Tensor, logits_from: int
-    ) -> Tensor:
-        """Run N rows through the model and write their keys and values at ``start`` on.
+    def forward(self, ids: Tensor, turns: Tensor, spans: Sequence[Span], wanted: Tensor | slice) -> Tensor:
+        """Run N rows through the model and write their keys and values into the caches.
 
         Args:
             ids: ``[N]`` int64.
             turns: ``[N, 1, D / 2]`` rotations of their positions.
-            cache: for each layer ``[2 KV, capacity, D]``.
-            start: first free position of the cache.
-            mask: ``[N, L]`` float, 0 or -inf, over the first L cache positions; L counts whole blocks.
-            logits_from: first row whose logits are wanted; N for none.
+            spans: whose they are, in order.
+            wanted: the rows whose logits are wanted.
 
         Returns:
-            ``[N - logits_from, V]``.
+            ``[wanted, V]``.
         """
+        threads = torch.get_num_threads()
+        if not self._exact or threads == 1 or any(span.mask.shape[0] > ROWS_ALONE for span in spans):
+            return self._run(ids, turns, spans, wanted, lambda kernel, x: kernel(x))
+
+        def project(kernel: Kernel, x: Tensor) -> Tensor:
+            torch.set_num_threads(threads)
+            y = kernel(x)
+            torch.set_num_threads(1)
+            return y
+
+        torch.set_num_threads(1)
+        try:
+            return self._run(ids, turns, spans, wanted, project)
+        finally:
+            torch.set_num_threads(threads)
+
+    def _run(
+        self,
+        ids: Tensor,
+        turns: Tensor,
+        spans: Sequence[Span],
+        wanted: Tensor | slice,
+        project: Callable[[Kernel, Tensor], Tensor],
+    ) -> Tensor:
         c = self.config
         rows = len(ids)
         x = self.embedding[ids]
-        for layer, kv in zip(self.layers, cache, strict=True):
+        for i, layer in enumerate(self.layers):
             h = layer.input_norm(x)
-            qkv = layer.qkv(h).view(rows, c.heads + 2 * c.kv_heads, c.head_dim)
+            qkv = project(layer.qkv, h).view(rows, c.heads + 2 * c.kv_heads, c.head_dim)
             self._rotate(qkv[:, : c.heads + c.kv_heads], layer.qk_norm, turns)
-            kv[:, start : start + rows].copy_(qkv[:, c.heads :].transpose(0, 1))
-            x = x + layer.o(self._attend(qkv[:, : c.heads], kv, mask))
+            attended = [self._attend(qkv[span.rows], span.cache[i], span) for span in spans]
+            x = x + project(layer.o, attended[0] if len(attended) == 1 else torch.cat(attended))
             h = layer.post_norm(x)
-            gate, up = layer.gate_up(h).chunk(2, dim=-1)
-            x = x + layer.down(F.silu(gate) * up)
-        x = self.norm(x[logits_from:])
-        return self.head(x) if logits_from < rows else x.new_empty(0, c.vocab_size)
+            gate, up = project(layer.gate_up, h).chunk(2, dim=-1)
+            x = x + project(layer.down, F.silu(gate) * up)
+        x = x[wanted]
+        return project(self.head, self.norm(x)) if len(x) else x.new_empty(0, c.vocab_size)
 
     def _rotate(self, qk: Tensor, norm: Tensor | None, turns: Tensor) -> None:
         """Normalise (where the model does) and turn queries and keys in place; ``[N, H + KV, D]``."""
@@ -121,22 +171,29 @@ class Decoder:
         else:
             qk.copy_(torch.view_as_real(pairs * turns).flatten(-2))
 
-    def _attend(self, q: Tensor, kv: Tensor, mask: Tensor) -> Tensor:
-        """Attend ``[N, H, D]`` over the first L positions of ``[2 KV, capacity, D]``; ``[N, H D]``."""
-        rows, heads, dim = q.shape
-        length, groups = mask.shape[1], self.config.kv_heads
-        keys, values = kv[:groups, :length], kv[groups:, :length]
+    def _attend(self, qkv: Tensor, kv: Tensor, span: Span) -> Tensor:
+        """Keep a request's keys and values, and attend over its first L positions; ``[N, H D]``.
+
+        Args:
+            qkv: ``[N, H + 2 KV, D]``.
+            kv: its cache of this layer, ``[2 KV, capacity, D]``.
+            span: where its rows go, and what they see.
+        """
+        heads, groups = self.config.heads, self.config.kv_heads
+        rows, dim, length = qkv.shape[0], qkv.shape[2], span.mask.shape[1]
+        kv[:, span.start : span.start + rows].copy_(qkv[:, heads:].transpose(0, 1))
+        q, keys, values = qkv[:, :heads], kv[:groups, :length], kv[groups:, :length]
         if rows <= ROWS_ALONE:
             # The query heads that share a key head stand as its rows, the N rows as the batch.
             out = F.scaled_dot_product_attention(
                 q.reshape(rows, groups, heads // groups, dim),
                 keys.expand(rows, -1, -1, -1),
                 values.expand(rows, -1, -1, -1),
-                attn_mask=mask[:, None, None, :],
+                attn_mask=span.mask[:, None, None, :],
             )
             return out.reshape(rows, heads * dim)
         out = F.scaled_dot_product_attention(
-            q.transpose(0, 1)[None], keys[None], values[None], attn_mask=mask, enable_gqa=groups < heads
+            q.transpose(0, 1)[None], keys[None], values[None], attn_mask=span.mask, enable_gqa=groups < heads
         )
         return out[0].transpose(0, 1).reshape(rows, heads * dim)
 

@@ -22,7 +22,7 @@ Kernel = Callable[[Tensor], Tensor]
 """``[N, in]`` to ``[N, out]``, the bias added."""
 
 ROWS_ALONE = MAX_PREDICTED_LENGTH + 1
-"""Up to this many rows are kept apart; more (a prefill) go as a block, which is faster."""
+"""Up to this many rows of one request are kept apart; more (a prefill) go as a block, which is faster."""
 
 _TARGET_ROWS = (1, 5)
 _DRAFT_ROWS = (1,)
@@ -56,11 +56,11 @@ def column_kernel(weight: Tensor, bias: Tensor | None) -> Kernel:
     return run
 
 
-def row_kernel(weight: Tensor, bias: Tensor | None) -> Kernel:
-    """``F.linear`` row by row: slow, but alone or in company a row is the same product."""
+def row_kernel(weight: Tensor, bias: Tensor | None, most: int = ROWS_ALONE) -> Kernel:
+    """``F.linear`` row by row, up to ``most``: slow, but alone or in company a row is the same product."""
 
     def run(x: Tensor) -> Tensor:
-        if not 1 < len(x) <= ROWS_ALONE:
+        if not 1 < len(x) <= most:
             return F.linear(x, weight, bias)
         return torch.cat([F.linear(x[i : i + 1], weight, bias) for i in range(len(x))])
 
@@ -82,11 +82,19 @@ class KernelChooser:
     Args:
         exact: whether rows must not depend on their company. A target's must; a draft may say anything,
             as long as it says what it drew from, so there the fastest wins.
+        most: rows of the largest pass in which they must not; larger ones are one request's alone.
         clock: monotonic seconds.
     """
 
-    def __init__(self, *, exact: bool = True, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        *,
+        exact: bool = True,
+        most: int = ROWS_ALONE,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self._exact = exact
+        self._most = most
         self._rows = _TARGET_ROWS if exact else _DRAFT_ROWS
         self._clock = clock
         self.chosen: dict[tuple[int, int], str] = {}
@@ -96,6 +104,8 @@ class KernelChooser:
         shape = (weight.shape[0], weight.shape[1])
         if shape not in self.chosen:
             self.chosen[shape] = self._choose(weight)
+        if self.chosen[shape] == _LAST_RESORT:
+            return row_kernel(weight, bias, self._most)
         return KERNELS[self.chosen[shape]](weight, bias)
 
     def _choose(self, weight: Tensor) -> str:
@@ -112,7 +122,7 @@ class KernelChooser:
                 usable.pop(name, None)  # this torch build has no such kernel for this type
         if self._exact:
             usable = {
-                name: kernel for name, kernel in usable.items() if row_difference(kernel, weight) == 0.0
+                name: kernel for name, kernel in usable.items() if keeps_rows(kernel, weight, self._most)
             }
         cost = dict.fromkeys(usable, 0.0)
         for rows in self._rows:
@@ -131,11 +141,11 @@ class KernelChooser:
         return best
 
 
-def row_difference(kernel: Kernel, weight: Tensor) -> float:
-    """Return max |Δ| between rows computed alone and in company, up to as many as are kept apart."""
-    x = _probe(weight, ROWS_ALONE)
-    alone = torch.cat([kernel(x[i : i + 1]) for i in range(len(x))])
-    return max((kernel(x[:n]) - alone[:n]).abs().max().item() for n in range(2, len(x) + 1))
+def keeps_rows(kernel: Kernel, weight: Tensor, most: int = ROWS_ALONE) -> bool:
+    """Return whether rows alone and in company are the same bit for bit, for every count up to ``most``."""
+    x = _probe(weight, most)
+    alone = torch.cat([kernel(x[i : i + 1]) for i in range(most)])
+    return all(torch.equal(kernel(x[:count]), alone[:count]) for count in range(2, most + 1))
 
 
 def _probe(weight: Tensor, rows: int) -> Tensor:

@@ -1,9 +1,10 @@
-"""Turn (slot, new tokens, tree of guesses) into one pass of a model over its cache."""
+"""Turn new tokens and trees of guesses of several slots into one pass of a model over their caches."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -11,14 +12,45 @@ from torch import Tensor
 
 from specclient_local.config import DecoderConfig, read_config
 from specclient_local.model.cache import BLOCK, KVCache
-from specclient_local.model.decoder import Decoder
+from specclient_local.model.decoder import Decoder, Span
+from specclient_local.model.linear import ROWS_ALONE
 from specclient_local.model.weights import load_weights
 from specclient_local.tree import TokenTree
 
 CHUNK = 256
 """Most rows of one pass; bounds the memory of a prefill."""
 
+_SHARED = 128
+"""Most rows of a pass that slots share: by then a row costs what it costs, whatever its company."""
+
 _EMPTY = TokenTree()
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """What one slot has in a pass.
+
+    Attributes:
+        slot: whose cache.
+        tokens: at least one, not yet in the cache; the last is the tree's root.
+        tree: guesses below it.
+        every: whether the logits after each token are wanted, not only after the root and the guesses.
+    """
+
+    slot: int
+    tokens: Sequence[int]
+    tree: TokenTree = _EMPTY
+    every: bool = False
+
+    @property
+    def rows(self) -> int:
+        """Rows of it in the pass."""
+        return len(self.tokens) + len(self.tree)
+
+
+def shared_rows(slots: int) -> int:
+    """Return how many rows the largest pass has that several slots share."""
+    return min(_SHARED, slots * ROWS_ALONE)
 
 
 class Runner:
@@ -50,7 +82,8 @@ class Runner:
         """
         config = read_config(folder)
         with torch.inference_mode():
-            decoder = Decoder(config, load_weights(folder, config, dtype), context, exact=exact)
+            weights = load_weights(folder, config, dtype)
+            decoder = Decoder(config, weights, context, exact=exact, most=shared_rows(slots))
             return cls(decoder, slots, context)
 
     @property
@@ -65,29 +98,42 @@ class Runner:
     def prefill(self, slot: int, tokens: Sequence[int]) -> None:
         """Append tokens to a slot's cache, without logits; at most ``CHUNK`` rows a pass."""
         for begin in range(0, len(tokens), CHUNK):
-            part = tokens[begin : begin + CHUNK]
-            self._forward(slot, part, _EMPTY, logits_from=len(part))
+            self._forward([Part(slot, tokens[begin : begin + CHUNK])], unread=True)
 
     def read(self, slot: int, tokens: Sequence[int]) -> Tensor:
         """Append tokens, ``CHUNK`` at most, in one pass; return the logits after each, ``[N, V]``."""
-        return self._forward(slot, tokens, _EMPTY, logits_from=0)
+        return self._forward([Part(slot, tokens, every=True)])[0]
 
     def score(self, slot: int, tokens: Sequence[int], tree: TokenTree = _EMPTY) -> Tensor:
-        """Append tokens and the tree below the last of them, in one pass under the ancestor mask.
+        """Do as :meth:`score_all` for one slot."""
+        return self.score_all([Part(slot, tokens, tree)])[0]
 
-        Args:
-            slot: whose cache.
-            tokens: at least one, not yet in the cache; the last is the tree's root.
-            tree: guesses below it.
+    def score_all(self, parts: Sequence[Part]) -> list[Tensor]:
+        """Append each part's tokens and the tree below the last of them, under the ancestor mask.
+
+        All go through in one pass, but for a part of more than ``ROWS_ALONE`` rows, which has a pass to
+        itself, and what is more than :func:`shared_rows`: so a row's logits do not depend on its company.
 
         Returns:
-            Logits ``[N + 1, V]`` after the root and after each of the N nodes.
+            For each part logits ``[N + 1, V]`` after the root and after each of the N nodes; of a part
+            that wants ``every`` row those after each token, too.
         """
-        if len(tokens) + len(tree) > CHUNK:
-            spare = max(1, CHUNK - len(tree))
-            self.prefill(slot, tokens[:-spare])
-            tokens = tokens[-spare:]
-        return self._forward(slot, tokens, tree, logits_from=len(tokens) - 1)
+        logits: dict[int, Tensor] = {}
+        for indices in _passes([part.rows for part in parts], shared_rows(len(self.cache.lengths))):
+            together = [parts[i] for i in indices]
+            alone = together[0].rows > ROWS_ALONE
+            logits.update(
+                zip(indices, self._alone(*together) if alone else self._forward(together), strict=True)
+            )
+        return [logits[i] for i in range(len(parts))]
+
+    def _alone(self, part: Part) -> list[Tensor]:
+        """Score a part of many rows, those of more than a chunk by a prefill before."""
+        spare = max(1, CHUNK - len(part.tree))
+        if len(part.tokens) > spare and not part.every:
+            self.prefill(part.slot, part.tokens[:-spare])
+            part = Part(part.slot, part.tokens[-spare:], part.tree)
+        return self._forward([part])
 
     def keep(self, slot: int, root: int, path: Sequence[int]) -> None:
         """Keep after a verification the root, at cache position ``root``, and the accepted nodes."""
@@ -98,52 +144,90 @@ class Runner:
         self.cache.truncate(slot, length)
 
     @torch.inference_mode()
-    def _forward(self, slot: int, tokens: Sequence[int], tree: TokenTree, logits_from: int) -> Tensor:
-        start, rows = self.cache.lengths[slot], len(tokens) + len(tree)
+    def _forward(self, parts: Sequence[Part], *, unread: bool = False) -> list[Tensor]:
+        """Run one pass; return each part's logits, none of which are wanted if ``unread``."""
+        spans: list[Span] = []
+        ids: list[int] = []
+        positions: list[int] = []
+        for part in parts:
+            spans.append(self._span(part, len(ids), positions))
+            ids += [*part.tokens, *part.tree.tokens]
+        wanted = [0 if part.every else len(part.tokens) - 1 for part in parts]
+        where = zip(parts, spans, wanted, strict=True)
+        rows = [row for part, span, first in where for row in range(span.rows.start + first, span.rows.stop)]
+        logits = self.decoder.forward(
+            torch.tensor(ids),
+            self.decoder.turns(torch.tensor(positions)),
+            spans,
+            slice(0) if unread else slice(None) if len(rows) == len(ids) else torch.tensor(rows),
+        )
+        for part, span in zip(parts, spans, strict=True):
+            self.cache.lengths[part.slot] = span.start + part.rows
+        if unread:
+            return []
+        counts = [part.rows - first for part, first in zip(parts, wanted, strict=True)]
+        return list(torch.split(logits, counts))
+
+    def _span(self, part: Part, first: int, positions: list[int]) -> Span:
+        """Return where a part's rows go and what they see; its positions are added to ``positions``."""
+        start, rows = self.cache.lengths[part.slot], part.rows
         end = start + rows
         if end > self.context:
             raise ValueError(f"{end} positions exceed the {self.context} a slot can hold")
         shift = self.context - start
         mask = self._causal[:rows, shift : shift + -(-end // BLOCK) * BLOCK]
-        positions: Tensor | slice = slice(start, end)
-        if not tree.is_chain:
-            root = end - len(tree) - 1
+        if part.tree.is_chain:
+            positions += range(start, end)
+        else:
+            root = end - len(part.tree) - 1
             mask = mask.clone()
-            block = mask[len(tokens) - 1 :, root:end]
-            block.zero_().masked_fill_(~torch.from_numpy(tree.ancestors()), -torch.inf)
-            depths = [root + depth for depth in tree.depths()]
-            positions = torch.tensor([*range(start, root + 1), *depths])
-        logits = self.decoder.forward(
-            torch.tensor([*tokens, *tree.tokens]),
-            self.decoder.turns(positions),
-            self.cache.views(slot),
-            start,
-            mask,
-            logits_from,
-        )
-        self.cache.lengths[slot] = end
-        return logits
+            block = mask[len(part.tokens) - 1 :, root:end]
+            block.zero_().masked_fill_(~torch.from_numpy(part.tree.ancestors()), -torch.inf)
+            positions += [*range(start, root + 1), *(root + depth for depth in part.tree.depths())]
+        return Span(slice(first, first + rows), self.cache.views(part.slot), start, mask)
 
     def time_passes(
         self,
-        rows: Sequence[int],
+        shapes: Sequence[tuple[int, int]],
         *,
         at: int = 64,
         repeats: int = 5,
         clock: Callable[[], float] = time.perf_counter,
     ) -> list[float]:
-        """Return the least seconds of a pass of so many rows; uses slot 0, which must be free.
+        """Return the least seconds of passes over so many slots, from the first on, and rows of each.
 
-        The row counts take turns, so a busy machine slows all alike; the first turn only warms up.
+        All slots must be free. The shapes take turns, so a busy machine slows all alike; the first turn
+        only warms up.
         """
-        at = max(0, min(at, self.context - max(rows)))
-        self.prefill(0, [0] * at)
-        seconds: list[list[float]] = [[] for _ in rows]
+        at = max(0, min(at, self.context - max(rows for _, rows in shapes)))
+        for slot in range(max(slots for slots, _ in shapes)):
+            self.prefill(slot, [0] * at)
+        seconds: list[list[float]] = [[] for _ in shapes]
         for _ in range(repeats + 1):
-            for i, count in enumerate(rows):
+            for i, (slots, rows) in enumerate(shapes):
+                tree = TokenTree.chain([0] * (rows - 1))
                 begun = clock()
-                self.score(0, [0], TokenTree.chain([0] * (count - 1)))
+                self.score_all([Part(slot, [0], tree) for slot in range(slots)])
                 seconds[i].append(clock() - begun)
-                self.truncate(0, at)
-        self.truncate(0, 0)
+                for slot in range(slots):
+                    self.truncate(slot, at)
+        for slot in range(len(self.cache.lengths)):
+            self.truncate(slot, 0)
         return [min(taken[1:]) for taken in seconds]
+
+
+def _passes(rows: Sequence[int], most: int) -> list[list[int]]:
+    """Share out parts of so many rows over passes: see :meth:`Runner.score_all`."""
+    passes: list[list[int]] = []
+    shared: list[int] = []
+    left = 0
+    for i, count in enumerate(rows):
+        if count > ROWS_ALONE:
+            passes.append([i])
+            continue
+        if count > left:
+            shared, left = [], most
+            passes.append(shared)
+        shared.append(i)
+        left -= count
+    return passes

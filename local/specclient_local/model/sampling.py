@@ -9,6 +9,7 @@ which in float32 keeps too few digits for its normalisation.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -17,33 +18,61 @@ from specclient.errors import EngineError
 from specclient_local.config import SamplingParams
 from specclient_local.tree import Distribution
 
+_NOT_FINITE = "the model's logits are not finite; load with float32 or bfloat16."
+
 
 def distributions(logits: Tensor, params: SamplingParams) -> list[Distribution]:
-    """Turn logits ``[N, V]`` into N distributions on the host, in one copy.
-
-    At temperature 0 each is the one-hot of the largest logit (the first of equal ones): the limit of
-    the softmax as the temperature falls.
+    """Turn one request's logits ``[N, V]`` into N distributions on the host; see :func:`all_distributions`.
 
     Raises:
         EngineError: a row's largest logit is NaN or infinite, as after an overflow in float16.
     """
-    best = greedy_tokens(logits)
-    if params.temperature == 0.0:
-        greedy: list[Distribution] = best.tolist()
-        return greedy
-    return list(probabilities(logits, params).cpu().numpy())
+    found = all_distributions([logits], [params])[0]
+    if isinstance(found, EngineError):
+        raise found
+    return found
 
 
-def greedy_tokens(logits: Tensor) -> Tensor:
+def all_distributions(
+    logits: Sequence[Tensor], params: Sequence[SamplingParams]
+) -> list[list[Distribution] | EngineError]:
+    """Turn several requests' logits, each ``[N, V]``, into distributions, or into what is wrong with them.
+
+    At temperature 0 each is the one-hot of the largest logit (the first of equal ones): the limit of
+    the softmax as the temperature falls. The largest of all requests' rows are found at once.
+    """
+    best, finite = _largest(logits[0] if len(logits) == 1 else torch.cat(list(logits)))
+    out: list[list[Distribution] | EngineError] = []
+    begin = 0
+    for rows, own in zip(logits, params, strict=True):
+        end = begin + len(rows)
+        if not all(finite[begin:end]):
+            out.append(EngineError(_NOT_FINITE))
+        elif own.temperature == 0.0:
+            out.append([*best[begin:end]])
+        else:
+            out.append(list(probabilities(rows, own).cpu().numpy()))
+        begin = end
+    return out
+
+
+def greedy_tokens(logits: Tensor) -> list[int]:
     """Return the token of each row's largest logit, the first of equal ones; ``[N, V]`` to ``[N]``.
 
     Raises:
         EngineError: a row's largest logit is NaN or infinite.
     """
-    best = logits.argmax(dim=-1)  # counts NaN as the largest
-    if not all(map(math.isfinite, logits.gather(-1, best[:, None]).flatten().tolist())):
-        raise EngineError("the model's logits are not finite; load with float32 or bfloat16.")
+    best, finite = _largest(logits)
+    if not all(finite):
+        raise EngineError(_NOT_FINITE)
     return best
+
+
+def _largest(logits: Tensor) -> tuple[list[int], list[bool]]:
+    """Return each row's largest logit's token, and whether that logit is finite."""
+    best = logits.argmax(dim=-1)  # counts NaN as the largest
+    values = logits.gather(-1, best[:, None]).flatten().tolist()
+    return best.tolist(), [math.isfinite(value) for value in values]
 
 
 def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:

@@ -35,7 +35,7 @@ def token_scores(logits: Tensor, tokens: Sequence[int], top: int) -> list[TokenS
 
 
 def _scores(logits: Tensor, tokens: Sequence[int], top: int) -> list[TokenScore]:
-    best = greedy_tokens(logits)
+    best = torch.tensor(greedy_tokens(logits), device=logits.device)
     logprobs = torch.log_softmax(logits, dim=-1)
     index = torch.tensor(tokens, device=logits.device)[:, None]
     own = logits.gather(-1, index)

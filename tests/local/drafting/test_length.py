@@ -43,17 +43,17 @@ def test_rows_that_cost_shorten_the_draft():
 
 
 def test_costs_are_in_plain_steps_and_interpolated():
-    cost = costs(0.5, [1, 2, 5, 9], [2.0, 2.2, 2.8, 4.0])
+    cost = costs([0.5], [1, 2, 5, 9], [[2.0, 2.2, 2.8, 4.0]])
     assert cost.draft == 0.25
     assert cost.verify == pytest.approx((1.0, 1.1, 1.2, 1.3, 1.4, 1.55, 1.7, 1.85, 2.0))
 
 
 def test_noise_never_makes_more_rows_cheaper():
-    assert costs(0.5, [1, 2, 3], [2.0, 1.0, 4.0]).verify == (1.0, 1.0, 2.0)
+    assert costs([0.5], [1, 2, 3], [[2.0, 1.0, 4.0]]).verify == (1.0, 1.0, 2.0)
 
 
 def test_a_context_shorter_than_the_longest_draft_bounds_the_costs():
-    assert len(costs(0.5, [1, 2, 3], [1.0, 1.0, 1.0]).verify) == 3
+    assert len(costs([0.5], [1, 2, 3], [[1.0, 1.0, 1.0]]).verify) == 3
 
 
 def test_it_learns_from_rounds():
@@ -80,3 +80,36 @@ def test_a_refusal_counts_once_and_an_empty_round_not():
 def test_who_stopped_drafting_tries_again_now_and_then():
     hopeless = DraftLength(Costs(5.0, FLAT))
     assert [hopeless.next() for _ in range(32)].count(2) == 2
+
+
+BUSY = Costs(0.1, FLAT, slots=8, full_draft=0.3, full_verify=tuple(1.5 + 0.6 * k for k in range(9)))
+
+
+def test_company_shortens_the_draft_down_to_none():
+    lengths = [best_length(0.8, BUSY, drafting) for drafting in range(1, 9)]
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[0] == best_length(0.8, Costs(0.1, FLAT)) > lengths[4]
+    assert best_length(0.3, BUSY, 8) == 0 < best_length(0.3, BUSY, 1)
+    assert best_length(0.8, BUSY, 1, others=7) <= lengths[0]
+
+
+def test_a_rounds_cost_lies_between_one_sequence_and_a_full_batch():
+    assert BUSY.round(0) == 1.0
+    assert BUSY.round(0, drafting=8) == 1.5
+    assert BUSY.round(2) == pytest.approx(0.2 + 1.0)
+    assert BUSY.round(2, drafting=8) == pytest.approx(0.6 + 2.7)
+    assert BUSY.round(4, drafting=4, others=4) == pytest.approx(4 * (0.1 + 0.2 * 3 / 7) + 2.7)
+
+
+def test_who_is_kept_from_drafting_by_the_load_does_not_try():
+    good = DraftLength(BUSY, prior=0.45)
+    assert good.next() > 0
+    assert {good.next(drafting=8) for _ in range(40)} == {0}
+    assert good.next() > 0
+
+
+def test_a_full_batch_is_measured_in_the_same_unit():
+    cost = costs([0.5, 1.0], [1, 3], [[2.0, 3.0], [4.0, 8.0]], slots=4)
+    assert (cost.draft, cost.full_draft, cost.slots) == (0.25, 0.5, 4)
+    assert cost.verify == (1.0, 1.25, 1.5)
+    assert cost.full_verify == (2.0, 3.0, 4.0)

@@ -175,20 +175,20 @@ def test_requests_do_not_see_each_others_predictions(checkpoint):
     other = sequence([5], slot=1, method="prediction", predicted=[7, 8])
     for request in (one, other, one):
         assert drafter.begin(request)
-    assert drafter.propose(one, 2).tokens == [1, 2]
-    assert drafter.propose(other, 9).tokens == [7, 8]
+    assert drafter.propose([one], [2])[0].tokens == [1, 2]
+    assert drafter.propose([other], [9])[0].tokens == [7, 8]
     drafter.end(one)
     drafter.end(one)
     again = sequence([5], slot=0, method="prediction", predicted=[4])
     drafter.begin(again)
-    assert drafter.propose(again, 2).tokens == [4]
+    assert drafter.propose([again], [2])[0].tokens == [4]
 
 
 def test_a_proposal_is_picked_not_drawn():
     drafter = PredictionDrafter()
     request = sequence([5], method="prediction", predicted=[1, 2, 3])
     drafter.begin(request)
-    tree = drafter.propose(request, 3)
+    (tree,) = drafter.propose([request], [3])
     assert tree.is_chain
     assert tree.q == [None] * 3
 

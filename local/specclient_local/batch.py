@@ -1,0 +1,118 @@
+"""Turn the requests that run into their next pieces: a step reads some prompts on, then all do one round."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
+
+from specclient_local.answer import Event, Job, Piece, failed
+from specclient_local.scheduler import Scheduler
+from specclient_local.sequence import Sequence
+from specclient_local.speculate import Outcome, Speculator, Won
+
+Told = tuple[Job, Event]
+"""A request, and what its caller is to hear."""
+
+
+class Batch:
+    """Continuous batching: requests come and go between steps, and share the passes of the models.
+
+    What breaks in a request's own work fails that request; what breaks in a pass fails those in it.
+
+    Args:
+        speculator: the models.
+        slots: requests that run at once.
+        clock: monotonic seconds.
+
+    Attributes:
+        busy_s: seconds the models have worked; what requests are told as theirs adds up to it.
+    """
+
+    def __init__(self, speculator: Speculator, slots: int, clock: Callable[[], float]) -> None:
+        self.scheduler = Scheduler(slots)
+        self.busy_s = 0.0
+        self._speculator = speculator
+        self._clock = clock
+        self._jobs: dict[int, Job] = {}
+
+    def add(self, job: Job) -> None:
+        """Queue a request."""
+        self._jobs[job.sequence.id] = job
+        self.scheduler.add(job.sequence)
+
+    def drop(self, job: Job) -> None:
+        """Free what a request holds; without effect on one that is not, or no longer, here."""
+        if self._jobs.pop(job.sequence.id, None) is None:
+            return
+        if job.sequence.slot is not None:
+            self._speculator.end(job.sequence)
+        self.scheduler.release(job.sequence)
+
+    def step(self) -> list[Told]:
+        """Admit requests, read chunks of prompts, do one round; return what there is to tell.
+
+        Whose request ended with that holds nothing any more.
+        """
+        now = self._clock()
+        for sequence in self.scheduler.admit():
+            self._jobs[sequence.id].answer.clocked.granted = now
+        told: list[Told] = []
+        for sequence in self.scheduler.readers(self._speculator.chunk):
+            told += self._read(self._jobs[sequence.id])
+        return told + self._round([self._jobs[sequence.id] for sequence in self.scheduler.ready])
+
+    def _read(self, job: Job) -> list[Told]:
+        """Read a chunk of a request's prompt; there is something to tell where that ends it."""
+        begun = self._clock()
+        try:
+            ready = self._speculator.prefill(job.sequence)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the caller hears it, the engine goes on
+            self.drop(job)
+            return [(job, failed(error))]
+        finally:
+            seconds = self._clock() - begun
+            self.busy_s += seconds
+            job.answer.clocked.prefill_s += seconds
+        if ready and job.sequence.limit == 0:
+            self.drop(job)
+            return [(job, job.answer.read())]
+        if ready:
+            self.scheduler.begin(job.sequence)
+        return []
+
+    def _round(self, jobs: Seq[Job]) -> list[Told]:
+        """Let requests win their next tokens together."""
+        if not jobs:
+            return []
+        begun = self._clock()
+        outcomes = self._outcomes([job.sequence for job in jobs])
+        now = self._clock()
+        self.busy_s += now - begun
+        rows = [outcome.rows if isinstance(outcome, Won) else 1 for outcome in outcomes]
+        told: list[Told] = []
+        for job, outcome, own in zip(jobs, outcomes, rows, strict=True):
+            clocked = job.answer.clocked
+            clocked.decode_s += (now - begun) * own / sum(rows)
+            if clocked.first is None:
+                clocked.first = now
+            event = _pushed(job, outcome)
+            if not isinstance(event, Piece) or event.generation is not None:
+                self.drop(job)
+            told.append((job, event))
+        return told
+
+    def _outcomes(self, sequences: Seq[Sequence]) -> Seq[Outcome]:
+        try:
+            return self._speculator.round(sequences)
+        except Exception as error:  # noqa: BLE001 - as above, of all in the pass
+            return [error] * len(sequences)
+
+
+def _pushed(job: Job, outcome: Outcome) -> Event:
+    """Turn what a round gave a request into what its caller hears."""
+    if not isinstance(outcome, Won):
+        return failed(outcome)
+    try:
+        return job.answer.push(outcome.tokens, outcome.drafted, outcome.scores)
+    except Exception as error:  # noqa: BLE001 - as above
+        return failed(error)
