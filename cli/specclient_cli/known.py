@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -134,7 +134,10 @@ def probe(state: State, model: str, prefill: bool, as_json: bool) -> None:
             f"{model} runs in this process and is known: `specclient models show {model}` tells"
         )
     asking = _Asking(client, f"{provider}/{name}")
-    report = asyncio.run(asking.probe(place.capabilities, prefill=prefill))
+    known = place.capabilities
+    if place.speaks != "openai":  # no other language has the completions by which prompts are scored
+        known = replace(known, verification=False)
+    report = asyncio.run(asking.probe(known, prefill=prefill))
     outcomes = {key: f"{found.outcome}: {found.evidence}" for key, found in report.findings.items()}
     answer = probed.Probed(at=datetime.now(UTC), outcomes=outcomes, capabilities=report.capabilities())
     file = probed.remember(os.environ, place.base_url, name, answer)

@@ -73,6 +73,8 @@ class MessageEvents:
         try:
             body = json.loads(data)
             kind = body.get("type") or event
+            if kind == "message":
+                raise invalid(data, None, "a whole answer where a stream was asked for")
             if kind != "error" and not (kind is None and body.get("error")):
                 read = _READERS.get(kind) if isinstance(kind, str) else None
                 return None if read is None else read(self, body)

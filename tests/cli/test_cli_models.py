@@ -232,6 +232,23 @@ def test_what_needs_no_asking_is_not_paid_for(probe, hosted: OpenAIServer, said:
     assert {request.path for request in hosted.requests} == {"/v1/chat/completions"}
 
 
+def test_a_language_without_completions_is_asked_for_none(
+    run, hosted: OpenAIServer, in_empty_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    (in_empty_folder / "specclient.toml").write_text(
+        f'[providers.anthropic]\nbase_url = "{hosted.base_url}"\n'
+    )
+    said = {"id": "m", "type": "message", "role": "assistant", "content": [], "stop_reason": "end_turn"}
+    refused = {"type": "error", "error": {"type": "invalid_request_error", "message": "extra inputs"}}
+    hosted.script(reply(400, refused), reply(200, said))
+    code, out, err = run("models", "probe", "anthropic/m", "--json")
+    assert code == 0, err
+    told = json.loads(out)
+    assert (outcome(told), outcome(told, "verification")) == ("refused", "unknown")
+    assert told["requests"] == len(hosted.requests) == 2
+
+
 # --- of telemetry and of an unfinished turn
 
 

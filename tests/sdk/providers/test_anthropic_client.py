@@ -14,6 +14,7 @@ from servers import Behaviour, OpenAIServer, broken_stream, events, reply
 from specclient import (
     APIConnectionError,
     APIError,
+    APIResponseValidationError,
     AsyncOpenAI,
     AuthenticationError,
     InternalServerError,
@@ -84,6 +85,14 @@ def test_sync_is_the_same(openai_server: OpenAIServer) -> None:
             text = "".join(chunk.choices[0].delta.content or "" for chunk in stream)
     assert whole.choices[0].message.content == text == TEXT
     assert stream.meta.cost == whole.meta.cost
+
+
+async def test_a_whole_answer_where_a_stream_was_asked_for_is_told(openai_server: OpenAIServer) -> None:
+    openai_server.script(_whole("text.json"))
+    async with _client(openai_server) as client:
+        stream = await client.chat.completions.create(model=MODEL, messages=ASK, stream=True)
+        with pytest.raises(APIResponseValidationError, match="a whole answer where a stream was asked for"):
+            [chunk async for chunk in stream]
 
 
 async def test_usage_for_a_caller_who_asked(openai_server: OpenAIServer) -> None:
