@@ -48,7 +48,7 @@ class _Strict(pydantic.BaseModel):
 class ProviderSettings(_Strict):
     """A ``[providers.NAME]`` table: the fields of :class:`specclient.providers.provider.Provider`."""
 
-    base_url: str | None = None
+    base_url: str | None = Field(default=None, repr=False)  # its query may hold a key
     dialect: str | None = None
     api_key: SecretStr | None = None
     api_key_env: str | None = None
@@ -57,7 +57,7 @@ class ProviderSettings(_Strict):
     models: tuple[str, ...] = ()
     stream_usage: bool | None = None
     price_provider: str | None = None
-    metrics: bool | str | None = None
+    metrics: bool | str | None = Field(default=None, repr=False)
     capabilities: Capabilities | None = None
 
 

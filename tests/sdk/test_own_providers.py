@@ -182,6 +182,8 @@ def test_answers_of_probes_that_come_at_once_are_all_kept(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("url", ["http://h/v1?key=sk-secret", "h/v1?key=sk-secret", "ftp://h?key=sk-secret"])
 def test_a_key_in_a_url_is_shown_nowhere(url: str) -> None:
+    table = {"providers": {"mine": {"base_url": url, "metrics": url}}}
+    assert "sk-secret" not in repr(Settings.model_validate(table))
     try:
         mine = Provider(name="mine", base_url=url, metrics=url)
         shown = repr(mine) + repr(mine.endpoint(None, {})) + mine.endpoint(None, {}).address
