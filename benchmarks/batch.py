@@ -1,0 +1,108 @@
+"""Turn the bundled pair into figures of continuous batching: tokens per second, by requests at once.
+
+    python benchmarks/batch.py [--batches 1,2,4,8] [--new 128] [--repeat 5] [--threads 2]
+
+Greedy, prompts cut from held-out modules, an end token counting as any other. Plain decoding and draft
+speculation, with the draft length left to the engine, take turns over all batch sizes in one run; a figure
+is the median of the repetitions, and the load is the machine's at the end. Processor seconds stand beside
+the elapsed ones: other programs disturb them less. Prints a table, then one JSON line.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import random
+import statistics
+import time
+
+from specclient_local import Engine
+from specclient_local.answer import Event, Piece
+from specclient_local.backend import BUNDLED
+from specclient_local.config import Method
+from specclient_local.training.corpus import modules
+
+METHODS: tuple[Method, ...] = ("plain", "draft")
+
+
+def prompts(engine: Engine, count: int, tokens: int = 64) -> list[list[int]]:
+    """Cut ``count`` prompts of ``tokens`` ids from held-out modules."""
+    rng = random.Random(0)
+    unseen = [module.text for module in modules("heldout") if len(module.text) > 4000]
+    cut: list[list[int]] = []
+    while len(cut) < count:
+        lines = rng.choice(unseen).splitlines(keepends=True)
+        begin = rng.randrange(max(1, len(lines) - 40))
+        ids = engine.tokenizer.encode("".join(lines[begin : begin + 40]))[:tokens]
+        if len(ids) == tokens:
+            cut.append(ids)
+    return cut
+
+
+def run(engine: Engine, cut: list[list[int]], method: Method, new: int) -> dict[str, float]:
+    """Answer all prompts at once; return tokens, elapsed and processor seconds."""
+    answers: list[list[Event]] = [[] for _ in cut]
+    begun, used = time.perf_counter(), time.process_time()
+    for ids, events in zip(cut, answers, strict=True):
+        engine.add(ids, events.append, max_tokens=new, temperature=0, method=method)
+    while engine.step():
+        pass
+    elapsed, used = time.perf_counter() - begun, time.process_time() - used
+    tokens = 0
+    for events in answers:
+        last = events[-1]
+        assert isinstance(last, Piece)
+        assert last.generation is not None
+        tokens += len(last.generation.token_ids)
+    return {"tokens": tokens, "elapsed_s": elapsed, "processor_s": used}
+
+
+def measure(engine: Engine, batches: list[int], new: int, repeat: int) -> list[dict[str, float | str]]:
+    """Time every method and batch size in turn; return a row for each, medians over the repetitions."""
+    cut = prompts(engine, max(batches))
+    taken: dict[tuple[Method, int], list[dict[str, float]]] = {(m, b): [] for m in METHODS for b in batches}
+    for turn in range(repeat + 1):
+        for (method, batch), runs in taken.items():
+            figures = run(engine, cut[:batch], method, new)
+            if turn:  # the first only warms up
+                runs.append(figures)
+    rows: list[dict[str, float | str]] = []
+    for (method, batch), runs in taken.items():
+        row: dict[str, float | str] = {"method": method, "batch": batch}
+        for name in ("elapsed", "processor"):
+            row[f"tokens_per_{name}_s"] = statistics.median(r["tokens"] / r[f"{name}_s"] for r in runs)
+            pairs = zip(taken["plain", batches[0]], runs, strict=True)
+            row[f"ratio_{name}"] = statistics.median(
+                own["tokens"] / own[f"{name}_s"] * one[f"{name}_s"] / one["tokens"] for one, own in pairs
+            )
+        rows.append(row)
+    return rows
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--batches", default="1,2,4,8")
+    parser.add_argument("--new", type=int, default=128)
+    parser.add_argument("--repeat", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=2)
+    args = parser.parse_args()
+    batches = [int(size) for size in args.batches.split(",")]
+    with Engine.load(
+        BUNDLED / "target", BUNDLED / "draft", slots=max(batches), threads=args.threads
+    ) as engine:
+        rows = measure(engine, batches, args.new, args.repeat)
+    print(f"{'method':<8}{'batch':>6}{'tokens/s':>11}{'ratio':>8}{'tokens/cpu-s':>14}{'ratio':>8}")
+    for row in rows:
+        print(
+            f"{row['method']:<8}{row['batch']:>6}{row['tokens_per_elapsed_s']:>11.1f}{row['ratio_elapsed']:>8.2f}"
+            f"{row['tokens_per_processor_s']:>14.1f}{row['ratio_processor']:>8.2f}"
+        )
+    load = [round(value, 1) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None
+    print(json.dumps({"threads": args.threads, "new_tokens": args.new, "load": load, "rows": rows}))
+
+
+if __name__ == "__main__":
+    main()
