@@ -106,6 +106,7 @@ async def test_it_is_the_targets_own_answer_token_for_token(client: AsyncOpenAI,
 
 
 @pytest.mark.soak
+@pytest.mark.timeout(1800)
 @pytest.mark.parametrize("depth", [1, 2, 3, 5, 8, None])
 async def test_it_is_the_targets_own_answer_for_long(client: AsyncOpenAI, depth: int | None) -> None:
     for prompt in [begin + more for begin in PROMPTS for more in ("", "\n", "    # ", "é", "return")]:
