@@ -97,7 +97,8 @@ def command(state: State, prompt: str, max_tokens: int, as_json: bool) -> None:
 
     Environment: SPECCLIENT_LEDGER, SPECCLIENT_CONFIG, NO_COLOR.
     """
-    settings = state.settings().model_copy(update={"candidates": CANDIDATES})
+    # Each answer is in the ledger when it is shown: whoever stops the demo midway finds what they have seen.
+    settings = state.settings().model_copy(update={"candidates": CANDIDATES, "ledger_durability": "sync"})
     with state.client(settings) as client:
         run = Run(client, state, settings, uuid.uuid4().hex[:8], _with_key(state, settings))
         if as_json:
