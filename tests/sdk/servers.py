@@ -277,13 +277,13 @@ class OpenAIServer:
         self._ready.set()
         await self._stop.wait()
         server.close()
-        await asyncio.sleep(0.01)  # for a connection that has just been accepted
+        await _turns()  # for a connection that has just been accepted
         for task in list(tasks):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
         for transport in transports:
             transport.abort()
-        await asyncio.sleep(0.01)
+        await _turns()
 
     async def _connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
@@ -302,6 +302,12 @@ class OpenAIServer:
             with self._changed:
                 self.left += 1
                 self._changed.notify_all()
+
+
+async def _turns() -> None:
+    """Let the loop do what it has begun, however slowly it turns on a busy machine."""
+    for _ in range(20):
+        await asyncio.sleep(0)
 
 
 async def _receive(reader: asyncio.StreamReader, connection: int) -> Received:
