@@ -18,7 +18,8 @@ OTHERS = [
 OURS = [
     "azure", "costs.budgets", "costs.budgets_book", "costs.budgets_desk", "costs.budgets_size",
     "costs.budgets_words", "costs.database", "costs.page", "costs.reports", "costs.reports_read",
-    "costs.reports_sums", "costs.row", "costs.savings", "costs.sums", "resources.costs", "lib", "module_client", "pagination",
+    "costs.reports_sums", "costs.row", "costs.savings", "costs.sums",
+    "resources.costs", "lib", "module_client", "pagination",
     "resources.agents_calls", "resources.assistants", "resources.beta", "resources.embeddings",
     "resources.flows", "resources.polling",
     "resources.raw", "resources.responses", "resources.table.beta", "resources.table.media",
