@@ -53,7 +53,7 @@ class Part:
             strategy=self.kind,
             strategy_reason=self.reason,
             purpose=self.purpose,
-            pair=self.pair,
+            pair=self.pair or call.pair,
         )
 
     def ended(self, call: Call) -> Call:

@@ -94,6 +94,7 @@ class Recorder:
         self._lost: list[Try] = []
         self._request_id: str | None = None
         self._engine_s: float | None = None
+        self._pair: str | None = None
         self._served_model: str | None = None
 
     @property
@@ -209,7 +210,7 @@ class Recorder:
     def telemetry(self, measured: Telemetry) -> None:
         """Note what an engine measured of its own work."""
         self._measured = measured.speculation
-        self._engine_s = measured.engine_s
+        self._engine_s, self._pair = measured.engine_s, measured.pair
 
     def metered(self, before: Counters, after: Counters) -> None:
         """Note a server's own counters, read before and after; they count where the answer tells nothing."""
@@ -264,6 +265,7 @@ class Recorder:
             ttft_s=self._ttft_s,
             latency_s=latency_s,
             engine_s=self._engine_s,
+            pair=self._pair,
             request_id=self._request_id,
             tags=dict(request.options.tags),
             metadata=_labels(request.params.get("metadata")),

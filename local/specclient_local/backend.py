@@ -116,7 +116,9 @@ class LocalBackend:
             async for piece in pieces:
                 generation = piece.generation
         assert generation is not None
-        return self._shape(request, model, asked, engine).whole(generation), _telemetry(generation)
+        return self._shape(request, model, asked, engine).whole(generation), _telemetry(
+            generation, self._row(model)
+        )
 
     async def stream(self, request: Request, model: str) -> AsyncGenerator[Chunk | Telemetry, None]:
         """Serve a request in chunks: role or prompt, text, finish, usage if asked for, then the telemetry.
@@ -136,7 +138,7 @@ class LocalBackend:
                     yield shape.finish(piece.generation.finish_reason)
                     if asked.stream_usage:
                         yield shape.usage(piece.generation)
-                    yield _telemetry(piece.generation)
+                    yield _telemetry(piece.generation, self._row(model))
 
     def count(self, request: Request, model: str) -> int | None:
         """Return the tokens of a request's prompt; see :class:`specclient.types.backend.Counting`."""
@@ -273,8 +275,16 @@ def _at_least_one(settings: Mapping[str, Any], name: str) -> int | None:
     raise ConfigurationError(f"{name} is {value!r}; allowed is an integer of at least 1.")
 
 
-def _telemetry(generation: Generation) -> Telemetry:
-    return Telemetry(speculation=generation.speculation, engine_s=generation.timings.engine_s)
+def _telemetry(generation: Generation, row: Row) -> Telemetry:
+    speculation, pair = generation.speculation, _short(row.path)
+    if row.draft is not None and speculation is not None and speculation.method == "draft":
+        pair += f"+{_short(row.draft)}"
+    return Telemetry(speculation=speculation, engine_s=generation.timings.engine_s, pair=pair)
+
+
+def _short(path: str) -> str:
+    """Return what tells a checkpoint from others: the last two parts of its path, or its hub id."""
+    return "/".join(Path(path).parts[-2:])
 
 
 def _context(path: str) -> int | None:

@@ -97,8 +97,8 @@ def savings(rows: Iterable[Row], by: By = "pair") -> tuple[Saving, ...]:
 
     Hosted: a call with a prediction costs what it did, less the rejected tokens; its seconds are compared
     with the median seconds per token of the same route's own calls without speculation, of which at least
-    :data:`ENOUGH` must be among the rows. In the engine: the same, or else, from its own passes, the most
-    that it can have saved.
+    :data:`ENOUGH` must be among the rows. In the engine: the same, by any route of the same target, or else,
+    from its own passes, the most that it can have saved.
 
     Args:
         rows: speculated calls and others; those others are the targets' history.
@@ -117,7 +117,8 @@ def savings(rows: Iterable[Row], by: By = "pair") -> tuple[Saving, ...]:
         elif _speculated(row):
             played[row.id] = [row]
         elif row.status == "ok" and row.completion_tokens and _serving_s(row) > 0:
-            history.setdefault(row.route, []).append(_serving_s(row) / row.completion_tokens)
+            for name in {row.route, row.pair or row.route}:  # an engine's target has more routes than one
+                history.setdefault(name, []).append(_serving_s(row) / row.completion_tokens)
     speeds = {route: (median(each), len(each)) for route, each in history.items() if len(each) >= ENOUGH}
     groups: dict[str, _Group] = {}
     for parts in played.values():
@@ -272,11 +273,13 @@ def _alone_s(call: _Played, speeds: dict[str, tuple[float, int]]) -> tuple[float
     if (unknown := call.unknown_answer) is not None:
         return None, unknown
     row = call.answer
-    if (known := speeds.get(row.route)) is not None:
+    target = (row.pair or row.route).partition("+")[0]
+    name = row.route if row.route in speeds else target
+    if (known := speeds.get(name)) is not None:
         seconds, calls = known
         return (
             call.tokens * seconds,
-            f"{1 / seconds:.3g} tokens/s, the median of {calls} calls of {row.route} without speculation",
+            f"{1 / seconds:.3g} tokens/s, the median of {calls} calls of {name} without speculation",
         )
     mean = (row.speculation or {}).get("mean_accepted_length")
     if mean is None and row.steps and row.accepted is not None:

@@ -44,10 +44,12 @@ class Telemetry:
     Attributes:
         speculation: see :class:`specclient.types.usage.Speculation`.
         engine_s: seconds of engine time spent on it (prefill included, queueing not).
+        pair: what ran, as ``target+draft``, or the target by itself where no model drafted.
     """
 
     speculation: Speculation | None = None
     engine_s: float | None = None
+    pair: str | None = None
 
 
 Answer = ChatCompletion | Completion

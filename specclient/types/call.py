@@ -39,7 +39,8 @@ class Call:
         parts: of a call that a strategy played: every call that was made for it, each recorded by itself.
             Usage and cost of the whole are their sums; the whole is recorded by them alone.
         purpose: what it was made for; ``call`` where it is the caller's own.
-        pair: the routes of target and draft where both are known, as ``target+draft``.
+        pair: the routes of target and draft where both are known, as ``target+draft``; of the engine in this
+            process, its checkpoints, the target's by itself where no model drafted.
         metadata: the request's, as OpenAI defines it: short strings, chosen by the caller.
         session: what the caller counts this call to, where it said so.
         lost: tries before the last that were sent, and that no answer came to: they may have been billed.

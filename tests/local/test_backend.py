@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import anyio
 import pytest
@@ -296,6 +297,8 @@ async def test_rows_of_the_same_checkpoints_share_an_engine(folder):
     plain, other = await backend.complete(completion("b"), "b")
     assert drafted.choices[0].text == plain.choices[0].text
     assert (one.speculation.method, other.speculation.method) == ("draft", "plain")
+    target = "/".join(Path(folder).parts[-2:])
+    assert (one.pair, other.pair) == (f"{target}+{target}", target)
     await backend.aclose()
 
 

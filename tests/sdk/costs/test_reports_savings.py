@@ -180,3 +180,14 @@ def test_values_for_json():
 def test_an_unknown_group_is_named():
     with pytest.raises(ConfigurationError, match="'colour'; use 'pair' or 'strategy'"):
         savings([], "colour")  # type: ignore[arg-type]
+
+
+def test_an_engines_target_is_known_by_whatever_route_it_ran_alone():
+    pair = "bundled/target+bundled/draft"
+    calls = [drafted(pair=pair), *plain(route="local/demo-target", pair="bundled/target", engine_s=4.0)]
+    (found,) = savings(calls)
+    assert found.group == pair
+    assert found.alone_s == pytest.approx(4.0)
+    assert "calls of bundled/target without speculation" in found.latency_assumption
+    (other,) = savings([drafted(pair="bundled/other+bundled/draft"), *calls[1:]])
+    assert "the most that it can have saved" in other.latency_assumption
