@@ -22,6 +22,7 @@ from specclient.folders import folder
 from specclient.types.capabilities import Capabilities
 from specclient.types.limit import Circuit, Limit
 from specclient.types.route import Policy
+from specclient.types.strategy import Strategy
 
 if TYPE_CHECKING:
     from specclient.types.budget import Budget
@@ -144,17 +145,27 @@ class LocalSettings(_Strict):
 
 
 class PolicySettings(_Strict):
-    """A ``[policies.NAME]`` table; the fields of :class:`specclient.types.route.Policy`."""
+    """A ``[policies.NAME]`` table; the fields of :class:`specclient.types.route.Policy`.
+
+    ``strategy`` is the kind of one, with its ``draft`` and ``depth`` beside it.
+    """
 
     minimize: str = "cost"
     max_cost_usd: float | None = None
     max_latency_s: float | None = None
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
+    strategy: str | None = None
+    draft: str | None = None
+    depth: int | None = None
 
     def policy(self) -> Policy:
         """Return the checked policy."""
-        return Policy(**self.model_dump())
+        given = self.model_dump(exclude={"strategy", "draft", "depth"})
+        if self.strategy is None and self.draft is None and self.depth is None:
+            return Policy(**given)
+        kind: Any = self.strategy or "auto"
+        return Policy(**given, strategy=Strategy(kind=kind, draft=self.draft, depth=self.depth))
 
 
 class LimitSettings(_Strict):

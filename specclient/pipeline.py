@@ -111,6 +111,7 @@ class Pipeline:
         An answer that cannot be read is an error inside the exchange, not one of this method: whoever asked
         for the raw response still has it.
         """
+        request = self.router.with_strategy(request)
         if request.strategy is not None:
             return await self._player.exchange(request)
         return await (
@@ -121,6 +122,7 @@ class Pipeline:
 
     async def stream(self, request: Request) -> AsyncStream[Any]:
         """Serve a request in the events of its method; returns once the answer has begun."""
+        request = self.router.with_strategy(request)
         if request.strategy is not None:
             return await self._player.stream(request)
         if not request.method.metered:

@@ -85,6 +85,9 @@ TEMPLATE = """\
 #max_latency_s = 10
 #allow = ["local/", "openai/gpt-4.1"]
 #deny = ["openai/gpt-4.1-mini"]
+#strategy = "auto"
+#draft = "local/demo"
+#depth = 8
 
 # What calls may cost (usd) or use (tokens), in all or by the "day" or "month" of UTC: of all calls, or of
 # those that fit provider, model ("openai/gpt-4.1", "openai/*"), tag and session; "team=*" and "*" give each

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 
 from specclient import tokens
 from specclient.config import Settings
@@ -17,6 +18,7 @@ from specclient.types.request import Request
 from specclient.types.route import Decision, Policy
 
 AUTO = "auto"
+_PLAYED = frozenset({"chat", "completion"})
 
 
 class Router:
@@ -88,6 +90,13 @@ class Router:
                 "policies choose the model, so use model='auto'"
             )
         return choose(self._policy_of(request), self._options(request))
+
+    def with_strategy(self, request: Request) -> Request:
+        """Return a call with the strategy of the policy it is routed by, where it brings none of its own."""
+        if request.strategy is not None or not self._routed(request) or request.operation not in _PLAYED:
+            return request
+        strategy = self._policy_of(request).strategy
+        return request if strategy is None else replace(request, strategy=strategy)
 
     def _routed(self, request: Request) -> bool:
         return request.policy is not None or (request.model == AUTO and not self.places.owns_names)

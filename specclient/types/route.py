@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Literal
 
 from specclient.errors import ConfigurationError
+from specclient.types.strategy import Kind, Strategy
 
 Minimize = Literal["cost", "latency"]
 Verdict = Literal["chosen", "left", "refused", "unavailable"]
@@ -23,6 +24,7 @@ class Policy:
         max_latency_s: most seconds until the whole answer is there, as predicted.
         allow: names or prefixes (``local/``, ``openai/gpt-4.1``) a candidate must match; empty allows all.
         deny: names or prefixes a candidate must not match.
+        strategy: how speculation is played on the chosen route, for calls that bring none of their own.
 
     Raises:
         ConfigurationError: for any other value, named with what is allowed.
@@ -33,6 +35,7 @@ class Policy:
     max_latency_s: float | None = None
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
+    strategy: Strategy | Kind | None = None
 
     def __post_init__(self) -> None:
         if self.minimize not in ("cost", "latency"):
@@ -45,6 +48,12 @@ class Policy:
                 raise ConfigurationError(f"policy.{name} is {value!r}; it must be a number")
             if math.isnan(value) or value < 0:
                 raise ConfigurationError(f"policy.{name} is {value!r}; it must be 0 or more")
+        if isinstance(self.strategy, str):
+            object.__setattr__(self, "strategy", Strategy(kind=self.strategy))
+        elif not isinstance(self.strategy, Strategy | None):
+            raise ConfigurationError(
+                f"policy.strategy is {self.strategy!r}; it must be a Strategy or the name of one"
+            )
         for name in ("allow", "deny"):
             value = getattr(self, name)
             if isinstance(value, str) or not all(isinstance(v, str) for v in value):

@@ -452,3 +452,44 @@ async def test_a_stream_of_nothing_ends(client: AsyncOpenAI, openai_server: Open
     )
     assert [chunk async for chunk in stream] == []
     assert stream.meta.status == "ok"
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_policy_brings_its_strategy(
+    client: AsyncOpenAI, openai_server: OpenAIServer, cheap: OpenAIServer, streamed: bool
+) -> None:
+    policy = Policy(minimize="latency", allow=("openai/big",), strategy=DRAFTED)
+    routed: dict[str, Any] = {"model": "auto", "messages": ASK, "policy": policy, "stream": streamed}
+    client = client.with_options(candidates=["openai/big"])
+    openai_server.script(verifying())
+    cheap.script(answering(GUESS["content"]))
+    answer = await client.chat.completions.create(**routed)
+    if streamed:
+        async for _ in answer:
+            pass
+    assert answer.meta.strategy == "prediction", answer.meta.strategy_reason
+    assert openai_server.requests[0].json["prediction"]["content"] == GUESS["content"]
+
+
+async def test_a_calls_own_strategy_stands_over_its_policys(
+    client: AsyncOpenAI, openai_server: OpenAIServer, cheap: OpenAIServer
+) -> None:
+    policy = Policy(minimize="latency", allow=("openai/big",), strategy=DRAFTED)
+    client = client.with_options(candidates=["openai/big"])
+    openai_server.script(answering(ANSWER))
+    await client.chat.completions.create(model="auto", messages=ASK, policy=policy, strategy="direct")
+    assert "prediction" not in openai_server.requests[0].json
+    assert not cheap.requests
+
+
+def test_a_configured_policy_may_name_a_strategy() -> None:
+    tables = {"quick": {"strategy": "prediction", "draft": "cheap/small", "depth": 4}}
+    policy = Settings.model_validate({"policies": tables}).policy_named("quick")
+    assert policy.strategy == Strategy(kind="prediction", draft="cheap/small", depth=4)
+    assert Settings.model_validate({"policies": {"p": {"draft": "a/b"}}}).policy_named(
+        "p"
+    ).strategy == Strategy(draft="a/b")
+    with pytest.raises(ConfigurationError, match="strategy is 'guess'; it must be one of auto, direct"):
+        Policy(strategy="guess")  # type: ignore[arg-type]
+    with pytest.raises(ConfigurationError, match=r"policy\.strategy is 3; it must be a Strategy"):
+        Policy(strategy=3)  # type: ignore[arg-type]
