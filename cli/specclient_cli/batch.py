@@ -255,7 +255,7 @@ def _report(summary: Summary, to: Callable[[str], None] = lambda text: click.ech
     told = [f"{summary.answered} answered", f"{summary.failed} failed", *before, _cost(summary)]
     to(" · ".join([*told, f"{summary.seconds:.1f} s"]))
     for reason, (count, numbers) in sorted(summary.reasons.items(), key=lambda each: -each[1][0]):
-        lines = ", ".join(map(str, numbers)) + (", …" if count > len(numbers) else "")
+        lines = ", ".join(map(str, sorted(numbers))) + (", …" if count > len(numbers) else "")
         to(f"  {count} × {render.printable(reason)} (line{'s' if count > 1 else ''} {lines})")
     if summary.failed_before:
         to(f"  {summary.failed_before} failed in earlier runs and were left so; leave out --no-retry-failed")
