@@ -10,7 +10,6 @@ import functools
 import json
 import os
 import sys
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from specclient.errors import ConfigurationError
-from specclient.folders import folder
+from specclient.folders import folder, write_whole
 from specclient.types.capabilities import Capabilities
 
 if sys.platform != "win32":
@@ -87,7 +86,7 @@ def remember(env: Mapping[str, str], base_url: str, model: str, found: Probed) -
         with _alone_in(path.parent):
             rows = {url: dict(models) for url, models in _rows(path).items()}
             rows.setdefault(key_of(base_url), {})[model] = {**asdict(found), "at": found.at.isoformat()}
-            _write_whole(path, json.dumps(rows, indent=1, sort_keys=True))
+            write_whole(path, json.dumps(rows, indent=1, sort_keys=True))
     except OSError as error:
         raise ConfigurationError(
             f"cannot write {path}: {error.strerror or error}; name another file in SPECCLIENT_PROBES, or say "
@@ -152,16 +151,3 @@ def _alone_in(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(handle)
-
-
-def _write_whole(target: Path, text: str) -> None:
-    """Write a file beside its place and move it there, so that nobody ever sees half of it."""
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-        Path(name).replace(target)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            Path(name).unlink()
-        raise
