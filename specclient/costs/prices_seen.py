@@ -75,9 +75,10 @@ class Listed:
         """Return its rates at a date, for a prompt of so many tokens; None where tokens have no price."""
         if self.dated is None:
             return self.steady
-        from specclient.costs.prices_catalogue import rates_at  # noqa: PLC0415 - it has been read then
+        with uncut:
+            from specclient.costs.prices_catalogue import rates_at  # noqa: PLC0415 - it has been read then
 
-        return rates_at(self.dated, at, prompt)
+            return rates_at(self.dated, at, prompt)
 
 
 def listed(vendor: str, name: str) -> Listed | None:
@@ -86,8 +87,13 @@ def listed(vendor: str, name: str) -> Listed | None:
     key = f"{vendor} {name}"
     if key in notes.entries:
         return _read(notes.entries[key])
-    with uncut:
-        from specclient.costs import prices_catalogue  # noqa: PLC0415 - see above
+    with uncut:  # all of it: the library imports more of itself as it looks
+        return _look_up(vendor, name, notes, key)
+
+
+def _look_up(vendor: str, name: str, notes: _Notes, key: str) -> Listed | None:
+    """Ask the catalogue, and note what it says."""
+    from specclient.costs import prices_catalogue  # noqa: PLC0415 - see above
 
     found = prices_catalogue.find(vendor, name)
     if found is None:
