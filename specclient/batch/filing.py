@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from specclient.batch.ids import Ids
-from specclient.batch.lines import Ask, Form
+from specclient.batch.lines import Form
 from specclient.batch.output import Output, Pipe
 from specclient.batch.records import Record
-from specclient.batch.running import GRACE_S, Running
+from specclient.batch.running import GRACE_S, Running, asked
 from specclient.batch.source import Readable
 from specclient.client import AsyncOpenAI
 from specclient.errors import BudgetExceededError, ConfigurationError
@@ -102,15 +102,7 @@ async def run_file(
     with closing(Ids()) as ids, closing(_open(source, out, ids, retry_failed=retry_failed)) as output:
         summary = Summary(failed_before=output.before.failed)
         async with AsyncOpenAI() if client is None else nullcontext(client) as own:
-            settings = own.settings
-            ask = Ask(
-                default_model=settings.default_model,
-                model=model,
-                policy=settings.policy_named(policy) if isinstance(policy, str) else policy,
-                form=form,
-                params=params or {},
-                tags=tags or {},
-            )
+            ask = asked(own.settings, model=model, policy=policy, form=form, params=params, tags=tags)
             running = Running(
                 own._core,
                 source,

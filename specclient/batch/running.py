@@ -15,6 +15,7 @@ from specclient.batch.lines import Ask, Form, Line, duplicate, read
 from specclient.batch.records import Record, answered, failed, refused
 from specclient.batch.source import Source, numbered
 from specclient.client import AsyncOpenAI
+from specclient.config import Settings
 from specclient.core import Core
 from specclient.errors import BudgetExceededError, ConfigurationError
 from specclient.types.route import Policy
@@ -64,15 +65,7 @@ async def run(
             whose price is unknown.
     """
     async with AsyncOpenAI() if client is None else nullcontext(client) as own:
-        settings = own.settings
-        ask = Ask(
-            default_model=settings.default_model,
-            model=model,
-            policy=settings.policy_named(policy) if isinstance(policy, str) else policy,
-            form=form,
-            params=params or {},
-            tags=tags or {},
-        )
+        ask = asked(own.settings, model=model, policy=policy, form=form, params=params, tags=tags)
         running = Running(
             own._core,
             source,
@@ -85,6 +78,26 @@ async def run(
         async with aclosing(running.records(stop)) as records:
             async for record in records:
                 yield record
+
+
+def asked(
+    settings: Settings,
+    *,
+    model: str | None,
+    policy: Policy | str | None,
+    form: Form | None,
+    params: Mapping[str, Any] | None,
+    tags: Mapping[str, str] | None,
+) -> Ask:
+    """Return what holds for every line, by a client's settings."""
+    return Ask(
+        default_model=settings.default_model,
+        model=model,
+        policy=settings.policy_named(policy) if isinstance(policy, str) else policy,
+        form=form,
+        params=params or {},
+        tags=tags or {},
+    )
 
 
 class Running:
