@@ -55,7 +55,9 @@ class Prices:
 
     def ready(self, provider: str, model: str, price_provider: str | None) -> bool:
         """Tell whether a price of this model needs no file and no catalogue to be read; see :meth:`warm`."""
-        return price_provider is None or provider == LOCAL or (price_provider, model) in self._listed
+        if price_provider is None or provider == LOCAL or (price_provider, model) in self._listed:
+            return True
+        return self._table([f"{provider}/{model}"]) is not None  # which stands over the catalogue
 
     def warm(self, model: str, price_provider: str) -> None:
         """Look a model up, which its first price would otherwise wait for."""

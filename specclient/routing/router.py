@@ -65,8 +65,9 @@ class Router:
                 with suppress(ConfigurationError):  # told where a request is decided
                     place = self.places.get(head)
                     sent = sent or isinstance(place, Endpoint)
-                    if model and isinstance(place, Endpoint) and place.price_provider is not None:
-                        self._prices.warm(model, place.price_provider)
+                    listed = place.price_provider if isinstance(place, Endpoint) else None
+                    if model and listed is not None and not self._prices.ready(head, model, listed):
+                        self._prices.warm(model, listed)
         return sent
 
     def decide(self, request: Request) -> Decision:

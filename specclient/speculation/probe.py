@@ -17,8 +17,7 @@ from specclient.types.capabilities import Capabilities, Verification
 #: What becomes of a field. ``untelemetered``: it is looked at, and what became of it is not told.
 Outcome = Literal["honoured", "ignored", "refused", "untelemetered", "unknown"]
 
-#: The most requests that :func:`probe` makes, and the most tokens that it lets each of them generate.
-MOST_REQUESTS = 5
+#: The most tokens that :func:`probe` lets each of its requests generate.
 MOST_TOKENS = 16
 
 _TEXT = "one two three four five six seven eight"

@@ -117,3 +117,12 @@ def test_the_file_does_not_grow_without_end(home: Path, monkeypatch: pytest.Monk
         listed("openai", f"m{number}")
     names = list(json.loads(home.read_text())["seen"])
     assert (len(names), names[0], names[-1]) == (MOST, "openai m3", f"openai m{MOST + 2}")
+
+
+def test_a_model_with_a_price_of_the_users_is_looked_up_nowhere() -> None:
+    table = {"openai/gpt-4.1": {"input": "1", "output": "2"}}
+    prices = Prices(Settings.model_validate({"prices": table}))
+    assert prices.ready("openai", "gpt-4.1", "openai")
+    assert not prices.ready("openai", "gpt-4.1-mini", "openai")
+    prices.warm("gpt-4.1-mini", "openai")
+    assert prices.ready("openai", "gpt-4.1-mini", "openai")
