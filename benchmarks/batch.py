@@ -20,7 +20,7 @@ import time
 from specclient_local import Engine
 from specclient_local.answer import Event, Piece
 from specclient_local.backend import BUNDLED
-from specclient_local.config import Method
+from specclient_local.params import Method
 from specclient_local.training.corpus import modules
 
 METHODS: tuple[Method, ...] = ("plain", "draft")

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from specclient_local.answer import Generation, Piece, Scored
-    from specclient_local.config import SamplingParams
     from specclient_local.engine import Engine
+    from specclient_local.params import SamplingParams
     from specclient_local.sequence import TokenScore
 
 __all__ = ["Engine", "Generation", "Piece", "SamplingParams", "Scored", "TokenScore"]
@@ -17,7 +17,7 @@ _HOME = {
     "Engine": "engine",
     "Generation": "answer",
     "Piece": "answer",
-    "SamplingParams": "config",
+    "SamplingParams": "params",
     "Scored": "answer",
     "TokenScore": "sequence",
 }

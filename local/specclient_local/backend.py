@@ -17,8 +17,9 @@ import anyio.to_thread
 from specclient.errors import BadRequestError, CheckpointError, ConfigurationError, NotFoundError
 from specclient.types.backend import Answer, BackendModel, Chunk, Telemetry
 from specclient.types.request import Request
-from specclient_local.config import DTYPES, ENGINE_METHODS, Method, read_config
+from specclient_local.config import DTYPES, read_config
 from specclient_local.dialect import Asked, read
+from specclient_local.params import ENGINE_METHODS, Method
 
 if TYPE_CHECKING:
     from specclient_local.answer import Generation

@@ -1,26 +1,16 @@
-"""Turn a checkpoint's ``config.json`` and a caller's settings into checked, frozen values."""
+"""Turn a checkpoint's ``config.json`` into a checked, frozen description of the model."""
 
 from __future__ import annotations
 
 import json
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypedDict, TypeGuard
+from typing import Any
 
-from specclient.errors import BadRequestError, CheckpointError
-
-Method = Literal["plain", "draft", "prediction"]
-METHODS: tuple[Method, ...] = ("plain", "draft", "prediction")
-ENGINE_METHODS: tuple[Method, ...] = ("plain", "draft")
-"""What an engine can be loaded to do; a prediction comes with its request."""
+from specclient.errors import CheckpointError
 
 DTYPES = ("float32", "bfloat16", "float16")
-MAX_DRAFT_LENGTH = 8
-MAX_PREDICTED_LENGTH = 15
-MAX_STOPS = 16
-MAX_LOGPROBS = 20
 
 SUPPORTED = ("llama", "mistral", "qwen2", "qwen3")
 ROPE_KINDS = ("default", "linear", "llama3")
@@ -214,134 +204,3 @@ def _read_json(path: Path) -> dict[str, Any]:
 
 def _or(value: Any, default: Any) -> Any:
     return default if value is None else value
-
-
-class Parameters(TypedDict, total=False):
-    """The fields of :class:`SamplingParams` as keyword arguments."""
-
-    max_tokens: int | None
-    temperature: float
-    top_p: float
-    top_k: int
-    seed: int | None
-    stop: str | Sequence[str] | None
-    draft_length: int | None
-    method: Method | None
-    logprobs: int | None
-    prompt_logprobs: int | None
-    prediction: str | Sequence[int] | None
-
-
-@dataclass(frozen=True, slots=True)
-class SamplingParams:
-    """How an answer is drawn and when it ends; checked on construction.
-
-    Attributes:
-        max_tokens: most new tokens, at least 1, or 0 to only read the prompt (with ``prompt_logprobs``);
-            None means up to the context.
-        temperature: 0 is greedy; any finite value above it divides the logits.
-        top_p: smallest set of tokens with this share of the probability, in (0, 1].
-        top_k: that many most likely tokens; 0 keeps all.
-        seed: of the request's own random stream; None draws one.
-        stop: strings that end the answer and are not part of it; one string or up to 16.
-        draft_length: draft tokens a round, 0 to 8; None adapts it to the measured acceptance.
-        method: ``plain``, ``draft`` or ``prediction``; None takes ``prediction`` where there is one, else
-            the engine's.
-        logprobs: how many alternatives each new token is told with, 0 to 20; None tells no log-probabilities.
-        prompt_logprobs: the same for the tokens of the prompt.
-        prediction: what the answer is expected to be, or to have much of: text, or token ids. It makes the
-            answer faster where it is right, and never another one.
-
-    Raises:
-        BadRequestError: naming the parameter, the value and what is allowed.
-    """
-
-    max_tokens: int | None = 128
-    temperature: float = 0.0
-    top_p: float = 1.0
-    top_k: int = 0
-    seed: int | None = None
-    stop: Sequence[str] | str | None = ()
-    draft_length: int | None = None
-    method: Method | None = None
-    logprobs: int | None = None
-    prompt_logprobs: int | None = None
-    prediction: str | Sequence[int] | None = None
-
-    def __post_init__(self) -> None:
-        least = 1 if self.prompt_logprobs is None else 0
-        tokens = f"an integer of at least {least}, or None"
-        _check("max_tokens", self.max_tokens, tokens, _optional(_integer(least)))
-        _check("temperature", self.temperature, "a finite number of at least 0", _number(0.0, math.inf))
-        _check("top_p", self.top_p, "a number above 0 and at most 1", _number(0.0, 1.0, open_low=True))
-        _check("top_k", self.top_k, "an integer of at least 0 (0 keeps all tokens)", _integer(0))
-        _check(
-            "seed", self.seed, "an integer from -2**63 to 2**64 - 1", _optional(_integer(-(2**63), 2**64 - 1))
-        )
-        stop = (self.stop,) if isinstance(self.stop, str) else self.stop
-        _check("stop", stop, f"up to {MAX_STOPS} non-empty strings", _stops)
-        object.__setattr__(self, "stop", tuple(stop or ()))
-        drafts = f"an integer from 0 to {MAX_DRAFT_LENGTH}, or None"
-        _check("draft_length", self.draft_length, drafts, _optional(_integer(0, MAX_DRAFT_LENGTH)))
-        _check(
-            "method", self.method, f"one of {', '.join(METHODS)}, or None", lambda v: v in (None, *METHODS)
-        )
-        if self.method == "prediction" and self.prediction is None:
-            raise bad_parameter("method", "prediction", "plain or draft, or to give a prediction with it")
-        told = f"an integer from 0 to {MAX_LOGPROBS}, or None"
-        _check("logprobs", self.logprobs, told, _optional(_integer(0, MAX_LOGPROBS)))
-        _check("prompt_logprobs", self.prompt_logprobs, told, _optional(_integer(0, MAX_LOGPROBS)))
-
-
-def bad_parameter(name: str, value: object, allowed: str) -> BadRequestError:
-    """Return (not raise) the error for a parameter with an unusable value."""
-    error = BadRequestError(f"{name} is {value!r}; allowed is {allowed}.")
-    error.param = name
-    return error
-
-
-def _check(name: str, value: object, allowed: str, usable: Any) -> None:
-    if not usable(value):
-        raise bad_parameter(name, value, allowed)
-
-
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _number(low: float, high: float, *, open_low: bool = False) -> Any:
-    def usable(value: object) -> bool:
-        return (
-            _is_number(value)
-            and math.isfinite(value)
-            and (low < value if open_low else low <= value)
-            and value <= high
-        )
-
-    return usable
-
-
-def _integer(low: int, high: int | None = None) -> Any:
-    def usable(value: object) -> bool:
-        return (
-            isinstance(value, int)
-            and not isinstance(value, bool)
-            and low <= value
-            and (high is None or value <= high)
-        )
-
-    return usable
-
-
-def _optional(usable: Any) -> Any:
-    return lambda value: value is None or usable(value)
-
-
-def _stops(value: object) -> bool:
-    if value is None:
-        return True
-    return (
-        isinstance(value, list | tuple)
-        and len(value) <= MAX_STOPS
-        and all(isinstance(s, str) and s for s in value)
-    )

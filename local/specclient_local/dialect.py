@@ -8,7 +8,8 @@ from typing import Any, TypeGuard
 
 from specclient.errors import UnsupportedParameterError
 from specclient.types.request import Request
-from specclient_local.config import MAX_LOGPROBS, SamplingParams, bad_parameter
+from specclient_local.checks import bad_parameter
+from specclient_local.params import MAX_LOGPROBS, SamplingParams
 
 COMPLETION_MAX_TOKENS = 16
 """``max_tokens`` of a text completion that names none: the API's own default."""

@@ -30,8 +30,9 @@ from specclient_local.answer import (
     unwrapped,
 )
 from specclient_local.batch import Batch
-from specclient_local.config import Parameters, SamplingParams
-from specclient_local.loading import Loaded, Prompt, computing_with, load
+from specclient_local.loading import Loaded, computing_with, load
+from specclient_local.params import Parameters, SamplingParams
+from specclient_local.requests import Prompt
 
 _LOG = logging.getLogger("specclient")
 _LINGER_S = 2.0
@@ -47,17 +48,17 @@ class Engine:
         tokenizer: of the target (and the draft).
         context: most tokens of prompt and answer together.
         method: what a request gets that names none.
-        costs: of draft and verification passes as measured at load, in plain steps; None without a draft.
+        costs: of draft and verification passes as measured at load, in plain steps, by method.
         threads: torch threads it computes with.
     """
 
     def __init__(self, loaded: Loaded, *, slots: int, clock: Callable[[], float] = time.perf_counter) -> None:
-        self.tokenizer = loaded.tokenizer
+        self.tokenizer = loaded.requests.tokenizer
         self.costs = loaded.costs
         self.threads = loaded.threads
-        self.context = loaded.context
-        self.method = loaded.method
-        self._loaded = loaded
+        self.context = loaded.requests.context
+        self.method = loaded.requests.method
+        self._requests = loaded.requests
         self._speculator = loaded.speculator
         self._slots = slots
         self._clock = clock
@@ -118,7 +119,7 @@ class Engine:
 
         Args:
             prompt: text, or token ids.
-            params: fields of :class:`~specclient_local.config.SamplingParams`.
+            params: fields of :class:`~specclient_local.params.SamplingParams`.
 
         Raises:
             BadRequestError: a parameter outside what is allowed.
@@ -183,12 +184,12 @@ class Engine:
         Args:
             prompt: text, or token ids.
             sink: called from the stepping thread with each piece, or with the exception that ended it.
-            params: fields of :class:`~specclient_local.config.SamplingParams`.
+            params: fields of :class:`~specclient_local.params.SamplingParams`.
 
         Raises:
             BadRequestError, ContextOverflowError, EngineError: see :meth:`generate`.
         """
-        sequence = self._loaded.request(next(self._ids), prompt, SamplingParams(**params))
+        sequence = self._requests.sequence(next(self._ids), prompt, SamplingParams(**params))
         answer = Answer.begin(sequence, self.tokenizer, Clocked(self._clock()))
         job = Job(sequence, answer, sink)
         with self._changed:

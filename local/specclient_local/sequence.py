@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence as Seq
 from collections.abc import Set
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor
 
 from specclient.types.usage import Speculation
-from specclient_local.config import Method, SamplingParams
+from specclient_local.params import Method, SamplingParams
 
 FinishReason = Literal["stop", "length"]
 
@@ -49,6 +51,32 @@ class Dice:
         at = self.uniform() * cumulative[-1]
         # side="right" steps over tokens of probability zero, also where the number is exactly 0
         return int(np.searchsorted(cumulative, at, side="right"))
+
+
+class Rules(Protocol):
+    """What beside the model says which token may come next and how likely: penalties, biases, a grammar.
+
+    It holds one request's state, grown by :meth:`take`. The draft is shaped like the target, so that what
+    it proposes is allowed; the answer's distribution is the shaped target's whatever the draft says.
+    """
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing may follow the tokens taken."""
+        ...
+
+    def shape(self, logits: Tensor, paths: Seq[Seq[int]]) -> Tensor:
+        """Return logits ``[N, V]`` shaped, the given ones untouched.
+
+        Args:
+            logits: ``[N, V]`` as the model says them.
+            paths: for each row the guesses between the tokens taken and that row; empty at the root.
+        """
+        ...
+
+    def take(self, token: int) -> None:
+        """Learn that the answer has grown by a token."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,6 +200,7 @@ class Sequence:
         eos: tokens that end the answer.
         slot: row of the caches while it runs, else None.
         prediction: what the user expects, for the method of that name.
+        rules: what beside the model shapes its logits, if anything does.
         scores: of the prompt's tokens read so far, where ``prompt_logprobs`` asks for them.
     """
 
@@ -184,6 +213,7 @@ class Sequence:
     eos: Set[int]
     dice: Dice
     prediction: Predicted | None = None
+    rules: Rules | None = None
     slot: int | None = None
     tally: Tally = field(default_factory=Tally)
     scores: list[TokenScore] = field(default_factory=list)
@@ -218,7 +248,9 @@ class Sequence:
     def take(self, token: int) -> None:
         """Grow by one token, and finish where it is an end token or the last one allowed."""
         self.tokens.append(token)
-        if token in self.eos:
+        if self.rules is not None:
+            self.rules.take(token)
+        if token in self.eos or (self.rules is not None and self.rules.ended):
             self.finish_reason = "stop"
         elif self.remaining <= 0:
             self.finish_reason = "length"

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from specclient_local.config import Method
 from specclient_local.drafting.base import Drafter
 from specclient_local.drafting.length import Costs, DraftLength, RunLength
 from specclient_local.drafting.prediction import PredictionDrafter
 from specclient_local.model.runner import CHUNK, Part, Runner
 from specclient_local.model.sampling import all_distributions
 from specclient_local.model.scoring import token_scores
+from specclient_local.params import Method
 from specclient_local.sequence import Sequence, TokenScore
 from specclient_local.tree import Distribution, TokenTree
 from specclient_local.verify import verify
@@ -64,18 +65,25 @@ class Speculator:
 
     Args:
         target: the model whose distribution every answer has.
-        drafter: None for plain decoding only.
-        costs: of draft and verification passes; None fixes the length at 4.
+        drafters: by method; none for plain decoding, and a prediction always has its own.
+        costs: of draft and verification passes, by method; a method without has drafts of 4.
     """
 
-    def __init__(self, target: Runner, drafter: Drafter | None = None, costs: Costs | None = None) -> None:
+    def __init__(
+        self,
+        target: Runner,
+        drafters: Mapping[Method, Drafter] | None = None,
+        costs: Mapping[Method, Costs] | None = None,
+    ) -> None:
         self.target = target
-        self.drafter = drafter
-        self._costs = costs
-        self._drafters: dict[Method, Drafter] = {"prediction": PredictionDrafter()}
-        if drafter is not None:
-            self._drafters["draft"] = drafter
+        self.drafters: dict[Method, Drafter] = {"prediction": PredictionDrafter(), **(drafters or {})}
+        self._costs = dict(costs or {})
         self._lengths: dict[int, DraftLength | RunLength] = {}
+
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        """What a request may ask for."""
+        return ("plain", *self.drafters)
 
     def chunk(self, sequence: Sequence) -> int:
         """Return how many rows of its prompt the next :meth:`prefill` of a sequence reads."""
@@ -105,7 +113,7 @@ class Speculator:
         """
         moves = self._propose(sequences)
         logits = self.target.score_all([self._part(move) for move in moves])
-        rows = [_below_root(move, own) for move, own in zip(moves, logits, strict=True)]
+        rows = [_shaped(move, own) for move, own in zip(moves, logits, strict=True)]
         laws = all_distributions(rows, [sequence.params for sequence in sequences])
         outcomes: list[Outcome] = []
         for move, own, law in zip(moves, logits, laws, strict=True):
@@ -120,7 +128,7 @@ class Speculator:
         slot = sequence.granted
         self._lengths.pop(slot, None)
         self.target.truncate(slot, 0)
-        for drafter in self._drafters.values():
+        for drafter in self.drafters.values():
             drafter.end(sequence)
 
     def _part(self, move: Move) -> Part:
@@ -182,7 +190,7 @@ class Speculator:
             elif self._drafter_of(sequence) is not None and sequence.remaining > 1:
                 able.append(sequence)
         wanted = {s.id: self._length(s, len(able), len(sequences) - len(able)) for s in able}
-        for method, drafter in self._drafters.items():
+        for method, drafter in self.drafters.items():
             own = [s for s in able if s.method == method and wanted[s.id] > 0]
             for sequence, tree in zip(own, drafter.propose(own, [wanted[s.id] for s in own]), strict=True):
                 moves[sequence.id].tree = tree
@@ -191,13 +199,13 @@ class Speculator:
     def _length(self, sequence: Sequence, drafting: int, others: int) -> int:
         """Return how far to draft for a sequence in a round of so many."""
         adapting, fixed = self._lengths.get(sequence.granted), sequence.params.draft_length
-        wanted = DEFAULT_DRAFT_LENGTH if fixed is None else fixed
+        wanted = fixed if isinstance(fixed, int) else DEFAULT_DRAFT_LENGTH
         wanted = wanted if adapting is None else adapting.next(drafting, others)
         return min(wanted, sequence.remaining - 1)
 
     def _drafter_of(self, sequence: Sequence) -> Drafter | None:
         """Return what drafts for a sequence; nothing for one that ends with its first token."""
-        return self._drafters.get(sequence.method) if sequence.limit > 1 else None
+        return self.drafters.get(sequence.method) if sequence.limit > 1 else None
 
     def _adapting(self, sequence: Sequence) -> DraftLength | RunLength | None:
         """Return what sets the draft length where the request does not.
@@ -210,9 +218,16 @@ class Speculator:
             return None
         if sequence.method == "prediction":
             return RunLength()
-        return None if sequence.reproducible or self._costs is None else DraftLength(self._costs)
+        costs = None if sequence.reproducible else self._costs.get(sequence.method)
+        return None if costs is None else DraftLength(costs)
 
 
 def _below_root(move: Move, logits: Tensor) -> Tensor:
     """Return the logits after the root and after each guess, ``[N + 1, V]``."""
     return logits[-1 - len(move.tree) :]
+
+
+def _shaped(move: Move, logits: Tensor) -> Tensor:
+    """Return the logits below the root as the request's rules have them."""
+    rows, rules = _below_root(move, logits), move.sequence.rules
+    return rows if rules is None else rules.shape(rows, move.tree.paths())

@@ -98,6 +98,13 @@ class TokenTree:
     def __len__(self) -> int:
         return len(self.tokens)
 
+    def paths(self) -> list[list[int]]:
+        """Return the tokens from the root to each node, ``[N + 1]``, the root's empty list first."""
+        paths: list[list[int]] = [[]]
+        for parent, token in zip(self.parents, self.tokens, strict=True):
+            paths.append([*paths[parent + 1], token])
+        return paths
+
     @property
     def is_chain(self) -> bool:
         """Whether each node is the only child of the node before it."""

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from specclient_local.config import SamplingParams
 from specclient_local.engine import Engine
+from specclient_local.params import SamplingParams
 from specclient_local.sequence import Dice, Predicted, Sequence
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 

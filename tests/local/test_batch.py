@@ -165,7 +165,7 @@ def test_caches_in_a_batch_are_those_of_a_fresh_prefill(checkpoint, seed, greedy
         Runner.load(checkpoint(eos_token_id=None, seed=s, spread=0.2), dtype="float32", slots=4, context=96)
         for s in (1, rng.choice([1, 2]))
     )
-    speculator = Speculator(target, DraftModel(draft, 300))
+    speculator = Speculator(target, {"draft": DraftModel(draft, 300)})
     requests = [
         sequence(
             [rng.randrange(300) for _ in range(rng.randrange(1, 20))],
@@ -295,5 +295,5 @@ def test_more_than_the_memory_is_refused_with_numbers(checkpoint):
 
 def test_a_batch_of_one_slot_still_runs(checkpoint):
     with load(checkpoint(eos_token_id=None), checkpoint(eos_token_id=None, seed=4), slots=1) as engine:
-        assert engine.costs.slots == 1
+        assert engine.costs["draft"].slots == 1
         assert len(answers(engine, [([5], {"max_tokens": 6})] * 2)[1].token_ids) == 6

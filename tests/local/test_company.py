@@ -63,5 +63,5 @@ def test_each_request_is_answered_as_alone(checkpoint, count):
                 assert got.token_ids == plain.token_ids, params
         assert sum(len(events[-1].generation.token_ids) for _, _, events in requests) > count
         assert not engine._speculator._lengths
-        assert not engine._speculator._drafters["prediction"]._places
+        assert not engine._speculator.drafters["prediction"]._places
         assert len(engine._batch.scheduler._free) == 3

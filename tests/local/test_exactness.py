@@ -186,7 +186,7 @@ class RandomTrees:
 
 def test_random_trees_have_the_targets_law_too(tiny_pair, record_property):
     target = Runner.load(tiny_pair[0], dtype="float32", slots=1, context=64)
-    speculator = Speculator(target, RandomTrees(VOCAB, seed=0))
+    speculator = Speculator(target, {"draft": RandomTrees(VOCAB, seed=0)})
     counts, kept = np.zeros((VOCAB, VOCAB)), 0
     for seed in range(SAMPLES):
         request = sequence(PROMPT, max_tokens=3, temperature=1.0, seed=seed, draft_length=2)
@@ -324,7 +324,7 @@ def test_greedy_decoding_with_random_trees_is_greedy_decoding(byte_pair):
         expected = run(plain, sequence(prompt, method="plain", max_tokens=30))
         target.truncate(0, 0)
         # A drafter that knows the answer, hidden among random siblings, so that paths inside trees are kept.
-        speculator = Speculator(target, Knowing(300, seed, expected))
+        speculator = Speculator(target, {"draft": Knowing(300, seed, expected)})
         request = sequence(prompt, max_tokens=30, draft_length=3)
         assert run(speculator, request) == expected
         assert request.tally.accepted > 10
@@ -357,7 +357,7 @@ def test_caches_are_those_of_a_fresh_prefill_whatever_was_refused(byte_pair, dra
             known = run(Speculator(target), sequence([7, 8, 9], slot=1, method="plain", max_tokens=40))
             target.truncate(1, 0)
             source = Knowing(300, seed, known)
-        speculator = Speculator(target, source)
+        speculator = Speculator(target, {"draft": source})
         temperature = 0.0 if seed % 2 else 0.7
         request = sequence(
             [7, 8, 9], max_tokens=40, temperature=temperature, seed=seed, draft_length=3 + seed % 3

@@ -6,7 +6,8 @@ import json
 import math
 
 import pytest
-from specclient_local.config import SamplingParams, read_config
+from specclient_local.config import read_config
+from specclient_local.params import SamplingParams
 
 from specclient.errors import BadRequestError, CheckpointError
 
@@ -124,7 +125,7 @@ def test_broken_files_are_named(tmp_path):
         ("stop", ["a"] * 17),
         ("stop", [1]),
         ("stop", 3),
-        ("draft_length", 9),
+        ("draft_length", 11),
         ("draft_length", -1),
         ("method", "magic"),
     ],

@@ -9,6 +9,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
 import numpy as np
+from torch import Tensor
 
 from specclient.errors import EngineError
 from specclient_local.model.runner import CHUNK, Part, Runner
@@ -30,6 +31,11 @@ class Chain:
     left: int
     unseen: list[int] = field(default_factory=list)
     tree: TokenTree = field(default_factory=TokenTree)
+
+    def shaped(self, logits: Tensor) -> Tensor:
+        """Return what the draft says comes next, ``[1, V]``, as the request's rules have it."""
+        rules = self.sequence.rules
+        return logits if rules is None else rules.shape(logits, [self.tree.tokens])
 
     def grow(self, q: Distribution) -> None:
         """Draw the next token."""
@@ -88,9 +94,10 @@ class DraftModel:
             chain.unseen = self._known(chain.sequence.tokens[self.runner.length(chain.sequence.granted) :])
         while chains:
             logits = self.runner.score_all([Part(chain.sequence.granted, chain.unseen) for chain in chains])
-            laws = all_distributions(
-                [rows[:, : self._vocab] for rows in logits], [chain.sequence.params for chain in chains]
-            )
+            shaped = [
+                chain.shaped(rows[:, : self._vocab]) for chain, rows in zip(chains, logits, strict=True)
+            ]
+            laws = all_distributions(shaped, [chain.sequence.params for chain in chains])
             for chain, law in zip(chains, laws, strict=True):
                 if isinstance(law, EngineError):
                     chain.left = 0  # a draft without a guess; the target's answer does not need it

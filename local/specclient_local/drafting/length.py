@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from specclient_local.config import MAX_DRAFT_LENGTH, MAX_PREDICTED_LENGTH
+from specclient_local.params import MAX_DRAFT_LENGTH, MAX_PREDICTED_LENGTH
 
 _DECAY = 0.98
 _PROBE_EVERY = 16

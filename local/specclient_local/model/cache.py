@@ -29,12 +29,19 @@ class KVCache:
         ConfigurationError: they do not fit the memory.
     """
 
-    def __init__(self, config: DecoderConfig, slots: int, capacity: int, dtype: torch.dtype) -> None:
+    def __init__(
+        self,
+        config: DecoderConfig,
+        slots: int,
+        capacity: int,
+        dtype: torch.dtype,
+        device: torch.device | None = None,
+    ) -> None:
         self.capacity = capacity
         padded = -(-capacity // BLOCK) * BLOCK
         shape = (config.layers, slots, 2 * config.kv_heads, padded, config.head_dim)
         # Zeros, not empty memory: a masked position is multiplied by zero, and zero times NaN is NaN.
-        self.rows = _zeros(shape, dtype, f"{slots} slots of {capacity} positions")
+        self.rows = _zeros(shape, dtype, device, f"{slots} slots of {capacity} positions")
         self.lengths = [0] * slots
         self._views = [[self.rows[layer, slot] for layer in range(config.layers)] for slot in range(slots)]
 
@@ -53,32 +60,35 @@ class KVCache:
         A chain keeps a prefix, and then nothing moves.
         """
         if list(kept) != list(range(len(kept))):
-            source = torch.tensor([start + offset for offset in kept])
+            source = torch.tensor([start + offset for offset in kept], device=self.rows.device)
             rows = self.rows[:, slot]
             rows[:, :, start : start + len(kept)] = rows.index_select(2, source)
         self.lengths[slot] = start + len(kept)
 
 
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, named: str) -> Tensor:
+def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | None, named: str) -> Tensor:
     """Allocate the rows, unless they are more than there is memory.
 
     Asked beforehand, since a system may promise memory that it has not.
     """
-    size, there = math.prod(shape) * dtype.itemsize, _memory()
+    size, there = math.prod(shape) * dtype.itemsize, _memory(device)
     try:
         if there is None or size <= there:
-            return torch.zeros(shape, dtype=dtype)
+            return torch.zeros(shape, dtype=dtype, device=device)
     except (RuntimeError, MemoryError):  # an allocation that failed
         pass
-    has = "more than is free" if there is None else f"this machine has {there / 2**30:.1f} GiB of memory"
+    where = "this machine" if device is None or device.type == "cpu" else str(device)
+    has = "more than is free" if there is None else f"{where} has {there / 2**30:.1f} GiB of memory"
     raise ConfigurationError(
         f"keys and values of {named} take {size / 2**30:.1f} GiB in {str(dtype)[6:]}; {has}. "
         "Load with fewer slots, a smaller context or a half-precision dtype."
     )
 
 
-def _memory() -> int | None:
-    """Return the machine's memory in bytes, where the system tells."""
+def _memory(device: torch.device | None) -> int | None:
+    """Return a device's memory in bytes, where the system tells."""
+    if device is not None and device.type == "cuda":
+        return torch.cuda.get_device_properties(device).total_memory
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):

@@ -103,7 +103,8 @@ class Decoder:
         self.head = choose(weights.head)
         self.kernels = choose.chosen
         angles = torch.outer(torch.arange(context).float(), frequencies(config.rope, config.head_dim))
-        self._turns = torch.polar(torch.ones_like(angles), angles).unsqueeze(1)  # [C, 1, D / 2]
+        turns = torch.polar(torch.ones_like(angles), angles).unsqueeze(1)  # [C, 1, D / 2]
+        self._turns = turns.to(weights.embedding.device)
 
     def turns(self, positions: Tensor | slice) -> Tensor:
         """Return the rotations of some positions, ``[N, 1, D / 2]`` complex."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from specclient_local.config import MAX_PREDICTED_LENGTH
+from specclient_local.params import MAX_PREDICTED_LENGTH
 
 Kernel = Callable[[Tensor], Tensor]
 """``[N, in]`` to ``[N, out]``, the bias added."""

@@ -65,24 +65,28 @@ class Runner:
     def __init__(self, decoder: Decoder, slots: int, context: int) -> None:
         self.decoder = decoder
         self.context = context
-        self.cache = KVCache(decoder.config, slots, context, decoder.dtype)
+        self.cache = KVCache(decoder.config, slots, context, decoder.dtype, decoder.embedding.device)
+        self.device = decoder.embedding.device
         # Row i of a pass that starts at s sees positions up to s + i. In this one table, shifted by s,
         # every such mask is a view: column x of row i is open while x <= context + i.
         width = 2 * (context + BLOCK)
         columns, rows = torch.arange(width), torch.arange(CHUNK)
         closed = columns[None, :] > context + rows[:, None]
-        self._causal = torch.zeros(CHUNK, width, dtype=decoder.dtype).masked_fill_(closed, -torch.inf)
+        causal = torch.zeros(CHUNK, width, dtype=decoder.dtype).masked_fill_(closed, -torch.inf)
+        self._causal = causal.to(self.device)
 
     @classmethod
-    def load(cls, folder: Path, *, dtype: str, slots: int, context: int, exact: bool = True) -> Runner:
-        """Load a checkpoint folder; ``exact`` as for :class:`Decoder`.
+    def load(
+        cls, folder: Path, *, dtype: str, slots: int, context: int, exact: bool = True, device: str = "cpu"
+    ) -> Runner:
+        """Load a checkpoint folder onto a device; ``exact`` as for :class:`Decoder`.
 
         Raises:
             CheckpointError: see :mod:`specclient_local.model.weights`.
         """
         config = read_config(folder)
         with torch.inference_mode():
-            weights = load_weights(folder, config, dtype)
+            weights = load_weights(folder, config, dtype, device)
             decoder = Decoder(config, weights, context, exact=exact, most=shared_rows(slots))
             return cls(decoder, slots, context)
 
@@ -156,10 +160,10 @@ class Runner:
         where = zip(parts, spans, wanted, strict=True)
         rows = [row for part, span, first in where for row in range(span.rows.start + first, span.rows.stop)]
         logits = self.decoder.forward(
-            torch.tensor(ids),
-            self.decoder.turns(torch.tensor(positions)),
+            self._tensor(ids),
+            self.decoder.turns(self._tensor(positions)),
             spans,
-            slice(0) if unread else slice(None) if len(rows) == len(ids) else torch.tensor(rows),
+            slice(0) if unread else slice(None) if len(rows) == len(ids) else self._tensor(rows),
         )
         for part, span in zip(parts, spans, strict=True):
             self.cache.lengths[part.slot] = span.start + part.rows
@@ -167,6 +171,9 @@ class Runner:
             return []
         counts = [part.rows - first for part, first in zip(parts, wanted, strict=True)]
         return list(torch.split(logits, counts))
+
+    def _tensor(self, numbers: list[int]) -> Tensor:
+        return torch.tensor(numbers, device=self.device)
 
     def _span(self, part: Part, first: int, positions: list[int]) -> Span:
         """Return where a part's rows go and what they see; its positions are added to ``positions``."""
@@ -182,7 +189,8 @@ class Runner:
             root = end - len(part.tree) - 1
             mask = mask.clone()
             block = mask[len(part.tokens) - 1 :, root:end]
-            block.zero_().masked_fill_(~torch.from_numpy(part.tree.ancestors()), -torch.inf)
+            seen = torch.from_numpy(part.tree.ancestors()).to(self.device)
+            block.zero_().masked_fill_(~seen, -torch.inf)
             positions += [*range(start, root + 1), *(root + depth for depth in part.tree.depths())]
         return Span(slice(first, first + rows), self.cache.views(part.slot), start, mask)
 

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from specclient.errors import EngineError
-from specclient_local.config import SamplingParams
+from specclient_local.params import SamplingParams
 from specclient_local.tree import Distribution
 
 _NOT_FINITE = "the model's logits are not finite; load with float32 or bfloat16."

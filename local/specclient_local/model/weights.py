@@ -79,18 +79,19 @@ def resolve(path_or_id: str | Path) -> Path:
         ) from error
 
 
-def load_weights(folder: Path, config: DecoderConfig, dtype: str = "float32") -> Weights:
+def load_weights(folder: Path, config: DecoderConfig, dtype: str = "float32", device: str = "cpu") -> Weights:
     """Read and fuse a checkpoint's tensors.
 
     Args:
         folder: with ``model.safetensors`` or shards and their index.
         dtype: to compute in, one of ``config.DTYPES``; the file may hold another.
+        device: where they go, as torch names it.
 
     Raises:
         CheckpointError: naming the file, the tensor, its shape and the expected one.
     """
     with ExitStack() as stack:
-        take = _reader(folder, stack, getattr(torch, dtype))
+        take = _reader(folder, stack, getattr(torch, dtype), device)
         hidden, vocab = config.hidden_size, config.vocab_size
         embedding = take("model.embed_tokens.weight", (vocab, hidden))
         return Weights(
@@ -142,7 +143,7 @@ def _interleave(rows: Tensor, head_dim: int) -> Tensor:
     return rows.view(-1, 2, head_dim // 2, *rest).transpose(1, 2).reshape(rows.shape)
 
 
-def _reader(folder: Path, stack: ExitStack, dtype: torch.dtype) -> Take:
+def _reader(folder: Path, stack: ExitStack, dtype: torch.dtype, device: str) -> Take:
     """Open the files lazily and return the function that reads one checked tensor."""
     where = _tensor_files(folder)
     opened: dict[Path, Any] = {}
@@ -172,7 +173,7 @@ def _reader(folder: Path, stack: ExitStack, dtype: torch.dtype) -> Take:
             raise CheckpointError(
                 f"{path}: tensor {name} holds {tensor.dtype}; choose an unquantised checkpoint."
             )
-        return tensor.to(dtype)
+        return tensor.to(device, dtype)
 
     return take
 

@@ -63,7 +63,7 @@ def test_vocabularies_padded_differently_still_fit(checkpoint, draft_vocab):
         assert max(tree.tokens) < 300
         assert all(isinstance(q, int) or (q.shape == (300,) and abs(q.sum() - 1) < 1e-12) for q in tree.q)
         drafter.end(request)
-        speculator = Speculator(target, drafter)
+        speculator = Speculator(target, {"draft": drafter})
         assert len(run(speculator, request)) == 40
         speculator.end(request)
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from specclient_local.config import SamplingParams
 from specclient_local.model.sampling import distributions, probabilities
+from specclient_local.params import SamplingParams
 
 from specclient.errors import EngineError
 

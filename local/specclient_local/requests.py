@@ -1,0 +1,99 @@
+"""Turn prompts and settings into sequences that a loaded model can run."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+from specclient.errors import BadRequestError, ContextOverflowError
+from specclient_local.checks import bad_parameter
+from specclient_local.config import DecoderConfig
+from specclient_local.model.tokenizer import Tokenizer
+from specclient_local.params import Method, SamplingParams
+from specclient_local.sequence import Dice, Predicted, Sequence
+
+Prompt = str | Seq[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Requests:
+    """What is to be known of a loaded model to take requests for it.
+
+    Attributes:
+        config: its shape, and the tokens that end an answer.
+        context: most tokens of prompt and answer together.
+        method: what a request gets that names none.
+        methods: what it may name.
+    """
+
+    tokenizer: Tokenizer
+    config: DecoderConfig
+    context: int
+    method: Method
+    methods: tuple[Method, ...]
+
+    def sequence(self, number: int, prompt: Prompt, params: SamplingParams) -> Sequence:
+        """Turn a prompt into a request these models can run.
+
+        Raises:
+            BadRequestError: a prompt or method they have no use for.
+            ContextOverflowError: prompt and answer do not fit the context.
+        """
+        method = params.method or ("prediction" if params.prediction is not None else self.method)
+        if method not in self.methods:
+            named = f"one of {', '.join(self.methods)}: the engine was loaded without a {method}"
+            raise bad_parameter("method", method, named)
+        tokens = self._tokens(prompt)
+        limit = self.context - len(tokens) if params.max_tokens is None else params.max_tokens
+        if limit < (params.max_tokens != 0) or len(tokens) + limit > self.context:
+            wanted = "at least 1" if params.max_tokens is None else str(params.max_tokens)
+            raise ContextOverflowError(
+                f"{len(tokens)} prompt tokens and {wanted} new ones exceed the context of {self.context}; "
+                "shorten the prompt, lower max_tokens, or load the engine with a larger context."
+            )
+        # A special token gives no text in which a stop string could be found: it ends the answer itself.
+        stops = {token for stop in params.stop or () if (token := self.tokenizer.special(stop)) is not None}
+        return Sequence(
+            id=number,
+            tokens=tokens,
+            prompt_tokens=len(tokens),
+            params=params,
+            method=method,
+            limit=limit,
+            eos=stops.union(self.config.eos, params.stop_token_ids or ()),
+            dice=Dice(params.seed),
+            prediction=self._predicted(params.prediction) if method == "prediction" else None,
+        )
+
+    def _predicted(self, prediction: Prompt | None) -> Predicted:
+        """Encode what is expected of an answer: text that goes on, so without a start token."""
+        if isinstance(prediction, str):
+            prediction = self.tokenizer.encode(prediction, begins=False)
+        return Predicted(self._ids("prediction", prediction))
+
+    def _tokens(self, prompt: Prompt) -> list[int]:
+        """Encode a prompt; an empty one is the start token alone."""
+        tokens = self._ids("prompt", self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
+        bos = self.config.bos
+        if tokens:
+            return tokens
+        if bos is None:
+            raise BadRequestError("the prompt is empty and the model has no start token; give it some text.")
+        return [bos]
+
+    def _ids(self, name: str, given: object) -> list[int]:
+        """Check token ids."""
+        vocab = self.config.vocab_size
+        allowed = f"text, or token ids from 0 to {vocab - 1}"
+        if not isinstance(given, Iterable):
+            raise bad_parameter(name, given, allowed)
+        tokens: list[int] = []
+        for token in given:
+            if isinstance(token, bool) or not hasattr(token, "__index__"):
+                raise bad_parameter(name, token, allowed)
+            tokens.append(operator.index(token))  # of numpy's and torch's integers too
+            if not 0 <= tokens[-1] < vocab:
+                raise bad_parameter(name, token, allowed)
+        return tokens
