@@ -309,5 +309,5 @@ async def test_closing_a_stream_early_stops_the_work(backend):
     await stream.aclose()
     engine = backend._engine(backend._row("pair"))
     with anyio.fail_after(30):
-        while engine._jobs:
+        while engine.unfinished:
             await anyio.sleep(0.01)

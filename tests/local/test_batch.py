@@ -204,8 +204,8 @@ def test_seconds_of_all_requests_add_up_to_the_engines(checkpoint):
 
     folder = checkpoint(eos_token_id=None, max_position_embeddings=1024)
     with load(folder, folder, slots=3) as engine:
-        engine._clock = clock
-        engine._idle()
+        engine._clock = engine._worker._clock = clock
+        engine._worker._idle()
         requests = [
             ([7] * count, {"max_tokens": new, "method": method})
             for count, new, method in [(600, 5, "plain"), (3, 30, "draft"), (40, 12, "draft"), (9, 1, None)]
@@ -237,7 +237,7 @@ def test_what_breaks_in_a_pass_fails_those_in_it_and_the_engine_goes_on(tiny, mo
         assert isinstance(sink[-1], EngineError)
         assert "ZeroDivisionError" in str(sink[-1])
     assert events[2][-1].generation.token_ids == want
-    assert len(tiny._batch.scheduler._free) == 4
+    assert len(tiny._worker.batch.scheduler._free) == 4
 
 
 def test_a_sinks_interrupt_reaches_who_steps_and_loses_nothing(tiny):

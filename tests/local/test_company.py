@@ -38,7 +38,7 @@ def test_each_request_is_answered_as_alone(checkpoint, count):
     requests = [(*asked(rng, seed), []) for seed in range(count)]
     with load(target, draft, slots=3) as engine, load(target, draft, slots=1) as alone:
         waiting, given_up = requests[::-1], []
-        while waiting or engine._jobs:
+        while waiting or engine.unfinished:
             for prompt, params, events in waiting[len(waiting) - rng.choice([0, 0, 0, 1, 2, 5]) :][::-1]:
                 waiting.pop()
                 engine.add(prompt, events.append, **params)
@@ -50,10 +50,10 @@ def test_each_request_is_answered_as_alone(checkpoint, count):
                     engine.cancel(number)
                     engine.step()
                     before = len(heard)
-                    assert number not in engine._jobs
+                    assert number not in engine._worker.jobs
                     engine.step()
                     assert len(heard) == before
-            given_up = [(number, heard) for number, heard in given_up if number in engine._jobs]
+            given_up = [(number, heard) for number, heard in given_up if number in engine._worker.jobs]
             engine.step()
         for prompt, params, events in requests:
             got, want = events[-1].generation, alone.generate(prompt, **params)
@@ -64,4 +64,4 @@ def test_each_request_is_answered_as_alone(checkpoint, count):
         assert sum(len(events[-1].generation.token_ids) for _, _, events in requests) > count
         assert not engine._speculator._lengths
         assert not engine._speculator.drafters["prediction"]._places
-        assert len(engine._batch.scheduler._free) == 3
+        assert len(engine._worker.batch.scheduler._free) == 3

@@ -246,9 +246,9 @@ async def test_a_cancelled_task_frees_its_slot(engine):
     await asyncio.gather(*tasks, return_exceptions=True)
     assert [p async for p in engine.astream("x", max_tokens=3)][-1].generation is not None
     drain(engine)
-    assert not engine._jobs
-    assert not engine._batch.scheduler.running
-    assert not engine._batch.scheduler.waiting
+    assert not engine.unfinished
+    assert not engine._worker.batch.scheduler.running
+    assert not engine._worker.batch.scheduler.waiting
 
 
 def test_a_stream_closed_early_frees_its_slot(engine):
@@ -260,12 +260,12 @@ def test_a_stream_closed_early_frees_its_slot(engine):
 
 
 def test_the_worker_leaves_when_there_is_no_work_and_comes_back(engine, monkeypatch):
-    monkeypatch.setattr("specclient_local.engine._LINGER_S", 0.01)
+    monkeypatch.setattr("specclient_local.worker._LINGER_S", 0.01)
     engine.generate("x", max_tokens=2)
     deadline = time.monotonic() + 30
-    while engine._worker is not None and time.monotonic() < deadline:
+    while engine._worker._thread is not None and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert engine._worker is None
+    assert engine._worker._thread is None
     assert engine.generate("x", max_tokens=2).finish_reason == "length"
 
 

@@ -36,7 +36,7 @@ def test_a_forked_child_can_generate(checkpoint, busy):
         if busy:  # a request of the parent's holds the only slot, and a lock is taken
             engine.add("y", lambda event: None, max_tokens=50)
             engine.step()
-            engine._changed.acquire()
+            engine._worker._changed.acquire()
         child = os.fork()
         if child == 0:
             status = 1
@@ -46,7 +46,7 @@ def test_a_forked_child_can_generate(checkpoint, busy):
             finally:
                 os._exit(status)
         if busy:
-            engine._changed.release()
+            engine._worker._changed.release()
         assert os.waitpid(child, 0)[1] == 0
 
 
@@ -69,7 +69,7 @@ def test_a_worker_that_died_is_replaced(checkpoint):
         dead = threading.Thread(target=int)
         dead.start()
         dead.join()
-        engine._worker = dead
+        engine._worker._thread = dead
         assert ask(engine, max_tokens=2).finish_reason
 
 
@@ -85,7 +85,7 @@ def test_a_sink_that_exits_stops_its_request_alone(checkpoint, caplog):
 
 def test_a_step_that_breaks_fails_what_is_there_and_nothing_later(checkpoint, monkeypatch):
     with load(checkpoint()) as engine:
-        monkeypatch.setattr(engine._batch.scheduler, "admit", lambda: 1 / 0)
+        monkeypatch.setattr(engine._worker.batch.scheduler, "admit", lambda: 1 / 0)
         with pytest.raises(EngineError, match="ZeroDivisionError"):
             ask(engine, max_tokens=5)
         monkeypatch.undo()
@@ -101,8 +101,8 @@ def test_a_sink_may_close_the_engine(checkpoint, by):
         engine.close()
 
     def work():
-        engine._start()
-        engine._worker.join(20)
+        engine._worker.start()
+        engine._worker._thread.join(20)
 
     engine.add("x", closing, max_tokens=50)
     engine.add("x", others.append, max_tokens=50)

@@ -83,7 +83,7 @@ class Served:
     def engine_jobs(self) -> int:
         """Return how many requests the engines in this process hold, running and waiting."""
         backend: Any = self.client.pipeline.router.places.get("local")
-        return sum(len(engine._jobs) for engine in backend._engines.values())
+        return sum(engine.unfinished for engine in backend._engines.values())
 
 
 def upstream_settings(server: OpenAIServer, **more: object) -> Settings:
