@@ -1,0 +1,126 @@
+"""Turn how a model is to be loaded into a checked, frozen value: drafts, types, devices, sizes.
+
+It needs no torch, so that settings are checked before anything heavy is imported; whether a device is
+there is seen at loading.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from specclient.errors import ConfigurationError
+from specclient_local.checks import Usable, integer, optional
+from specclient_local.config import DTYPES
+from specclient_local.params import ENGINE_METHODS, Method
+
+QUANTIZED = ("int8", "int4", "fp8")
+RUNNERS = ("auto", "own", "hf")
+
+_DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+_DEVICES = ("auto", "cpu", "cuda", "cuda:N", "mps")
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """How a target and its drafts are loaded; checked on construction. Equal options make equal engines.
+
+    Attributes:
+        draft: folders or hub ids of smaller models with the target's vocabulary, in the order in which
+            their guesses are tried; :meth:`read` takes one, several or None.
+        method: what requests get that name none; ``auto`` drafts if there is a draft.
+        dtype: to compute in, one of ``config.DTYPES``; ``draft_dtype`` is the target's by default.
+        device: ``auto`` (the first CUDA device, else the CPU), ``cpu``, ``cuda``, ``cuda:N`` or ``mps``;
+            ``draft_device`` is the target's by default.
+        quantize, draft_quantize: weights held as ``int8``, ``int4`` or ``fp8``; None as ``dtype``. A
+            quantised target is a model of its own: answers are exactly its, not the unquantised one's.
+        runner: ``own`` decoder (Llama family), ``hf`` (any causal model that transformers has), or
+            ``auto``: the own where it can.
+        slots: requests that run at once.
+        context: tokens of prompt and answer together; None is the model's own, at most 4096.
+        threads: torch threads while the engine works; None is 1 for a small model, else torch's.
+
+    Raises:
+        ConfigurationError: naming the value and what is allowed.
+    """
+
+    draft: tuple[str, ...] = ()
+    method: Literal["auto"] | Method = "auto"
+    dtype: str = "float32"
+    draft_dtype: str | None = None
+    device: str = "auto"
+    draft_device: str | None = None
+    quantize: str | None = None
+    draft_quantize: str | None = None
+    runner: str = "auto"
+    slots: int = 4
+    context: int | None = None
+    threads: int | None = None
+
+    @classmethod
+    def read(cls, settings: Mapping[str, Any]) -> Options:
+        """Check settings from a caller or a configuration file.
+
+        Raises:
+            ConfigurationError: as the class, and for a name that is none of its fields.
+        """
+        known = cls.__slots__
+        unknown = [name for name in settings if name not in known]
+        if unknown:
+            raise ConfigurationError(
+                f"{unknown[0]!r} is no option of a model; allowed are {', '.join(known)}."
+            )
+        return cls(**{**settings, "draft": _paths(settings.get("draft"))})
+
+    def __post_init__(self) -> None:
+        _paths(self.draft)
+        for names, allowed, usable in _CHECKS:
+            for name in names:
+                value = getattr(self, name)
+                if not usable(value):
+                    raise ConfigurationError(f"{name} is {value!r}; allowed {allowed}.")
+        if self.method == "draft" and not self.draft:
+            raise ConfigurationError(
+                "method is 'draft', but draft is None; name a draft model, or use 'plain'."
+            )
+
+
+def _paths(draft: object) -> tuple[str, ...]:
+    """Turn one path, several or None into as many strings."""
+    several = [] if draft is None else draft if isinstance(draft, list | tuple) else [draft]
+    for path in several:
+        if not isinstance(path, str | os.PathLike) or not str(path):
+            raise ConfigurationError(f"draft is {draft!r}; it names a folder or hub id, or several.")
+    return tuple(map(str, several))
+
+
+def _one_of(values: Sequence[str]) -> Usable:
+    return lambda value: isinstance(value, str) and value in values
+
+
+def _device(value: object) -> bool:
+    return isinstance(value, str) and _DEVICE.fullmatch(value) is not None
+
+
+_METHODS = ("auto", *ENGINE_METHODS)
+
+
+def _are(*values: str) -> str:
+    return f"are {', '.join(values)}"
+
+
+_CHECKS: tuple[tuple[tuple[str, ...], str, Usable], ...] = (
+    (("method",), _are(*_METHODS), _one_of(_METHODS)),
+    (("dtype",), _are(*DTYPES), _one_of(DTYPES)),
+    (("draft_dtype",), _are(*DTYPES, "None"), optional(_one_of(DTYPES))),
+    (("device",), _are(*_DEVICES), _device),
+    (("draft_device",), _are(*_DEVICES, "None"), optional(_device)),
+    (("quantize", "draft_quantize"), _are(*QUANTIZED, "None"), optional(_one_of(QUANTIZED))),
+    (("runner",), _are(*RUNNERS), _one_of(RUNNERS)),
+    (("slots",), "is an integer of at least 1", integer(1)),
+    (("context",), "is None, or an integer of at least 2", optional(integer(2))),
+    (("threads",), "is None, or an integer of at least 1", optional(integer(1))),
+)
