@@ -22,8 +22,9 @@ from specclient_local.answer import (
     unwrapped,
 )
 from specclient_local.loading import Loaded, load
-from specclient_local.params import Parameters, SamplingParams
+from specclient_local.params import Method, Parameters, SamplingParams
 from specclient_local.requests import Prompt
+from specclient_local.speculate import Speculator
 from specclient_local.worker import Worker
 
 
@@ -85,6 +86,16 @@ class Engine:
     def threads(self) -> int:
         """Torch threads it computes with."""
         return self._worker.threads
+
+    @property
+    def methods(self) -> tuple[Method, ...]:
+        """What a request may ask for."""
+        return self._requests.methods
+
+    @property
+    def speculator(self) -> Speculator:
+        """The models themselves, to be measured while no request runs."""
+        return self._speculator
 
     @property
     def unfinished(self) -> int:
