@@ -11,10 +11,19 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from specclient.errors import EngineError
 from specclient.types.usage import Speculation
 from specclient_local.params import Method, SamplingParams
 
 FinishReason = Literal["stop", "length"]
+
+NOTHING = -1
+"""In the place of a one-hot distribution's token: no token may come here."""
+
+NOTHING_ALLOWED = (
+    "no token may come next: the request's json_schema, regex or grammar, its bad_words and min_tokens "
+    "exclude each other here, or cannot be written in the model's tokens; loosen one of them."
+)
 
 _BUFFER = 64
 
@@ -44,8 +53,14 @@ class Dice:
         return probability >= 1.0 or (probability > 0.0 and self.uniform() < probability)
 
     def draw(self, distribution: int | NDArray[np.float64]) -> int:
-        """Return a token by inversion of the cumulative distribution; a one-hot one consumes nothing."""
+        """Return a token by inversion of the cumulative distribution; a one-hot one consumes nothing.
+
+        Raises:
+            EngineError: the distribution is ``NOTHING``.
+        """
         if isinstance(distribution, int):
+            if distribution == NOTHING:
+                raise EngineError(NOTHING_ALLOWED)
             return distribution
         cumulative = np.cumsum(distribution)
         at = self.uniform() * cumulative[-1]

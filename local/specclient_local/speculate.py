@@ -114,7 +114,7 @@ class Speculator:
         moves = self._propose(sequences)
         logits = self.target.score_all([self._part(move) for move in moves])
         rows = [_shaped(move, own) for move, own in zip(moves, logits, strict=True)]
-        laws = all_distributions(rows, [sequence.params for sequence in sequences])
+        laws = all_distributions(rows, [sequence.params for sequence in sequences], guessed=True)
         outcomes: list[Outcome] = []
         for move, own, law in zip(moves, logits, laws, strict=True):
             try:

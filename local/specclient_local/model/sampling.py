@@ -1,8 +1,9 @@
-"""Turn logits into the probabilities a request samples from: temperature, top-k and top-p.
+"""Turn logits into the probabilities a request samples from: temperature, top-k, top-p, min-p, typical-p.
 
-One transform makes the target's p and the draft's q: then the acceptance test compares like with
-like, and the answer is distributed as the target's transformed logits say. Probabilities are
-float64: the residual (p − q)+ of two close distributions is a difference of nearly equal numbers,
+They apply in this order, that of ``transformers``, each to what the one before it has left over,
+renormalised. One transform makes the target's p and the draft's q: then the acceptance test compares
+like with like, and the answer is distributed as the target's transformed logits say. Probabilities
+are float64: the residual (p − q)+ of two close distributions is a difference of nearly equal numbers,
 which in float32 keeps too few digits for its normalisation.
 """
 
@@ -16,6 +17,7 @@ from torch import Tensor
 
 from specclient.errors import EngineError
 from specclient_local.params import SamplingParams
+from specclient_local.sequence import NOTHING, NOTHING_ALLOWED
 from specclient_local.tree import Distribution
 
 _NOT_FINITE = "the model's logits are not finite; load with float32 or bfloat16."
@@ -25,7 +27,8 @@ def distributions(logits: Tensor, params: SamplingParams) -> list[Distribution]:
     """Turn one request's logits ``[N, V]`` into N distributions on the host; see :func:`all_distributions`.
 
     Raises:
-        EngineError: a row's largest logit is NaN or infinite, as after an overflow in float16.
+        EngineError: a row's largest logit is NaN or infinite, as after an overflow in float16, or the
+            request's rules leave no token in it.
     """
     found = all_distributions([logits], [params])[0]
     if isinstance(found, EngineError):
@@ -34,26 +37,37 @@ def distributions(logits: Tensor, params: SamplingParams) -> list[Distribution]:
 
 
 def all_distributions(
-    logits: Sequence[Tensor], params: Sequence[SamplingParams]
+    logits: Sequence[Tensor], params: Sequence[SamplingParams], *, guessed: bool = False
 ) -> list[list[Distribution] | EngineError]:
     """Turn several requests' logits, each ``[N, V]``, into distributions, or into what is wrong with them.
 
     At temperature 0 each is the one-hot of the largest logit (the first of equal ones): the limit of
     the softmax as the temperature falls. The largest of all requests' rows are found at once.
+
+    Args:
+        guessed: whether a request's rows after its first stand below guesses, and so may never be reached:
+            one in which its rules leave no token is then ``NOTHING``, wrong only if something is drawn
+            from it.
     """
-    best, finite = _largest(logits[0] if len(logits) == 1 else torch.cat(list(logits)))
+    best, values = _largest(logits[0] if len(logits) == 1 else torch.cat(list(logits)))
     out: list[list[Distribution] | EngineError] = []
     begin = 0
     for rows, own in zip(logits, params, strict=True):
         end = begin + len(rows)
-        if not all(finite[begin:end]):
-            out.append(EngineError(_NOT_FINITE))
-        elif own.temperature == 0.0:
-            out.append([*best[begin:end]])
-        else:
-            out.append(list(probabilities(rows, own).cpu().numpy()))
+        wrong = _wrong(values[begin:end], guessed=guessed)
+        out.append(_drawn_from(rows, best[begin:end], values[begin:end], own) if wrong is None else wrong)
         begin = end
     return out
+
+
+def _drawn_from(
+    logits: Tensor, best: list[int], largest: list[float], params: SamplingParams
+) -> list[Distribution]:
+    """Turn logits ``[N, V]`` into distributions, given each row's first largest and its value."""
+    rows: list[Distribution] = [*best]
+    if params.temperature > 0.0:
+        rows = list(probabilities(logits, params).cpu().numpy())
+    return [NOTHING if value == -math.inf else row for row, value in zip(rows, largest, strict=True)]
 
 
 def greedy_tokens(logits: Tensor) -> list[int]:
@@ -62,27 +76,36 @@ def greedy_tokens(logits: Tensor) -> list[int]:
     Raises:
         EngineError: a row's largest logit is NaN or infinite.
     """
-    best, finite = _largest(logits)
-    if not all(finite):
-        raise EngineError(_NOT_FINITE)
+    best, values = _largest(logits)
+    wrong = _wrong(values, guessed=False)
+    if wrong is not None:
+        raise wrong
     return best
 
 
-def _largest(logits: Tensor) -> tuple[list[int], list[bool]]:
-    """Return each row's largest logit's token, and whether that logit is finite."""
+def _largest(logits: Tensor) -> tuple[list[int], list[float]]:
+    """Return each row's largest logit's token, and that logit."""
     best = logits.argmax(dim=-1)  # counts NaN as the largest
-    values = logits.gather(-1, best[:, None]).flatten().tolist()
-    return best.tolist(), [math.isfinite(value) for value in values]
+    return best.tolist(), logits.gather(-1, best[:, None]).flatten().tolist()
+
+
+def _wrong(largest: Sequence[float], *, guessed: bool) -> EngineError | None:
+    """Return what is wrong with rows whose largest logits are these, if anything is."""
+    if all(map(math.isfinite, largest)):
+        return None
+    if any(math.isnan(value) or value == math.inf for value in largest):
+        return EngineError(_NOT_FINITE)
+    return None if guessed and largest[0] > -math.inf else EngineError(NOTHING_ALLOWED)
 
 
 def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:
-    """Apply temperature, then top-k, then top-p, and normalise.
+    """Apply temperature, then top-k, top-p, min-p and typical-p, and normalise.
 
     Args:
-        logits: ``[..., V]``; temperature must be above 0.
+        logits: ``[N, V]``; temperature must be above 0.
 
     Returns:
-        ``[..., V]`` float64. Tokens that tie with the k-th stay, so top-k may keep more than k.
+        ``[N, V]`` float64. Tokens that tie with the last one kept by top-k or typical-p stay too.
     """
     # The largest is subtracted first: a tiny temperature then gives -inf, never inf - inf.
     scaled = logits.double()
@@ -91,7 +114,11 @@ def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:
         kth = scaled.topk(params.top_k, dim=-1).values[..., -1:]
         scaled = scaled.masked_fill(scaled < kth, -torch.inf)
     p = torch.softmax(scaled, dim=-1)
-    return _nucleus(p, params.top_p) if params.top_p < 1.0 else p
+    if params.top_p < 1.0:
+        p = _nucleus(p, params.top_p)
+    if params.min_p > 0.0:
+        p = _normalised(p.masked_fill(p < params.min_p * p.amax(dim=-1, keepdim=True), 0.0))
+    return _typical(p, params.typical_p) if params.typical_p < 1.0 else p
 
 
 def _nucleus(p: Tensor, top_p: float) -> Tensor:
@@ -100,9 +127,26 @@ def _nucleus(p: Tensor, top_p: float) -> Tensor:
     # Tokens less likely than (1 - top_p) / V hold less than 1 - top_p all together: what comes before
     # them reaches top_p. Sorting the others is far cheaper; half the bound leaves room for rounding.
     least = 0.5 * (1.0 - top_p) / p.shape[-1]
-    for row, out in zip(p.view(-1, p.shape[-1]), kept.view(-1, p.shape[-1]), strict=True):
+    for row, out in zip(p, kept, strict=True):
         index = (row >= least).nonzero().squeeze(-1)
         ordered, order = row[index].sort(descending=True, stable=True)
         count = int((ordered.cumsum(0) - ordered < top_p).sum())
         out[index[order[:count]]] = ordered[:count]
-    return kept / kept.sum(dim=-1, keepdim=True)
+    return _normalised(kept)
+
+
+def _typical(p: Tensor, mass: float) -> Tensor:
+    """Keep the tokens whose information is nearest to the entropy, until they reach ``mass`` together.
+
+    Locally typical sampling (arXiv 2202.00666). The nearest token always stays.
+    """
+    entropy = torch.special.entr(p).sum(dim=-1, keepdim=True)
+    distance = (-p.log() - entropy).abs()  # infinite for a token of probability zero
+    ordered, order = distance.sort(dim=-1, stable=True)
+    reached = p.gather(-1, order).cumsum(dim=-1)
+    last = (reached < mass).sum(dim=-1, keepdim=True).clamp_(max=p.shape[-1] - 1)
+    return _normalised(p.masked_fill(distance > ordered.gather(-1, last), 0.0))
+
+
+def _normalised(p: Tensor) -> Tensor:
+    return p / p.sum(dim=-1, keepdim=True)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from specclient_local.model.sampling import distributions, probabilities
+from specclient_local.model.sampling import all_distributions, distributions, probabilities
 from specclient_local.params import SamplingParams
+from specclient_local.sequence import NOTHING, Dice
 
 from specclient.errors import EngineError
 
@@ -29,6 +30,40 @@ def test_it_equals_the_warpers_of_transformers(temperature, top_k, top_p):
     got = probabilities(logits(), SamplingParams(temperature=temperature, top_k=top_k, top_p=top_p))
     assert got.dtype == torch.float64
     torch.testing.assert_close(got, torch.softmax(expected, -1), atol=1e-12, rtol=0)
+
+
+@pytest.mark.parametrize("temperature", [0.7, 2.0])
+@pytest.mark.parametrize("min_p", [0.0, 0.02, 0.3, 1.0])
+@pytest.mark.parametrize("typical_p", [1.0, 0.95, 0.5, 1e-6])
+@pytest.mark.parametrize(("top_k", "top_p"), [(0, 1.0), (20, 1.0), (30, 0.8)])
+def test_min_p_and_typical_p_follow_top_k_and_top_p_as_in_transformers(
+    temperature, min_p, typical_p, top_k, top_p
+):
+    from transformers import (
+        MinPLogitsWarper,
+        TemperatureLogitsWarper,
+        TopKLogitsWarper,
+        TopPLogitsWarper,
+        TypicalLogitsWarper,
+    )
+
+    asked = SamplingParams(
+        temperature=temperature, min_p=min_p, typical_p=typical_p, top_k=top_k, top_p=top_p
+    )
+    expected = TemperatureLogitsWarper(temperature)(None, logits().double())
+    expected = TopKLogitsWarper(top_k)(None, expected) if top_k else expected
+    expected = TopPLogitsWarper(top_p)(None, expected) if top_p < 1.0 else expected
+    expected = MinPLogitsWarper(min_p)(None, expected)
+    expected = TypicalLogitsWarper(typical_p)(None, expected) if typical_p < 1.0 else expected
+    got = probabilities(logits(), asked)
+    torch.testing.assert_close(got, torch.softmax(expected, -1), atol=1e-12, rtol=0)
+
+
+def test_where_nothing_is_asked_nothing_is_sorted(monkeypatch):
+    monkeypatch.setattr(torch.Tensor, "sort", lambda *_, **__: pytest.fail("sorted"))
+    monkeypatch.setattr(torch.Tensor, "masked_fill", lambda *_, **__: pytest.fail("masked"))
+    (row,) = distributions(logits(rows=1), SamplingParams(temperature=1.0))
+    assert (row > 0).all()
 
 
 def test_temperature_zero_is_the_first_of_the_largest():
@@ -80,3 +115,22 @@ def test_logits_that_are_not_finite_are_refused(bad, temperature):
     masked = logits()
     masked[:, 7] = -torch.inf
     assert len(distributions(masked, SamplingParams(temperature=temperature))) == len(masked)
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_row_in_which_nothing_is_allowed_is_an_error_only_where_it_is_reached(temperature):
+    rows, asked = logits(), SamplingParams(temperature=temperature)
+    rows[2] = -torch.inf
+    with pytest.raises(EngineError, match=r"no token may come next.*loosen one"):
+        distributions(rows, asked)
+    (below,) = all_distributions([rows], [asked], guessed=True)
+    assert below[2] == NOTHING
+    assert [type(row) for row in below].count(int) == (5 if temperature == 0.0 else 1)
+    with pytest.raises(EngineError, match="no token may come next"):
+        Dice(0).draw(below[2])
+    rows[0] = -torch.inf
+    (root,) = all_distributions([rows], [asked], guessed=True)
+    assert "no token may come next" in str(root)
+    rows[1] = torch.nan
+    (broken,) = all_distributions([rows], [asked], guessed=True)
+    assert "not finite" in str(broken)
