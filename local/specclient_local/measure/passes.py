@@ -1,0 +1,65 @@
+"""Turn a loaded engine into the seconds of its passes: by rows, and by how long the context is."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from specclient_local.engine import Engine
+from specclient_local.loading import computing_with
+from specclient_local.model.runner import Runner
+
+ROWS = (1, 2, 3, 5, 9, 11, 17)
+"""Rows that are timed: a plain step, and verifications of 1, 2, 4, 8, 10 and 16 guesses."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """What a pass takes.
+
+    Attributes:
+        model: ``target`` or ``draft``.
+        rows: tokens of one sequence in it.
+        context: positions before them.
+        seconds: the least of some passes in turn with the others.
+    """
+
+    model: str
+    rows: int
+    context: int
+    seconds: float
+
+
+def contexts(longest: int) -> list[int]:
+    """Return the context lengths to time: 64, 256, 1024, …, and nearly the longest."""
+    found = [at for at in (64, 256, 1024, 4096, 16384) if at + ROWS[-1] <= longest]
+    room = longest - ROWS[-1]
+    return found if found and found[-1] > room // 2 else [*found, max(room, 0)]
+
+
+def passes(
+    engine: Engine,
+    *,
+    repeats: int = 5,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[Pass]:
+    """Time passes of the target and, where a model drafts, steps of the draft; the engine must be idle."""
+    target, draft = engine.speculator.target, draft_runner(engine)
+    found: list[Pass] = []
+    with computing_with(engine.threads):
+        for at in contexts(target.context):
+            for model, runner, rows in (("target", target, ROWS), ("draft", draft, (1,))):
+                fitting = [] if runner is None else [n for n in rows if at + n <= runner.context]
+                if runner is None or not fitting:
+                    continue
+                shapes = [(1, n) for n in fitting]
+                seconds = runner.time_passes(shapes, at=at, repeats=repeats, clock=clock)
+                found += [Pass(model, n, at, taken) for n, taken in zip(fitting, seconds, strict=True)]
+    return found
+
+
+def draft_runner(engine: Engine) -> Runner | None:
+    """Return the model that drafts, if one does."""
+    runner = getattr(engine.speculator.drafters.get("draft"), "runner", None)
+    return runner if isinstance(runner, Runner) else None
