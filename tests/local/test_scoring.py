@@ -62,7 +62,8 @@ def test_scores_are_transformers_log_softmax(checkpoint, kind):
         values, tokens = law[i - 1].topk(5)
         assert [token for token, _ in score.top] == tokens.tolist()
         assert [logprob for _, logprob in score.top] == pytest.approx(values.tolist(), abs=1e-4)
-        assert score.rank == 1 + int((law[i - 1] > law[i - 1, ids[i]]).sum())
+        ahead = law[i - 1] - law[i - 1, ids[i]]  # what is as likely to the last bits may stand on either side
+        assert int((ahead > 1e-4).sum()) < score.rank <= int((ahead >= -1e-4).sum())
 
 
 @pytest.mark.parametrize("length", [2, 17, 256, 257, 258, 511, 513, 700])
@@ -215,8 +216,9 @@ def test_scoring_waits_for_a_slot_and_can_be_cancelled(checkpoint):
 
 def test_logits_that_are_not_finite_are_an_error_of_that_request(checkpoint, monkeypatch):
     with load(checkpoint()) as engine:
-        head = engine._speculator.target.decoder.head
-        monkeypatch.setattr(engine._speculator.target.decoder, "head", lambda x: head(x) * torch.nan)
+        decoder = engine._speculator.target.decoder
+        forward = decoder.forward
+        monkeypatch.setattr(decoder, "forward", lambda *pass_: forward(*pass_) * torch.nan)
         with pytest.raises(EngineError, match="not finite"):
             engine.score("x y z")
         monkeypatch.undo()

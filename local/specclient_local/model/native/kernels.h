@@ -1,0 +1,181 @@
+/* Turns vectors and panels of weights into sums, each in an order that no other row has a part in. */
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#define W 16        /* outputs of a panel, numbers of a vector */
+#define ROWS 6      /* rows that share a panel's registers */
+#define QUERIES 4   /* queries that share a key */
+
+typedef float vec __attribute__((vector_size(64), aligned(4)));
+typedef int32_t ivec __attribute__((vector_size(64)));
+
+typedef struct { const float *panels, *bias; int64_t out, in; } Linear;
+typedef struct {
+    const float *input_norm, *post_norm, *qk_norm;
+    Linear qkv, o, gate_up, down;
+    int64_t sliding;
+} Layer;
+typedef struct {
+    int64_t hidden, heads, kv_heads, dim, ff, layers;
+    double eps;
+    const float *embedding, *norm;
+    Linear head;
+    const Layer *layer;
+} Model;
+/* ---- products ---- */
+
+#define PRODUCT(R, P)                                                                              \
+    static void product_##R##_##P(const float *w, const float *bias, const float *x, int64_t sx,   \
+                                  int64_t in, float *y, int64_t sy, int64_t out) {                 \
+        vec sum[R][P];                                                                             \
+        for (int p = 0; p < P; p++) {                                                              \
+            vec begin = {0};                                                                       \
+            if (bias) memcpy(&begin, bias + p * W, sizeof begin);                                  \
+            for (int r = 0; r < R; r++) sum[r][p] = begin;                                         \
+        }                                                                                          \
+        for (int64_t k = 0; k < in; k++)                                                           \
+            for (int p = 0; p < P; p++) {                                                          \
+                vec weight = *(const vec *)(w + (p * in + k) * W);                                 \
+                for (int r = 0; r < R; r++) sum[r][p] += weight * x[r * sx + k];                   \
+            }                                                                                      \
+        for (int p = 0; p < P; p++) {                                                              \
+            int64_t left = out - p * W;                                                            \
+            for (int r = 0; r < R; r++)                                                            \
+                memcpy(y + r * sy + p * W, &sum[r][p], sizeof(float) * (left < W ? left : W));     \
+        }                                                                                          \
+    }
+
+PRODUCT(1, 4) PRODUCT(2, 4) PRODUCT(3, 4) PRODUCT(4, 4) PRODUCT(5, 4) PRODUCT(6, 4)
+PRODUCT(1, 1) PRODUCT(2, 1) PRODUCT(3, 1) PRODUCT(4, 1) PRODUCT(5, 1) PRODUCT(6, 1)
+
+typedef void Product(const float *, const float *, const float *, int64_t, int64_t, float *, int64_t, int64_t);
+static Product *const PRODUCTS[2][ROWS] = {
+    {product_1_1, product_2_1, product_3_1, product_4_1, product_5_1, product_6_1},
+    {product_1_4, product_2_4, product_3_4, product_4_4, product_5_4, product_6_4},
+};
+
+/* ---- what is done to a row alone ---- */
+
+static float total(vec v) {
+    float sum = 0;
+    for (int i = 0; i < W; i++) sum += v[i];
+    return sum;
+}
+
+static float dot(const float *a, const float *b, int64_t n) {
+    vec sum = {0};
+    int64_t i = 0;
+    for (; i + W <= n; i += W) sum += *(const vec *)(a + i) * *(const vec *)(b + i);
+    float rest = total(sum);
+    for (; i < n; i++) rest += a[i] * b[i];
+    return rest;
+}
+
+static void norm(const float *x, const float *weight, int64_t n, double eps, float *y) {
+    float scale = 1.0f / sqrtf(dot(x, x, n) / n + (float)eps);
+    for (int64_t i = 0; i < n; i++) y[i] = x[i] * scale * weight[i];
+}
+
+static vec either(ivec chosen, vec a, vec b) { return (vec)((chosen & (ivec)a) | (~chosen & (ivec)b)); }
+
+/* e^x to about 1e-7: 2^n times a polynomial of what is left (Cephes' expf). */
+static vec exponential(vec x) {
+    vec zero = {0};
+    x = either(x < zero - 87.0f, zero - 87.0f, x);
+    x = either(x > zero + 88.0f, zero + 88.0f, x);
+    vec n = x * 1.44269504f + (zero + 12582912.0f);
+    n = n - 12582912.0f;
+    x = x - n * 0.693359375f;
+    x = x + n * 2.12194440e-4f;
+    vec p = zero + 1.9875691500e-4f;
+    p = p * x + 1.3981999507e-3f;
+    p = p * x + 8.3334519073e-3f;
+    p = p * x + 4.1665795894e-2f;
+    p = p * x + 1.6666665459e-1f;
+    p = p * x + 5.0000001201e-1f;
+    p = p * x * x + x + 1.0f;
+    ivec power = (__builtin_convertvector(n, ivec) + 127) << 23;
+    vec scale;
+    memcpy(&scale, &power, sizeof scale);
+    return p * scale;
+}
+
+static void gated(const float *gate, const float *up, int64_t n, float *y) {
+    vec g = {0}, u = {0}, one = {0};
+    one += 1.0f;
+    for (int64_t i = 0; i < n; i += W) {
+        int64_t left = n - i < W ? n - i : W;
+        memcpy(&g, gate + i, left * sizeof(float));
+        memcpy(&u, up + i, left * sizeof(float));
+        g = g / (one + exponential(-g)) * u;
+        memcpy(y + i, &g, left * sizeof(float));
+    }
+}
+
+/* Normalise (where the model does) and turn a row's queries and keys, and put keys and values in the cache, stride apart. */
+static void turn(const Model *m, const Layer *layer, const float *turns, float *qkv, float *cache,
+                 int64_t stride) {
+    for (int64_t head = 0; head < m->heads + m->kv_heads; head++) {
+        float *v = qkv + head * m->dim;
+        if (layer->qk_norm) norm(v, layer->qk_norm + head * m->dim, m->dim, m->eps, v);
+        for (int64_t i = 0; i < m->dim; i += 2) {
+            float re = v[i], im = v[i + 1], c = turns[i], s = turns[i + 1];
+            v[i] = re * c - im * s;
+            v[i + 1] = re * s + im * c;
+        }
+    }
+    for (int64_t i = 0; i < 2 * m->kv_heads; i++)
+        memcpy(cache + i * stride, qkv + (m->heads + i) * m->dim, m->dim * sizeof(float));
+}
+
+/* Attend with up to QUERIES queries of one key head; scores [QUERIES][length] is scratch. */
+static void attend(const Model *m, const float *keys, const float *values, const float *const *q,
+                   const float *const *mask, float *const *out, int count, int64_t length, float *scores) {
+    const float scale = 1.0f / sqrtf((float)m->dim);
+    float most[QUERIES], sum[QUERIES];
+    int64_t dim = m->dim, end = 0;
+    for (int i = 0; i < count; i++) most[i] = -INFINITY;
+    for (int64_t j = 0; j < length; j++)
+        for (int i = 0; i < count; i++) {
+            float *score = scores + i * length + j;
+            if (mask[i][j] != 0.0f) { *score = -INFINITY; continue; }
+            *score = dot(q[i], keys + j * dim, dim) * scale;
+            if (*score > most[i]) most[i] = *score;
+            end = j + 1;
+        }
+    for (int i = 0; i < count; i++) {
+        float *row = scores + i * length;
+        vec some = {0}, added = {0};
+        for (int64_t j = 0; j < end; j += W) {
+            int64_t left = end - j < W ? end - j : W;
+            for (int k = 0; k < W; k++) some[k] = -INFINITY;
+            memcpy(&some, row + j, left * sizeof(float));
+            ivec seen = some > -INFINITY;
+            some = exponential(some - most[i]);
+            some = (vec)((ivec)some & seen);
+            added += some;
+            memcpy(row + j, &some, left * sizeof(float));
+        }
+        sum[i] = total(added);
+        memset(out[i], 0, dim * sizeof(float));
+    }
+    int64_t d = 0;
+    for (; d + W <= dim; d += W) {
+        vec taken[QUERIES] = {{0}};
+        for (int64_t j = 0; j < end; j++) {
+            vec value = *(const vec *)(values + j * dim + d);
+            for (int i = 0; i < count; i++) taken[i] += value * scores[i * length + j];
+        }
+        for (int i = 0; i < count; i++) {
+            taken[i] /= sum[i];
+            memcpy(out[i] + d, &taken[i], sizeof(vec));
+        }
+    }
+    for (; d < dim; d++)
+        for (int i = 0; i < count; i++) {
+            float taken = 0;
+            for (int64_t j = 0; j < end; j++) taken += values[j * dim + d] * scores[i * length + j];
+            out[i][d] = taken / sum[i];
+        }
+}

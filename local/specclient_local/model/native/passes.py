@@ -1,0 +1,202 @@
+"""Turn a model's weights into panels, and the rows of a pass into one call of the compiled library."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from ctypes import POINTER, Structure, addressof, c_double, c_int64, c_void_p
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from specclient_local.config import DecoderConfig
+from specclient_local.model.native.build import library
+from specclient_local.model.weights import LayerWeights, Weights
+
+if TYPE_CHECKING:
+    from specclient_local.model.decoder import Span
+
+_WIDTH = 16
+_QUERIES = 4
+_SMALLEST = 16
+"""Rows that the scratch memory begins with; it doubles as it grows."""
+
+
+class _Linear(Structure):
+    _fields_ = [("panels", c_void_p), ("bias", c_void_p), ("outputs", c_int64), ("inputs", c_int64)]
+
+
+class _Layer(Structure):
+    _fields_ = [
+        *((name, c_void_p) for name in ("input_norm", "post_norm", "qk_norm")),
+        *((name, _Linear) for name in ("qkv", "o", "gate_up", "down")),
+        ("sliding", c_int64),
+    ]
+
+
+class _Model(Structure):
+    _fields_ = [
+        *((name, c_int64) for name in ("hidden", "heads", "kv_heads", "dim", "ff", "layers")),
+        ("eps", c_double),
+        ("embedding", c_void_p),
+        ("norm", c_void_p),
+        ("head", _Linear),
+        ("layer", POINTER(_Layer)),
+    ]
+
+
+class _Span(Structure):
+    _fields_ = [
+        *((name, c_int64) for name in ("first", "rows", "start", "length", "mask_stride", "window_stride")),
+        *((name, c_void_p) for name in ("mask", "window", "cache")),
+    ]
+
+
+class _Pass(Structure):
+    _fields_ = [
+        ("model", POINTER(_Model)),
+        *((name, c_int64) for name in ("rows", "spans", "wanted", "capacity", "threads")),
+        *((name, c_void_p) for name in ("ids", "wanted_rows", "turns", "span")),
+        *((name, c_void_p) for name in ("x", "h", "qkv", "attended", "gate_up", "scores", "logits")),
+    ]
+
+
+class NativePasses:
+    """A model's weights in panels, and its passes; in float32 on a processor.
+
+    Every row has the same bits in a pass of any size, whatever the threads.
+
+    Args:
+        config: its shape.
+        weights: as loaded; their numbers are copied, but for the embedding.
+        run: the compiled library.
+    """
+
+    def __init__(self, config: DecoderConfig, weights: Weights, run: ctypes.CDLL) -> None:
+        self._config = config
+        self._run = run.specclient_pass
+        self._run.argtypes = [POINTER(_Pass)]
+        self._run.restype = None
+        self._held: list[Tensor] = []
+        pairs = zip(weights.layers, config.sliding, strict=True)
+        layers = [self._layer(layer, sliding=sliding) for layer, sliding in pairs]
+        self._layers = (_Layer * len(layers))(*layers)
+        self._model = _Model(
+            config.hidden_size,
+            config.heads,
+            config.kv_heads,
+            config.head_dim,
+            config.intermediate_size,
+            len(layers),
+            config.norm_eps,
+            self._pointer(weights.embedding),
+            self._pointer(weights.norm),
+            self._linear(weights.head, None),
+            self._layers,
+        )
+        self._tables: list[ctypes.Array[c_void_p]] = []
+        self._make_room(_SMALLEST, 0)
+
+    def only(self, layers: Sequence[int]) -> NativePasses:
+        """Return passes through some of the layers, over the same weights."""
+        other = object.__new__(NativePasses)
+        other._config, other._run, other._held = self._config, self._run, self._held
+        other._layers = (_Layer * len(layers))(*(self._layers[i] for i in layers))
+        other._model = _Model.from_buffer_copy(self._model)
+        other._model.layers, other._model.layer = len(layers), other._layers
+        other._tables = []
+        other._make_room(_SMALLEST, 0)
+        return other
+
+    def forward(self, ids: Tensor, turns: Tensor, spans: Sequence[Span], wanted: Tensor | slice) -> Tensor:
+        """Do as :meth:`specclient_local.model.decoder.Decoder.forward`."""
+        rows, longest = len(ids), max(span.mask.shape[1] for span in spans)
+        threads = torch.get_num_threads()
+        if rows > self._rows or threads * longest > self._reach:
+            self._make_room(rows, threads * longest)
+        if isinstance(wanted, slice):
+            wanted = torch.arange(rows)[wanted]
+        logits = torch.empty(len(wanted), self._config.vocab_size)
+        turns = turns.contiguous()
+        self._tables.clear()
+        told = (_Span * len(spans))(*(self._span(span) for span in spans))
+        self._run(
+            _Pass(
+                ctypes.pointer(self._model),
+                rows,
+                len(spans),
+                len(wanted),
+                spans[0].cache[0].shape[1],
+                threads,
+                ids.data_ptr(),
+                wanted.data_ptr(),
+                turns.data_ptr(),
+                addressof(told),
+                *self._scratch,
+                logits.data_ptr(),
+            )
+        )
+        return logits
+
+    def _make_room(self, rows: int, reach: int) -> None:
+        """Have scratch memory for so many rows, and for so many positions of all threads together."""
+        c = self._config
+        self._rows = 1 << (rows - 1).bit_length()
+        self._reach = 1 << max(reach - 1, 0).bit_length()
+        heads = (c.heads + 2 * c.kv_heads) * c.head_dim
+        widths = (c.hidden_size, c.hidden_size, heads, c.heads * c.head_dim, 2 * c.intermediate_size)
+        self._buffers = [torch.empty(self._rows * width) for width in widths]
+        self._buffers.append(torch.empty(_QUERIES * self._reach))
+        self._scratch = [buffer.data_ptr() for buffer in self._buffers]
+
+    def _span(self, span: Span) -> _Span:
+        first, window = span.rows.start, span.window_mask
+        table = (c_void_p * len(span.cache))(*(rows.data_ptr() for rows in span.cache))
+        self._tables.append(table)
+        return _Span(
+            first,
+            span.rows.stop - first,
+            span.start,
+            span.mask.shape[1],
+            span.mask.stride(0),
+            0 if window is None else window.stride(0),
+            span.mask.data_ptr(),
+            None if window is None else window.data_ptr(),
+            addressof(table),
+        )
+
+    def _layer(self, w: LayerWeights, *, sliding: bool) -> _Layer:
+        return _Layer(
+            self._pointer(w.input_norm),
+            self._pointer(w.post_norm),
+            None if w.qk_norm is None else self._pointer(w.qk_norm),
+            self._linear(w.qkv, w.qkv_bias),
+            self._linear(w.o, w.o_bias),
+            self._linear(w.gate_up, w.gate_up_bias),
+            self._linear(w.down, w.down_bias),
+            sliding,
+        )
+
+    def _linear(self, weight: Tensor, bias: Tensor | None) -> _Linear:
+        """Lay a weight ``[out, in]`` out in panels ``[out / 16][in][16]``, the last one filled with zeros."""
+        outputs, inputs = weight.shape
+        missing = -outputs % _WIDTH
+        panels = F.pad(weight, (0, 0, 0, missing)).view(-1, _WIDTH, inputs).transpose(1, 2)
+        filled = None if bias is None else self._pointer(F.pad(bias, (0, missing)))
+        return _Linear(self._pointer(panels), filled, outputs, inputs)
+
+    def _pointer(self, tensor: Tensor) -> int:
+        """Return where a tensor's numbers lie in order, and hold them there."""
+        self._held.append(tensor.contiguous())
+        return self._held[-1].data_ptr()
+
+
+def native_passes(config: DecoderConfig, weights: Weights) -> NativePasses | None:
+    """Return compiled passes for a model; None where it is not float32 on a CPU or nothing compiles."""
+    tensors = [weights.embedding, *(layer.qkv for layer in weights.layers)]
+    if any(type(t) is not Tensor or t.dtype != torch.float32 or t.device.type != "cpu" for t in tensors):
+        return None
+    run = library()
+    return None if run is None else NativePasses(config, weights, run)
