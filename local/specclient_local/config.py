@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,26 +14,39 @@ from specclient.errors import CheckpointError
 DTYPES = ("float32", "bfloat16", "float16")
 
 SUPPORTED = ("llama", "mistral", "qwen2", "qwen3")
-ROPE_KINDS = ("default", "linear", "llama3")
+ROPE_KINDS = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
 
 
 @dataclass(frozen=True, slots=True)
 class Rope:
-    """Rotary position embedding (Su et al., arXiv 2104.09864) and how it is stretched.
+    """Rotary position embedding and how it is stretched; see :mod:`specclient_local.model.rope`.
 
     Attributes:
         theta: base of the frequencies.
-        kind: ``default``, ``linear`` (positions divided by ``factor``) or ``llama3`` (low frequencies
-            divided by ``factor``, high ones kept, those between blended).
-        original_context: tokens the model was first trained on; ``llama3`` only.
+        kind: ``default``; ``linear``: positions divided by ``factor``; ``dynamic``: default up to the
+            original context, past which nothing is served (there each length would have its own
+            frequencies, and cached keys would be wrong); ``yarn`` and ``llama3``: low frequencies divided
+            by ``factor``, high ones kept, those between blended; ``longrope``: each by a factor of its own.
+        attention_factor: what yarn and longrope multiply queries and keys with.
+        original_context: tokens the model was first trained on.
+        low_freq_factor, high_freq_factor: where llama3 begins and ends to blend.
+        beta_fast, beta_slow: the same of yarn, in turns within the original context; ``truncate`` rounds
+            to whole pairs.
+        short_factor, long_factor: of longrope, ``[D / 2]``, up to the original context and beyond.
     """
 
     theta: float = 10_000.0
     kind: str = "default"
     factor: float = 1.0
+    attention_factor: float = 1.0
+    original_context: int = 8192
     low_freq_factor: float = 1.0
     high_freq_factor: float = 4.0
-    original_context: int = 8192
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True
+    short_factor: tuple[float, ...] = ()
+    long_factor: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +54,9 @@ class DecoderConfig:
     """Shape of a Llama-family decoder, whatever its ``config.json`` calls things.
 
     Attributes:
-        context: most positions the model may see; a sliding window caps it, since within the window
-            sliding attention is full attention.
+        context: most positions the model may see.
+        window: positions a sliding layer sees, its own included; None where no layer slides.
+        sliding: for each layer, whether it sees the window alone.
         qkv_bias, o_bias, mlp_bias: whether those projections add a bias.
         qk_norm: whether queries and keys are RMS-normalised per head before rotation (Qwen 3).
         eos: ids that end an answer; ``bos``: id that begins an empty prompt.
@@ -57,6 +72,8 @@ class DecoderConfig:
     head_dim: int
     norm_eps: float
     context: int
+    window: int | None
+    sliding: tuple[bool, ...]
     rope: Rope
     tied: bool
     qkv_bias: bool
@@ -106,7 +123,9 @@ def _decoder_config(kind: str, raw: Mapping[str, Any], eos: tuple[int, ...], pat
     heads, hidden = int(raw["num_attention_heads"]), int(raw["hidden_size"])
     kv_heads = int(_or(raw.get("num_key_value_heads"), heads))
     head_dim = int(_or(raw.get("head_dim"), 128 if kind == "qwen3" else hidden // heads))
-    context = int(raw["max_position_embeddings"])
+    layers = int(raw["num_hidden_layers"])
+    rope = _rope(raw, head_dim, path)
+    window, sliding = _sliding(kind, raw, layers, path)
     if heads % kv_heads or head_dim % 2:
         raise CheckpointError(
             f"{path}: num_attention_heads {heads} must be a multiple of num_key_value_heads {kv_heads}, "
@@ -118,13 +137,15 @@ def _decoder_config(kind: str, raw: Mapping[str, Any], eos: tuple[int, ...], pat
         vocab_size=int(raw["vocab_size"]),
         hidden_size=hidden,
         intermediate_size=int(raw["intermediate_size"]),
-        layers=int(raw["num_hidden_layers"]),
+        layers=layers,
         heads=heads,
         kv_heads=kv_heads,
         head_dim=head_dim,
         norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
-        context=min(context, _window(kind, raw) or context),
-        rope=_rope(raw, context, path),
+        context=_context(raw, rope),
+        window=window,
+        sliding=sliding,
+        rope=rope,
         tied=bool(raw.get("tie_word_embeddings", False)),
         qkv_bias=attention_bias or kind == "qwen2",
         o_bias=attention_bias,
@@ -149,15 +170,36 @@ def _refuse_unknown(raw: Mapping[str, Any], path: Path) -> None:
             )
 
 
-def _window(kind: str, raw: Mapping[str, Any]) -> int | None:
-    """Return the sliding window in use, in tokens, or None."""
-    window = raw.get("sliding_window")
-    if kind == "llama" or (kind in ("qwen2", "qwen3") and not raw.get("use_sliding_window", False)):
-        return None
-    return None if window is None else int(window)
+def _sliding(
+    kind: str, raw: Mapping[str, Any], layers: int, path: Path
+) -> tuple[int | None, tuple[bool, ...]]:
+    """Return the sliding window, None where no layer has one, and which layers slide."""
+    window = raw.get("sliding_window", 4096)  # what transformers takes where the file is silent
+    switched_off = kind in ("qwen2", "qwen3") and not raw.get("use_sliding_window", False)
+    if kind == "llama" or window is None or switched_off:
+        return None, (False,) * layers
+    if kind == "mistral":
+        return int(window), (True,) * layers
+    full = int(raw.get("max_window_layers", 28))
+    types = raw.get("layer_types") or [
+        "sliding_attention" if i >= full else "full_attention" for i in range(layers)
+    ]
+    if len(types) != layers or set(types) - {"sliding_attention", "full_attention"}:
+        raise CheckpointError(
+            f"{path}: layer_types is {types!r}; supported are sliding_attention and full_attention, "
+            f"one for each of the {layers} layers."
+        )
+    sliding = tuple(name == "sliding_attention" for name in types)
+    return (int(window) if any(sliding) else None), sliding
 
 
-def _rope(raw: Mapping[str, Any], context: int, path: Path) -> Rope:
+def _context(raw: Mapping[str, Any], rope: Rope) -> int:
+    """Return the most positions; a yarn model may name the original number alone (Qwen 2.5's card does)."""
+    named = int(raw["max_position_embeddings"])
+    return max(named, int(rope.original_context * rope.factor)) if rope.kind == "yarn" else named
+
+
+def _rope(raw: Mapping[str, Any], head_dim: int, path: Path) -> Rope:
     """Read RoPE as transformers 5 (``rope_parameters``) or 4 (``rope_theta``, ``rope_scaling``) writes it."""
     table = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
     kind = table.get("rope_type", table.get("type", "default"))
@@ -165,14 +207,50 @@ def _rope(raw: Mapping[str, Any], context: int, path: Path) -> Rope:
         raise CheckpointError(
             f"{path}: RoPE type {kind!r} is not supported; supported are {', '.join(ROPE_KINDS)}."
         )
+    most = int(raw["max_position_embeddings"])
+    # Some checkpoints (Phi 3's kin) name it outside the table, and then it goes before.
+    original = int(
+        _or(raw.get("original_max_position_embeddings"), table.get("original_max_position_embeddings", most))
+    )
+    stretched = most / original if kind in ("yarn", "longrope") else 1.0
+    factor = float(_or(table.get("factor"), stretched))
+    short, long = (tuple(map(float, table.get(f"{n}_factor", ()))) for n in ("short", "long"))
+    if kind == "longrope" and not len(short) == len(long) == head_dim // 2:
+        raise CheckpointError(
+            f"{path}: short_factor has {len(short)} and long_factor {len(long)} numbers; "
+            f"longrope needs {head_dim // 2} of each, half of head_dim."
+        )
     return Rope(
         theta=float(_or(table.get("rope_theta"), raw.get("rope_theta", 10_000.0))),
         kind=str(kind),
-        factor=float(table.get("factor", 1.0)),
+        factor=factor,
+        attention_factor=_attention_factor(kind, table, factor, original),
+        original_context=original,
         low_freq_factor=float(table.get("low_freq_factor", 1.0)),
         high_freq_factor=float(table.get("high_freq_factor", 4.0)),
-        original_context=int(table.get("original_max_position_embeddings", context)),
+        beta_fast=float(table.get("beta_fast") or 32.0),
+        beta_slow=float(table.get("beta_slow") or 1.0),
+        truncate=bool(table.get("truncate", True)),
+        short_factor=short,
+        long_factor=long,
     )
+
+
+def _attention_factor(kind: str, table: Mapping[str, Any], factor: float, original: int) -> float:
+    """Return what queries and keys are multiplied with: as named, else as the kind's own paper has it."""
+
+    def yarn(weight: float) -> float:
+        return 0.1 * weight * math.log(factor) + 1.0 if factor > 1.0 else 1.0
+
+    given = table.get("attention_factor")
+    if kind not in ("yarn", "longrope"):
+        return 1.0
+    if given is not None:
+        return float(given)
+    if kind == "longrope":
+        return math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1.0 else 1.0
+    above, below = table.get("mscale"), table.get("mscale_all_dim")
+    return yarn(above) / yarn(below) if above and below else yarn(1.0)
 
 
 def _end_tokens(folder: Path, raw: Mapping[str, Any]) -> tuple[int, ...]:

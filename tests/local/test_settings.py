@@ -58,11 +58,29 @@ def test_end_tokens_come_from_both_files(tmp_path):
     assert read(tmp_path, generation={}, eos_token_id=[3]).eos == (3,)
 
 
-def test_a_sliding_window_in_use_caps_the_context(tmp_path):
-    assert read(tmp_path, model_type="mistral", sliding_window=32).context == 32
-    assert read(tmp_path, model_type="mistral", sliding_window=None).context == 128
-    assert read(tmp_path, model_type="qwen2", sliding_window=32, use_sliding_window=False).context == 128
-    assert read(tmp_path, model_type="qwen3", sliding_window=32, use_sliding_window=True).context == 32
+def test_which_layers_slide_is_read_as_each_family_writes_it(tmp_path):
+    def sliding(kind, **changes):
+        config = read(tmp_path, model_type=kind, **({"sliding_window": 32} | changes))
+        assert config.context == 128
+        return config.window, config.sliding
+
+    on = {"use_sliding_window": True}
+    assert sliding("llama") == (None, (False, False))
+    assert sliding("mistral") == (32, (True, True))
+    assert sliding("mistral", sliding_window=None) == (None, (False, False))
+    assert sliding("qwen2", use_sliding_window=False) == (None, (False, False))
+    assert sliding("qwen2", **on) == (None, (False, False))  # from layer 28 on, where nothing else is said
+    assert sliding("qwen2", max_window_layers=1, **on) == (32, (False, True))
+    assert sliding("qwen3", max_window_layers=0, **on) == (32, (True, True))
+    assert sliding("qwen3", layer_types=["sliding_attention", "full_attention"], **on) == (32, (True, False))
+    assert read(tmp_path, model_type="mistral").window == 4096
+
+
+def test_a_stretched_model_serves_what_its_rope_reaches(tmp_path):
+    yarn = {"rope_type": "yarn", "factor": 4.0}
+    assert read(tmp_path, rope_scaling=yarn).context == 512
+    assert read(tmp_path, rope_scaling=yarn | {"original_max_position_embeddings": 32}).context == 128
+    assert read(tmp_path, rope_scaling={"type": "dynamic", "factor": 4.0}).context == 128
 
 
 @pytest.mark.parametrize(
@@ -72,7 +90,15 @@ def test_a_sliding_window_in_use_caps_the_context(tmp_path):
             {"model_type": "gpt2", "architectures": ["GPT2LMHeadModel"]},
             "'gpt2'.*GPT2LM.*llama, mistral",
         ),
-        ({"rope_scaling": {"rope_type": "yarn", "factor": 2.0}}, "RoPE type 'yarn'.*default, linear, llama3"),
+        ({"rope_scaling": {"rope_type": "su"}}, "RoPE type 'su'.*default, linear, dynamic, yarn, longrope"),
+        (
+            {"rope_scaling": {"type": "longrope", "short_factor": [1.0]}},
+            "short_factor has 1 and long_factor 0",
+        ),
+        (
+            {"model_type": "qwen3", "use_sliding_window": True, "layer_types": ["chunked_attention"] * 2},
+            "layer_types is .'chunked_attention'.*sliding_attention and full_attention",
+        ),
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; supported is 'silu'"),
         ({"quantization_config": {"bits": 4}}, "quantization_config is .*unquantised"),
         ({"num_key_value_heads": 3}, "num_attention_heads 4 must be a multiple of num_key_value_heads 3"),

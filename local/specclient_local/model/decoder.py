@@ -9,7 +9,6 @@ All but the projections runs on one thread then: which thread gets a row would c
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -17,8 +16,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from specclient_local.config import DecoderConfig, Rope
+from specclient_local.config import DecoderConfig
 from specclient_local.model.linear import ROWS_ALONE, Kernel, KernelChooser
+from specclient_local.model.rope import turns
 from specclient_local.model.weights import LayerWeights, Weights
 
 
@@ -44,33 +44,18 @@ class Span:
         cache: its own, for each layer ``[2 KV, capacity, D]``.
         start: first free position there; its keys and values are written from it on.
         mask: ``[N, L]`` float, 0 or -inf, over the first L cache positions; L counts whole blocks.
+        window_mask: the same for layers with a sliding window; None where all see alike.
     """
 
     rows: slice
     cache: list[Tensor]
     start: int
     mask: Tensor
+    window_mask: Tensor | None = None
 
-
-def frequencies(rope: Rope, head_dim: int) -> Tensor:
-    """Return the angle each pair turns per position, ``[D / 2]`` float32."""
-    exponents = torch.arange(0, head_dim, 2, dtype=torch.int64).float() / head_dim
-    inverse = 1.0 / (rope.theta**exponents)
-    if rope.kind == "linear":
-        return inverse / rope.factor
-    if rope.kind == "default":
-        return inverse
-    # Llama 3: wavelengths beyond the first context are stretched, short ones kept, between them blended.
-    wavelength = 2 * math.pi / inverse
-    low = rope.original_context / rope.low_freq_factor
-    high = rope.original_context / rope.high_freq_factor
-    share = (rope.original_context / wavelength - rope.low_freq_factor) / (
-        rope.high_freq_factor - rope.low_freq_factor
-    )
-    blended = (1 - share) * inverse / rope.factor + share * inverse
-    stretched = torch.where(wavelength > low, inverse / rope.factor, inverse)
-    between = (wavelength >= high) & (wavelength <= low)
-    return torch.where(between, blended, stretched)
+    def seen(self, sliding: bool) -> Tensor:
+        """Return the mask of a layer."""
+        return self.mask if self.window_mask is None or not sliding else self.window_mask
 
 
 class Decoder:
@@ -102,9 +87,7 @@ class Decoder:
         self.norm = norm_kernel(weights.norm, config.norm_eps)
         self.head = choose(weights.head)
         self.kernels = choose.chosen
-        angles = torch.outer(torch.arange(context).float(), frequencies(config.rope, config.head_dim))
-        turns = torch.polar(torch.ones_like(angles), angles).unsqueeze(1)  # [C, 1, D / 2]
-        self._turns = turns.to(weights.embedding.device)
+        self._turns = turns(config.rope, config.head_dim, context).to(weights.embedding.device)
 
     def turns(self, positions: Tensor | slice) -> Tensor:
         """Return the rotations of some positions, ``[N, 1, D / 2]`` complex."""
@@ -153,7 +136,9 @@ class Decoder:
             h = layer.input_norm(x)
             qkv = project(layer.qkv, h).view(rows, c.heads + 2 * c.kv_heads, c.head_dim)
             self._rotate(qkv[:, : c.heads + c.kv_heads], layer.qk_norm, turns)
-            attended = [self._attend(qkv[span.rows], span.cache[i], span) for span in spans]
+            attended = [
+                self._attend(qkv[span.rows], span.cache[i], span, span.seen(c.sliding[i])) for span in spans
+            ]
             x = x + project(layer.o, attended[0] if len(attended) == 1 else torch.cat(attended))
             h = layer.post_norm(x)
             gate, up = project(layer.gate_up, h).chunk(2, dim=-1)
@@ -172,16 +157,17 @@ class Decoder:
         else:
             qk.copy_(torch.view_as_real(pairs * turns).flatten(-2))
 
-    def _attend(self, qkv: Tensor, kv: Tensor, span: Span) -> Tensor:
+    def _attend(self, qkv: Tensor, kv: Tensor, span: Span, mask: Tensor) -> Tensor:
         """Keep a request's keys and values, and attend over its first L positions; ``[N, H D]``.
 
         Args:
             qkv: ``[N, H + 2 KV, D]``.
             kv: its cache of this layer, ``[2 KV, capacity, D]``.
-            span: where its rows go, and what they see.
+            span: where its rows go.
+            mask: ``[N, L]`` what they see in this layer.
         """
         heads, groups = self.config.heads, self.config.kv_heads
-        rows, dim, length = qkv.shape[0], qkv.shape[2], span.mask.shape[1]
+        rows, dim, length = qkv.shape[0], qkv.shape[2], mask.shape[1]
         kv[:, span.start : span.start + rows].copy_(qkv[:, heads:].transpose(0, 1))
         q, keys, values = qkv[:, :heads], kv[:groups, :length], kv[groups:, :length]
         if rows <= ROWS_ALONE:
@@ -190,11 +176,11 @@ class Decoder:
                 q.reshape(rows, groups, heads // groups, dim),
                 keys.expand(rows, -1, -1, -1),
                 values.expand(rows, -1, -1, -1),
-                attn_mask=span.mask[:, None, None, :],
+                attn_mask=mask[:, None, None, :],
             )
             return out.reshape(rows, heads * dim)
         out = F.scaled_dot_product_attention(
-            q.transpose(0, 1)[None], keys[None], values[None], attn_mask=span.mask, enable_gqa=groups < heads
+            q.transpose(0, 1)[None], keys[None], values[None], attn_mask=mask, enable_gqa=groups < heads
         )
         return out[0].transpose(0, 1).reshape(rows, heads * dim)
 

@@ -69,11 +69,12 @@ class Runner:
         self.device = decoder.embedding.device
         # Row i of a pass that starts at s sees positions up to s + i. In this one table, shifted by s,
         # every such mask is a view: column x of row i is open while x <= context + i.
-        width = 2 * (context + BLOCK)
-        columns, rows = torch.arange(width), torch.arange(CHUNK)
-        closed = columns[None, :] > context + rows[:, None]
-        causal = torch.zeros(CHUNK, width, dtype=decoder.dtype).masked_fill_(closed, -torch.inf)
-        self._causal = causal.to(self.device)
+        columns, rows = torch.arange(2 * (context + BLOCK)), torch.arange(CHUNK)
+        ahead = columns[None, :] - context - rows[:, None]
+        self._causal = self._mask(ahead > 0)
+        window = decoder.config.window
+        self._window = None if window is None or window >= context else window
+        self._sliding = None if self._window is None else self._mask((ahead > 0) | (ahead <= -self._window))
 
     @classmethod
     def load(
@@ -172,6 +173,11 @@ class Runner:
         counts = [part.rows - first for part, first in zip(parts, wanted, strict=True)]
         return list(torch.split(logits, counts))
 
+    def _mask(self, closed: Tensor) -> Tensor:
+        """Turn what may not be seen into what is added to the scores, 0 or -inf."""
+        mask = torch.zeros(closed.shape, dtype=self.decoder.dtype).masked_fill_(closed, -torch.inf)
+        return mask.to(self.device)
+
     def _tensor(self, numbers: list[int]) -> Tensor:
         return torch.tensor(numbers, device=self.device)
 
@@ -182,17 +188,36 @@ class Runner:
         if end > self.context:
             raise ValueError(f"{end} positions exceed the {self.context} a slot can hold")
         shift = self.context - start
-        mask = self._causal[:rows, shift : shift + -(-end // BLOCK) * BLOCK]
+        seen = slice(shift, shift + -(-end // BLOCK) * BLOCK)
+        mask = self._causal[:rows, seen]
+        sliding = None if self._sliding is None else self._sliding[:rows, seen]
         if part.tree.is_chain:
             positions += range(start, end)
         else:
             root = end - len(part.tree) - 1
             mask = mask.clone()
             block = mask[len(part.tokens) - 1 :, root:end]
-            seen = torch.from_numpy(part.tree.ancestors()).to(self.device)
-            block.zero_().masked_fill_(~seen, -torch.inf)
-            positions += [*range(start, root + 1), *(root + depth for depth in part.tree.depths())]
-        return Span(slice(first, first + rows), self.cache.views(part.slot), start, mask)
+            above = torch.from_numpy(part.tree.ancestors()).to(self.device)
+            block.zero_().masked_fill_(~above, -torch.inf)
+            own = [*range(start, root + 1), *(root + depth for depth in part.tree.depths())]
+            positions += own
+            sliding = self._below_window(mask, start, own)
+        return Span(slice(first, first + rows), self.cache.views(part.slot), start, mask, sliding)
+
+    def _below_window(self, mask: Tensor, start: int, own: Sequence[int]) -> Tensor | None:
+        """Close in a mask what is a window or more before each row.
+
+        Args:
+            mask: ``[N, L]``.
+            start: cache position of the first row; before it, position and place in the cache are one.
+            own: ``[N]`` positions of the rows, in a tree not where they stand in the cache.
+        """
+        if self._window is None:
+            return None
+        rows = self._tensor(list(own))
+        columns = torch.arange(mask.shape[1], device=self.device)
+        columns[start : start + len(own)] = rows
+        return mask.masked_fill(columns[None, :] <= rows[:, None] - self._window, -torch.inf)
 
     def time_passes(
         self,

@@ -15,18 +15,58 @@ LLAMA3 = {
     "high_freq_factor": 4.0,
     "original_max_position_embeddings": 32,
 }
+ROPES = {
+    "linear": {"rope_type": "linear", "factor": 3.0, "rope_theta": 1000.0},
+    "dynamic": {"rope_type": "dynamic", "factor": 4.0, "rope_theta": 1000.0},
+    "yarn": {
+        "rope_type": "yarn",
+        "factor": 4.0,
+        "rope_theta": 1000.0,
+        "original_max_position_embeddings": 32,
+    },
+    "longrope": {
+        "rope_type": "longrope",
+        "rope_theta": 1000.0,
+        "short_factor": [1.0, 1.1, 1.2, 1.3],
+        "long_factor": [1.0, 2.0, 3.0, 5.0],
+        "original_max_position_embeddings": 16,
+    },
+    "llama3": LLAMA3,
+}
+FAMILIES = {
+    "llama": {},
+    "mistral": {"kind": "mistral", "sliding_window": None},
+    "qwen2": {"kind": "qwen2"},
+    "qwen3": {"kind": "qwen3", "head_dim": 8},
+}
+WINDOW = {"sliding_window": 24, "use_sliding_window": True}
 VARIANTS = {
+    f"{family}-{kind}-rope": {**shape, "rope_parameters": rope}
+    for family, shape in FAMILIES.items()
+    for kind, rope in ROPES.items()
+} | {
     "llama": {},
     "llama-multi-head": {"num_key_value_heads": 4},
     "llama-one-kv-head": {"num_key_value_heads": 1},
     "llama-tied": {"tie_word_embeddings": True},
     "llama-wide-heads": {"head_dim": 24},
     "llama-biases": {"attention_bias": True, "mlp_bias": True},
-    "llama-linear-rope": {"rope_parameters": {"rope_type": "linear", "factor": 3.0, "rope_theta": 1000.0}},
-    "llama-llama3-rope": {"rope_parameters": LLAMA3},
+    "llama-longrope-short": {"rope_parameters": ROPES["longrope"] | {"original_max_position_embeddings": 64}},
+    "qwen2-yarn-mscale": {
+        "kind": "qwen2",
+        "rope_parameters": ROPES["yarn"]
+        | {"mscale": 1.5, "mscale_all_dim": 0.8, "truncate": False, "beta_fast": 8, "beta_slow": 2},
+    },
     "mistral": {"kind": "mistral", "sliding_window": None},
-    "mistral-window": {"kind": "mistral", "sliding_window": 64},
+    "mistral-window": {"kind": "mistral", "sliding_window": 24},
     "qwen2": {"kind": "qwen2"},
+    "qwen2-window-from-layer-1": {"kind": "qwen2", "max_window_layers": 1, **WINDOW},
+    "qwen3-window-in-layer-0": {
+        "kind": "qwen3",
+        "head_dim": 16,
+        "layer_types": ["sliding_attention", "full_attention"],
+        **WINDOW,
+    },
     "qwen3": {"kind": "qwen3", "head_dim": 16},
     "qwen3-biases": {"kind": "qwen3", "head_dim": 16, "attention_bias": True, "tie_word_embeddings": True},
 }
@@ -48,7 +88,7 @@ def random_ids(count, vocab=300, seed=1):
 
 @pytest.fixture(params=VARIANTS, scope="module")
 def pair(request, checkpoint):
-    """A runner (64 positions used at most, the window of ``mistral-window``) and the reference."""
+    """A runner and the reference; a window there is, is shorter than what the tests read."""
     folder = checkpoint(**VARIANTS[request.param])
     return load(folder, context=64), reference(folder)
 
@@ -78,7 +118,7 @@ def test_one_pass_over_many_rows_equals_transformers(pair):
 @torch.inference_mode()
 def test_a_tree_under_the_mask_equals_each_path_alone(pair):
     runner, model = pair
-    prompt, tree = random_ids(20), TokenTree()
+    prompt, tree = random_ids(30), TokenTree()
     for parent, token in [(-1, 7), (-1, 8), (0, 9), (0, 10), (1, 9), (2, 11), (5, 12), (4, 13)]:
         tree.add(parent, token)
     runner.truncate(0, 0)
@@ -102,12 +142,13 @@ def test_a_prefill_longer_than_a_chunk_equals_one_pass(checkpoint):
     torch.testing.assert_close(runner.score(0, ids)[0], expected, atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize("window", [None, 24])
 @torch.inference_mode()
-def test_rows_are_bit_for_bit_those_scored_alone(checkpoint):
+def test_rows_are_bit_for_bit_those_scored_alone(checkpoint, window):
     """The shape of the bundled target; every draft length, across a block boundary of the cache."""
     folder = checkpoint(
         hidden_size=320, intermediate_size=896, num_attention_heads=5, num_key_value_heads=5, vocab_size=512,
-        spread=0.05,
+        spread=0.05, kind="mistral", sliding_window=window,
     )  # fmt: skip
     runner = load(folder, context=128)
     if set(runner.decoder.kernels.values()) != {"packed"}:
@@ -123,6 +164,21 @@ def test_rows_are_bit_for_bit_those_scored_alone(checkpoint):
             runner.truncate(0, start)
             alone = torch.cat([runner.score(0, [token]) for token in ids[start : start + 1 + length]])
             assert torch.equal(together, alone)
+
+
+@torch.inference_mode()
+def test_a_window_far_from_the_first_tokens_sees_what_transformers_sees(checkpoint):
+    """Whole blocks of the cache lie before it, all of them closed."""
+    folder = checkpoint(kind="mistral", sliding_window=24, max_position_embeddings=1200)
+    runner, model = load(folder, context=1200), reference(folder)
+    ids = random_ids(1108)
+    expected = model(input_ids=torch.tensor([ids])).logits[0]
+    runner.prefill(0, ids[:1100])
+    chain = runner.score(0, ids[1100:1101], TokenTree.chain(ids[1101:]))
+    torch.testing.assert_close(chain, expected[1100:], atol=1e-4, rtol=0)
+    runner.truncate(0, 1100)
+    alone = torch.cat([runner.score(0, [token]) for token in ids[1100:]])
+    torch.testing.assert_close(alone, chain, atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
