@@ -9,6 +9,8 @@ All but the projections runs on one thread then: which thread gets a row would c
 
 from __future__ import annotations
 
+import copy
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +20,7 @@ from torch.nn import functional as F
 
 from specclient_local.config import DecoderConfig
 from specclient_local.model.linear import ROWS_ALONE, Kernel, KernelChooser
+from specclient_local.model.native.passes import native_passes
 from specclient_local.model.rope import turns
 from specclient_local.model.weights import LayerWeights, Weights
 
@@ -61,6 +64,8 @@ class Span:
 class Decoder:
     """A loaded model. It holds no state of any request; the cache is handed in.
 
+    A float32 model on a processor is computed by passes compiled for it, where that is possible.
+
     Args:
         config: its shape.
         weights: as loaded.
@@ -81,13 +86,33 @@ class Decoder:
         self.config = config
         self.dtype = weights.embedding.dtype
         self._exact = exact
-        choose = KernelChooser(exact=exact, most=most)
+        self._turns = turns(config.rope, config.head_dim, context).to(weights.embedding.device)
         self.embedding = weights.embedding
+        self.native = native_passes(config, weights)
+        self.kernels: dict[tuple[int, int], str] = {}
+        if self.native is not None:
+            return
+        choose = KernelChooser(exact=exact, most=most)
         self.layers = [_layer(w, choose, config.norm_eps) for w in weights.layers]
         self.norm = norm_kernel(weights.norm, config.norm_eps)
         self.head = choose(weights.head)
         self.kernels = choose.chosen
-        self._turns = turns(config.rope, config.head_dim, context).to(weights.embedding.device)
+
+    def only(self, layers: Sequence[int]) -> Decoder:
+        """Return a decoder of some of the layers, in that order, over the same weights."""
+        other = copy.copy(self)
+        sliding = tuple(self.config.sliding[i] for i in layers)
+        other.config = dataclasses.replace(self.config, layers=len(layers), sliding=sliding)
+        if self.native is not None:
+            other.native = self.native.only(layers)
+        else:
+            other.layers = [self.layers[i] for i in layers]
+        return other
+
+    @property
+    def exact_rows(self) -> bool:
+        """Whether a row has the same bits in a pass of any size, a prompt's rows too."""
+        return self.native is not None
 
     def turns(self, positions: Tensor | slice) -> Tensor:
         """Return the rotations of some positions, ``[N, 1, D / 2]`` complex."""
@@ -105,6 +130,8 @@ class Decoder:
         Returns:
             ``[wanted, V]``.
         """
+        if self.native is not None:
+            return self.native.forward(ids, turns, spans, wanted)
         threads = torch.get_num_threads()
         if not self._exact or threads == 1 or any(span.mask.shape[0] > ROWS_ALONE for span in spans):
             return self._run(ids, turns, spans, wanted, lambda kernel, x: kernel(x))

@@ -58,9 +58,15 @@ static Product *const PRODUCTS[2][ROWS] = {
 /* ---- what is done to a row alone ---- */
 
 static float total(vec v) {
-    float sum = 0;
-    for (int i = 0; i < W; i++) sum += v[i];
-    return sum;
+    typedef float half __attribute__((vector_size(32)));
+    typedef float quarter __attribute__((vector_size(16)));
+    half h[2];
+    quarter q[2];
+    memcpy(h, &v, sizeof v);
+    h[0] += h[1];
+    memcpy(q, h, sizeof q);
+    q[0] += q[1];
+    return (q[0][0] + q[0][2]) + (q[0][1] + q[0][3]);
 }
 
 static float dot(const float *a, const float *b, int64_t n) {
@@ -129,6 +135,27 @@ static void turn(const Model *m, const Layer *layer, const float *turns, float *
         memcpy(cache + i * stride, qkv + (m->heads + i) * m->dim, m->dim * sizeof(float));
 }
 
+/* Add P vectors of each value row, by the scores of up to QUERIES queries. */
+#define WEIGH(P)                                                                                   \
+    static void weigh_##P(const float *values, int64_t dim, int64_t end, const float *scores,      \
+                          int64_t length, const float *sum, float *const *out, int64_t at,         \
+                          int count) {                                                             \
+        vec taken[QUERIES][P] = {{{0}}};                                                           \
+        for (int64_t j = 0; j < end; j++)                                                          \
+            for (int p = 0; p < P; p++) {                                                          \
+                vec value = *(const vec *)(values + j * dim + p * W);                              \
+                for (int i = 0; i < QUERIES; i++)                                                  \
+                    if (i < count) taken[i][p] += value * scores[i * length + j];                  \
+            }                                                                                      \
+        for (int i = 0; i < count; i++)                                                            \
+            for (int p = 0; p < P; p++) {                                                          \
+                taken[i][p] /= sum[i];                                                             \
+                memcpy(out[i] + at + p * W, &taken[i][p], sizeof(vec));                            \
+            }                                                                                      \
+    }
+
+WEIGH(4) WEIGH(1)
+
 /* Attend with up to QUERIES queries of one key head; scores [QUERIES][length] is scratch. */
 static void attend(const Model *m, const float *keys, const float *values, const float *const *q,
                    const float *const *mask, float *const *out, int count, int64_t length, float *scores) {
@@ -161,17 +188,8 @@ static void attend(const Model *m, const float *keys, const float *values, const
         memset(out[i], 0, dim * sizeof(float));
     }
     int64_t d = 0;
-    for (; d + W <= dim; d += W) {
-        vec taken[QUERIES] = {{0}};
-        for (int64_t j = 0; j < end; j++) {
-            vec value = *(const vec *)(values + j * dim + d);
-            for (int i = 0; i < count; i++) taken[i] += value * scores[i * length + j];
-        }
-        for (int i = 0; i < count; i++) {
-            taken[i] /= sum[i];
-            memcpy(out[i] + d, &taken[i], sizeof(vec));
-        }
-    }
+    for (; d + 4 * W <= dim; d += 4 * W) weigh_4(values + d, dim, end, scores, length, sum, out, d, count);
+    for (; d + W <= dim; d += W) weigh_1(values + d, dim, end, scores, length, sum, out, d, count);
     for (; d < dim; d++)
         for (int i = 0; i < count; i++) {
             float taken = 0;
