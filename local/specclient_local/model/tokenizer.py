@@ -15,6 +15,9 @@ _UNFINISHED = "\ufffd"
 _CONTEXT = 6
 _RAW_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
+#: Special tokens that are text all the same: whoever reads tool calls out of an answer needs them.
+_SHOWN = ("<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<|python_tag|>")
+
 
 def _byte_alphabet() -> dict[str, int]:
     """Return the characters in which byte-level vocabularies write bytes (GPT-2's table)."""
@@ -51,6 +54,7 @@ class Tokenizer:
         added = self._library.get_added_tokens_decoder()
         self._special = {token.content: number for number, token in added.items() if token.special}
         self._added = {number: token.content for number, token in added.items()}
+        self._shown = {number for name in _SHOWN if (number := self._special.get(name)) is not None}
         decoder = self._library.decoder
         self._byte_level = decoder is not None and b'"ByteLevel"' in decoder.__getstate__()
         self._chat: Any = None
@@ -60,8 +64,17 @@ class Tokenizer:
         return list(self._library.encode(text, add_special_tokens=begins).ids)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Decode ids; special tokens give no text."""
-        return self._library.decode(list(ids), skip_special_tokens=True)
+        """Decode ids; special tokens give no text, but for those by which tools are called."""
+        if self._shown.isdisjoint(ids):
+            return self._library.decode(list(ids), skip_special_tokens=True)
+        text, run = "", list[int]()
+        for token in ids:
+            if token in self._shown:
+                text += self._library.decode(run, skip_special_tokens=True) + self._added[token]
+                run = []
+            else:
+                run.append(token)
+        return text + self._library.decode(run, skip_special_tokens=True)
 
     def piece(self, token: int) -> bytes:
         """Return what one token alone stands for: often part of a word, sometimes of a character.
@@ -80,14 +93,17 @@ class Tokenizer:
         """Return the id of the special token written like this, or None."""
         return self._special.get(text)
 
-    def chat(self, messages: Sequence[Mapping[str, Any]]) -> list[int]:
-        """Lay out a chat by the checkpoint's own template, up to where the assistant answers.
+    def added(self, text: str) -> int | None:
+        """Return the id of the token that was added to the vocabulary under this name, or None."""
+        return next((number for number, name in self._added.items() if name == text), None)
+
+    def template(self, tools: Sequence[Mapping[str, Any]] = ()) -> str:
+        """Return the checkpoint's chat template, the one for tools where it has one and they are given.
 
         Raises:
-            BadRequestError: the checkpoint has no template, or its template refuses the messages.
+            BadRequestError: the checkpoint has none.
         """
-        from jinja2 import TemplateError  # noqa: PLC0415 - needed by chats alone, and slow
-        from transformers import PreTrainedTokenizerFast  # noqa: PLC0415
+        from transformers import PreTrainedTokenizerFast  # noqa: PLC0415 - needed by chats alone, and slow
 
         if self._chat is None:
             self._chat = PreTrainedTokenizerFast.from_pretrained(self.folder)
@@ -95,8 +111,31 @@ class Tokenizer:
             raise BadRequestError(
                 f"{self.folder} has no chat template, so it cannot chat; use the completions endpoint."
             )
+        return str(self._chat.get_chat_template(tools=list(tools) or None))
+
+    def chat(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]] = ()
+    ) -> list[int]:
+        """Lay out a chat by the checkpoint's own template, up to where the assistant answers.
+
+        Args:
+            messages: OpenAI's, with text for content and objects for the arguments of tool calls.
+            tools: what the assistant may call, in OpenAI's form.
+
+        Raises:
+            BadRequestError: the checkpoint has no template, or its template refuses the messages.
+        """
+        from jinja2 import TemplateError  # noqa: PLC0415 - as above
+
+        template = self.template(tools)
         try:
-            text = self._chat.apply_chat_template(list(messages), tokenize=False, add_generation_prompt=True)
+            text = self._chat.apply_chat_template(
+                list(messages),
+                tools=list(tools) or None,
+                chat_template=template,
+                tokenize=False,
+                add_generation_prompt=True,
+            )
         except (TemplateError, TypeError) as error:
             raise BadRequestError(f"messages do not fit the model's chat template: {error}") from error
         # The template writes the special tokens itself.
@@ -179,7 +218,7 @@ class StopFilter:
         if found:
             out, self._held = self._held[: min(found)[1]], ""
             return out, True
-        keep = max(_overlap(self._held, stop) for stop in self._stops)
+        keep = max(overlap(self._held, stop) for stop in self._stops)
         cut = len(self._held) - keep
         out, self._held = self._held[:cut], self._held[cut:]
         return out, False
@@ -190,6 +229,6 @@ class StopFilter:
         return out
 
 
-def _overlap(text: str, stop: str) -> int:
+def overlap(text: str, stop: str) -> int:
     """Return the length of the longest end of ``text`` that begins ``stop``, the whole excluded."""
     return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)

@@ -1,0 +1,235 @@
+"""What an answer's text says of tool calls, in each family's form, however the text is cut into pieces."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import llguidance
+import pytest
+from local_kit import byte_tokenizer
+from specclient_local.tool_grammar import Tools, grammar
+from specclient_local.tools import (
+    HERMES,
+    LLAMA,
+    MISTRAL,
+    MISTRAL_SPLIT,
+    Called,
+    Reader,
+    collected,
+    format_of,
+)
+from tokenizers import AddedToken
+
+from specclient.errors import UnsupportedParameterError
+
+FORMATS = {"hermes": HERMES, "llama": LLAMA, "mistral": MISTRAL, "split": MISTRAL_SPLIT}
+F, G = Called("f", '{"a": 1}'), Called("g", "{}")
+
+
+def read(form, text, *, most=None, cuts=None):
+    """Read a text cut into pieces of these lengths, or whole."""
+    reader, deltas, at = Reader(form, {"f", "g"}, most), [], 0
+    for size in cuts or [len(text)]:
+        deltas += reader.push(text[at : at + size])
+        at += size
+    return deltas + reader.push(text[at:]) + reader.flush()
+
+
+@pytest.mark.parametrize(
+    ("form", "text", "content", "calls"),
+    [
+        ("hermes", '<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>', "", [F]),
+        (
+            "hermes",
+            'I look.\n\n<tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>\n<tool_call>\n'
+            '{"name": "g", "arguments": {}}\n</tool_call>\n',
+            "I look.",
+            [F, G],
+        ),
+        ("hermes", '<tool_call>{"arguments": {"a": 1}, "name": "f"}</tool_call>', "", [F]),
+        ("hermes", '<tool_call>{"name": "g"}</tool_call>', "", [G]),
+        ("hermes", '<tool_call>{"name": "f", "arguments": "{\\"a\\": 1}"}</tool_call>', "", [F]),
+        ("hermes", '<tool_call>{"name": "f", "parameters": {"a": 1}}</tool_call> done', "done", [F]),
+        (
+            "hermes",
+            '<tool_call>{"name": "f", "arguments": {"s": "}]\\"</tool_call>{", "t": [{"u": {}}]}}</tool_call>',
+            "",
+            [Called("f", '{"s": "}]\\"</tool_call>{", "t": [{"u": {}}]}')],
+        ),
+        ("hermes", '<tool_call>{"name": "f", "arguments": {"a": "cut o', "", [Called("f", '{"a": "cut o')]),
+        ("hermes", '<tool_call>{"name": "f", "argu', '<tool_call>{"name": "f", "argu', []),
+        ("hermes", "a <tool <tool_call>no call</tool_call>", "a <tool <tool_call>no call</tool_call>", []),
+        ("hermes", '{"name": "f", "arguments": {}}', '{"name": "f", "arguments": {}}', []),
+        ("hermes", " \n two words \n", " \n two words \n", []),
+        ("llama", '{"name": "f", "parameters": {"a": 1}}', "", [F]),
+        ("llama", ' {"name": "f", "parameters": {"a": 1}}; {"name": "g", "parameters": {}}', "", [F, G]),
+        ("llama", '<|python_tag|>{"name": "f", "parameters": {"a": 1}}', "", [F]),
+        ("llama", '<|python_tag|>{"name": "h", "parameters": {}}', "", [Called("h", "{}")]),
+        ("llama", '{"name": "h", "parameters": {}} x', '{"name": "h", "parameters": {}} x', []),
+        ("llama", ' {"answer": 42}', ' {"answer": 42}', []),
+        ("llama", 'So: {"name": "f", "parameters": {}}', 'So: {"name": "f", "parameters": {}}', []),
+        ("mistral", '[TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}]', "", [F]),
+        (
+            "mistral",
+            'H.[TOOL_CALLS] [{"name": "f", "arguments": {"a": 1}}, {"name": "g", "arguments": {}, "id": 1}]',
+            "H.",
+            [F, G],
+        ),
+        ("mistral", "[TOOL_CALLS]{}[", "[TOOL_CALLS]{}[", []),
+        ("split", '[TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]g[ARGS]{}', "", [F, G]),
+        ("split", "[TOOL_CALLS]f{}", "[TOOL_CALLS]f{}", []),
+    ],
+)
+def test_calls_are_read_however_the_text_is_cut(form, text, content, calls):
+    chance = random.Random(0)
+    for cuts in (None, [1] * len(text), *([chance.randint(1, 9) for _ in text] for _ in range(5))):
+        assert collected(read(FORMATS[form], text, cuts=cuts)) == (content, calls), cuts
+
+
+def test_arguments_go_out_while_they_are_written():
+    reader = Reader(HERMES, {"f"})
+    assert reader.push('<tool_call>{"name": "f", "arg') == []
+    begun, first = reader.push('uments": {"a": "b')
+    assert (begun.call, begun.name, first.arguments) == (0, "f", '{"a": "b')
+    assert [d.arguments for d in reader.push(" c")] == [" c"]
+    assert [d.arguments for d in reader.push('"}}</tool_')] == ['"}']
+    assert reader.push("call>") == reader.flush() == []
+
+
+def test_text_waits_only_where_a_call_may_begin():
+    reader = Reader(HERMES, {"f"})
+    assert [d.content for d in reader.push("a <b")] == ["a <b"]
+    assert reader.push("<tool_") == []
+    assert [d.content for d in reader.push("x")] == ["<tool_x"]
+
+
+def test_calls_beyond_the_most_are_left_out():
+    text = '[TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}, {"name": "g", "arguments": {}}]'
+    assert collected(read(MISTRAL, text, most=1, cuts=[1] * len(text))) == ("", [F])
+
+
+@pytest.mark.parametrize(
+    ("template", "form"),
+    [
+        ("{% if tools %}<tool_call>{% endif %}", HERMES),
+        ("{% if tools %}[AVAILABLE_TOOLS]{% endif %}[TOOL_CALLS]", MISTRAL),
+        ("{% if tools %}[AVAILABLE_TOOLS]{% endif %}[TOOL_CALLS]x[ARGS]", MISTRAL_SPLIT),
+        ('{% if tools %}{"name": …, "parameters": …}{% endif %}', LLAMA),
+    ],
+)
+def test_a_template_tells_the_form(template, form):
+    assert format_of(template, "m") is form
+
+
+@pytest.mark.parametrize(
+    ("template", "message"),
+    [
+        ("{{ messages }}", "local/m: its chat template knows no tools"),
+        ("{{ tools }}<tool_call><function=f>", "in a form that is not known here; known are Hermes's"),
+    ],
+)
+def test_a_template_without_a_known_form_is_refused(template, message):
+    with pytest.raises(UnsupportedParameterError, match=message) as caught:
+        format_of(template, "m")
+    assert caught.value.param == "tools"
+
+
+# What a grammar lets a model write is read back as what it was to call.
+
+
+def tool(name, schema=None, **more):
+    return {"type": "function", "function": {"name": name, "parameters": schema, **more}}
+
+
+ONE = {
+    "type": "object",
+    "properties": {"a": {"$ref": "#/$defs/k"}},
+    "required": ["a"],
+    "additionalProperties": False,
+    "$defs": {"k": {"enum": ["x", "\u00e9}"]}},
+}
+TOOLS = [tool("f", ONE), tool("g")]
+
+
+@pytest.fixture(scope="module")
+def words():
+    """A tokenizer with the marks of all forms, some of them special."""
+    made = byte_tokenizer(290)
+    plain = ["<tool_call>", "</tool_call>"]
+    made.add_tokens([AddedToken(name, special=False, normalized=False) for name in plain])
+    made.add_special_tokens([AddedToken(n) for n in ("[TOOL_CALLS]", "[ARGS]", "<|python_tag|>")])
+    return made, llguidance.LLTokenizer(made.to_str(), eos_token=1)
+
+
+def mark(words):
+    """Return what tells the ids of marks: the tokens that are no bytes."""
+    return lambda text: words[0].token_to_id(text)
+
+
+def written(words, text, seed, most=200):
+    """Write at random what a grammar allows, marks and the end sooner than other tokens."""
+    made, known = words
+    source = llguidance.LLMatcher.grammar_from_lark(text)
+    failed, problems = llguidance.LLMatcher.validate_grammar_with_warnings(source, known)
+    assert not failed, problems
+    matcher, chance, ids = llguidance.LLMatcher(known, source), random.Random(seed), []
+    for _ in range(most):
+        mask = matcher.compute_bitmask()
+        allowed = [i for i in range(made.get_vocab_size()) if mask[i // 8] >> (i % 8) & 1]
+        rare = [i for i in allowed if i == 1 or i >= 288]
+        token = chance.choice(rare if rare and chance.random() < 0.3 else allowed)
+        if token == 1:
+            break
+        ids.append(token)
+        assert matcher.consume_token(token)
+        if matcher.is_stopped():
+            break
+    return made.decode(ids, skip_special_tokens=False), matcher.is_accepting()
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize(
+    "choice",
+    [{"choice": "required"}, {"choice": "required", "name": "f"}, {"choice": "required", "several": False}],
+    ids=["any", "named", "one"],
+)
+def test_a_required_call_is_a_call(words, form, choice):
+    tools = Tools(TOOLS, **choice)
+    names, counts = set(), set()
+    for seed in range(16):
+        text, whole = written(words, grammar(tools, form, mark(words)), seed)
+        content, calls = collected(read(form, text))
+        assert whole
+        assert (content, bool(calls)) == ("", True)
+        names |= {call.name for call in calls}
+        counts.add(len(calls))
+        for call in calls:
+            arguments = json.loads(call.arguments)
+            assert arguments == {} if call.name == "g" else arguments["a"] in ("x", "\u00e9}")
+    assert names == ({"f", "g"} if tools.name is None else {"f"})
+    assert (max(counts) > 1) == (tools.several and tools.name is None)
+
+
+@pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
+def test_a_strict_tool_is_held_to_its_schema_where_it_is_called(words, form):
+    tools = Tools([tool("f", ONE, strict=True)])
+    lark, kinds = grammar(tools, form, mark(words)), set()
+    for seed in range(12):
+        text, whole = written(words, lark, seed)
+        content, calls = collected(read(form, text))
+        kinds.add((bool(content.strip()), bool(calls)))
+        for call in calls if whole else ():
+            assert json.loads(call.arguments)["a"] in ("x", "\u00e9}")
+    assert {(True, False), (not form.bare, True)} <= kinds
+    assert grammar(Tools(TOOLS), form, mark(words)) is None
+    if not form.bare:
+        assert grammar(tools, form, lambda _: None) is None
+
+
+def test_an_answer_that_is_no_call_keeps_its_own_schema(words):
+    tools = Tools(TOOLS, schema={"const": "me"})
+    texts = {written(words, grammar(tools, MISTRAL, mark(words)), seed)[0] for seed in range(8)}
+    assert '"me"' in texts
+    assert all(text == '"me"' or text.startswith("[TOOL_CALLS][{") for text in texts)
+    assert len(texts) > 1
