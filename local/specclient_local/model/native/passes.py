@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from ctypes import POINTER, Structure, addressof, c_double, c_int64, c_void_p
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -13,10 +13,8 @@ from torch.nn import functional as F
 
 from specclient_local.config import DecoderConfig
 from specclient_local.model.native.build import library
+from specclient_local.model.span import Span
 from specclient_local.model.weights import LayerWeights, Weights
-
-if TYPE_CHECKING:
-    from specclient_local.model.decoder import Span
 
 _WIDTH = 16
 _QUERIES = 4
@@ -74,6 +72,9 @@ class NativePasses:
         run: the compiled library.
     """
 
+    exact_rows = True
+    kernels: ClassVar[dict[tuple[int, int], str]] = {}
+
     def __init__(self, config: DecoderConfig, weights: Weights, run: ctypes.CDLL) -> None:
         self._config = config
         self._run = run.specclient_pass
@@ -99,10 +100,10 @@ class NativePasses:
         self._tables: list[ctypes.Array[c_void_p]] = []
         self._make_room(_SMALLEST, 0)
 
-    def only(self, layers: Sequence[int]) -> NativePasses:
+    def only(self, config: DecoderConfig, layers: Sequence[int]) -> NativePasses:
         """Return passes through some of the layers, over the same weights."""
         other = object.__new__(NativePasses)
-        other._config, other._run, other._held = self._config, self._run, self._held
+        other._config, other._run, other._held = config, self._run, self._held
         other._layers = (_Layer * len(layers))(*(self._layers[i] for i in layers))
         other._model = _Model.from_buffer_copy(self._model)
         other._model.layers, other._model.layer = len(layers), other._layers

@@ -1,0 +1,178 @@
+"""Turn the rows of a pass into logits by torch: for whatever device and type a model has.
+
+Rows are computed independently of how many go through at once: each projection by a kernel that has shown
+it (``linear``), and attention over few rows as a batch of single rows over whole blocks of the cache. A row
+then has, bit for bit, the logits it would have alone. All but the projections runs on one thread then: which
+thread gets a row would change its last bits.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from specclient_local.config import DecoderConfig
+from specclient_local.model.linear import ROWS_ALONE, Kernel, KernelChooser
+from specclient_local.model.span import Span
+from specclient_local.model.weights import LayerWeights, Weights
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer's kernels and norms."""
+
+    input_norm: Kernel
+    qkv: Kernel
+    qk_norm: Tensor | None
+    o: Kernel
+    post_norm: Kernel
+    gate_up: Kernel
+    down: Kernel
+
+
+class EagerPasses:
+    """A model's weights in kernels, and its passes.
+
+    Args:
+        config: its shape.
+        weights: as loaded.
+        exact: whether rows must not depend on their company; see :class:`KernelChooser`.
+        most: rows of the largest pass that several requests share.
+
+    Attributes:
+        kernels: which kernel each shape of weight got.
+    """
+
+    exact_rows = False
+
+    def __init__(self, config: DecoderConfig, weights: Weights, *, exact: bool, most: int) -> None:
+        self._config = config
+        self._exact = exact
+        choose = KernelChooser(exact=exact, most=most)
+        self._embedding = weights.embedding
+        self._layers = [_layer(w, choose, config.norm_eps) for w in weights.layers]
+        self._norm = norm_kernel(weights.norm, config.norm_eps)
+        self._head = choose(weights.head)
+        self.kernels = choose.chosen
+
+    def only(self, config: DecoderConfig, layers: Sequence[int]) -> EagerPasses:
+        """Return passes through some of the layers, over the same weights."""
+        other = copy.copy(self)
+        other._config, other._layers = config, [self._layers[i] for i in layers]
+        return other
+
+    def forward(self, ids: Tensor, turns: Tensor, spans: Sequence[Span], wanted: Tensor | slice) -> Tensor:
+        """Do as :meth:`specclient_local.model.decoder.Decoder.forward`."""
+        threads = torch.get_num_threads()
+        if not self._exact or threads == 1 or any(span.mask.shape[0] > ROWS_ALONE for span in spans):
+            return self._run(ids, turns, spans, wanted, lambda kernel, x: kernel(x))
+
+        def project(kernel: Kernel, x: Tensor) -> Tensor:
+            torch.set_num_threads(threads)
+            y = kernel(x)
+            torch.set_num_threads(1)
+            return y
+
+        torch.set_num_threads(1)
+        try:
+            return self._run(ids, turns, spans, wanted, project)
+        finally:
+            torch.set_num_threads(threads)
+
+    def _run(
+        self,
+        ids: Tensor,
+        turns: Tensor,
+        spans: Sequence[Span],
+        wanted: Tensor | slice,
+        project: Callable[[Kernel, Tensor], Tensor],
+    ) -> Tensor:
+        c = self._config
+        rows = len(ids)
+        x = self._embedding[ids]
+        for i, layer in enumerate(self._layers):
+            h = layer.input_norm(x)
+            qkv = project(layer.qkv, h).view(rows, c.heads + 2 * c.kv_heads, c.head_dim)
+            self._rotate(qkv[:, : c.heads + c.kv_heads], layer.qk_norm, turns)
+            attended = [
+                self._attend(qkv[span.rows], span.cache[i], span, span.seen(c.sliding[i])) for span in spans
+            ]
+            x = x + project(layer.o, attended[0] if len(attended) == 1 else torch.cat(attended))
+            h = layer.post_norm(x)
+            gate, up = project(layer.gate_up, h).chunk(2, dim=-1)
+            x = x + project(layer.down, F.silu(gate) * up)
+        x = x[wanted]
+        return project(self._head, self._norm(x)) if len(x) else x.new_empty(0, c.vocab_size)
+
+    def _rotate(self, qk: Tensor, norm: Tensor | None, turns: Tensor) -> None:
+        """Normalise (where the model does) and turn queries and keys in place; ``[N, H + KV, D]``."""
+        turned = qk.float()
+        if norm is not None:
+            turned = F.rms_norm(turned, (self._config.head_dim,), None, self._config.norm_eps) * norm
+        pairs = torch.view_as_complex(turned.view(*turned.shape[:-1], -1, 2))
+        if turned is qk:
+            pairs.mul_(turns)
+        else:
+            qk.copy_(torch.view_as_real(pairs * turns).flatten(-2))
+
+    def _attend(self, qkv: Tensor, kv: Tensor, span: Span, mask: Tensor) -> Tensor:
+        """Keep a request's keys and values, and attend over its first L positions; ``[N, H D]``.
+
+        Args:
+            qkv: ``[N, H + 2 KV, D]``.
+            kv: its cache of this layer, ``[2 KV, capacity, D]``.
+            span: where its rows go.
+            mask: ``[N, L]`` what they see in this layer.
+        """
+        heads, groups = self._config.heads, self._config.kv_heads
+        rows, dim, length = qkv.shape[0], qkv.shape[2], mask.shape[1]
+        kv[:, span.start : span.start + rows].copy_(qkv[:, heads:].transpose(0, 1))
+        q, keys, values = qkv[:, :heads], kv[:groups, :length], kv[groups:, :length]
+        if rows <= ROWS_ALONE:
+            # The query heads that share a key head stand as its rows, the N rows as the batch.
+            out = F.scaled_dot_product_attention(
+                q.reshape(rows, groups, heads // groups, dim),
+                keys.expand(rows, -1, -1, -1),
+                values.expand(rows, -1, -1, -1),
+                attn_mask=mask[:, None, None, :],
+            )
+            return out.reshape(rows, heads * dim)
+        out = F.scaled_dot_product_attention(
+            q.transpose(0, 1)[None], keys[None], values[None], attn_mask=mask, enable_gqa=groups < heads
+        )
+        return out[0].transpose(0, 1).reshape(rows, heads * dim)
+
+
+def norm_kernel(weight: Tensor, eps: float) -> Kernel:
+    """Return the RMS norm over ``weight``'s size.
+
+    In float32 by way of the Euclidean norm, √(‖x‖² + n·eps): half the calls of the library's composite
+    on a CPU. In half precision by the library, which accumulates in float32.
+    """
+    size = len(weight)
+    if weight.dtype != torch.float32 or weight.device.type != "cpu":
+        return lambda x: F.rms_norm(x, (size,), weight, eps)
+    scaled, floor = weight * size**0.5, torch.tensor((size * eps) ** 0.5)
+
+    def norm(x: Tensor) -> Tensor:
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return x.div(length.hypot_(floor)).mul_(scaled)
+
+    return norm
+
+
+def _layer(w: LayerWeights, choose: KernelChooser, eps: float) -> Layer:
+    return Layer(
+        input_norm=norm_kernel(w.input_norm, eps),
+        qkv=choose(w.qkv, w.qkv_bias),
+        qk_norm=w.qk_norm,
+        o=choose(w.o, w.o_bias),
+        post_norm=norm_kernel(w.post_norm, eps),
+        gate_up=choose(w.gate_up, w.gate_up_bias),
+        down=choose(w.down, w.down_bias),
+    )

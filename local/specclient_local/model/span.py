@@ -1,0 +1,30 @@
+"""Turn a request's part of a pass into what the model is told of it: where its rows go, and what they see."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Neighbouring rows of a pass that are one request's.
+
+    Attributes:
+        rows: which.
+        cache: its own, for each layer ``[2 KV, capacity, D]``.
+        start: first free position there; its keys and values are written from it on.
+        mask: ``[N, L]`` float, 0 or -inf, over the first L cache positions; L counts whole blocks.
+        window_mask: the same for layers with a sliding window; None where all see alike.
+    """
+
+    rows: slice
+    cache: list[Tensor]
+    start: int
+    mask: Tensor
+    window_mask: Tensor | None = None
+
+    def seen(self, sliding: bool) -> Tensor:
+        """Return the mask of a layer."""
+        return self.mask if self.window_mask is None or not sliding else self.window_mask
