@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Iterable
+from collections.abc import Iterable, Set
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from specclient.errors import BadRequestError, ContextOverflowError
 from specclient_local.checks import bad_parameter
 from specclient_local.config import DecoderConfig
+from specclient_local.model.grammar import Grammars
+from specclient_local.model.rules import AnswerRules, Masks, Weights
 from specclient_local.model.tokenizer import Tokenizer
 from specclient_local.params import Method, SamplingParams
 from specclient_local.sequence import Dice, Predicted, Sequence
@@ -33,28 +35,36 @@ class Requests:
     context: int
     method: Method
     methods: tuple[Method, ...]
+    _grammars: Grammars = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        grammars = Grammars(self.tokenizer, self.config.vocab_size, self.config.eos)
+        object.__setattr__(self, "_grammars", grammars)
 
     def sequence(self, number: int, prompt: Prompt, params: SamplingParams) -> Sequence:
         """Turn a prompt into a request these models can run.
 
         Raises:
-            BadRequestError: a prompt or method they have no use for.
+            BadRequestError: a prompt, method, token id or grammar they have no use for.
             ContextOverflowError: prompt and answer do not fit the context.
+            ConfigurationError: a grammar, but not the library that reads it.
         """
         method = params.method or ("prediction" if params.prediction is not None else self.method)
         if method not in self.methods:
             named = f"one of {', '.join(self.methods)}: the engine was loaded without a {method}"
             raise bad_parameter("method", method, named)
         tokens = self._tokens(prompt)
+        least = max(params.min_tokens, params.max_tokens != 0)
         limit = self.context - len(tokens) if params.max_tokens is None else params.max_tokens
-        if limit < (params.max_tokens != 0) or len(tokens) + limit > self.context:
-            wanted = "at least 1" if params.max_tokens is None else str(params.max_tokens)
+        if limit < least or len(tokens) + limit > self.context:
+            wanted = f"at least {least}" if params.max_tokens is None else str(params.max_tokens)
             raise ContextOverflowError(
                 f"{len(tokens)} prompt tokens and {wanted} new ones exceed the context of {self.context}; "
                 "shorten the prompt, lower max_tokens, or load the engine with a larger context."
             )
         # A special token gives no text in which a stop string could be found: it ends the answer itself.
         stops = {token for stop in params.stop or () if (token := self.tokenizer.special(stop)) is not None}
+        ends = stops.union(self.config.eos, self._ids("stop_token_ids", params.stop_token_ids or ()))
         return Sequence(
             id=number,
             tokens=tokens,
@@ -62,10 +72,31 @@ class Requests:
             params=params,
             method=method,
             limit=limit,
-            eos=stops.union(self.config.eos, params.stop_token_ids or ()),
+            eos=ends,
             dice=Dice(params.seed),
+            rules=self._rules(tokens, params, ends),
             prediction=self._predicted(params.prediction) if method == "prediction" else None,
         )
+
+    def _rules(self, prompt: list[int], params: SamplingParams, ends: Set[int]) -> AnswerRules | None:
+        """Return what shapes the logits of an answer, or None where nothing of it is asked."""
+        self._ids("logit_bias", params.logit_bias or ())
+        words = self._bad_words(params.bad_words or ())
+        weights = Weights(params, prompt, self.config.vocab_size) if Weights.asked(params) else None
+        masks = Masks(ends, params.min_tokens, words, prompt) if params.min_tokens or words else None
+        grammar = self._grammars.grammar(params, ends)
+        if weights is None and masks is None and grammar is None:
+            return None
+        return AnswerRules(weights, masks, grammar)
+
+    def _bad_words(self, words: Iterable[str]) -> set[tuple[int, ...]]:
+        """Return the token sequences of words where a text begins, and after a space.
+
+        An end token may come whatever is asked, as in ``transformers``.
+        """
+        written = [space + word.removeprefix(" ") for word in words for space in ("", " ")]
+        sequences = {(*self.tokenizer.encode(word, begins=False),) for word in written if word}
+        return sequences - {(), *((token,) for token in self.config.eos)}
 
     def _predicted(self, prediction: Prompt | None) -> Predicted:
         """Encode what is expected of an answer: text that goes on, so without a start token."""
@@ -86,7 +117,8 @@ class Requests:
     def _ids(self, name: str, given: object) -> list[int]:
         """Check token ids."""
         vocab = self.config.vocab_size
-        allowed = f"text, or token ids from 0 to {vocab - 1}"
+        texts = "text, or " if name in ("prompt", "prediction") else ""
+        allowed = f"{texts}token ids from 0 to {vocab - 1}"
         if not isinstance(given, Iterable):
             raise bad_parameter(name, given, allowed)
         tokens: list[int] = []

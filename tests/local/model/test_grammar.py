@@ -1,0 +1,232 @@
+"""Grammars as masks: against every sentence of small languages, along trees, for any set of end tokens."""
+
+from __future__ import annotations
+
+import builtins
+import itertools
+import json
+import re
+
+import jsonschema
+import numpy as np
+import pytest
+import torch
+from local_kit import byte_tokenizer, letter_tokenizer
+from specclient_local.model.grammar import Grammars, Vocabulary
+from specclient_local.model.tokenizer import Tokenizer
+from specclient_local.params import SamplingParams
+
+from specclient.errors import BadRequestError, ConfigurationError
+
+LETTERS = 6
+END = 5
+PERSON = {
+    "type": "object",
+    "properties": {"name": {"type": "string"}, "age": {"type": "integer"}, "tags": {"type": "array"}},
+    "required": ["name", "age"],
+    "additionalProperties": False,
+}
+
+
+@pytest.fixture(scope="module")
+def letters(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("letters")
+    letter_tokenizer(LETTERS).save(str(folder / "tokenizer.json"))
+    return Tokenizer(folder)
+
+
+@pytest.fixture(scope="module")
+def tokens(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("bytes")
+    byte_tokenizer().save(str(folder / "tokenizer.json"))
+    return Tokenizer(folder)
+
+
+def allowed(grammar, paths, columns):
+    """Which columns the grammar leaves after each path."""
+    rows = torch.zeros(len(paths), columns)
+    grammar.apply(rows, paths)
+    return [set(row.isfinite().nonzero().flatten().tolist()) for row in rows]
+
+
+@pytest.mark.parametrize("regex", ["ab?c", "(ab|ba)*c", "a{2,3}", "[ab]*d|c", "a[^a]"])
+def test_a_token_is_allowed_where_it_begins_a_sentence(letters, regex):
+    """All sentences of up to six letters, by Python's own regular expressions, say what may follow."""
+    grammars = Grammars(letters, LETTERS, [END])
+    texts = ["".join(t) for n in range(7) for t in itertools.product("abcde", repeat=n)]
+    sentences = [text for text in texts if re.fullmatch(regex, text)]
+    for text in (text for text in texts if len(text) < 4):
+        if not any(sentence.startswith(text) for sentence in sentences):
+            continue
+        grammar = grammars.grammar(SamplingParams(regex=regex), [END])
+        for token in (ord(letter) - 97 for letter in text):
+            grammar.take(token)
+        going_on = {ord(s[len(text)]) - 97 for s in sentences if s.startswith(text) and s != text}
+        ending = {END} if text in sentences else set()
+        assert allowed(grammar, [[]], LETTERS) == [going_on | ending]
+        assert grammar.ended == (not going_on)
+
+
+def walked(rng, grammar, taken, end):
+    """Paths of random tokens, allowed ones and others."""
+    paths = [()]
+    for _ in range(6):
+        path = paths[rng.integers(len(paths))]
+        found = grammar._after(path)
+        options = [] if found is None else [t for t in found.tokens.nonzero()[0].tolist() if t not in end]
+        paths.append((*path, int(rng.choice(options)) if options and rng.random() < 0.8 else 7))
+    return paths
+
+
+@pytest.mark.parametrize("schema", [PERSON, {"type": "object"}, {"enum": ["alpha", "alphabet", 12]}])
+def test_along_any_tree_each_row_is_what_a_parser_of_its_own_says(tokens, schema):
+    grammars, asked = Grammars(tokens, 300, [0, 1]), SamplingParams(json_schema=schema)
+    for seed in range(2):
+        rng, taken = np.random.default_rng(seed), []
+        grammar = grammars.grammar(asked, [0, 1])
+        while not grammar.ended and len(taken) < 12:
+            paths = walked(rng, grammar, taken, (0, 1))
+            for path, row in zip(paths, allowed(grammar, paths, 300), strict=True):
+                alone, reachable = grammars.grammar(asked, [0, 1]), True
+                for token in [*taken, *path]:
+                    reachable = reachable and token in allowed(alone, [[]], 300)[0]
+                    alone.take(token)
+                assert row == (allowed(alone, [[]], 300)[0] if reachable else set(range(300)))
+            firsts = [p[0] for p in paths if p and grammar._after(p[:1]) is not None]
+            token = int(rng.choice(firsts or [*(allowed(grammar, [[]], 300)[0] - {0, 1})]))
+            grammar.take(token)
+            taken.append(token)
+
+
+def test_guesses_seen_by_the_draft_are_not_asked_again_for_the_target(tokens, monkeypatch):
+    from specclient_local.model.grammar import Grammar
+
+    asked, honest = [], Grammar._ask
+    monkeypatch.setattr(Grammar, "_ask", lambda self: asked.append(1) or honest(self))
+    grammar = Grammars(tokens, 300, [1]).grammar(SamplingParams(regex="def [a-z]+"), [1])
+    chain = tokens.encode("def f")
+    for depth in range(len(chain)):
+        grammar.apply(torch.zeros(1, 300), [chain[:depth]])
+    assert len(asked) == len(chain)
+    grammar.apply(torch.zeros(len(chain) + 1, 300), [chain[:depth] for depth in range(len(chain) + 1)])
+    assert len(asked) == len(chain) + 1
+    for token in chain:
+        grammar.take(token)
+        assert not grammar.ended
+    assert len(asked) == len(chain) + 1
+
+
+@pytest.mark.parametrize("ends", [[], [END], [1, END]], ids=str)
+def test_an_answer_may_end_with_any_end_token_or_by_itself(letters, ends):
+    grammars = Grammars(letters, LETTERS, ends)
+    grammar = grammars.grammar(SamplingParams(regex="ac?"), ends)
+    assert allowed(grammar, [[], [0], [0, 2], [0, END]], LETTERS) == [
+        {0},
+        {2, *ends},
+        {*ends},
+        set(range(LETTERS)),
+    ]
+    grammar.take(0)
+    assert not grammar.ended
+    other = grammars.grammar(SamplingParams(regex="ac?"), ends)
+    other.take(0)
+    for token in ends[:1]:
+        grammar.take(token)
+        assert grammar.ended
+    other.take(2)
+    assert other.ended
+
+
+def test_a_stop_that_is_no_text_may_end_the_answer_too(tokens):
+    """Special token 0 ends this request's answer only; a stop that is text must fit the grammar."""
+    text = tokens.encode("b")
+    grammar = Grammars(tokens, 300, [1]).grammar(SamplingParams(regex="a"), [0, 1, *text])
+    grammar.take(*tokens.encode("a"))
+    assert allowed(grammar, [[]], 300) == [{0, 1}]
+
+
+def test_logits_may_be_wider_than_the_tokenizer_and_narrower_in_a_draft(letters):
+    grammar = Grammars(letters, LETTERS + 3, []).grammar(SamplingParams(regex="[af]b"), [])
+    assert allowed(grammar, [[]], LETTERS + 3) == [{0, 5}]
+    assert allowed(grammar, [[]], LETTERS + 9) == [{0, 5}]
+    assert allowed(grammar, [[]], 3) == [{0}]
+    assert allowed(grammar, [[5]], 1) == [set()]
+
+
+def test_what_cannot_be_written_leaves_nothing_there_and_all_else_as_it_is(letters):
+    grammar = Grammars(letters, LETTERS, [END]).grammar(SamplingParams(regex="a1|bc"), [END])
+    assert allowed(grammar, [[0], [], [1]], LETTERS) == [set(), {0, 1}, {2}]
+    grammar.take(1)
+    assert allowed(grammar, [[]], LETTERS) == [{2}]
+    grammar.take(2)
+    assert grammar.ended
+
+
+def test_a_lark_grammar_may_name_special_tokens(tokens):
+    lark = 'start: <|bos|> "x" <|eos|>'
+    grammar = Grammars(tokens, 300, [1]).grammar(SamplingParams(grammar=lark), [1])
+    for wanted in (0, *tokens.encode("x"), 1):
+        assert allowed(grammar, [[]], 300) == [{wanted}]
+        grammar.take(wanted)
+    assert grammar.ended
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"regex": "(a"}, "regex cannot be used: .*unclosed group"),
+        ({"grammar": "start: missing"}, 'grammar cannot be used: .*unknown name: "missing"'),
+        ({"json_schema": {"type": "number", "not": {}}}, r'json_schema cannot be used: .*\["not"\]'),
+        ({"json_schema": '{"type":'}, "json_schema is '{\"type\":'; allowed is a JSON schema"),
+        ({"json_schema": {"const": {1, 2}}}, "json_schema is .* not JSON serializable"),
+    ],
+)
+def test_what_the_library_cannot_use_is_refused_by_name(tokens, asked, message):
+    with pytest.raises(BadRequestError, match=f"(?s){message}") as refused:
+        Grammars(tokens, 300, [1]).grammar(SamplingParams(**asked), [1])
+    assert refused.value.param == next(iter(asked))
+
+
+def test_without_the_library_the_error_says_how_to_get_it(tokens, monkeypatch):
+    honest = builtins.__import__
+
+    def lacking(name, *rest):
+        if name == "llguidance":
+            raise ImportError(name)
+        return honest(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", lacking)
+    grammars = Grammars(tokens, 300, [1])
+    assert grammars.grammar(SamplingParams(), [1]) is None
+    with pytest.raises(ConfigurationError, match=r"pip install 'specclient\[local\]'"):
+        grammars.grammar(SamplingParams(regex="a"), [1])
+
+
+def test_white_space_in_json_is_bounded(tokens):
+    grammar = Grammars(tokens, 300, [1]).grammar(SamplingParams(json_schema={"type": "object"}), [1])
+    for token in tokens.encode("{\n" + " " * 40):
+        grammar.take(token)
+    (space,), (quote,) = tokens.encode(" "), tokens.encode('"')
+    after = allowed(grammar, [[]], 300)[0]
+    assert quote in after
+    assert space not in after
+
+
+def test_text_is_cut_as_the_tokenizer_cuts_it_or_longest_first(tokens, letters):
+    cut = Vocabulary(tokens, 300, [1])
+    assert cut(b"def fibonacci") == tokens.encode("def fibonacci")
+    assert b"".join(cut.tokens[i] for i in cut("é<|eos|>".encode())) == "é<|eos|>".encode()
+    assert not set(cut("é<|eos|>".encode())) & {0, 1}
+    assert [cut.tokens[i] for i in cut(b"\xc3")] == [b"\xc3"]
+    assert Vocabulary(letters, LETTERS, [])(b"ab1c") == [0, 1]
+
+
+def test_sentences_of_a_schema_are_json_that_validates(tokens):
+    schema = {"type": "object", "properties": {"a": {"enum": [1, "x", None]}}, "required": ["a"]}
+    grammar = Grammars(tokens, 300, [1]).grammar(SamplingParams(json_schema=json.dumps(schema)), [1])
+    written = tokens.encode('{"a": "x"}')
+    for token in written:
+        assert token in allowed(grammar, [[]], 300)[0]
+        grammar.take(token)
+    jsonschema.validate(json.loads(tokens.decode(written)), schema)
+    assert 1 in allowed(grammar, [[]], 300)[0]
