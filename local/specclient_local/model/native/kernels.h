@@ -193,7 +193,8 @@ static void attend(const Model *m, const float *keys, const float *values, const
     for (; d < dim; d++)
         for (int i = 0; i < count; i++) {
             float taken = 0;
-            for (int64_t j = 0; j < end; j++) taken += values[j * dim + d] * scores[i * length + j];
+            /* Told to fuse: a compiler fuses in some turns of a loop and not in others, by its length. */
+            for (int64_t j = 0; j < end; j++) taken = fmaf(values[j * dim + d], scores[i * length + j], taken);
             out[i][d] = taken / sum[i];
         }
 }
