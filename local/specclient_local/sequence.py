@@ -45,8 +45,21 @@ class Dice:
     def uniform(self) -> float:
         """Return the next number."""
         if not self._buffer:
-            self._buffer = self._generator.random(_BUFFER)[::-1].tolist()
+            self._fill()
         return self._buffer.pop()
+
+    def ahead(self, count: int) -> list[float]:
+        """Return the next numbers without taking them, for a walk that says afterwards how many it used."""
+        while len(self._buffer) < count:
+            self._fill()
+        return self._buffer[: -count - 1 : -1]
+
+    def skip(self, count: int) -> None:
+        """Take so many of the numbers that :meth:`ahead` showed."""
+        del self._buffer[len(self._buffer) - count :]
+
+    def _fill(self) -> None:
+        self._buffer = self._generator.random(_BUFFER)[::-1].tolist() + self._buffer
 
     def accept(self, probability: float) -> bool:
         """Return True with this probability; certain outcomes consume nothing."""
