@@ -60,12 +60,17 @@ class Runner:
         decoder: the model.
         slots: sequences it holds at once.
         context: positions a slot can hold.
+        spare: positions behind them in the cache, for passes that pad their rows.
+
+    Attributes:
+        shared: rows of the largest pass that several slots share.
     """
 
-    def __init__(self, decoder: Decoder, slots: int, context: int) -> None:
+    def __init__(self, decoder: Decoder, slots: int, context: int, spare: int = 0) -> None:
         self.decoder = decoder
         self.context = context
-        self.cache = KVCache(decoder.config, slots, context, decoder.dtype, decoder.embedding.device)
+        self.shared = shared_rows(slots)
+        self.cache = KVCache(decoder.config, slots, context + spare, decoder.dtype, decoder.embedding.device)
         self.device = decoder.embedding.device
         # Row i of a pass that starts at s sees positions up to s + i. In this one table, shifted by s,
         # every such mask is a view: column x of row i is open while x <= context + i.
@@ -124,7 +129,7 @@ class Runner:
             that wants ``every`` row those after each token, too.
         """
         logits: dict[int, Tensor] = {}
-        for indices in _passes([part.rows for part in parts], shared_rows(len(self.cache.lengths))):
+        for indices in _passes([part.rows for part in parts], self.shared):
             together = [parts[i] for i in indices]
             alone = together[0].rows > ROWS_ALONE
             logits.update(
