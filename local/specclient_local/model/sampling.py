@@ -20,7 +20,8 @@ from specclient_local.params import SamplingParams
 from specclient_local.sequence import NOTHING, NOTHING_ALLOWED
 from specclient_local.tree import Distribution
 
-_NOT_FINITE = "the model's logits are not finite; load with float32 or bfloat16."
+NOT_FINITE = "the model's logits are not finite; load with float32 or bfloat16."
+"""What a request hears whose logits are."""
 
 
 def distributions(logits: Tensor, params: SamplingParams) -> list[Distribution]:
@@ -94,7 +95,7 @@ def _wrong(largest: Sequence[float], *, guessed: bool) -> EngineError | None:
     if all(map(math.isfinite, largest)):
         return None
     if any(math.isnan(value) or value == math.inf for value in largest):
-        return EngineError(_NOT_FINITE)
+        return EngineError(NOT_FINITE)
     return None if guessed and largest[0] > -math.inf else EngineError(NOTHING_ALLOWED)
 
 
