@@ -58,6 +58,7 @@ class Generation:
         token_ids: the new tokens, an end token included.
         finish_reason: ``stop`` (end token or stop string) or ``length``.
         prompt_tokens: tokens of the prompt, start token included; ``prompt_token_ids``: which.
+        cached_tokens: how many of them the target did not read again, another request having begun so.
         speculation: see :meth:`specclient_local.sequence.Tally.speculation`.
         logprobs: of each new token, where ``logprobs`` asked for them.
         scored: the prompt, where ``prompt_logprobs`` asked for it.
@@ -72,6 +73,7 @@ class Generation:
     timings: Timings
     logprobs: list[TokenScore] | None = None
     scored: Scored | None = None
+    cached_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +221,7 @@ class Answer:
             timings=self.clocked.timings(),
             logprobs=None if sequence.params.logprobs is None else list(self._logprobs),
             scored=self._scored(),
+            cached_tokens=sequence.cached_tokens,
         )
 
 

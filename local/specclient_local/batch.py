@@ -40,12 +40,16 @@ class Batch:
         self._jobs[job.sequence.id] = job
         self.scheduler.add(job.sequence)
 
-    def drop(self, job: Job) -> None:
-        """Free what a request holds; without effect on one that is not, or no longer, here."""
+    def drop(self, job: Job, *, broken: bool = False) -> None:
+        """Free what a request holds; without effect on one that is not, or no longer, here.
+
+        Args:
+            broken: whether it failed: then nothing of its cache is left to others.
+        """
         if self._jobs.pop(job.sequence.id, None) is None:
             return
         if job.sequence.slot is not None:
-            self._speculator.end(job.sequence)
+            self._speculator.end(job.sequence, broken=broken)
         self.scheduler.release(job.sequence)
 
     def step(self) -> list[Told]:
@@ -54,7 +58,7 @@ class Batch:
         Whose request ended with that holds nothing any more.
         """
         now = self._clock()
-        for sequence in self.scheduler.admit():
+        for sequence in self.scheduler.admit(self._speculator.place):
             self._jobs[sequence.id].answer.clocked.granted = now
         told: list[Told] = []
         for sequence in self.scheduler.readers(self._speculator.chunk):
@@ -67,7 +71,7 @@ class Batch:
         try:
             ready = self._speculator.prefill(job.sequence)
         except Exception as error:  # noqa: BLE001 - whatever it is, the caller hears it, the engine goes on
-            self.drop(job)
+            self.drop(job, broken=True)
             return [(job, failed(error))]
         finally:
             seconds = self._clock() - begun
@@ -97,7 +101,7 @@ class Batch:
                 clocked.first = now
             event = _pushed(job, outcome)
             if not isinstance(event, Piece) or event.generation is not None:
-                self.drop(job)
+                self.drop(job, broken=not isinstance(event, Piece))
             told.append((job, event))
         return told
 

@@ -63,6 +63,7 @@ class Engine:
         slots: int = 4,
         context: int | None = None,
         threads: int | None = None,
+        prefix_cache: bool = True,
     ) -> Engine:
         """Load a target and, to speculate, its draft.
 
@@ -74,12 +75,23 @@ class Engine:
             slots: requests that run at once; further ones wait.
             context: tokens of prompt and answer together; the model's own, at most 4096, by default.
             threads: torch threads while the engine works; by default 1 below 64 M parameters, else torch's.
+            prefix_cache: whether a request takes what it can of its prompt from the caches of others, running
+                or done; its answer is the same either way.
 
         Raises:
             CheckpointError: a folder that is no usable checkpoint, or two that do not fit together.
             ConfigurationError: an argument outside what is allowed.
         """
-        loaded = load(model, draft, method=method, dtype=dtype, slots=slots, context=context, threads=threads)
+        loaded = load(
+            model,
+            draft,
+            method=method,
+            dtype=dtype,
+            slots=slots,
+            context=context,
+            threads=threads,
+            prefix_cache=prefix_cache,
+        )
         return cls(loaded, slots=slots)
 
     @property

@@ -55,6 +55,7 @@ def load(
     slots: int,
     context: int | None,
     threads: int | None,
+    prefix_cache: bool,
 ) -> Loaded:
     """Load a target and, to speculate, its draft; see :meth:`specclient_local.engine.Engine.load`."""
     _check(method, draft, dtype, slots, threads)
@@ -70,7 +71,7 @@ def load(
         if draft is not None and method != "plain":
             drafter = _load_draft(resolve(draft), folder, tokenizer, target, dtype=dtype, slots=slots)
             drafters["draft"], costs["draft"] = drafter, measure(target, drafter.runner, slots)
-    speculator = Speculator(target, drafters, costs)
+    speculator = Speculator(target, drafters, costs, share=prefix_cache)
     default: Method = "draft" if drafters else "plain"
     requests = Requests(tokenizer, target.config, context, default, speculator.methods)
     return Loaded(speculator, requests, costs, threads)

@@ -54,7 +54,7 @@ class Requests:
             named = f"one of {', '.join(self.methods)}: the engine was loaded without a {method}"
             raise bad_parameter("method", method, named)
         tokens = self._tokens(prompt)
-        least = max(params.min_tokens, params.max_tokens != 0)
+        least = max(params.min_tokens, int(params.max_tokens != 0))
         limit = self.context - len(tokens) if params.max_tokens is None else params.max_tokens
         if limit < least or len(tokens) + limit > self.context:
             wanted = f"at least {least}" if params.max_tokens is None else str(params.max_tokens)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
+from collections.abc import Sequence as Seq
 
 from specclient_local.sequence import Sequence
 
@@ -24,7 +25,7 @@ class Scheduler:
     """
 
     def __init__(self, slots: int) -> None:
-        self._free = list(range(slots))[::-1]
+        self._free = list(range(slots))
         self._unread: deque[Sequence] = deque()
         self.waiting: deque[Sequence] = deque()
         self.running: list[Sequence] = []
@@ -34,12 +35,17 @@ class Scheduler:
         """Queue a sequence."""
         self.waiting.append(sequence)
 
-    def admit(self) -> list[Sequence]:
-        """Grant free slots in the order of arrival; return the sequences that got one."""
+    def admit(self, place: Callable[[Sequence, Seq[int]], int]) -> list[Sequence]:
+        """Grant free slots in the order of arrival; return the sequences that got one.
+
+        Args:
+            place: chooses one of the free slots for a sequence.
+        """
         granted: list[Sequence] = []
         while self._free and self.waiting:
             sequence = self.waiting.popleft()
-            sequence.slot = self._free.pop()
+            sequence.slot = place(sequence, self._free)
+            self._free.remove(sequence.slot)
             self.running.append(sequence)
             self._unread.append(sequence)
             granted.append(sequence)

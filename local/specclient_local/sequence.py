@@ -230,6 +230,7 @@ class Sequence:
         prediction: what the user expects, for the method of that name.
         rules: what beside the model shapes its logits, if anything does.
         scores: of the prompt's tokens read so far, where ``prompt_logprobs`` asks for them.
+        cached_tokens: of the prompt, those whose keys and values the target had from another request.
     """
 
     id: int
@@ -245,6 +246,7 @@ class Sequence:
     slot: int | None = None
     tally: Tally = field(default_factory=Tally)
     scores: list[TokenScore] = field(default_factory=list)
+    cached_tokens: int = 0
     finish_reason: FinishReason | None = None
 
     @property

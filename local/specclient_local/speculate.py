@@ -11,6 +11,7 @@ from torch import Tensor
 from specclient_local.drafting.base import Drafter
 from specclient_local.drafting.length import Costs, DraftLength, RunLength
 from specclient_local.drafting.prediction import PredictionDrafter
+from specclient_local.model.prefix import Prefixes
 from specclient_local.model.runner import CHUNK, Part, Runner
 from specclient_local.model.sampling import all_distributions
 from specclient_local.model.scoring import token_scores
@@ -67,6 +68,7 @@ class Speculator:
         target: the model whose distribution every answer has.
         drafters: by method; none for plain decoding, and a prediction always has its own.
         costs: of draft and verification passes, by method; a method without has drafts of 4.
+        share: whether prompts share what of their beginnings is in the target's cache.
     """
 
     def __init__(
@@ -74,8 +76,11 @@ class Speculator:
         target: Runner,
         drafters: Mapping[Method, Drafter] | None = None,
         costs: Mapping[Method, Costs] | None = None,
+        *,
+        share: bool = True,
     ) -> None:
         self.target = target
+        self._prefixes = Prefixes(target, share=share)
         self.drafters: dict[Method, Drafter] = {"prediction": PredictionDrafter(), **(drafters or {})}
         self._costs = dict(costs or {})
         self._lengths: dict[int, DraftLength | RunLength] = {}
@@ -85,16 +90,22 @@ class Speculator:
         """What a request may ask for."""
         return ("plain", *self.drafters)
 
+    def place(self, sequence: Sequence, free: Seq[int]) -> int:
+        """Choose one of the free slots for a sequence."""
+        return self._prefixes.place(sequence.tokens, sequence.prompt_tokens - 1, free)
+
     def chunk(self, sequence: Sequence) -> int:
         """Return how many rows of its prompt the next :meth:`prefill` of a sequence reads."""
-        return min(CHUNK, max(1, sequence.prompt_tokens - 1 - self.target.length(sequence.granted)))
+        done = self._prefixes.done(sequence.granted, sequence.tokens)
+        return min(CHUNK, max(1, sequence.prompt_tokens - 1 - done))
 
     def prefill(self, sequence: Sequence) -> bool:
         """Run one chunk of the prompt through each model; return whether the rounds can begin.
 
-        The last token is the root of the first round: the answer's first tokens come out of a round
-        like all others. A draft that could never propose anything is spared the prompt. Chunks end where
-        they end in any company, so that the caches do not depend on it.
+        What another slot holds of it is copied. The last token is the root of the first round: the
+        answer's first tokens come out of a round like all others. A draft that could never propose
+        anything is spared the prompt. Chunks end where they end in any company, so that the caches do
+        not depend on it.
         """
         ready, drafter = self._read_prompt(sequence), self._drafter_of(sequence)
         if drafter is None:
@@ -123,11 +134,14 @@ class Speculator:
                 outcomes.append(error)
         return outcomes
 
-    def end(self, sequence: Sequence) -> None:
-        """Forget a sequence that holds a slot."""
+    def end(self, sequence: Sequence, *, broken: bool = False) -> None:
+        """Forget a sequence that holds a slot, and where something broke what is in its cache, too."""
         slot = sequence.granted
         self._lengths.pop(slot, None)
-        self.target.truncate(slot, 0)
+        if broken:
+            self._prefixes.forget(slot)
+        else:
+            self._prefixes.end(slot)
         for drafter in self.drafters.values():
             drafter.end(sequence)
 
@@ -163,13 +177,18 @@ class Speculator:
         both its scores and the first new token.
         """
         slot, tokens, top = sequence.granted, sequence.tokens, sequence.params.prompt_logprobs
-        done, whole = self.target.length(slot), sequence.prompt_tokens - 1
-        end = min(done + CHUNK, whole)
+        whole = sequence.prompt_tokens - 1
         if top is None:
+            done = self._prefixes.begin(slot, tokens, whole)
+            end = min(done + CHUNK, whole)
             self.target.prefill(slot, tokens[done:end])
-        elif sequence.limit > 0 and whole < done + CHUNK:
+            sequence.cached_tokens = self._prefixes.shared(slot)
+            return end == whole
+        done = self._prefixes.begin_alone(slot, tokens, whole)
+        end = min(done + CHUNK, whole)
+        if sequence.limit > 0 and whole < done + CHUNK:
             return True
-        elif done < end:
+        if done < end:
             self._score_prompt(sequence, self.target.read(slot, tokens[done:end]))
         return end == whole
 

@@ -85,7 +85,7 @@ def test_a_sink_that_exits_stops_its_request_alone(checkpoint, caplog):
 
 def test_a_step_that_breaks_fails_what_is_there_and_nothing_later(checkpoint, monkeypatch):
     with load(checkpoint()) as engine:
-        monkeypatch.setattr(engine._worker.batch.scheduler, "admit", lambda: 1 / 0)
+        monkeypatch.setattr(engine._worker.batch.scheduler, "admit", lambda place: 1 / 0)
         with pytest.raises(EngineError, match="ZeroDivisionError"):
             ask(engine, max_tokens=5)
         monkeypatch.undo()
@@ -142,6 +142,7 @@ def test_the_engine_steps_under_its_own_thread_count(checkpoint):
 
 def test_kernels_are_chosen_under_the_engines_thread_count(checkpoint, monkeypatch):
     seen = []
+    monkeypatch.setattr("specclient_local.model.decoder.native_passes", lambda config, weights: None)
     honest = KernelChooser._choose
     monkeypatch.setattr(
         KernelChooser, "_choose", lambda c, w: seen.append(torch.get_num_threads()) or honest(c, w)

@@ -10,18 +10,22 @@ from specclient_local.scheduler import Scheduler
 from specclient_local.sequence import Dice, Tally
 
 
+def first(sequence, free):
+    return free[0]
+
+
 def test_slots_go_to_the_first_come():
     scheduler = Scheduler(2)
     requests = [sequence([1], slot=None) for _ in range(4)]
     for request in requests:
         scheduler.add(request)
-    assert scheduler.admit() == requests[:2]
+    assert scheduler.admit(first) == requests[:2]
     assert sorted(request.slot for request in requests[:2]) == [0, 1]
-    assert scheduler.admit() == []
+    assert scheduler.admit(first) == []
     freed = requests[1].slot
     scheduler.release(requests[1])
     scheduler.release(requests[2])
-    assert scheduler.admit() == [requests[3]]
+    assert scheduler.admit(first) == [requests[3]]
     assert requests[3].slot == freed
     for request in (requests[0], requests[3]):
         scheduler.release(request)

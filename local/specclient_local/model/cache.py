@@ -23,6 +23,7 @@ class KVCache:
 
     Attributes:
         lengths: positions in use, a slot each.
+        moved: the first position whose row was computed in another place, a slot each; ``capacity`` if none.
         capacity: positions a slot can hold.
 
     Raises:
@@ -43,6 +44,7 @@ class KVCache:
         # Zeros, not empty memory: a masked position is multiplied by zero, and zero times NaN is NaN.
         self.rows = _zeros(shape, dtype, device, f"{slots} slots of {capacity} positions")
         self.lengths = [0] * slots
+        self.moved = [capacity] * slots
         self._views = [[self.rows[layer, slot] for layer in range(config.layers)] for slot in range(slots)]
 
     def views(self, slot: int) -> list[Tensor]:
@@ -52,6 +54,20 @@ class KVCache:
     def truncate(self, slot: int, length: int) -> None:
         """Forget all positions from ``length`` on."""
         self.lengths[slot] = min(length, self.lengths[slot])
+        if length <= self.moved[slot]:
+            self.moved[slot] = self.capacity
+
+    @torch.inference_mode()
+    def copy(self, source: int, slot: int, start: int, end: int) -> None:
+        """Give a slot the positions from ``start`` to ``end`` of another, and ``end`` as its length."""
+        self.rows[:, slot, :, start:end] = self.rows[:, source, :, start:end]
+        self.lengths[slot] = end
+
+    @torch.inference_mode()
+    def wipe(self, slot: int) -> None:
+        """Forget a slot's rows for good: one that is not finite would spoil a sum even where it is masked."""
+        self.rows[:, slot].zero_()
+        self.truncate(slot, 0)
 
     @torch.inference_mode()
     def keep(self, slot: int, start: int, kept: Sequence[int]) -> None:
@@ -60,6 +76,8 @@ class KVCache:
         A chain keeps a prefix, and then nothing moves.
         """
         if list(kept) != list(range(len(kept))):
+            first = next(i for i, offset in enumerate(kept) if i != offset)
+            self.moved[slot] = min(self.moved[slot], start + first)
             source = torch.tensor([start + offset for offset in kept], device=self.rows.device)
             rows = self.rows[:, slot]
             rows[:, :, start : start + len(kept)] = rows.index_select(2, source)

@@ -101,9 +101,23 @@ class Runner:
         """The model's shape."""
         return self.decoder.config
 
+    @property
+    def slots(self) -> int:
+        """How many sequences it holds at once."""
+        return len(self.cache.lengths)
+
+    @property
+    def grain(self) -> int:
+        """Rows of a prompt that have the same bits wherever it goes on; see :class:`Prefixes`."""
+        return 1 if self.decoder.exact_rows else CHUNK
+
     def length(self, slot: int) -> int:
         """Return how many positions of a slot are in use."""
         return self.cache.lengths[slot]
+
+    def straight(self, slot: int) -> int:
+        """Return how many of them, from the first on, were computed where they stand."""
+        return min(self.cache.lengths[slot], self.cache.moved[slot])
 
     def prefill(self, slot: int, tokens: Sequence[int]) -> None:
         """Append tokens to a slot's cache, without logits; at most ``CHUNK`` rows a pass."""
@@ -152,6 +166,14 @@ class Runner:
     def truncate(self, slot: int, length: int) -> None:
         """Forget all positions of a slot from ``length`` on."""
         self.cache.truncate(slot, length)
+
+    def copy(self, source: int, slot: int, start: int, end: int) -> None:
+        """Append to a slot, ``start`` positions long, what another has from there to ``end``."""
+        self.cache.copy(source, slot, start, end)
+
+    def wipe(self, slot: int) -> None:
+        """Forget a slot's positions for good; see :meth:`KVCache.wipe`."""
+        self.cache.wipe(slot)
 
     @torch.inference_mode()
     def _forward(self, parts: Sequence[Part], *, unread: bool = False) -> list[Tensor]:
@@ -239,6 +261,7 @@ class Runner:
         """
         at = max(0, min(at, self.context - max(rows for _, rows in shapes)))
         for slot in range(max(slots for slots, _ in shapes)):
+            self.truncate(slot, 0)
             self.prefill(slot, [0] * at)
         seconds: list[list[float]] = [[] for _ in shapes]
         for _ in range(repeats + 1):
