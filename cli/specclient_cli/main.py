@@ -24,6 +24,7 @@ COMMANDS = {
     "complete": "Continue a text, or answer it, with any model.",
     "chat": "Talk with any model.",
     "batch": "Answer a file of prompts or requests, many at a time.",
+    "local": "Run, time and plan models on this machine, without a server.",
     "serve": "Serve the engine and every provider behind OpenAI's HTTP routes.",
     "models": "List providers and local models, and which keys are set.",
     "route": "See where a prompt would go, and why.",

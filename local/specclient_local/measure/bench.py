@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from functools import partial
 
 from specclient.errors import ConfigurationError
-from specclient_local.drafting.length import Costs
 from specclient_local.engine import Engine
 from specclient_local.measure.runs import Run, answer, median_ratio, take_turns
 from specclient_local.measure.theory import implied_alpha, speed_up
@@ -28,6 +27,7 @@ class Row:
         acceptance_rate: draft tokens kept over those verified; None where nothing was drafted, or a
             prediction's tokens are not counted so.
         mean_accepted_length: tokens a round, the target's own included.
+        mean_draft_length: tokens drafted a round.
         speed_up: over plain decoding, the median of the ratios within one turn.
         alpha: the acceptance chance that wins so many tokens a round (:func:`implied_alpha`).
         cost: c, of a draft pass in plain steps, as measured at load; 0 where drafts run no model.
@@ -41,6 +41,7 @@ class Row:
     tpot_s: float | None
     acceptance_rate: float | None
     mean_accepted_length: float
+    mean_draft_length: float
     speed_up: float
     alpha: float | None
     cost: float | None
@@ -84,7 +85,7 @@ def bench(
         method: partial(answer, engine, prompts, with_method(params, method), batch=batch) for method in order
     }
     runs = take_turns(ways, repeat, told)
-    return [_row(method, runs[method], runs[PLAIN], engine.costs) for method in order]
+    return [_row(engine, method, runs[method], runs[PLAIN]) for method in order]
 
 
 def with_method(params: Parameters, method: Method) -> Parameters:
@@ -97,10 +98,10 @@ def with_method(params: Parameters, method: Method) -> Parameters:
     return made
 
 
-def _row(method: Method, runs: Seq[Run], plain: Seq[Run], costs: Mapping[Method, Costs]) -> Row:
+def _row(engine: Engine, method: Method, runs: Seq[Run], plain: Seq[Run]) -> Row:
     last = runs[-1]
     drafts = last.mean_draft_length
-    measured = costs.get(method)
+    measured = engine.costs.get(method)
     cost = None if not drafts else 0.0 if measured is None else measured.draft
     alpha = implied_alpha(last.mean_accepted_length, drafts) if drafts else None
     known = [run.tpot_s for run in runs if run.tpot_s is not None]
@@ -111,6 +112,7 @@ def _row(method: Method, runs: Seq[Run], plain: Seq[Run], costs: Mapping[Method,
         tpot_s=statistics.median(known) if known else None,
         acceptance_rate=last.acceptance_rate,
         mean_accepted_length=last.mean_accepted_length,
+        mean_draft_length=drafts,
         speed_up=median_ratio(runs, plain),
         alpha=alpha,
         cost=cost,

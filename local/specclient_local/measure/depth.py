@@ -7,13 +7,16 @@ from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 from specclient.errors import ConfigurationError
-from specclient_local.drafting.length import Costs
 from specclient_local.engine import Engine
 from specclient_local.measure.runs import Run, answer, median_ratio, take_turns
 from specclient_local.measure.theory import Acceptance, acceptance, speed_up, tokens_a_round
 from specclient_local.params import MAX_DRAFT_LENGTH, Method, Parameters
+
+if TYPE_CHECKING:
+    from specclient_local.drafting.costs import Costs
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class Depth:
         mean_accepted_length: tokens a round.
         closed_form: (1 − α^(K+1)) / ((1 − α)(Kc + 1)), with α of all lengths together.
         expected: the same with the verification's measured cost in place of 1.
-        measured: speed-up over plain decoding, the median of the ratios within one turn.
+        measured: speed-up of decoding (prompts' reading left out), the median of the ratios within one turn.
         tokens_per_s: of all requests together.
     """
 
@@ -114,7 +117,7 @@ def depths(
             mean_accepted_length=1.0 if own is None else own.mean_accepted_length,
             closed_form=speed_up(alpha, length, draft),
             expected=tokens_a_round(alpha, length) * plain / costs.round(length, batch),
-            measured=median_ratio(made, runs["0"]),
+            measured=median_ratio(made, runs["0"], decoding=True),
             tokens_per_s=statistics.median(run.tokens_per_s for run in made),
         )
 

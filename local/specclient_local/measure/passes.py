@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
 from specclient_local.engine import Engine
 from specclient_local.loading import computing_with
-from specclient_local.model.runner import Runner
+from specclient_local.model.runner import Part, Runner
 
 ROWS = (1, 2, 3, 5, 9, 11, 17)
 """Rows that are timed: a plain step, and verifications of 1, 2, 4, 8, 10 and 16 guesses."""
@@ -57,6 +58,45 @@ def passes(
                 seconds = runner.time_passes(shapes, at=at, repeats=repeats, clock=clock)
                 found += [Pass(model, n, at, taken) for n, taken in zip(fitting, seconds, strict=True)]
     return found
+
+
+def draft_cost(
+    engine: Engine, *, at: int = 128, turns: int = 15, clock: Callable[[], float] = time.perf_counter
+) -> float | None:
+    """Return c: the median seconds of a draft pass over those of a plain target pass; None without a draft.
+
+    Timed as they run: four draft passes after each of the target, which has displaced the draft from the
+    processor's caches. The engine must be idle.
+
+    Args:
+        at: tokens before the pass.
+        turns: target passes timed.
+        clock: monotonic seconds.
+    """
+    target, draft = engine.speculator.target, draft_runner(engine)
+    if draft is None:
+        return None
+    at = max(0, min(at, target.context - 1, draft.context - 1))
+    part = Part(0, [0])
+
+    def timed(runner: Runner) -> float:
+        begun = clock()
+        runner.score_all([part])
+        taken = clock() - begun
+        runner.truncate(0, at)
+        return taken
+
+    with computing_with(engine.threads):
+        for runner in (target, draft):
+            runner.prefill(0, [0] * at)
+        plain: list[float] = []
+        drafts: list[float] = []
+        for _ in range(turns):
+            plain.append(timed(target))
+            drafts += [timed(draft) for _ in range(4)]
+        for runner in (target, draft):
+            runner.truncate(0, 0)
+    return statistics.median(drafts) / statistics.median(plain)
 
 
 def draft_runner(engine: Engine) -> Runner | None:

@@ -59,6 +59,11 @@ class Run:
         return self.tokens / self.seconds
 
     @property
+    def decode_s(self) -> float:
+        """Seconds without those of reading prompts."""
+        return self.seconds - sum(answer.generation.timings.prefill_s for answer in self.answers)
+
+    @property
     def ttft_s(self) -> float:
         """Seconds to the first token, prefill included: the median over prompts."""
         return statistics.median(answer.generation.timings.ttft_s for answer in self.answers)
@@ -203,7 +208,13 @@ def take_turns(
     return runs
 
 
-def median_ratio(these: Seq[Run], those: Seq[Run]) -> float:
-    """Return how many times as fast ``these`` runs are as ``those`` of the same turns: the median."""
+def median_ratio(these: Seq[Run], those: Seq[Run], *, decoding: bool = False) -> float:
+    """Return how many times as fast ``these`` runs are as ``those`` of the same turns: the median.
+
+    Args:
+        decoding: leave the reading of prompts out, of which theory says nothing.
+    """
     pairs = zip(these, those, strict=True)
-    return statistics.median(one.tokens_per_s / other.tokens_per_s for one, other in pairs)
+    if decoding:
+        return statistics.median(a.tokens / a.decode_s * b.decode_s / b.tokens for a, b in pairs)
+    return statistics.median(a.tokens_per_s / b.tokens_per_s for a, b in pairs)

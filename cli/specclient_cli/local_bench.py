@@ -1,0 +1,138 @@
+"""Turn methods of decoding into a table of their figures on one machine: ``specclient local bench``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specclient.errors import EngineError
+from specclient_cli import local_pair, options, render
+from specclient_cli.local_pair import milliseconds, number
+from specclient_cli.state import State, pass_state
+
+if TYPE_CHECKING:
+    from specclient_local.measure.bench import Row
+    from specclient_local.params import Parameters
+
+
+@click.command(name="bench")
+@local_pair.model_options
+@click.option(
+    "--methods",
+    type=local_pair.Methods(),
+    metavar="NAME,…",
+    help="Methods to time; plain is always among them. Default: all that these models can.",
+)
+@click.option(
+    "--draft-length",
+    type=click.IntRange(0, 10),
+    help="Tokens drafted for each pass. Default: adapted to the measured acceptance and cost.",
+)
+@local_pair.prompt_options(128)
+@local_pair.repeat_option
+@click.option(
+    "--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Prompts answered at a time."
+)
+@options.json_option
+@pass_state
+def command(state: State, /, **given: Any) -> None:
+    """Time methods of decoding against each other, on your prompts.
+
+    All methods answer the same prompts greedily, in turns, after one turn that only warms up. Speed-up is the
+    median of the ratios to plain decoding of the same turn. Expected is (1 − α^(K+1)) / ((1 − α)(Kc + 1)): α
+    the acceptance that wins the tokens a pass seen here, K the tokens drafted a pass, c a draft pass in plain
+    steps. In float32 every method must give the tokens of plain decoding, or the command fails.
+
+    \b
+    Examples:
+      specclient local bench
+      specclient local bench --methods draft --draft-length 4
+      specclient local bench --model ./big --draft ./small --prompts my.jsonl
+      specclient local bench --batch 8 --json | jq '.rows[].tokens_per_s'
+
+    Environment: SPECCLIENT_CONFIG, NO_COLOR.
+    """
+    models = local_pair.pair(state, given)
+    params: Parameters = {"max_tokens": given["new"], "temperature": 0.0}
+    if given["draft_length"] is not None:
+        params["draft_length"] = given["draft_length"]
+    with local_pair.progress() as told:
+        from specclient_local.measure.bench import bench  # noqa: PLC0415 - imports torch
+
+        with models.load(given["batch"]) as engine:
+            prompts = local_pair.prompts_of(engine, given)
+            methods = given["methods"] or [name for name in engine.methods if name != "prediction"]
+            rows = bench(
+                engine, prompts, methods, params, batch=given["batch"], repeat=given["repeat"], told=told
+            )
+    if given["as_json"]:
+        values = {
+            "model": models.target,
+            "draft": models.draft,
+            "threads": engine.threads,
+            "prompts": len(prompts),
+            **{name: given[name] for name in ("new", "repeat", "batch", "draft_length")},
+            "rows": [asdict(row) for row in rows],
+        }
+        click.echo(json.dumps(values))
+    else:
+        batch = f" · {given['batch']} at a time" if given["batch"] > 1 else ""
+        render.say(local_pair.heading(models, engine, prompts, given["new"]) + batch, render.HEADING)
+        _show(rows)
+    _must_agree(rows, str(models.options["dtype"]))
+
+
+def _show(rows: Sequence[Row]) -> None:
+    columns = [
+        render.Column("method"),
+        render.Column("tokens/s", right=True),
+        render.Column("speed-up", right=True),
+        render.Column("expected", right=True, rank=4),
+        render.Column("TTFT", right=True, rank=1),
+        render.Column("TPOT", right=True, rank=2),
+        render.Column("accepted", right=True),
+        render.Column("tokens a pass", right=True, rank=3),
+        render.Column("α", right=True, rank=5),
+        render.Column("c", right=True, rank=5),
+    ]
+    fastest = max(rows, key=lambda row: row.tokens_per_s)
+    lines = [
+        render.Line(
+            [
+                row.method,
+                f"{row.tokens_per_s:.1f}",
+                f"{row.speed_up:.2f}×",
+                render.UNKNOWN if row.expected is None else f"{row.expected:.2f}×",
+                milliseconds(row.ttft_s),
+                milliseconds(row.tpot_s),
+                number(row.acceptance_rate, ".0%"),
+                f"{row.mean_accepted_length:.2f}",
+                number(row.alpha),
+                number(row.cost, ".3f"),
+            ],
+            style=render.GOOD if row is fastest else "",
+        )
+        for row in rows
+    ]
+    render.grid(columns, lines)
+
+
+def _must_agree(rows: Sequence[Row], dtype: str) -> None:
+    """Say which methods gave other tokens than plain decoding; rounding allows that in half precision.
+
+    Raises:
+        EngineError: they did in float32.
+    """
+    differing = ", ".join(row.method for row in rows if not row.identical)
+    if not differing:
+        return
+    if dtype == "float32":
+        raise EngineError(
+            f"{differing} gave other tokens than plain decoding; decoding is not exact here, please report "
+            "it with your torch version"
+        )
+    click.echo(f"{differing}: other tokens than plain decoding, by rounding in {dtype}", err=True)

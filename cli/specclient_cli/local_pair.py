@@ -1,0 +1,235 @@
+"""Turn command-line words into a loaded engine and the prompts it is timed on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+from rich.text import Text
+from specclient_local.params import ENGINE_METHODS
+
+from specclient_cli import render
+from specclient_cli.options import Type
+from specclient_cli.state import State
+
+if TYPE_CHECKING:
+    from specclient_local.engine import Engine
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+
+class Methods(Type):
+    """Names of methods, with commas between them."""
+
+    name = "methods"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        names = [name.strip() for name in str(value).split(",") if name.strip()]
+        for name in names:
+            if name not in ENGINE_METHODS:
+                self.fail(f"{name!r} is no method; there are {', '.join(ENGINE_METHODS)}.", param, ctx)
+        return tuple(dict.fromkeys(names))
+
+
+class Counts(Type):
+    """Whole numbers, with commas between them, as ``1,4`` or ``0-10``."""
+
+    name = "counts"
+
+    def __init__(self, low: int, high: int) -> None:
+        self.low, self.high = low, high
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found: list[int] = []
+        try:
+            for part in str(value).split(","):
+                first, _, last = part.partition("-")
+                found += range(int(first), int(last or first) + 1)
+        except ValueError:
+            found = []
+        if not found or min(found) < self.low or max(found) > self.high:
+            allowed = f"whole numbers from {self.low} to {self.high}"
+            self.fail(f"{value!r} are not {allowed}, such as 1,4 or 2-6.", param, ctx)
+        return tuple(dict.fromkeys(found))
+
+
+def model_options(function: F) -> F:
+    """Add which models run, and how."""
+    for option in reversed(
+        [
+            click.option(
+                "-m",
+                "--model",
+                default="demo",
+                show_default=True,
+                help="'demo' (the bundled pair), a name of [local.models], a folder, or a hub id.",
+            ),
+            click.option(
+                "--draft",
+                help="Folder or hub id of a smaller model that drafts. Default: the one configured with the "
+                "model's name; none for a folder.",
+            ),
+            click.option(
+                "--dtype",
+                type=click.Choice(DTYPES),
+                help="To compute in. Default: as configured, or float32.",
+            ),
+            click.option(
+                "--context",
+                type=click.IntRange(min=2),
+                help="Tokens of prompt and answer together. Default: the model's own, at most 4096.",
+            ),
+            click.option(
+                "--threads",
+                type=click.IntRange(min=1),
+                help="Threads to compute with. Default: as configured, or 1 for a small model.",
+            ),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+def prompt_options(new: int) -> Callable[[F], F]:
+    """Add what is answered while it is timed; ``new`` tokens an answer by default."""
+
+    def add(function: F) -> F:
+        for option in reversed(
+            [
+                click.option(
+                    "--prompts",
+                    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+                    help='File with an object like {"prompt": "…"} a line, or else one prompt that is all of '
+                    "it. Default: source code that the bundled pair was not trained on.",
+                ),
+                click.option(
+                    "--count",
+                    type=click.IntRange(min=1),
+                    default=8,
+                    show_default=True,
+                    help="Prompts, the first ones of the file.",
+                ),
+                click.option(
+                    "--new",
+                    type=click.IntRange(min=1),
+                    default=new,
+                    show_default=True,
+                    help="Most tokens of an answer.",
+                ),
+            ]
+        ):
+            function = option(function)
+        return function
+
+    return add
+
+
+repeat_option = click.option(
+    "--repeat",
+    type=click.IntRange(min=1),
+    default=3,
+    show_default=True,
+    help="Runs of each that count; figures are their medians.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """The models that are meant, before they are loaded.
+
+    Attributes:
+        target: folder or hub id; ``draft``: likewise, or None.
+        options: of :meth:`specclient_local.engine.Engine.load`.
+    """
+
+    target: str
+    draft: str | None
+    options: Mapping[str, Any]
+
+    def load(self, slots: int) -> Engine:
+        """Load them.
+
+        Raises:
+            CheckpointError, ConfigurationError: see :meth:`specclient_local.engine.Engine.load`.
+        """
+        from specclient_local.engine import Engine  # noqa: PLC0415 - imports torch
+
+        return Engine.load(self.target, self.draft, slots=slots, **self.options)
+
+
+def pair(state: State, given: Mapping[str, Any]) -> Pair:
+    """Return the models that the options of :func:`model_options` stand for.
+
+    Raises:
+        ConfigurationError: a configuration that cannot be used.
+    """
+    from specclient_local.backend import DEMO  # noqa: PLC0415 - checks what is installed
+
+    settings = state.settings().local
+    known: dict[str, Any] = {**DEMO, **settings.models}
+    row = known.get(str(given["model"]).removeprefix("local/"))
+    dtype = given["dtype"] or (row.dtype if row else "float32")
+    asked = {"dtype": dtype, "context": given["context"], "threads": given["threads"] or settings.threads}
+    options = {name: value for name, value in asked.items() if value is not None}
+    if row is None:
+        return Pair(given["model"], given["draft"], options)
+    return Pair(row.path, given["draft"] or row.draft, options)
+
+
+def prompts_of(engine: Engine, given: Mapping[str, Any]) -> list[list[int]]:
+    """Return the token ids of the prompts that the options of :func:`prompt_options` stand for.
+
+    Says on stderr how many do not fit the context.
+
+    Raises:
+        ConfigurationError: a file without prompts, or none that fits.
+    """
+    from specclient_local.measure.prompts import fitting, held_out, read_prompts  # noqa: PLC0415
+
+    if given["prompts"] is None:
+        texts = [engine.tokenizer.decode(ids) for ids in held_out(engine.tokenizer, given["count"])]
+    else:
+        texts = read_prompts(given["prompts"])[: given["count"]]
+    fit, left = fitting(engine.tokenizer, texts, given["new"], engine.context)
+    if left:
+        click.echo(f"{left} of {len(texts)} prompts exceed the context and are left out", err=True)
+    return fit
+
+
+@contextmanager
+def progress() -> Iterator[Callable[[str], None]]:
+    """Show on a terminal what runs now; give what is to be told of it."""
+    screen = render.console(stderr=True)
+    if not screen.is_terminal or screen.is_dumb_terminal:
+        yield lambda _: None
+        return
+    with screen.status(Text("loading …", render.DIM)) as status:
+        yield lambda text: status.update(Text(text, render.DIM))
+
+
+def milliseconds(seconds: float | None) -> str:
+    """Return seconds as milliseconds to three digits."""
+    return render.UNKNOWN if seconds is None else f"{seconds * 1e3:.3g} ms"
+
+
+def number(value: float | None, form: str = ".2f") -> str:
+    """Return a number, or the mark of an unknown one."""
+    return render.UNKNOWN if value is None else format(value, form)
+
+
+def short(path: str) -> str:
+    """Return what tells a checkpoint from others: the last two parts of its path, or its hub id."""
+    return "/".join(Path(path).parts[-2:])
+
+
+def heading(models: Pair, engine: Engine, prompts: Sequence[Sequence[int]], new: int) -> str:
+    """Say in one line what was timed."""
+    names = short(models.target) + (f" + {short(models.draft)}" if models.draft else "")
+    threads = f"{engine.threads} thread{'' if engine.threads == 1 else 's'}"
+    return f"{names} · {len(prompts)} prompts, {new} new tokens each · {threads}"

@@ -1,0 +1,135 @@
+"""Turn acceptance and costs into the draft length that is fastest: ``specclient local pick-depth``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specclient_cli import local_pair, options, render
+from specclient_cli.local_pair import number
+from specclient_cli.state import State, pass_state
+
+if TYPE_CHECKING:
+    from specclient_local.measure.depth import Depths
+
+
+@click.command(name="pick-depth")
+@local_pair.model_options
+@click.option(
+    "--lengths",
+    type=local_pair.Counts(0, 10),
+    default="0-10",
+    show_default=True,
+    metavar="K,…",
+    help="Draft lengths to try.",
+)
+@click.option(
+    "--batch",
+    "batches",
+    type=local_pair.Counts(1, 64),
+    default="1",
+    show_default=True,
+    metavar="N,…",
+    help="Prompts answered at a time; each number gets a table of its own.",
+)
+@local_pair.prompt_options(64)
+@local_pair.repeat_option
+@options.json_option
+@pass_state
+def command(state: State, /, **given: Any) -> None:
+    """Find the draft length that is fastest here.
+
+    Answers prompts greedily with drafts of each length K in turn, K = 0 being plain decoding. α is the chance
+    that a drafted token is accepted, counted over all of them; c a draft pass in plain steps. Closed form is
+    (1 − α^(K+1)) / ((1 − α)(Kc + 1)); expected takes what a verification of K + 1 rows was measured to cost
+    in place of that last 1; measured is the median of the ratios to plain decoding of the same turn, the
+    reading of prompts left out.
+
+    \b
+    Examples:
+      specclient local pick-depth
+      specclient local pick-depth --batch 1,4,8 --lengths 0-6
+      specclient local pick-depth --model ./big --draft ./small --json
+
+    Environment: SPECCLIENT_CONFIG, NO_COLOR.
+    """
+    models = local_pair.pair(state, given)
+    if models.draft is None:
+        raise click.UsageError("drafts need a model that drafts; name one with --draft.")
+    batches = given["batches"]
+    with local_pair.progress() as told:
+        from specclient_local.measure.depth import depths  # noqa: PLC0415 - imports torch
+
+        with models.load(max(batches)) as engine:
+            prompts = local_pair.prompts_of(engine, given)
+            tables = [
+                depths(
+                    engine,
+                    prompts,
+                    lengths=given["lengths"],
+                    new=given["new"],
+                    batch=batch,
+                    repeat=given["repeat"],
+                    told=told,
+                )
+                for batch in batches
+            ]
+    if given["as_json"]:
+        values = {
+            "model": models.target,
+            "draft": models.draft,
+            "threads": engine.threads,
+            "prompts": len(prompts),
+            "new": given["new"],
+            "batches": [_values(table) for table in tables],
+        }
+        click.echo(json.dumps(values))
+        return
+    render.say(local_pair.heading(models, engine, prompts, given["new"]), render.HEADING)
+    for table in tables:
+        _show(table)
+
+
+def _values(table: Depths) -> dict[str, Any]:
+    return {**asdict(table), "best": table.best.length, "best_expected": table.best_expected.length}
+
+
+def _show(table: Depths) -> None:
+    columns = [
+        render.Column("K", right=True),
+        render.Column("tokens/s", right=True),
+        render.Column("measured", right=True),
+        render.Column("expected", right=True),
+        render.Column("closed form", right=True, rank=1),
+        render.Column("tokens a pass", right=True, rank=2),
+        render.Column("α", right=True, rank=3),
+    ]
+    lines = [
+        render.Line(
+            [
+                str(row.length),
+                f"{row.tokens_per_s:.1f}",
+                f"{row.measured:.2f}×",
+                f"{row.expected:.2f}×",
+                f"{row.closed_form:.2f}×",
+                f"{row.mean_accepted_length:.2f}",
+                number(row.alpha),
+            ],
+            style=render.GOOD if row is table.best else "",
+        )
+        for row in table.rows
+    ]
+    click.echo()
+    at_once = f"{table.batch} prompt{'' if table.batch == 1 else 's'} at a time"
+    render.say(f"{at_once}: α = {table.alpha:.2f}, c = {table.cost:.3f}", "bold")
+    render.grid(columns, lines)
+    best = table.best
+    verdict = f"K = {best.length} is fastest, {best.measured:.2f}× plain decoding"
+    if not best.length:
+        verdict = "drafting loses here; decode plainly"
+    if table.best_expected.length != best.length:
+        verdict += f"; by costs it would be K = {table.best_expected.length}"
+    render.say(verdict, render.GOOD)
