@@ -175,13 +175,28 @@ class Answer:
         new = "" if token in sequence.eos else self._stream.push(token)
         if sequence.finish_reason is not None:
             new += self._stream.flush()
-        out, stopped = self._filter.push(new)
+        self._held.append((new, drafted))
+        out, stopped = self._filtered(new)
         if stopped:
             sequence.finish_reason = "stop"
         elif sequence.finish_reason is not None:
-            out += self._filter.flush()
-        self._held.append((new, drafted))
-        return self._release(len(out))
+            out += len(self._filter.flush())
+        return self._release(out)
+
+    def _filtered(self, new: str) -> tuple[int, bool]:
+        """Return how many characters of what is held may go out, and whether a stop string ended them.
+
+        One that is complete before the answer has ``min_tokens`` is text like any other.
+        """
+        params, size = self.sequence.params, len(self.sequence.tokens) - self.sequence.prompt_tokens
+        text, stopped = self._filter.push(new)
+        out = len(text)
+        while stopped and size < params.min_tokens:
+            held = "".join(part for part, _ in self._held)
+            out += min(len(stop) for stop in params.stop or () if held.startswith(stop, out))
+            text, stopped = self._filter.push(held[out:])
+            out += len(text)
+        return out, stopped
 
     def _release(self, count: int) -> list[Segment]:
         """Take the first ``count`` characters out of what is held."""
