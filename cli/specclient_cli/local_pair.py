@@ -169,17 +169,21 @@ def pair(state: State, given: Mapping[str, Any]) -> Pair:
     Raises:
         ConfigurationError: a configuration that cannot be used.
     """
-    from specclient_local.backend import DEMO  # noqa: PLC0415 - checks what is installed
+    from specclient_local.rows import rows_of  # noqa: PLC0415 - checks what is installed
 
     settings = state.settings().local
-    known: dict[str, Any] = {**DEMO, **settings.models}
-    row = known.get(str(given["model"]).removeprefix("local/"))
-    dtype = given["dtype"] or (row.dtype if row else "float32")
-    asked = {"dtype": dtype, "context": given["context"], "threads": given["threads"] or settings.threads}
-    options = {name: value for name, value in asked.items() if value is not None}
+    row = rows_of(settings.model_dump()).get(str(given["model"]).removeprefix("local/"))
+    options: dict[str, Any] = {} if row is None else {n: v for n, v in row.loading.items() if n != "slots"}
+    asked = {
+        "dtype": given["dtype"],
+        "context": given["context"],
+        "threads": given["threads"] or settings.threads,
+    }
+    options |= {name: value for name, value in asked.items() if value is not None}
+    own = options.pop("draft", None)
     if row is None:
         return Pair(given["model"], given["draft"], options)
-    return Pair(row.path, given["draft"] or row.draft, options)
+    return Pair(row.path, given["draft"] or own, options)
 
 
 def prompts_of(engine: Engine, given: Mapping[str, Any]) -> list[list[int]]:

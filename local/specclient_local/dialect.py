@@ -1,24 +1,29 @@
-"""Turn OpenAI parameters into what the engine takes."""
+"""Turn OpenAI parameters, and vLLM's names for what OpenAI lacks, into what the engine takes."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
-from dataclasses import dataclass
-from typing import Any, TypeGuard
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
 from specclient.errors import UnsupportedParameterError
 from specclient.types.request import Request
-from specclient_local.checks import bad_parameter
+from specclient_local.checks import bad_parameter, integer
+from specclient_local.dialect_chat import messages_of, predicted, tools_of
+from specclient_local.dialect_forms import FORMS, OWN_FORMS, form_of
 from specclient_local.params import MAX_LOGPROBS, SamplingParams
+from specclient_local.tool_grammar import Tools
 
 COMPLETION_MAX_TOKENS = 16
 """``max_tokens`` of a text completion that names none: the API's own default."""
+
+MAX_CHOICES = 128
+"""Most answers to one prompt (``n``), as the API allows."""
 
 #: Parameters that leave the text as it is; accepted and unused.
 NO_EFFECT = frozenset(
     {
         "metadata",
-        "parallel_tool_calls",
         "prompt_cache_key",
         "prompt_cache_retention",
         "safety_identifier",
@@ -32,34 +37,36 @@ NO_EFFECT = frozenset(
 #: Parameters that would change the answer, with the values that do not.
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "audio": (),
-    "best_of": (1,),
     "echo": (False,),
-    "frequency_penalty": (0,),
     "function_call": ("none", "auto"),
     "functions": ([],),
-    "logit_bias": ({},),
+    "ignore_eos": (False,),
     "modalities": (["text"],),
-    "n": (1,),
-    "presence_penalty": (0,),
+    "parallel_tool_calls": (True, False),
     "reasoning_effort": ("none",),
-    "response_format": ({"type": "text"},),
+    "return_token_ids": (False,),
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
-    "return_token_ids": (False,),
     "top_logprobs": (0,),
     "verbosity": (),
     "web_search_options": (),
 }
 
-_DIRECT = ("temperature", "top_p", "top_k", "seed", "stop")
-_OWN = ("max_tokens", "max_completion_tokens", "prediction", "specclient")
+#: OpenAI's names of what the engine draws by, and vLLM's of what OpenAI has no name for.
+_DIRECT = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "stop")
+_BEYOND = (
+    "top_k", "min_p", "typical_p", "repetition_penalty", "min_tokens", "stop_token_ids", "bad_words",
+)  # fmt: skip
+_DRAFTING = ("draft_length", "draft_tree", "method")
+_OWN = ("max_tokens", "max_completion_tokens", "prediction", "logit_bias", "n", "best_of", "specclient")
 _PROMPTS = {"chat": "messages", "completion": "prompt"}
-_EXTENSION = ("draft_length", "method", "origins")
+EXTENSION = (*_DRAFTING, "origins", *_BEYOND, *OWN_FORMS)
+"""What the object ``specclient`` of a request may hold; sampling there goes before what stands beside it."""
 
-#: Parameters that are told of beside the text, by operation.
-_TOLD = {
-    "chat": frozenset({"logprobs", "top_logprobs"}),
+#: Parameters that only one operation has.
+_OF_ONE = {
+    "chat": frozenset({"logprobs", "top_logprobs", "tools", "tool_choice", "parallel_tool_calls"}),
     "completion": frozenset({"echo", "logprobs", "prompt_logprobs", "return_token_ids"}),
 }
 
@@ -69,8 +76,10 @@ class Asked:
     """A request in the engine's terms.
 
     Attributes:
-        messages: of a chat, text only; ``prompt``: of a text completion. The other one is None.
-        params: checked.
+        messages: of a chat, text only; ``prompts``: of a text completion. The other one is None, or empty.
+        params: checked; a seed is that of a prompt's first answer.
+        choices: answers to each prompt.
+        tools: what a chat's answer may call; None for nothing.
         logprobs: alternatives told with each token of the text; None for no log-probabilities.
         prompt_logprobs: the same for the tokens of the prompt, in vLLM's form.
         echo: whether the text begins with the prompt.
@@ -80,8 +89,10 @@ class Asked:
     """
 
     messages: list[dict[str, Any]] | None
-    prompt: str | list[int] | None
+    prompts: tuple[str | list[int], ...]
     params: SamplingParams
+    choices: int
+    tools: Tools | None
     logprobs: int | None
     prompt_logprobs: int | None
     echo: bool
@@ -102,33 +113,40 @@ def read(request: Request, model: str) -> Asked:
         UnsupportedParameterError: one that would change the answer in a way the engine cannot.
     """
     given = {name: value for name, value in request.params.items() if value is not None}
-    required = _PROMPTS[request.operation]
+    operation = request.operation
+    required = _PROMPTS[operation]
     if required not in given:
-        raise bad_parameter(required, None, f"a value: a {request.operation} needs {required}")
-    _refuse(given, required, model, _TOLD[request.operation])
+        raise bad_parameter(required, None, f"a value: a {operation} needs {required}")
+    choices = _choices(given)
+    _refuse(given, operation, model, choices)
     extension = given.get("specclient", {})
-    if not isinstance(extension, Mapping) or not set(extension) <= set(_EXTENSION):
-        raise bad_parameter("specclient", extension, f"an object with {', '.join(_EXTENSION)}")
-    chat = request.operation == "chat"
-    default = None if chat else COMPLETION_MAX_TOKENS
-    limit = given.get("max_completion_tokens", given.get("max_tokens", default))
+    if not isinstance(extension, Mapping) or not set(extension) <= set(EXTENSION):
+        raise bad_parameter("specclient", extension, f"an object with {', '.join(EXTENSION)}")
+    chat = operation == "chat"
+    form = form_of(given, dict(extension), model)
+    tools = tools_of(given) if chat else None
+    if tools is not None and form:
+        tools, form = _beside(tools, form), {}
     logprobs = _chat_logprobs(given) if chat else _count(given, "logprobs")
     echo, scored = _flag(given, "echo"), _count(given, "prompt_logprobs")
     # What is echoed is told of like what is new; and an answer without new tokens is the prompt read.
     read_for = max((n for n in (scored, logprobs if echo else None) if n is not None), default=None)
-    sampling: dict[str, Any] = {"temperature": 1.0} | {n: given[n] for n in _DIRECT if n in given}
+    default = None if chat else COMPLETION_MAX_TOKENS
+    limit = given.get("max_completion_tokens", given.get("max_tokens", default))
     return Asked(
-        messages=_messages(given["messages"]) if chat else None,
-        prompt=None if chat else _prompt(given["prompt"], model),
+        messages=messages_of(given["messages"]) if chat else None,
+        prompts=() if chat else _prompts(given["prompt"]),
         params=SamplingParams(
             max_tokens=limit,
-            draft_length=extension.get("draft_length"),
-            method=extension.get("method"),
             logprobs=logprobs,
-            prediction=_prediction(given.get("prediction")),
+            prediction=predicted(given.get("prediction")),
             prompt_logprobs=0 if echo and read_for is None and limit == 0 else read_for,
-            **sampling,
+            logit_bias=_biases(given.get("logit_bias")),
+            **_sampling(given, extension),
+            **form,
         ),
+        choices=choices,
+        tools=tools,
         logprobs=logprobs,
         prompt_logprobs=scored,
         echo=echo,
@@ -136,6 +154,23 @@ def read(request: Request, model: str) -> Asked:
         origins=bool(extension.get("origins", False)),
         stream_usage=bool((given.get("stream_options") or {}).get("include_usage", False)),
     )
+
+
+def _beside(tools: Tools, form: Mapping[str, Any]) -> Tools:
+    """Return tools for an answer that has a form where it calls none of them."""
+    kind, asked = next(iter(form.items()))
+    if kind != "json_schema":
+        raise bad_parameter(kind, asked, "None beside tools, where what is no call can be JSON alone")
+    return replace(tools, schema=asked)
+
+
+def _sampling(given: Mapping[str, Any], extension: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the parameters that mean the same to the engine; -1 is vLLM's for all tokens."""
+    sampling = {"temperature": 1.0} | {n: given[n] for n in (*_DIRECT, *_BEYOND) if n in given}
+    sampling |= {n: v for n in (*_BEYOND, *_DRAFTING) if (v := extension.get(n)) is not None}
+    if sampling.get("top_k") == -1:
+        sampling["top_k"] = 0
+    return sampling
 
 
 def _flag(given: Mapping[str, Any], name: str) -> bool:
@@ -147,11 +182,18 @@ def _flag(given: Mapping[str, Any], name: str) -> bool:
 
 def _count(given: Mapping[str, Any], name: str) -> int | None:
     """Return how many alternatives are asked for, or None."""
-    value = given.get(name)
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if value is not None and not (whole and 0 <= value <= MAX_LOGPROBS):
+    value: int | None = given.get(name)
+    if value is not None and not integer(0, MAX_LOGPROBS)(value):
         raise bad_parameter(name, value, f"an integer from 0 to {MAX_LOGPROBS}")
     return value
+
+
+def _choices(given: Mapping[str, Any]) -> int:
+    """Return how many answers are asked for."""
+    choices: int = given.get("n", 1)
+    if not integer(1, MAX_CHOICES)(choices):
+        raise bad_parameter("n", choices, f"an integer from 1 to {MAX_CHOICES}")
+    return choices
 
 
 def _chat_logprobs(given: Mapping[str, Any]) -> int | None:
@@ -163,10 +205,22 @@ def _chat_logprobs(given: Mapping[str, Any]) -> int | None:
     return None
 
 
-def _refuse(given: Mapping[str, Any], required: str, model: str, told: Set[str]) -> None:
-    known = {*_DIRECT, *NO_EFFECT, *told, required, *_OWN}
+def _biases(given: object) -> dict[int, Any] | None:
+    """Return ``logit_bias`` by token: JSON has it by text."""
+    allowed = "an object from token ids to numbers from -100 to 100"
+    if not isinstance(given, Mapping | None):
+        raise bad_parameter("logit_bias", given, allowed)
+    try:
+        return {int(token): bias for token, bias in (given or {}).items()}
+    except (TypeError, ValueError):
+        raise bad_parameter("logit_bias", given, allowed) from None
+
+
+def _refuse(given: Mapping[str, Any], operation: str, model: str, choices: int) -> None:
+    known = {*_DIRECT, *_BEYOND, *FORMS, *NO_EFFECT, *_OF_ONE[operation], _PROMPTS[operation], *_OWN}
+    known -= {"best_of"}
     for name, value in given.items():
-        neutral = NEUTRAL.get(name, ())
+        neutral = (choices,) if name == "best_of" else NEUTRAL.get(name, ())
         if name in known or any(_same(value, unused) for unused in neutral):
             continue
         allowed = ", ".join(repr(v) for v in neutral)
@@ -181,64 +235,16 @@ def _same(value: object, neutral: object) -> bool:
     return value == neutral and isinstance(value, bool) == isinstance(neutral, bool)
 
 
-def _prompt(prompt: object, model: str) -> str | list[int]:
-    """Return text or ids; a list of one prompt is that prompt."""
+def _prompts(prompt: object) -> tuple[str | list[int], ...]:
+    """Return the prompts, one or several: texts, or lists of token ids."""
     if isinstance(prompt, list | tuple) and prompt and not isinstance(prompt[0], int):
-        if len(prompt) > 1:
-            error = UnsupportedParameterError(
-                f"prompt holds {len(prompt)} prompts; local/{model} takes one a call: make one call each."
-            )
-            error.param = "prompt"
-            raise error
-        return _prompt(prompt[0], model)
+        return tuple(_prompt(one) for one in prompt)
+    return (_prompt(prompt),)
+
+
+def _prompt(prompt: object) -> str | list[int]:
     if isinstance(prompt, str):
         return prompt
-    if isinstance(prompt, list | tuple) and all(
-        isinstance(i, int) and not isinstance(i, bool) for i in prompt
-    ):
+    if isinstance(prompt, list | tuple) and all(map(integer(0), prompt)):
         return list(prompt)
-    raise bad_parameter("prompt", prompt, "a string, a list of token ids, or a list of one of these")
-
-
-def _messages(messages: object) -> list[dict[str, Any]]:
-    """Join text parts, so that any template understands them; other fields are kept."""
-    if not isinstance(messages, list | tuple) or not messages:
-        raise bad_parameter("messages", messages, "a non-empty list of objects")
-    plain: list[dict[str, Any]] = []
-    for i, message in enumerate(messages):
-        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
-            raise bad_parameter(f"messages[{i}]", message, "an object with role and content")
-        content = message.get("content")
-        if isinstance(content, list | tuple):
-            content = "".join(_part(part, i) for part in content)
-        if not isinstance(content, str):
-            raise bad_parameter(f"messages[{i}].content", content, "a string or a list of text parts")
-        plain.append({**message, "content": content})
-    return plain
-
-
-def _part(part: object, message: int) -> str:
-    if _is_text(part):
-        return str(part["text"])
-    kind = part.get("type") if isinstance(part, Mapping) else part
-    raise bad_parameter(
-        f"messages[{message}].content", kind, "parts of type 'text'; the local models read text only"
-    )
-
-
-def _is_text(part: object) -> TypeGuard[Mapping[str, Any]]:
-    return isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str)
-
-
-def _prediction(prediction: object) -> str | None:
-    """Return the text that the user expects."""
-    if prediction is None:
-        return None
-    if isinstance(prediction, Mapping) and prediction.get("type") == "content":
-        content = prediction.get("content")
-        if isinstance(content, str):
-            return content
-        if isinstance(content, list | tuple) and all(_is_text(part) for part in content):
-            return "".join(part["text"] for part in content)
-    allowed = '{"type": "content", "content": …} with a string or a list of text parts'
-    raise bad_parameter("prediction", prediction, allowed)
+    raise bad_parameter("prompt", prompt, "a string, a list of token ids, or a list of these")

@@ -1,37 +1,40 @@
-"""Turn what the engine gives back into OpenAI answers and chunks."""
+"""Turn what the engine gives back into OpenAI answers and chunks, of one choice or several."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from specclient.types.backend import Answer, Chunk
-from specclient.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessage
-from specclient.types.chat.chat_completion import Choice
-from specclient.types.chat.chat_completion_chunk import Choice as ChunkChoice
-from specclient.types.chat.chat_completion_chunk import ChoiceDelta
-from specclient.types.completion import Completion, CompletionChoice, Logprobs
-from specclient.types.usage import CompletionTokensDetails, CompletionUsage
+from specclient.types.chat import ChatCompletion, ChatCompletionChunk
+from specclient.types.completion import Completion
+from specclient.types.usage import CompletionTokensDetails, CompletionUsage, PromptTokensDetails
 from specclient_local.dialect import Asked
-from specclient_local.model.tokenizer import TextStream, Tokenizer
-from specclient_local.scores import LegacyLogprobs, chat_logprobs, prompt_logprobs
+from specclient_local.model.tokenizer import Tokenizer
+from specclient_local.shape_chat import ChatChoice
+from specclient_local.shape_text import TextChoice
+from specclient_local.tools import Format, Reader
 
 if TYPE_CHECKING:
-    from specclient_local.answer import Generation, Piece, Scored
-    from specclient_local.sequence import TokenScore
+    from specclient_local.answer import Generation, Piece
 
 
 @dataclass(slots=True)
 class Shape:
     """How the answer to one request looks, whole or in chunks.
 
+    Choices are numbered prompt by prompt, as the API has them: those of the first prompt come first.
+
     Attributes:
+        operation: ``chat`` or ``completion``.
         id: ``chatcmpl-…`` or ``cmpl-…``.
         created: seconds since 1970.
         model: as the backend lists it.
         asked: what is to be told beside the text.
         tokenizer: of the model that answers.
+        form: how it calls tools; None where it is to call none.
+        new_id: makes letters and digits, 24 or more, that no call has yet.
     """
 
     operation: str
@@ -40,127 +43,84 @@ class Shape:
     model: str
     asked: Asked
     tokenizer: Tokenizer
-    _legacy: LegacyLogprobs | None = field(init=False, default=None)
+    form: Format | None
+    new_id: Callable[[], str]
+    _choices: dict[int, ChatChoice | TextChoice] = field(init=False, default_factory=dict)
 
-    def whole(self, generation: Generation) -> Answer:
+    def whole(self, generations: Sequence[Generation]) -> Answer:
         """Return the answer in one object."""
-        reason, usage = generation.finish_reason, usage_of(generation)
+        usage = usage_of(generations, self.asked.choices)
+        choices: list[Any] = [self._choice(i).whole(generation) for i, generation in enumerate(generations)]
         if self.operation == "chat":
-            message = ChatCompletionMessage(content=generation.text, role="assistant", refusal=None)
-            logprobs = None
-            if generation.logprobs is not None:
-                logprobs = chat_logprobs(self.tokenizer, generation.logprobs)
-            choice = Choice(index=0, message=message, finish_reason=reason, logprobs=logprobs)
-            return ChatCompletion(choices=[choice], usage=usage, object="chat.completion", **self._head())
-        ids, new = generation.prompt_token_ids, generation.token_ids
-        text, extra = self._prompt(ids, generation.scored)
-        scores: list[TokenScore | None] = list(generation.logprobs or ())
-        if self.asked.echo and generation.scored is not None:
-            new, scores = [*ids, *new], [*generation.scored.scores, *scores]
-        part = CompletionChoice(
-            index=0,
-            text=text + generation.text,
-            finish_reason=reason,
-            logprobs=self._legacy_part(ids, new, scores),
-            **extra,
-            **self._new(generation.token_ids),
-        )
-        return Completion(choices=[part], usage=usage, object="text_completion", **self._head())
+            return ChatCompletion(choices=choices, usage=usage, object="chat.completion", **self._head())
+        return Completion(choices=choices, usage=usage, object="text_completion", **self._head())
 
-    def opening(self, piece: Piece) -> Chunk | None:
-        """Return the chunk before the text: a chat's role, or what is told of a completion's prompt."""
-        if self.operation == "chat":
-            return self._chunk(ChoiceDelta(role="assistant", content=""), "", None)
-        ids = piece.prompt_token_ids or []
-        text, extra = self._prompt(ids, piece.scored)
-        echoed = self._legacy_part(ids, [], [])  # begun here, where the prompt is known
-        if self.asked.echo and piece.scored is not None:
-            echoed = self._legacy_part(ids, ids, piece.scored.scores)
-        if not self.asked.echo and not extra:
-            return None
-        return self._chunk(ChoiceDelta(), text, None, logprobs=echoed, **extra)
+    def chunks(self, index: int, piece: Piece) -> list[Chunk]:
+        """Return what a piece of one choice adds: its role or prompt, text, calls, and why it ends."""
+        choice = self._choice(index)
+        opening = [] if piece.prompt_token_ids is None else choice.opening(piece)
+        finish = [] if piece.generation is None else choice.finish(piece.generation)
+        return [self._chunk([part]) for part in (*opening, *choice.piece(piece), *finish)]
 
-    def text(self, piece: Piece) -> Chunk | None:
-        """Return the chunk of a piece, or None where there is nothing to tell."""
-        told = piece.token_ids and (self.asked.token_ids or self.asked.logprobs is not None)
-        if not piece.text and not told:
-            return None
-        extra: dict[str, Any] = {}
-        if self.asked.origins:
-            extra["specclient"] = {"segments": [list(segment) for segment in piece.segments]}
-        if self.operation != "chat":
-            extra |= self._new(piece.token_ids)
-            extra["logprobs"] = self._legacy_part([], piece.token_ids, piece.logprobs)
-        elif self.asked.logprobs is not None:
-            extra["logprobs"] = chat_logprobs(self.tokenizer, piece.logprobs)
-        return self._chunk(ChoiceDelta(content=piece.text), piece.text, None, **extra)
-
-    def finish(self, reason: str) -> Chunk:
-        """Return the chunk that says why the answer ends."""
-        return self._chunk(ChoiceDelta(), "", reason)
-
-    def usage(self, generation: Generation) -> Chunk:
+    def usage(self, generations: Sequence[Generation]) -> Chunk:
         """Return the last chunk: no choices, only usage."""
-        usage = usage_of(generation)
-        if self.operation == "chat":
-            return ChatCompletionChunk(
-                choices=[], usage=usage, object="chat.completion.chunk", **self._head()
-            )
-        return Completion(choices=[], usage=usage, object="text_completion", **self._head())
+        return self._chunk([], usage=usage_of(generations, self.asked.choices))
+
+    def _choice(self, index: int) -> ChatChoice | TextChoice:
+        choice = self._choices.get(index)
+        if choice is None:
+            choice = self._choices[index] = self._begun(index)
+        return choice
+
+    def _begun(self, index: int) -> ChatChoice | TextChoice:
+        asked, tools = self.asked, self.asked.tools
+        if self.operation != "chat":
+            return TextChoice(index, asked.prompts[index // asked.choices], asked, self.tokenizer)
+        reader, brief = None, False
+        if tools is not None and self.form is not None:
+            reader, brief = Reader(self.form, tools.names, None if tools.several else 1), self.form.brief
+        return ChatChoice(index, asked, self.tokenizer, reader, lambda: _call_id(self.new_id(), brief=brief))
 
     def _head(self) -> dict[str, Any]:
         return {"id": self.id, "created": self.created, "model": self.model}
 
-    def _chunk(self, delta: ChoiceDelta, text: str, reason: str | None, **extra: Any) -> Chunk:
+    def _chunk(self, choices: list[Any], **more: Any) -> Chunk:
         if self.operation == "chat":
-            part = ChunkChoice(index=0, delta=delta, finish_reason=reason, **extra)
-            return ChatCompletionChunk(choices=[part], object="chat.completion.chunk", **self._head())
-        choice = CompletionChoice(index=0, text=text, finish_reason=reason, **extra)
-        return Completion(choices=[choice], object="text_completion", **self._head())
-
-    def _prompt(self, ids: list[int], scored: Scored | None) -> tuple[str, dict[str, Any]]:
-        """Return a completion's echo, and the fields that tell of its prompt."""
-        asked, echo, extra = self.asked, "", dict[str, Any]()
-        if asked.echo:
-            echo = asked.prompt if isinstance(asked.prompt, str) else self.tokenizer.decode(ids)
-        if asked.prompt_logprobs is not None and scored is not None:
-            extra["prompt_logprobs"] = prompt_logprobs(self.tokenizer, scored.scores, asked.prompt_logprobs)
-        if asked.token_ids:
-            extra["prompt_token_ids"] = ids
-        return echo, extra
-
-    def _new(self, token_ids: Sequence[int]) -> dict[str, Any]:
-        return {"token_ids": list(token_ids)} if self.asked.token_ids else {}
-
-    def _legacy_part(
-        self, prompt: list[int], tokens: Sequence[int], scores: Sequence[TokenScore | None]
-    ) -> Logprobs | None:
-        """Return the ``logprobs`` of a completion's next tokens, where asked for."""
-        if self.asked.logprobs is None:
-            return None
-        if self._legacy is None:
-            before = () if self.asked.echo else prompt
-            self._legacy = LegacyLogprobs(
-                self.tokenizer, self.asked.logprobs, TextStream(self.tokenizer, before)
+            return ChatCompletionChunk(
+                choices=choices, object="chat.completion.chunk", **self._head(), **more
             )
-        return self._legacy.part(tokens, scores)
+        return Completion(choices=choices, object="text_completion", **self._head(), **more)
 
 
-def usage_of(generation: Generation) -> CompletionUsage:
+def usage_of(generations: Sequence[Generation], choices: int) -> CompletionUsage:
     """Return the token counts of an answer.
 
     Unlike OpenAI's, ``completion_tokens`` leaves rejected prediction tokens out: the target has read them
     but generated none of them, and nothing here is billed by the token.
+
+    Args:
+        generations: of all choices, those of the first prompt first.
+        choices: of each prompt, which is counted once, and as cached where its first choice found it so.
     """
-    new, speculation, details = len(generation.token_ids), generation.speculation, None
-    if speculation.predicted_accepted is not None:
+    asked = sum(generation.prompt_tokens for generation in generations[::choices])
+    new = sum(len(generation.token_ids) for generation in generations)
+    accepted = [n for g in generations if (n := g.speculation.predicted_accepted) is not None]
+    rejected = [n for g in generations if (n := g.speculation.predicted_rejected) is not None]
+    details = None
+    if accepted:
         details = CompletionTokensDetails(
-            accepted_prediction_tokens=speculation.predicted_accepted,
-            rejected_prediction_tokens=speculation.predicted_rejected,
+            accepted_prediction_tokens=sum(accepted), rejected_prediction_tokens=sum(rejected)
         )
+    cached = sum(generation.cached_tokens for generation in generations[::choices])
     return CompletionUsage(
-        prompt_tokens=generation.prompt_tokens,
+        prompt_tokens=asked,
         completion_tokens=new,
-        total_tokens=generation.prompt_tokens + new,
+        total_tokens=asked + new,
         completion_tokens_details=details,
+        prompt_tokens_details=PromptTokensDetails(cached_tokens=cached),
     )
+
+
+def _call_id(letters: str, *, brief: bool) -> str:
+    """Return the id of a tool call; Mistral's templates insist on nine letters and digits."""
+    return letters[:9] if brief else f"call_{letters[:24]}"

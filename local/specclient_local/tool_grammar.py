@@ -7,6 +7,7 @@ they can (``[lazy]``): github.com/guidance-ai/llguidance, docs/syntax.md, "Tool 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -24,40 +25,46 @@ class Tools:
 
     Attributes:
         given: the tools in OpenAI's form, as the template shows them.
-        choice: whether it calls one: as it likes, or for certain; ``name`` is the only one it then may call.
-        several: whether it may call more than one.
+        choice: whether it calls one: as it likes, or for certain.
+        only: the names of those it may call; None for all.
+        several: whether it may call more than once.
         schema: of the JSON that an answer is which calls none; None leaves that free.
     """
 
     given: Sequence[Mapping[str, Any]]
     choice: Literal["auto", "required"] = "auto"
-    name: str | None = None
+    only: frozenset[str] | None = None
     several: bool = True
-    schema: Mapping[str, Any] | str | None = None
+    schema: Mapping[str, Any] | None = None
 
     @property
     def names(self) -> frozenset[str]:
         """Of all tools."""
         return frozenset(tool["function"]["name"] for tool in self.given)
 
+    @property
+    def callable(self) -> list[Mapping[str, Any]]:
+        """The functions that may be called."""
+        functions = [tool["function"] for tool in self.given]
+        return [f for f in functions if self.only is None or f["name"] in self.only]
+
 
 def grammar(tools: Tools, form: Format, token: Callable[[str], int | None]) -> str | None:
     """Return the grammar that an answer is held to, or None where it is free.
 
-    It is free where the model chooses by itself whether to call, unless a tool is ``strict`` (and a token
-    tells where calls begin) or the answer must be JSON anyway. What is held to: the form, the tools' names,
-    and for the arguments their schemas.
+    It is free where the model chooses by itself whether to call, unless a tool is ``strict``, only some may
+    be called, or the answer must be JSON anyway. What is held to: the form, the tools' names, and for the
+    arguments their schemas.
 
     Args:
         tools: what may be called.
         form: how calls are written.
         token: the id of a token that was added to the vocabulary under a name, or None.
     """
-    free = tools.choice == "auto" and tools.schema is None
-    marked = form.bare or token(form.opens) is not None
-    if free and not (marked and any(tool["function"].get("strict") for tool in tools.given)):
+    called = tools.callable
+    held = tools.only is not None or any(function.get("strict") for function in called)
+    if tools.choice == "auto" and tools.schema is None and not held:
         return None
-    called = [tool["function"] for tool in tools.given if tools.name in (None, tool["function"]["name"])]
     rules = [f"call: {' | '.join(f'call_{i}' for i in range(len(called)))}"]
     for i, function in enumerate(called):
         schema = {**(function.get("parameters") or _NO_ARGUMENTS), "x-guidance": _LAYOUT}
@@ -65,16 +72,15 @@ def grammar(tools: Tools, form: Format, token: Callable[[str], int | None]) -> s
             f"call_{i}: {_call(form, function['name'], f'arguments_{i}', token)}",
             f"arguments_{i}: %json {json.dumps(schema)}",
         ]
-    rules.append(f"calls: {_calls(form, token, several=tools.several and tools.name is None)}")
+    rules.append(f"calls: {_calls(form, token, several=tools.several)}")
     if tools.choice == "required":
         start = ["start: calls"]
     elif tools.schema is not None:
-        text = tools.schema if isinstance(tools.schema, str) else json.dumps(tools.schema)
-        start = ["start: calls | answer", f"answer: %json {text}"]
+        start = ["start: calls | answer", f"answer: %json {json.dumps(tools.schema)}"]
     elif form.bare:  # a call that nothing announces begins the answer
         start = [f"start: TEXT? | {_mark(form.opens, token)}? calls", r"TEXT: /\s*[^\s{](.|\n)*/"]
     else:
-        start = ["start: TEXT? calls?", r"TEXT: /(.|\n)+/"]
+        start = ["start: TEXT? calls?", rf"TEXT: /(.|\n)+/ & ~/(.|\n)*{re.escape(form.opens)}(.|\n)*/"]
     return "\n".join(["%llguidance {}", *start, *rules, ""])
 
 

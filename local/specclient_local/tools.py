@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from specclient.errors import UnsupportedParameterError
-from specclient_local.model.tokenizer import overlap
+from specclient_local.overlap import overlap
 
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|[{}\[\]]|[^"{}\[\]]+', re.DOTALL)
 _HEAD = re.compile(r'\{\s*"name"\s*:\s*("(?:[^"\\]|\\.)*")\s*,\s*"(?:arguments|parameters)"\s*:\s*(?=\{)')
@@ -305,7 +305,7 @@ class _Call:
         except ValueError:
             return
         name = fields.get("name")
-        arguments = next((fields[key] for key in ("arguments", "parameters") if key in fields), {})
+        arguments: object = next((fields[key] for key in ("arguments", "parameters") if key in fields), {})
         if isinstance(name, str):
             self.name = name
             self._whole = (

@@ -8,7 +8,7 @@ returns a :class:`Backend`; neither may load weights until a call needs them.
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk
@@ -28,6 +28,7 @@ class BackendModel:
         target: what runs; ``draft``: what proposes, None for plain decoding.
         method: how drafts are made (``plain``, ``draft``, …).
         context: tokens of prompt and answer together.
+        options: how else it is loaded than by default (its type, device, quantisation, …).
     """
 
     id: str
@@ -35,6 +36,7 @@ class BackendModel:
     draft: str | None = None
     method: str = "plain"
     context: int | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,8 +71,8 @@ def test_importing_and_listing_needs_no_torch(folder):
 
 def test_models_say_what_runs(backend, folder):
     rows = {row.id: row for row in backend.models()}
-    assert rows["pair"] == BackendModel("pair", folder, folder, "draft", 128)
-    assert rows["alone"] == BackendModel("alone", folder, None, "plain", 128)
+    assert rows["pair"] == BackendModel("pair", folder, folder, "draft", 128, {"threads": 1})
+    assert rows["alone"] == BackendModel("alone", folder, None, "plain", 128, {"threads": 1})
     assert rows["demo"].method == "draft"
     assert (rows["demo-target"].method, rows["demo-target"].draft) == ("plain", None)
     assert rows["demo-target"].target == rows["demo"].target
@@ -197,15 +197,14 @@ async def test_parameters_without_effect_are_accepted(backend):
 @pytest.mark.parametrize(
     ("name", "value"),
     [
-        ("n", 2),
+        ("best_of", 2),
         ("echo", True),
         ("prompt_logprobs", 1),
         ("return_token_ids", True),
-        ("tools", [{"type": "function"}]),
-        ("response_format", {"type": "json_object"}),
-        ("presence_penalty", 0.5),
-        ("frequency_penalty", -1),
-        ("logit_bias", {"5": 1}),
+        ("response_format", {"type": "structural_tag"}),
+        ("functions", [{"name": "f"}]),
+        ("ignore_eos", True),
+        ("reasoning_effort", "low"),
         ("modalities", ["audio"]),
         ("a_new_one", 1),
     ],
@@ -225,6 +224,26 @@ async def test_what_would_change_the_answer_is_refused_by_name(backend, name, va
         ({"temperature": -1}, "temperature"),
         ({"top_p": 2}, "top_p"),
         ({"max_tokens": 0}, "max_tokens"),
+        ({"n": 0}, "n"),
+        ({"n": 129}, "n"),
+        ({"presence_penalty": 3}, "presence_penalty"),
+        ({"logit_bias": {"x": 1}}, "logit_bias"),
+        ({"logit_bias": {"5": 200}}, "logit_bias"),
+        ({"logit_bias": {"5000": 1}}, "logit_bias"),
+        ({"logit_bias": 4}, "logit_bias"),
+        ({"min_p": 2}, "min_p"),
+        ({"top_k": -2}, "top_k"),
+        ({"bad_words": "a"}, "bad_words"),
+        ({"response_format": {"type": "json_schema"}}, "response_format.json_schema"),
+        ({"guided_json": "{"}, "guided_json"),
+        ({"guided_choice": []}, "guided_choice"),
+        ({"guided_grammar": "a ::= ::="}, "guided_grammar"),
+        ({"guided_regex": "a", "guided_choice": ["b"]}, "guided_choice"),
+        ({"structured_outputs": {"colour": 1}}, "structured_outputs"),
+        ({"structured_outputs": {"regex": "a", "choice": ["b"]}}, "structured_outputs"),
+        ({"structured_outputs": {"regex": 3}}, "structured_outputs.regex"),
+        ({"specclient": {"regex": "a"}, "response_format": {"type": "json_object"}}, "regex"),
+        ({"specclient": {"draft_tree": [9]}}, "draft_tree"),
         ({"logprobs": 1}, "logprobs"),
         ({"logprobs": True, "top_logprobs": 21}, "top_logprobs"),
         ({"top_logprobs": 2}, "top_logprobs"),
@@ -250,11 +269,6 @@ async def test_bad_prompts_are_named(backend, prompt):
     with pytest.raises(BadRequestError) as caught:
         await backend.complete(completion(prompt=prompt), "pair")
     assert caught.value.param == "prompt"
-
-
-async def test_several_prompts_are_refused(backend):
-    with pytest.raises(UnsupportedParameterError, match="prompt holds 2 prompts"):
-        await backend.complete(completion(prompt=["a", "b"]), "pair")
 
 
 async def test_an_unknown_model_is_named_with_those_there_are(backend):
@@ -286,7 +300,7 @@ async def test_concurrent_first_calls_load_once(folder, monkeypatch):
     async with anyio.create_task_group() as group:
         for _ in range(4):
             group.start_soon(backend.complete, completion(), "pair")
-    assert loads == [(folder, folder)]
+    assert loads == [(folder,)]
     await backend.aclose()
 
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import json
 import random
 
-import llguidance
 import pytest
+import torch
 from local_kit import byte_tokenizer
+from specclient_local.model.grammar import Grammars
+from specclient_local.model.tokenizer import Tokenizer
+from specclient_local.params import SamplingParams
 from specclient_local.tool_grammar import Tools, grammar
 from specclient_local.tools import (
     HERMES,
@@ -53,9 +56,9 @@ def read(form, text, *, most=None, cuts=None):
         ("hermes", '<tool_call>{"name": "f", "parameters": {"a": 1}}</tool_call> done', "done", [F]),
         (
             "hermes",
-            '<tool_call>{"name": "f", "arguments": {"s": "}]\\"</tool_call>{", "t": [{"u": {}}]}}</tool_call>',
+            '<tool_call>{"name": "f", "arguments": {"s": "}]\\"</tool_call>{", "t": [{}]}}</tool_call>',
             "",
-            [Called("f", '{"s": "}]\\"</tool_call>{", "t": [{"u": {}}]}')],
+            [Called("f", '{"s": "}]\\"</tool_call>{", "t": [{}]}')],
         ),
         ("hermes", '<tool_call>{"name": "f", "arguments": {"a": "cut o', "", [Called("f", '{"a": "cut o')]),
         ("hermes", '<tool_call>{"name": "f", "argu', '<tool_call>{"name": "f", "argu', []),
@@ -153,52 +156,44 @@ TOOLS = [tool("f", ONE), tool("g")]
 
 
 @pytest.fixture(scope="module")
-def words():
-    """A tokenizer with the marks of all forms, some of them special."""
-    made = byte_tokenizer(290)
+def words(tmp_path_factory):
+    """A tokenizer with the marks of all forms, some of them special, and the engine's grammars over it."""
+    made, folder = byte_tokenizer(290), tmp_path_factory.mktemp("words")
     plain = ["<tool_call>", "</tool_call>"]
     made.add_tokens([AddedToken(name, special=False, normalized=False) for name in plain])
     made.add_special_tokens([AddedToken(n) for n in ("[TOOL_CALLS]", "[ARGS]", "<|python_tag|>")])
-    return made, llguidance.LLTokenizer(made.to_str(), eos_token=1)
+    made.save(str(folder / "tokenizer.json"))
+    tokenizer = Tokenizer(folder)
+    return tokenizer, Grammars(tokenizer, made.get_vocab_size(), [1])
 
 
-def mark(words):
-    """Return what tells the ids of marks: the tokens that are no bytes."""
-    return lambda text: words[0].token_to_id(text)
-
-
-def written(words, text, seed, most=200):
-    """Write at random what a grammar allows, marks and the end sooner than other tokens."""
-    made, known = words
-    source = llguidance.LLMatcher.grammar_from_lark(text)
-    failed, problems = llguidance.LLMatcher.validate_grammar_with_warnings(source, known)
-    assert not failed, problems
-    matcher, chance, ids = llguidance.LLMatcher(known, source), random.Random(seed), []
-    for _ in range(most):
-        mask = matcher.compute_bitmask()
-        allowed = [i for i in range(made.get_vocab_size()) if mask[i // 8] >> (i % 8) & 1]
+def written(words, tools, form, seed, most=200):
+    """Write at random what is allowed, marks and the end sooner than other tokens; whether it ended."""
+    tokenizer, grammars = words
+    lark = grammar(tools, form, tokenizer.added)
+    rule, chance, ids = grammars.grammar(SamplingParams(grammar=lark), [1]), random.Random(seed), []
+    while len(ids) < most and not rule.ended:
+        logits = torch.zeros(1, 295)
+        rule.apply(logits, [[]])
+        allowed = (logits[0] == 0).nonzero().flatten().tolist()
         rare = [i for i in allowed if i == 1 or i >= 288]
         token = chance.choice(rare if rare and chance.random() < 0.3 else allowed)
-        if token == 1:
-            break
-        ids.append(token)
-        assert matcher.consume_token(token)
-        if matcher.is_stopped():
-            break
-    return made.decode(ids, skip_special_tokens=False), matcher.is_accepting()
+        rule.take(token)
+        ids += [token] if token != 1 else []
+    return tokenizer.decode(ids), rule.ended
 
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 @pytest.mark.parametrize(
     "choice",
-    [{"choice": "required"}, {"choice": "required", "name": "f"}, {"choice": "required", "several": False}],
+    [{"choice": "required"}, {"choice": "required", "only": {"f"}}, {"choice": "required", "several": False}],
     ids=["any", "named", "one"],
 )
 def test_a_required_call_is_a_call(words, form, choice):
     tools = Tools(TOOLS, **choice)
     names, counts = set(), set()
     for seed in range(16):
-        text, whole = written(words, grammar(tools, form, mark(words)), seed)
+        text, whole = written(words, tools, form, seed)
         content, calls = collected(read(form, text))
         assert whole
         assert (content, bool(calls)) == ("", True)
@@ -207,29 +202,28 @@ def test_a_required_call_is_a_call(words, form, choice):
         for call in calls:
             arguments = json.loads(call.arguments)
             assert arguments == {} if call.name == "g" else arguments["a"] in ("x", "\u00e9}")
-    assert names == ({"f", "g"} if tools.name is None else {"f"})
-    assert (max(counts) > 1) == (tools.several and tools.name is None)
+    assert names == ({"f", "g"} if tools.only is None else {"f"})
+    assert (max(counts) > 1) == tools.several
 
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 def test_a_strict_tool_is_held_to_its_schema_where_it_is_called(words, form):
     tools = Tools([tool("f", ONE, strict=True)])
-    lark, kinds = grammar(tools, form, mark(words)), set()
-    for seed in range(12):
-        text, whole = written(words, lark, seed)
+    kinds = set()
+    for seed in range(30):
+        text, whole = written(words, tools, form, seed)
         content, calls = collected(read(form, text))
         kinds.add((bool(content.strip()), bool(calls)))
         for call in calls if whole else ():
             assert json.loads(call.arguments)["a"] in ("x", "\u00e9}")
+        assert calls or form.opens not in content or not whole
     assert {(True, False), (not form.bare, True)} <= kinds
-    assert grammar(Tools(TOOLS), form, mark(words)) is None
-    if not form.bare:
-        assert grammar(tools, form, lambda _: None) is None
+    assert grammar(Tools(TOOLS), form, words[0].added) is None
 
 
 def test_an_answer_that_is_no_call_keeps_its_own_schema(words):
     tools = Tools(TOOLS, schema={"const": "me"})
-    texts = {written(words, grammar(tools, MISTRAL, mark(words)), seed)[0] for seed in range(8)}
+    texts = {written(words, tools, MISTRAL, seed)[0] for seed in range(8)}
     assert '"me"' in texts
     assert all(text == '"me"' or text.startswith("[TOOL_CALLS][{") for text in texts)
     assert len(texts) > 1

@@ -10,6 +10,7 @@ from typing import Any
 from tokenizers import Tokenizer as Library
 
 from specclient.errors import BadRequestError, CheckpointError
+from specclient_local.overlap import overlap
 
 _UNFINISHED = "\ufffd"
 _CONTEXT = 6
@@ -227,8 +228,3 @@ class StopFilter:
         """Return what was held back."""
         out, self._held = self._held, ""
         return out
-
-
-def overlap(text: str, stop: str) -> int:
-    """Return the length of the longest end of ``text`` that begins ``stop``, the whole excluded."""
-    return next((n for n in range(min(len(text), len(stop) - 1), 0, -1) if text.endswith(stop[:n])), 0)

@@ -1,0 +1,136 @@
+"""Turn the tables of a configuration into models that can be asked for: which checkpoint, and loaded how."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any
+
+from specclient.errors import CheckpointError, ConfigurationError
+from specclient.types.backend import BackendModel
+from specclient_local.config import read_config
+from specclient_local.options import Options
+from specclient_local.params import Method
+
+BUNDLED = Path(__file__).parent / "bundled"
+
+Key = tuple[str, Options]
+"""What engines are told apart by: rows that share it share one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A model that can be asked for.
+
+    Attributes:
+        path: folder or hub id of the target.
+        options: how it is loaded, and the method of requests that name none.
+    """
+
+    path: str
+    options: Options = field(default_factory=Options)
+
+    @property
+    def key(self) -> Key:
+        """Of its engine: an engine can do every method that its drafts allow, whatever its rows prefer."""
+        return self.path, replace(self.options, method="auto")
+
+    @property
+    def method(self) -> Method | None:
+        """What a request gets that names none; None is for the engine to say, by what it has loaded."""
+        return None if self.options.method == "auto" else self.options.method
+
+    @property
+    def loading(self) -> dict[str, Any]:
+        """What its engine is loaded with beside the path: the options that are not the default."""
+        changed = _changed(self.key[1])
+        if "draft" in changed:
+            first, *others = changed["draft"]
+            changed["draft"] = [first, *others] if others else first
+        return changed
+
+    def listed(self, name: str) -> BackendModel:
+        """Return how the backend lists it; reads at most the ``config.json``."""
+        draft, method = self.options.draft, self.method
+        if method is None:
+            method = "union" if len(draft) > 1 else "draft" if draft else "plain"
+        others = _changed(replace(self.options, draft=(), method="auto"))
+        return BackendModel(
+            id=name,
+            target=self.path,
+            draft=" + ".join(draft) if draft and method in ("draft", "union") else None,
+            method=method,
+            context=self._context(),
+            options=others,
+        )
+
+    def pair(self, method: str | None) -> str:
+        """Return what ran, in short: the target, and what drafted for it by this method."""
+        drafts = {"draft": self.options.draft[:1], "union": self.options.draft}.get(method or "", ())
+        return "+".join(_short(path) for path in (self.path, *drafts))
+
+    def _context(self) -> int | None:
+        """Return the context without loading the model, or None where the checkpoint is not here."""
+        if self.options.context is not None:
+            return self.options.context
+        try:
+            return read_config(Path(self.path).expanduser()).context
+        except CheckpointError:
+            return None
+
+
+def rows_of(settings: Mapping[str, Any]) -> dict[str, Row]:
+    """Read the table of the local engine: the bundled pair, and the models it names.
+
+    Args:
+        settings: ``models`` (by name: ``path``, and what :class:`Options` has), and ``slots`` and ``threads``
+            for those of them that name none; all optional.
+
+    Raises:
+        ConfigurationError: naming the model, the value and what is allowed.
+    """
+    common = {name: settings[name] for name in ("slots", "threads") if settings.get(name) is not None}
+    pair = Options.read({**common, "draft": str(BUNDLED / "draft")})
+    target = str(BUNDLED / "target")
+    rows = {"demo": Row(target, pair), "demo-target": Row(target, replace(pair, method="plain"))}
+    return rows | {name: _row(name, row, common) for name, row in (settings.get("models") or {}).items()}
+
+
+def folder_row(path: str, like: Row) -> Row:
+    """Return the row of a checkpoint folder that is asked for by its path: the target alone."""
+    return Row(path, Options(slots=like.options.slots, threads=like.options.threads))
+
+
+def _row(name: str, row: object, common: Mapping[str, Any]) -> Row:
+    """Check a configured model; whether its folders hold one is seen when it is loaded."""
+    where, known = f"local model {name!r}", [option.name for option in fields(Options)]
+    if not isinstance(row, Mapping) or "path" not in row:
+        raise ConfigurationError(
+            f"{where} is {row!r}; it needs a table with path, and may have {', '.join(known)}."
+        )
+    given = {key: value for key, value in row.items() if key != "path" and value is not None}
+    unknown = [key for key in given if key not in known]
+    if unknown:
+        raise ConfigurationError(f"{where} has {unknown[0]!r}; allowed are path, {', '.join(known)}.")
+    path = row["path"]
+    if not isinstance(path, str) or not path:
+        raise ConfigurationError(f"{where}: path is {path!r}; it names a folder or hub id.")
+    try:
+        return Row(path, Options.read({**common, **given}))
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{where}: {error}") from None
+
+
+def _changed(options: Options) -> dict[str, Any]:
+    """Return the options that are not the default."""
+    return {
+        option.name: value
+        for option in fields(Options)
+        if (value := getattr(options, option.name)) != option.default
+    }
+
+
+def _short(path: str) -> str:
+    """Return what tells a checkpoint from others: the last two parts of its path, or its hub id."""
+    return "/".join(Path(path).parts[-2:])
