@@ -7,6 +7,7 @@ import itertools
 import queue
 import time
 from collections.abc import AsyncGenerator, Callable, Iterator
+from collections.abc import Sequence as Seq
 from pathlib import Path
 from typing import Literal, Unpack
 
@@ -56,9 +57,10 @@ class Engine:
     def load(
         cls,
         model: str | Path,
-        draft: str | Path | None = None,
+        draft: str | Path | Seq[str | Path] | None = None,
         *,
-        method: Literal["auto", "plain", "draft"] = "auto",
+        method: Literal["auto", "plain", "draft", "ngram", "layer_skip", "union"] = "auto",
+        layer_skip: int | Seq[int] | None = None,
         dtype: str = "float32",
         slots: int = 4,
         context: int | None = None,
@@ -69,8 +71,11 @@ class Engine:
 
         Args:
             model: folder or hub id of the target.
-            draft: folder or hub id of a smaller model with the same vocabulary.
-            method: ``draft`` or ``plain``; ``auto`` drafts if there is a draft.
+            draft: folder or hub id of a smaller model with the same vocabulary; several are tried in order.
+            method: of requests that name none: ``plain``, ``draft``, ``ngram`` (what followed before in prompt
+                and answer), ``layer_skip``, or ``union`` (all of its drafts and ``ngram`` at once). ``auto``
+                drafts with what there is, and takes ``union`` where there are several drafts.
+            layer_skip: how many of the target's own first layers draft, or which of its layers do.
             dtype: ``float32``, ``bfloat16`` or ``float16``. Greedy identity is promised in float32.
             slots: requests that run at once; further ones wait.
             context: tokens of prompt and answer together; the model's own, at most 4096, by default.
@@ -90,6 +95,7 @@ class Engine:
             slots=slots,
             context=context,
             threads=threads,
+            layer_skip=layer_skip,
             prefix_cache=prefix_cache,
         )
         return cls(loaded, slots=slots)

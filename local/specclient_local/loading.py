@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from collections.abc import Sequence as Seq
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +11,9 @@ from pathlib import Path
 import torch
 
 from specclient.errors import CheckpointError, ConfigurationError
-from specclient_local.calibrate import measure
 from specclient_local.config import DTYPES, DecoderConfig, read_config
-from specclient_local.drafting.base import Drafter
-from specclient_local.drafting.draft_model import DraftModel
-from specclient_local.drafting.length import Costs
+from specclient_local.drafters import build, check
+from specclient_local.drafting.costs import Costs
 from specclient_local.model.runner import Runner
 from specclient_local.model.tokenizer import Tokenizer
 from specclient_local.model.weights import resolve
@@ -27,6 +26,10 @@ DEFAULT_CONTEXT = 4096
 
 _SMALL = 64_000_000
 """Parameters below which one thread computes."""
+
+
+Draft = str | Path | Seq[str | Path] | None
+"""The draft models to load: none, one, or several in the order in which their guesses are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,33 +51,41 @@ class Loaded:
 
 def load(
     model: str | Path,
-    draft: str | Path | None,
+    draft: Draft,
     *,
     method: str,
     dtype: str,
     slots: int,
     context: int | None,
     threads: int | None,
-    prefix_cache: bool,
+    layer_skip: int | Seq[int] | None = None,
+    prefix_cache: bool = True,
 ) -> Loaded:
     """Load a target and, to speculate, its draft; see :meth:`specclient_local.engine.Engine.load`."""
-    _check(method, draft, dtype, slots, threads)
+    _check(method, dtype, slots, threads)
+    check(method, len(_several(draft)), layer_skip)
     folder = resolve(model)
     config = read_config(folder)
     context = _context(context, config.context, folder)
     tokenizer = Tokenizer(folder)
     threads = threads or _threads(config)
-    drafters: dict[Method, Drafter] = {}
-    costs: dict[Method, Costs] = {}
     with computing_with(threads):  # kernels are chosen and passes timed as they will run
         target = Runner.load(folder, dtype=dtype, slots=slots, context=context)
-        if draft is not None and method != "plain":
-            drafter = _load_draft(resolve(draft), folder, tokenizer, target, dtype=dtype, slots=slots)
-            drafters["draft"], costs["draft"] = drafter, measure(target, drafter.runner, slots)
-    speculator = Speculator(target, drafters, costs, share=prefix_cache)
-    default: Method = "draft" if drafters else "plain"
-    requests = Requests(tokenizer, target.config, context, default, speculator.methods)
-    return Loaded(speculator, requests, costs, threads)
+        drafts = [
+            _load_draft(resolve(path), folder, tokenizer, target, dtype=dtype, slots=slots)
+            for path in (_several(draft) if method != "plain" else ())
+        ]
+        drafters = build(target, drafts, method=method, slots=slots, layer_skip=layer_skip)
+    speculator = Speculator(target, drafters.by_method, drafters.costs, share=prefix_cache)
+    requests = Requests(tokenizer, target.config, context, drafters.default, speculator.methods)
+    return Loaded(speculator, requests, drafters.costs, threads)
+
+
+def _several(draft: Draft) -> Seq[str | Path]:
+    """Return the draft models that one path, several or None name."""
+    if draft is None:
+        return ()
+    return (draft,) if isinstance(draft, str | Path) else draft
 
 
 @contextmanager
@@ -90,11 +101,9 @@ def computing_with(threads: int) -> Iterator[None]:
             torch.set_num_threads(before)
 
 
-def _check(method: str, draft: object, dtype: str, slots: int, threads: int | None) -> None:
+def _check(method: str, dtype: str, slots: int, threads: int | None) -> None:
     if method not in ("auto", *ENGINE_METHODS):
         raise ConfigurationError(f"method is {method!r}; allowed are auto, {', '.join(ENGINE_METHODS)}.")
-    if method == "draft" and draft is None:
-        raise ConfigurationError("method is 'draft', but draft is None; name a draft model, or use 'plain'.")
     if dtype not in DTYPES:
         raise ConfigurationError(f"dtype is {dtype!r}; allowed are {', '.join(DTYPES)}.")
     for name, value in (("slots", slots), ("threads", 1 if threads is None else threads)):
@@ -114,7 +123,7 @@ def _context(asked: int | None, own: int, folder: Path) -> int:
 
 def _load_draft(
     folder: Path, target_folder: Path, tokenizer: Tokenizer, target: Runner, *, dtype: str, slots: int
-) -> DraftModel:
+) -> Runner:
     difference = tokenizer.difference(Tokenizer(folder))
     if difference is not None:
         raise CheckpointError(
@@ -122,8 +131,7 @@ def _load_draft(
             f"({difference}, target first). Choose a draft of the same family."
         )
     context = min(target.context, read_config(folder).context)
-    runner = Runner.load(folder, dtype=dtype, slots=slots, context=context, exact=False)
-    return DraftModel(runner, target.config.vocab_size)
+    return Runner.load(folder, dtype=dtype, slots=slots, context=context, exact=False)
 
 
 def _threads(config: DecoderConfig) -> int:

@@ -8,19 +8,33 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from specclient_local.drafting.base import Drafter
-from specclient_local.drafting.length import Costs, DraftLength, RunLength
+from specclient_local.drafting.base import Drafter, Grown, Joint, Shape, chain, within
+from specclient_local.drafting.costs import Costs
+from specclient_local.drafting.length import (
+    DraftLength,
+    FixedLength,
+    JointLength,
+    JudgedLength,
+    Length,
+    Load,
+    RunLength,
+    StepLength,
+)
+from specclient_local.drafting.ngram import NgramDrafter
 from specclient_local.drafting.prediction import PredictionDrafter
+from specclient_local.drafting.union import UnionDrafter
 from specclient_local.model.prefix import Prefixes
 from specclient_local.model.runner import CHUNK, Part, Runner
 from specclient_local.model.sampling import all_distributions
 from specclient_local.model.scoring import token_scores
-from specclient_local.params import Method
+from specclient_local.params import MAX_PREDICTED_LENGTH, Method, SamplingParams
 from specclient_local.sequence import Sequence, TokenScore
 from specclient_local.tree import Distribution, TokenTree
 from specclient_local.verify import verify
 
 DEFAULT_DRAFT_LENGTH = 4
+_GROWN = 3
+"""Guesses kept of a grown tree for each level it may have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,8 +80,10 @@ class Speculator:
 
     Args:
         target: the model whose distribution every answer has.
-        drafters: by method; none for plain decoding, and a prediction always has its own.
-        costs: of draft and verification passes, by method; a method without has drafts of 4.
+        drafters: by method; none for plain decoding. A prediction and a look-up in the sequence itself need
+            no model and are always there.
+        costs: of draft and verification passes, by method; a method without drafts what it is told to, or
+            what is good on most machines.
         share: whether prompts share what of their beginnings is in the target's cache.
     """
 
@@ -81,9 +97,10 @@ class Speculator:
     ) -> None:
         self.target = target
         self._prefixes = Prefixes(target, share=share)
-        self.drafters: dict[Method, Drafter] = {"prediction": PredictionDrafter(), **(drafters or {})}
+        own: dict[Method, Drafter] = {"prediction": PredictionDrafter(), "ngram": NgramDrafter()}
+        self.drafters: dict[Method, Drafter] = {**own, **(drafters or {})}
         self._costs = dict(costs or {})
-        self._lengths: dict[int, DraftLength | RunLength] = {}
+        self._lengths: dict[int, Length] = {}
 
     @property
     def methods(self) -> tuple[Method, ...]:
@@ -111,9 +128,8 @@ class Speculator:
         if drafter is None:
             return ready
         ready = drafter.begin(sequence) and ready
-        length = self._adapting(sequence) if ready else None
-        if length is not None:
-            self._lengths[sequence.granted] = length
+        if ready:
+            self._lengths[sequence.granted] = self._rule(sequence, drafter)
         return ready
 
     def round(self, sequences: Seq[Sequence]) -> list[Outcome]:
@@ -163,7 +179,7 @@ class Speculator:
         if drafter is not None:
             drafter.commit(sequence, tree, verdict.path)
         if slot in self._lengths:
-            self._lengths[slot].update(depth, len(verdict.path))
+            self._lengths[slot].update(tree, verdict.path)
         won = [*(tree.tokens[node] for node in verdict.path), verdict.token]
         if sequence.params.logprobs is None:
             return Won(won, len(logits))
@@ -208,37 +224,69 @@ class Speculator:
                 moves[sequence.id].scores_prompt = True
             elif self._drafter_of(sequence) is not None and sequence.remaining > 1:
                 able.append(sequence)
-        wanted = {s.id: self._length(s, len(able), len(sequences) - len(able)) for s in able}
+        shapes = {s.id: self._shape(s, len(able), len(sequences) - len(able)) for s in able}
         for method, drafter in self.drafters.items():
-            own = [s for s in able if s.method == method and wanted[s.id] > 0]
-            for sequence, tree in zip(own, drafter.propose(own, [wanted[s.id] for s in own]), strict=True):
-                moves[sequence.id].tree = tree
+            own = [s for s in able if s.method == method and len(shapes[s.id])]
+            if own:
+                trees = drafter.propose(own, [shapes[s.id] for s in own])
+                for sequence, tree in zip(own, trees, strict=True):
+                    moves[sequence.id].tree = tree
         return list(moves.values())
 
-    def _length(self, sequence: Sequence, drafting: int, others: int) -> int:
-        """Return how far to draft for a sequence in a round of so many."""
-        adapting, fixed = self._lengths.get(sequence.granted), sequence.params.draft_length
-        wanted = fixed if isinstance(fixed, int) else DEFAULT_DRAFT_LENGTH
-        wanted = wanted if adapting is None else adapting.next(drafting, others)
-        return min(wanted, sequence.remaining - 1)
+    def _shape(self, sequence: Sequence, drafting: int, others: int) -> Shape:
+        """Return what to draft for a sequence in a round of so many, as far as answer and context go."""
+        tokens = len(sequence.tokens)
+        shape = self._lengths[sequence.granted].next(Load(drafting, others, tokens))
+        shape = _widened(shape, sequence)
+        drafter = self.drafters[sequence.method]
+        if isinstance(drafter, UnionDrafter) and not isinstance(shape, Joint):
+            shape = Joint(shape, chain(len(shape)), len(drafter.models))
+        return within(shape, sequence.remaining - 1, self.target.context - tokens)
 
     def _drafter_of(self, sequence: Sequence) -> Drafter | None:
         """Return what drafts for a sequence; nothing for one that ends with its first token."""
         return self.drafters.get(sequence.method) if sequence.limit > 1 else None
 
-    def _adapting(self, sequence: Sequence) -> DraftLength | RunLength | None:
-        """Return what sets the draft length where the request does not.
+    def _rule(self, sequence: Sequence, drafter: Drafter) -> Length:
+        """Return what decides a request's drafts: the request itself, or how they fare.
 
-        It follows no measured costs, and no load, for a seeded, sampled request: which random numbers go
-        where depends on the lengths, and the same seed should give the same answer in any company, on the
+        They follow no measured costs, and no load, for a seeded, sampled request: which random numbers go
+        where depends on the drafts, and the same seed should give the same answer in any company, on the
         next run and on the next machine too.
         """
-        if sequence.params.draft_length is not None:
-            return None
-        if sequence.method == "prediction":
-            return RunLength()
+        params = sequence.params
+        if isinstance(params.draft_length, int):
+            return FixedLength(params.draft_length)
+        if params.draft_length == "step":
+            return StepLength()
         costs = None if sequence.reproducible else self._costs.get(sequence.method)
-        return None if costs is None else DraftLength(costs)
+        if isinstance(drafter, PredictionDrafter):
+            return RunLength(costs)
+        if isinstance(drafter, NgramDrafter):
+            return JudgedLength(costs)
+        widths = params.draft_tree is None and not isinstance(drafter, UnionDrafter)
+        models = FixedLength(_length(params)) if costs is None else DraftLength(costs, widths=widths)
+        if isinstance(drafter, UnionDrafter):
+            return JointLength(models, len(drafter.models), JudgedLength(costs))
+        return models
+
+
+def _length(params: SamplingParams) -> int:
+    """Return how deep to draft where nothing is known: as deep as the widths asked for."""
+    tree = params.draft_tree
+    return DEFAULT_DRAFT_LENGTH if tree is None or isinstance(tree, str) else len(tree)
+
+
+def _widened(shape: Shape, sequence: Sequence) -> Shape:
+    """Return the tree that a request asks for in a chain's place; the chain's length is the tree's depth."""
+    tree = sequence.params.draft_tree
+    if isinstance(shape, Joint):
+        return Joint(_widened(shape.each, sequence), shape.lookup, shape.drafts)
+    if tree is None or not isinstance(shape, tuple):
+        return shape
+    if tree == "grow":
+        return Grown(len(shape), min(_GROWN * len(shape), MAX_PREDICTED_LENGTH))
+    return tuple(tree)[: len(shape)]
 
 
 def _below_root(move: Move, logits: Tensor) -> Tensor:

@@ -23,8 +23,7 @@ def prob(distribution: Distribution, token: int) -> float:
 def without(q: Distribution, token: int) -> Distribution | None:
     """Return q given that the draw is not ``token``: what the next sibling is drawn from.
 
-    For drafters that offer several guesses at one place, with :meth:`TokenTree.branch`; the draft model
-    offers one. None where nothing is left to draw.
+    None where nothing is left to draw.
     """
     if isinstance(q, int):
         return None if q == token else q
@@ -79,17 +78,24 @@ class TokenTree:
     def branch(self, parent: int, tokens: Sequence[int], q: Distribution) -> list[int]:
         """Hang siblings drawn one after another without replacement from ``q``.
 
-        Each gets the q it was truly drawn from: what the earlier ones left, renormalised. The draft model
-        has one guess at each place; this is for drafters that have several.
+        Each gets the q it was truly drawn from: what the earlier ones left, renormalised.
         """
         nodes: list[int] = []
         left: Distribution | None = q
-        for token in tokens:
+        for i, token in enumerate(tokens):
+            if i:
+                left = None if left is None else without(left, tokens[i - 1])
             if left is None or prob(left, token) == 0.0:
                 raise ValueError(f"token {token} cannot have been drawn: q leaves it no probability")
             nodes.append(self.add(parent, token, left))
-            left = without(left, token)
         return nodes
+
+    def first(self, count: int) -> TokenTree:
+        """Return the tree of the first ``count`` nodes alone."""
+        tree = TokenTree()
+        for node in range(count):
+            tree.add(self.parents[node], self.tokens[node], self.q[node])
+        return tree
 
     def children(self, node: int) -> Sequence[int]:
         """Return a node's children (``ROOT`` allowed) in the order they were added."""

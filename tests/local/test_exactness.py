@@ -127,8 +127,8 @@ def accept_always(p, q, token):
 def claim_uniform(propose):
     """Wrap a drafter's ``propose``: it draws as before and says it drew from the uniform distribution."""
 
-    def claiming(self, requests, lengths):
-        trees = propose(self, requests, lengths)
+    def claiming(self, requests, shapes):
+        trees = propose(self, requests, shapes)
         for tree in trees:
             tree.q = [np.full(VOCAB, 1.0 / VOCAB) for _ in tree.q]
         return trees
@@ -167,8 +167,8 @@ class RandomTrees:
     def end(self, request):
         pass
 
-    def propose(self, requests, lengths):
-        return [self._tree(request, length) for request, length in zip(requests, lengths, strict=True)]
+    def propose(self, requests, shapes):
+        return [self._tree(request, len(shape)) for request, shape in zip(requests, shapes, strict=True)]
 
     def _tree(self, request, length):
         tree, leaves = TokenTree(), [ROOT]

@@ -2,11 +2,70 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Sequence as Seq
+from dataclasses import dataclass
 from typing import Protocol
 
 from specclient_local.sequence import Sequence
 from specclient_local.tree import TokenTree
+
+Widths = tuple[int, ...]
+"""How many guesses stand below each guess, a depth each; ones make a chain, none an empty draft."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grown:
+    """A tree that grows where the draft is least unsure.
+
+    Attributes:
+        depth: most levels.
+        nodes: guesses kept, the likeliest.
+    """
+
+    depth: int
+    nodes: int
+
+    def __len__(self) -> int:
+        return self.depth
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A chain whose drafter knows best how far it goes.
+
+    Attributes:
+        depth: most levels.
+        worth: how many levels pay, if each guess is kept with a probability.
+    """
+
+    depth: int
+    worth: Callable[[float], int]
+
+    def __len__(self) -> int:
+        return self.depth
+
+
+@dataclass(frozen=True, slots=True)
+class Joint:
+    """What several drafters do at once.
+
+    Attributes:
+        each: what each draft model makes.
+        lookup: what the look-up makes.
+        drafts: how many draft models there are.
+    """
+
+    each: Shape
+    lookup: Shape
+    drafts: int
+
+    def __len__(self) -> int:
+        return max(len(self.each), len(self.lookup))
+
+
+Shape = Widths | Grown | Judged | Joint
+"""What a draft may be; its ``len`` is its depth. A drafter that knows only chains reads nothing else."""
 
 
 class Drafter(Protocol):
@@ -23,8 +82,8 @@ class Drafter(Protocol):
         """
         ...
 
-    def propose(self, sequences: Seq[Sequence], lengths: Seq[int]) -> list[TokenTree]:
-        """Guess for each sequence up to ``length`` levels below its last token; empty trees are allowed."""
+    def propose(self, sequences: Seq[Sequence], shapes: Seq[Shape]) -> list[TokenTree]:
+        """Guess for each sequence what may follow its last token; smaller and empty trees are allowed."""
         ...
 
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:
@@ -34,3 +93,38 @@ class Drafter(Protocol):
     def end(self, sequence: Sequence) -> None:
         """Forget a sequence; its slot may be granted to another."""
         ...
+
+
+def chain(length: int) -> Widths:
+    """Return the shape of a chain."""
+    return (1,) * length
+
+
+def size(shape: Shape) -> int:
+    """Return how many guesses the largest tree of a shape has."""
+    if isinstance(shape, Joint):
+        return shape.drafts * size(shape.each) + size(shape.lookup)
+    if isinstance(shape, Grown):
+        return shape.nodes
+    if isinstance(shape, Judged):
+        return shape.depth
+    level, nodes = 1, 0
+    for width in shape:
+        level *= width
+        nodes += level
+    return nodes
+
+
+def within(shape: Shape, depth: int, nodes: int) -> Shape:
+    """Return a shape no deeper and no larger than allowed; widths that are too many give way to a chain."""
+    if isinstance(shape, Joint):
+        if size(shape) > nodes:
+            nodes //= shape.drafts + 1
+        return Joint(within(shape.each, depth, nodes), within(shape.lookup, depth, nodes), shape.drafts)
+    if isinstance(shape, Grown):
+        depth = min(shape.depth, depth, nodes)
+        return Grown(depth, min(shape.nodes, nodes))
+    if isinstance(shape, Judged):
+        return Judged(min(shape.depth, depth, nodes), shape.worth)
+    shape = shape[:depth]
+    return shape if size(shape) <= nodes else chain(min(len(shape), nodes))

@@ -1,6 +1,6 @@
-"""Turn sequences into chains of guesses by a small model of the same vocabulary.
+"""Turn sequences into chains and trees of guesses by a small model of the same vocabulary.
 
-Leviathan et al. (arXiv 2211.17192) and Chen et al. (arXiv 2302.01318).
+Leviathan et al. (arXiv 2211.17192) and Chen et al. (arXiv 2302.01318) for chains; trees as in ``growth``.
 """
 
 from __future__ import annotations
@@ -12,44 +12,60 @@ import numpy as np
 from torch import Tensor
 
 from specclient.errors import EngineError
+from specclient_local.drafting.base import Shape, chain, size
+from specclient_local.drafting.growth import BREADTH, Growth, growth
 from specclient_local.model.runner import CHUNK, Part, Runner
 from specclient_local.model.sampling import all_distributions
 from specclient_local.sequence import Sequence
-from specclient_local.tree import Distribution, TokenTree
+from specclient_local.tree import ROOT, Distribution, TokenTree
 
 
 @dataclass(slots=True)
-class Chain:
+class Draft:
     """A sequence's proposal while it grows.
 
     Attributes:
-        left: tokens still to be drawn.
-        unseen: tokens the draft has not in its cache.
+        unseen: tokens that the draft has not in its cache; the last is the root.
+        held: how many of the scored nodes it has there.
+        failed: whether the draft's own numbers were unusable; what has grown by then stands.
     """
 
     sequence: Sequence
-    left: int
+    growth: Growth
     unseen: list[int] = field(default_factory=list)
-    tree: TokenTree = field(default_factory=TokenTree)
+    held: int = 0
+    failed: bool = False
+
+    @property
+    def going(self) -> bool:
+        """Whether another level is wanted and there is anything to put it below."""
+        return self.growth.going and not self.failed and bool(self.frontier)
+
+    @property
+    def frontier(self) -> list[int]:
+        """The nodes whose rows are next."""
+        return [ROOT] if self.unseen else list(range(self.held, len(self.growth.scored)))
 
     def shaped(self, logits: Tensor) -> Tensor:
-        """Return what the draft says comes next, ``[1, V]``, as the request's rules have it."""
+        """Return what the draft says comes after the frontier's nodes, as the request's rules have it."""
         rules = self.sequence.rules
-        return logits if rules is None else rules.shape(logits, [self.tree.tokens])
+        if rules is None:
+            return logits
+        paths = self.growth.scored.paths()
+        return rules.shape(logits, [paths[node + 1] for node in self.frontier])
 
-    def grow(self, q: Distribution) -> None:
-        """Draw the next token."""
-        token = self.sequence.dice.draw(q)
-        self.tree.add(len(self.tree) - 1, token, q)
-        self.unseen = [token]
-        self.left -= 1
+    def grow(self, logits: Tensor, laws: Seq[Distribution]) -> None:
+        """Add the guesses of the next level."""
+        frontier = self.frontier
+        self.held, self.unseen = len(self.growth.scored), []
+        self.growth.grow(logits, laws, frontier, self.sequence.dice)
 
 
 class DraftModel:
-    """Drafts by running a small model token by token, with the request's own temperature, top-p and top-k.
+    """Drafts by running a small model level by level, with the request's own temperature, top-p and top-k.
 
     What the target accepted is already in the draft's cache; tokens it has not seen (the target's own
-    one, and the last draft where all were accepted) go through together with its next step.
+    one, and the last guess where all were accepted) go through together with its next step.
 
     Args:
         runner: the small model, with as many slots as the target's.
@@ -60,6 +76,7 @@ class DraftModel:
     def __init__(self, runner: Runner, vocab: int) -> None:
         self.runner = runner
         self._vocab = vocab
+        self._held: dict[int, list[int | None]] = {}
 
     def begin(self, sequence: Sequence) -> bool:
         """Prefill a chunk of the prompt without its last token; nothing of one too long to draft for."""
@@ -71,48 +88,66 @@ class DraftModel:
         self.runner.prefill(slot, self._known(sequence.tokens[done:end]))
         return end == whole
 
-    def propose(self, sequences: Seq[Sequence], lengths: Seq[int]) -> list[TokenTree]:
-        """Draw chains of ``lengths`` tokens, fewer where the draft's own context ends.
+    def propose(self, sequences: Seq[Sequence], shapes: Seq[Shape]) -> list[TokenTree]:
+        """Grow trees of these shapes, smaller ones where the draft's own context ends.
 
         All sequences take each step in one pass, but for those whose answer a seed is to fix: the last
         bits of a q depend on who shares the pass, and with them, once in a great while, the answer.
         """
-        chains = [Chain(s, self._reach(s, length)) for s, length in zip(sequences, lengths, strict=True)]
-        together = [chain for chain in chains if chain.left and not chain.sequence.reproducible]
-        self._draw(together)
-        for chain in chains:
-            if chain.left and chain.sequence.reproducible:
-                self._draw([chain])
-        return [chain.tree for chain in chains]
-
-    def _reach(self, sequence: Sequence, length: int) -> int:
-        return max(0, min(length, self.runner.context - len(sequence.tokens) + 1))
-
-    def _draw(self, chains: list[Chain]) -> None:
-        """Let chains grow step by step, until each is as long as it should be."""
-        for chain in chains:
-            chain.unseen = self._known(chain.sequence.tokens[self.runner.length(chain.sequence.granted) :])
-        while chains:
-            logits = self.runner.score_all([Part(chain.sequence.granted, chain.unseen) for chain in chains])
-            shaped = [
-                chain.shaped(rows[:, : self._vocab]) for chain, rows in zip(chains, logits, strict=True)
+        drafts = [Draft(s, growth(self._reach(s, h))) for s, h in zip(sequences, shapes, strict=True)]
+        self._draw([draft for draft in drafts if not draft.sequence.reproducible])
+        for draft in drafts:
+            if draft.sequence.reproducible:
+                self._draw([draft])
+        trees: list[TokenTree] = []
+        for draft in drafts:
+            tree, scored = draft.growth.finish()
+            self._held[draft.sequence.granted] = [
+                at if at is not None and at < draft.held else None for at in scored
             ]
-            laws = all_distributions(shaped, [chain.sequence.params for chain in chains])
-            for chain, law in zip(chains, laws, strict=True):
+            trees.append(tree)
+        return trees
+
+    def _reach(self, sequence: Sequence, shape: Shape) -> Shape:
+        """Return the shape, or as long a chain as there is context for."""
+        left = self.runner.context - len(sequence.tokens) + 1
+        most = size(shape) if isinstance(shape, tuple) else BREADTH * len(shape)
+        return shape if most <= left else chain(max(0, min(len(shape), left)))
+
+    def _draw(self, drafts: list[Draft]) -> None:
+        """Let drafts grow level by level, until each is as deep as it should be."""
+        drafts = [draft for draft in drafts if draft.growth.going]
+        for draft in drafts:
+            draft.unseen = self._known(draft.sequence.tokens[self.runner.length(draft.sequence.granted) :])
+        while drafts:
+            rows = self.runner.score_all(
+                [Part(d.sequence.granted, d.unseen, d.growth.scored, held=d.held) for d in drafts]
+            )
+            shaped = [draft.shaped(own[:, : self._vocab]) for draft, own in zip(drafts, rows, strict=True)]
+            laws = all_distributions(shaped, [draft.sequence.params for draft in drafts])
+            for draft, own, law in zip(drafts, shaped, laws, strict=True):
                 if isinstance(law, EngineError):
-                    chain.left = 0  # a draft without a guess; the target's answer does not need it
+                    draft.failed = True  # the answer does not need the guesses
                 else:
-                    # At temperature 0 q is the one-hot of the token itself.
-                    chain.grow(self._widen(law[0]))
-            chains = [chain for chain in chains if chain.left]
+                    draft.grow(own, [self._widen(q) for q in law])
+            drafts = [draft for draft in drafts if draft.going]
 
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:
-        """Keep of the cache the sequence as it was proposed from and the accepted part of the chain."""
-        if len(tree):
-            self.runner.truncate(sequence.granted, len(sequence.tokens) + len(path))
+        """Keep of the cache the sequence as it was proposed from and the accepted nodes it holds."""
+        held = self._held.pop(sequence.granted, [])
+        if not len(tree):
+            return
+        kept: list[int] = []
+        for node in path:
+            at = held[node]
+            if at is None:
+                break
+            kept.append(at)
+        self.runner.keep(sequence.granted, len(sequence.tokens) - 1, kept)
 
     def end(self, sequence: Sequence) -> None:
         """Empty the slot."""
+        self._held.pop(sequence.granted, None)
         self.runner.truncate(sequence.granted, 0)
 
     def _known(self, tokens: list[int]) -> list[int]:

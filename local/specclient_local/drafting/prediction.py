@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 
+from specclient_local.drafting.base import Shape
 from specclient_local.drafting.suffixes import LONGEST, SuffixIndex
 from specclient_local.sequence import Sequence
 from specclient_local.tree import TokenTree
@@ -30,13 +31,13 @@ class PredictionDrafter:
             self._places[sequence.granted] = Place(tokens, sequence.prompt_tokens)
         return True
 
-    def propose(self, sequences: Seq[Sequence], lengths: Seq[int]) -> list[TokenTree]:
-        """Offer the next ``length`` tokens; fewer at a prediction's end, none while its place is lost."""
+    def propose(self, sequences: Seq[Sequence], shapes: Seq[Shape]) -> list[TokenTree]:
+        """Offer as many next tokens as asked; fewer at a prediction's end, none while its place is lost."""
         trees: list[TokenTree] = []
-        for sequence, length in zip(sequences, lengths, strict=True):
+        for sequence, shape in zip(sequences, shapes, strict=True):
             place = self._places[sequence.granted]
             place.follow(sequence.tokens)
-            trees.append(TokenTree.chain(place.next(length)))
+            trees.append(TokenTree.chain(place.next(len(shape))))
         return trees
 
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:

@@ -12,8 +12,9 @@ from torch import Tensor
 
 from specclient_local.config import DecoderConfig, read_config
 from specclient_local.model.cache import BLOCK, KVCache
-from specclient_local.model.decoder import Decoder, Span
+from specclient_local.model.decoder import Decoder
 from specclient_local.model.linear import ROWS_ALONE
+from specclient_local.model.span import Span
 from specclient_local.model.weights import load_weights
 from specclient_local.tree import TokenTree
 
@@ -32,20 +33,36 @@ class Part:
 
     Attributes:
         slot: whose cache.
-        tokens: at least one, not yet in the cache; the last is the tree's root.
+        tokens: not yet in the cache; the last is the tree's root.
         tree: guesses below it.
         every: whether the logits after each token are wanted, not only after the root and the guesses.
+        held: how many of the tree's nodes, from the first on, are in the cache already. Without ``tokens``
+            the root is there, too.
     """
 
     slot: int
     tokens: Sequence[int]
     tree: TokenTree = _EMPTY
     every: bool = False
+    held: int = 0
 
     @property
     def rows(self) -> int:
         """Rows of it in the pass."""
-        return len(self.tokens) + len(self.tree)
+        return len(self.tokens) + len(self.tree) - self.held
+
+    @property
+    def unread(self) -> int:
+        """Rows of it, the first ones, whose logits are not wanted."""
+        return 0 if self.every or not self.tokens else len(self.tokens) - 1
+
+    @property
+    def head(self) -> Part:
+        """What of it goes through first, where guesses beyond ``ROWS_ALONE`` rows follow in more passes."""
+        spare = max(0, ROWS_ALONE - len(self.tokens)) + self.held
+        if len(self.tree) <= spare:
+            return self
+        return Part(self.slot, self.tokens, self.tree.first(spare), self.every, self.held)
 
 
 def shared_rows(slots: int) -> int:
@@ -138,10 +155,30 @@ class Runner:
         All go through in one pass, but for a part of more than ``ROWS_ALONE`` rows, which has a pass to
         itself, and what is more than :func:`shared_rows`: so a row's logits do not depend on its company.
 
+        A tree of more than ``ROWS_ALONE`` rows goes through a CPU in several passes, for the same reason.
+
         Returns:
             For each part logits ``[N + 1, V]`` after the root and after each of the N nodes; of a part
-            that wants ``every`` row those after each token, too.
+            that wants ``every`` row those after each token, too; of one that the cache held nodes of, those
+            after each of the others.
         """
+        if self.device.type != "cpu" or self.decoder.exact_rows:
+            return self._score_whole(parts)
+        heads = [part.head for part in parts]
+        logits = self._score_whole(heads)
+        rest = [
+            (i, Part(part.slot, (), part.tree, held=len(head.tree)))
+            for i, (part, head) in enumerate(zip(parts, heads, strict=True))
+            if len(head.tree) < len(part.tree)
+        ]
+        for (i, _), more in zip(
+            rest, self.score_all([part for _, part in rest]) if rest else (), strict=True
+        ):
+            logits[i] = torch.cat([logits[i], more])
+        return logits
+
+    def _score_whole(self, parts: Sequence[Part]) -> list[Tensor]:
+        """Do as :meth:`score_all`, every part in one pass."""
         logits: dict[int, Tensor] = {}
         for indices in _passes([part.rows for part in parts], self.shared):
             together = [parts[i] for i in indices]
@@ -160,7 +197,7 @@ class Runner:
         return self._forward([part])
 
     def keep(self, slot: int, root: int, path: Sequence[int]) -> None:
-        """Keep after a verification the root, at cache position ``root``, and the accepted nodes."""
+        """Keep of a scored tree the root, at cache position ``root``, and the nodes of one path down."""
         self.cache.keep(slot, root, [0, *(node + 1 for node in path)])
 
     def truncate(self, slot: int, length: int) -> None:
@@ -183,10 +220,9 @@ class Runner:
         positions: list[int] = []
         for part in parts:
             spans.append(self._span(part, len(ids), positions))
-            ids += [*part.tokens, *part.tree.tokens]
-        wanted = [0 if part.every else len(part.tokens) - 1 for part in parts]
-        where = zip(parts, spans, wanted, strict=True)
-        rows = [row for part, span, first in where for row in range(span.rows.start + first, span.rows.stop)]
+            ids += [*part.tokens, *part.tree.tokens[part.held :]]
+        where = zip(parts, spans, strict=True)
+        rows = [row for part, span in where for row in range(span.rows.start + part.unread, span.rows.stop)]
         logits = self.decoder.forward(
             self._tensor(ids),
             self.decoder.turns(self._tensor(positions)),
@@ -197,8 +233,7 @@ class Runner:
             self.cache.lengths[part.slot] = span.start + part.rows
         if unread:
             return []
-        counts = [part.rows - first for part, first in zip(parts, wanted, strict=True)]
-        return list(torch.split(logits, counts))
+        return list(torch.split(logits, [part.rows - part.unread for part in parts]))
 
     def _mask(self, closed: Tensor) -> Tensor:
         """Turn what may not be seen into what is added to the scores, 0 or -inf."""
@@ -223,27 +258,31 @@ class Runner:
         else:
             root = end - len(part.tree) - 1
             mask = mask.clone()
-            block = mask[len(part.tokens) - 1 :, root:end]
-            above = torch.from_numpy(part.tree.ancestors()).to(self.device)
+            block = mask[max(0, len(part.tokens) - 1) :, root:end]
+            above = torch.from_numpy(part.tree.ancestors()[-len(block) :]).to(self.device)
             block.zero_().masked_fill_(~above, -torch.inf)
-            own = [*range(start, root + 1), *(root + depth for depth in part.tree.depths())]
+            below = [root, *(root + depth for depth in part.tree.depths())]
+            own = [*range(start, root), *below][-rows:]
             positions += own
-            sliding = self._below_window(mask, start, own)
+            sliding = self._below_window(mask, own, root, below)
         return Span(slice(first, first + rows), self.cache.views(part.slot), start, mask, sliding)
 
-    def _below_window(self, mask: Tensor, start: int, own: Sequence[int]) -> Tensor | None:
+    def _below_window(
+        self, mask: Tensor, own: Sequence[int], root: int, below: Sequence[int]
+    ) -> Tensor | None:
         """Close in a mask what is a window or more before each row.
 
         Args:
             mask: ``[N, L]``.
-            start: cache position of the first row; before it, position and place in the cache are one.
-            own: ``[N]`` positions of the rows, in a tree not where they stand in the cache.
+            own: ``[N]`` positions of the rows.
+            root: cache position of a tree's root; before it, position and place in the cache are one.
+            below: positions of the root and the nodes, in a tree not where they stand in the cache.
         """
         if self._window is None:
             return None
-        rows = self._tensor(list(own))
         columns = torch.arange(mask.shape[1], device=self.device)
-        columns[start : start + len(own)] = rows
+        columns[root : root + len(below)] = self._tensor(list(below))
+        rows = self._tensor(list(own))
         return mask.masked_fill(columns[None, :] <= rows[:, None] - self._window, -torch.inf)
 
     def time_passes(
@@ -257,24 +296,26 @@ class Runner:
         """Return the least seconds of passes over so many slots, from the first on, and rows of each.
 
         All slots must be free. The shapes take turns, so a busy machine slows all alike; the first turn
-        only warms up.
+        only warms up, unless it is the only one.
         """
         at = max(0, min(at, self.context - max(rows for _, rows in shapes)))
-        for slot in range(max(slots for slots, _ in shapes)):
-            self.truncate(slot, 0)
-            self.prefill(slot, [0] * at)
+        most = max(slots for slots, _ in shapes)
         seconds: list[list[float]] = [[] for _ in shapes]
         for _ in range(repeats + 1):
             for i, (slots, rows) in enumerate(shapes):
+                for slot in range(most):
+                    self.pretend(slot, at)
                 tree = TokenTree.chain([0] * (rows - 1))
                 begun = clock()
                 self.score_all([Part(slot, [0], tree) for slot in range(slots)])
                 seconds[i].append(clock() - begun)
-                for slot in range(slots):
-                    self.truncate(slot, at)
-        for slot in range(len(self.cache.lengths)):
+        for slot in range(most):
             self.truncate(slot, 0)
-        return [min(taken[1:]) for taken in seconds]
+        return [min(taken[1:] or taken) for taken in seconds]
+
+    def pretend(self, slot: int, length: int) -> None:
+        """Take whatever stands in a free slot's first positions for a sequence: passes cost the same."""
+        self.cache.lengths[slot] = length
 
 
 def _passes(rows: Sequence[int], most: int) -> list[list[int]]:

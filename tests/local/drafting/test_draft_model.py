@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from local_kit import load, run, sequence
+from specclient_local.drafting.base import chain
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.model.runner import Runner
 from specclient_local.model.sampling import distributions
@@ -20,7 +21,7 @@ def test_q_is_what_the_draft_was_drawn_from(checkpoint, temperature):
     drafter, judge = DraftModel(runner(checkpoint(), exact=False), 300), runner(checkpoint())
     request = sequence([5, 6, 7], temperature=temperature, seed=1)
     drafter.begin(request)
-    (tree,) = drafter.propose([request], [4])
+    (tree,) = drafter.propose([request], [chain(4)])
     assert tree.is_chain
     expected = distributions(judge.score(0, [5, 6, 7], tree), request.params)
     for q, p in zip(tree.q, expected[:-1], strict=True):
@@ -31,12 +32,12 @@ def test_all_accepted_leaves_one_token_to_catch_up_and_it_goes_with_the_next_ste
     drafter = DraftModel(runner(checkpoint()), 300)
     request = sequence([5, 6, 7])
     drafter.begin(request)
-    (tree,) = drafter.propose([request], [3])
+    (tree,) = drafter.propose([request], [chain(3)])
     assert drafter.runner.length(0) == 3 + 2
     drafter.commit(request, tree, [0, 1, 2])
     request.tokens += [*tree.tokens, 9]
     assert drafter.runner.length(0) == len(request.tokens) - 2
-    drafter.propose([request], [1])
+    drafter.propose([request], [chain(1)])
     assert drafter.runner.length(0) == len(request.tokens)
 
 
@@ -44,7 +45,7 @@ def test_what_was_refused_is_forgotten(checkpoint):
     drafter = DraftModel(runner(checkpoint()), 300)
     request = sequence([5, 6, 7])
     drafter.begin(request)
-    (tree,) = drafter.propose([request], [4])
+    (tree,) = drafter.propose([request], [chain(4)])
     drafter.commit(request, tree, [0])
     assert drafter.runner.length(0) == 4
     drafter.end(request)
@@ -59,7 +60,7 @@ def test_vocabularies_padded_differently_still_fit(checkpoint, draft_vocab):
     for temperature in (0.0, 1.5):
         request = sequence([5, 6, 7], temperature=temperature, seed=2, max_tokens=40, draft_length=4)
         drafter.begin(request)
-        (tree,) = drafter.propose([request], [8])
+        (tree,) = drafter.propose([request], [chain(8)])
         assert max(tree.tokens) < 300
         assert all(isinstance(q, int) or (q.shape == (300,) and abs(q.sum() - 1) < 1e-12) for q in tree.q)
         drafter.end(request)

@@ -5,9 +5,27 @@ from __future__ import annotations
 import random
 
 import pytest
-from specclient_local.drafting.length import Costs, DraftLength, best_length, costs, expected_tokens
+from specclient_local.drafting.base import chain, size
+from specclient_local.drafting.costs import Costs, costs
+from specclient_local.drafting.length import (
+    DraftLength,
+    Load,
+    StepLength,
+    best_length,
+    best_widths,
+    expected_tokens,
+)
+from specclient_local.tree import ROOT, TokenTree
 
 FLAT = (1.0,) * 9
+
+
+def learn(length, drafted, accepted):
+    length.update(TokenTree.chain([0] * drafted), list(range(accepted)))
+
+
+def far(length, **load):
+    return len(length.next(Load(**load)))
 
 
 @pytest.mark.parametrize("alpha", [0.0, 0.3, 0.77, 1.0])
@@ -59,27 +77,27 @@ def test_a_context_shorter_than_the_longest_draft_bounds_the_costs():
 def test_it_learns_from_rounds():
     good, bad = (DraftLength(Costs(0.15, FLAT)) for _ in range(2))
     for _ in range(60):
-        good.update(4, 4)
-        bad.update(4, 0)
-    assert good.next() == 8
+        learn(good, 4, 4)
+        learn(bad, 4, 0)
+    assert far(good) == 8
     assert bad.alpha < 0.1
-    assert bad.next() == 0
+    assert far(bad) == 0
     recovering = bad.alpha
-    bad.update(2, 2)
+    learn(bad, 2, 2)
     assert bad.alpha > recovering
 
 
 def test_a_refusal_counts_once_and_an_empty_round_not():
     one = DraftLength(Costs(0.1, FLAT), prior=0.5, weight=2.0)
-    one.update(0, 0)
+    learn(one, 0, 0)
     assert one.alpha == 0.5
-    one.update(4, 1)
+    learn(one, 4, 1)
     assert one.alpha == pytest.approx((1 * 0.98 + 1) / (2 * 0.98 + 2))
 
 
 def test_who_stopped_drafting_tries_again_now_and_then():
     hopeless = DraftLength(Costs(5.0, FLAT))
-    assert [hopeless.next() for _ in range(32)].count(2) == 2
+    assert [far(hopeless) for _ in range(32)].count(2) == 2
 
 
 BUSY = Costs(0.1, FLAT, slots=8, full_draft=0.3, full_verify=tuple(1.5 + 0.6 * k for k in range(9)))
@@ -103,9 +121,9 @@ def test_a_rounds_cost_lies_between_one_sequence_and_a_full_batch():
 
 def test_who_is_kept_from_drafting_by_the_load_does_not_try():
     good = DraftLength(BUSY, prior=0.45)
-    assert good.next() > 0
-    assert {good.next(drafting=8) for _ in range(40)} == {0}
-    assert good.next() > 0
+    assert far(good) > 0
+    assert {far(good, drafting=8) for _ in range(40)} == {0}
+    assert far(good) > 0
 
 
 def test_a_full_batch_is_measured_in_the_same_unit():
@@ -113,3 +131,85 @@ def test_a_full_batch_is_measured_in_the_same_unit():
     assert (cost.draft, cost.full_draft, cost.slots) == (0.25, 0.5, 4)
     assert cost.verify == (1.0, 1.25, 1.5)
     assert cost.full_verify == (2.0, 3.0, 4.0)
+
+
+def test_widths_win_where_rows_are_free_and_chains_where_they_are_dear():
+    free, dear = Costs(0.2, (1.0,) * 16), Costs(0.2, tuple(1.0 + 0.3 * k for k in range(16)), row=0.1)
+    wide = best_widths(0.6, 0.4, free, Load())
+    assert max(wide) > 1
+    assert size(wide) <= 15
+    assert set(best_widths(0.6, 0.4, dear, Load())) == {1}
+    assert set(best_widths(0.6, 0.0, free, Load())) == {1}
+    assert best_widths(0.05, 0.0, dear, Load()) == ()
+
+
+def test_a_trees_speed_is_that_of_simulated_rounds():
+    """The chosen widths against all others, each played out: siblings refused with their chances."""
+    cost, dice = Costs(0.2, tuple(1.0 + 0.02 * k for k in range(16)), row=0.02), random.Random(0)
+
+    def played(widths, alpha, beta, rounds=20_000):
+        won = 0
+        for _ in range(rounds):
+            won += 1
+            for width in widths:
+                if not any(dice.random() < (alpha if i == 0 else beta) for i in range(width)):
+                    break
+                won += 1
+        return won / rounds / cost.tree(widths)
+
+    best = best_widths(0.5, 0.4, cost, Load())
+    speeds = {w: played(w, 0.5, 0.4) for w in [best, chain(3), chain(5), (2, 2, 2), (4, 2), (2, 1, 1)]}
+    assert max(best) > 1
+    assert speeds[best] > 0.98 * max(speeds.values())
+
+
+def test_first_guesses_and_later_siblings_are_judged_apart():
+    length = DraftLength(Costs(0.1, FLAT), prior=0.5, weight=2.0, widths=True)
+    tree = TokenTree()
+    first, second = tree.add(ROOT, 5), tree.add(ROOT, 6)
+    tree.add(first, 7)
+    below = tree.add(second, 8)
+    length.update(tree, [second, below])
+    assert length.alpha == pytest.approx((1 * 0.98 + 1) / (2 * 0.98 + 2))
+    assert length.beta == pytest.approx((0.5 * 0.98 + 1) / (2 * 0.98 + 1))
+    length.update(tree, [])
+    assert length.beta < (0.5 * 0.98 + 1) / (2 * 0.98 + 1)
+
+
+def test_a_drafter_of_several_is_judged_by_whatever_was_kept():
+    length = DraftLength(Costs(0.1, FLAT), prior=0.5, weight=2.0)
+    tree = TokenTree()
+    tree.add(ROOT, 5)
+    length.update(tree, [tree.add(ROOT, 6)])
+    assert length.alpha > 0.5
+
+
+def test_steps_follow_the_last_draft_within_bounds():
+    length = StepLength()
+    lengths = []
+    for share in (1.0, 0.8, 0.5, 0.3, *[0.0] * 8, *[1.0] * 12):
+        lengths.append(far(length))
+        learn(length, lengths[-1], round(share * lengths[-1]))
+    assert lengths[:5] == [5, 6, 7, 7, 6]
+    assert min(lengths) == 3
+    assert far(length) == 10
+    learn(length, 0, 0)
+    assert far(length) == 10
+
+
+def test_costs_follow_the_context():
+    later = Costs(0.3, (2.0, 3.4, 4.8), context=1064)
+    cost = Costs(0.1, (1.0, 1.1, 1.2), context=64, far=later)
+    assert cost.at(64).verify == pytest.approx((1.0, 1.1, 1.2))
+    half = cost.at(576)
+    assert half.draft == pytest.approx(0.2, abs=0.02)
+    assert half.verify[1] == pytest.approx(2.25, abs=0.15)
+    assert cost.at(2064).verify[0] == pytest.approx(3.0, abs=0.1)
+    assert best_length(0.7, cost.at(2064)) < best_length(0.7, cost)
+    assert Costs(0.1, FLAT).at(10_000) == Costs(0.1, FLAT)
+
+
+def test_a_chain_is_a_thin_tree_at_the_same_price():
+    assert BUSY.tree((1, 1, 1), 4, 2) == BUSY.round(3, 4, 2)
+    wide = Costs(0.1, FLAT, row=0.01)
+    assert wide.tree((3, 2)) == pytest.approx(0.2 + 2 * 0.01 + 1.0)

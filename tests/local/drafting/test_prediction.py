@@ -6,12 +6,15 @@ import random
 
 import pytest
 from local_kit import run, sequence
-from specclient_local.drafting.length import RunLength
+from specclient_local.drafting.base import chain
+from specclient_local.drafting.costs import Costs
+from specclient_local.drafting.length import Load, RunLength
 from specclient_local.drafting.prediction import Place, PredictionDrafter
 from specclient_local.drafting.suffixes import LONGEST, SuffixIndex
 from specclient_local.model.runner import Runner
 from specclient_local.sequence import Predicted
 from specclient_local.speculate import Speculator
+from specclient_local.tree import TokenTree
 
 
 def longest(tokens, context):
@@ -146,11 +149,25 @@ def test_drafts_grow_while_they_are_kept():
     length = RunLength()
     lengths = []
     for accepted in (7, 15, 15, 4, 0, 1, 3, 7):
-        lengths.append(length.next())
-        length.update(length.next(), min(accepted, length.next()))
+        lengths.append(len(length.next(Load())))
+        learn(length, lengths[-1], min(accepted, lengths[-1]))
     assert lengths == [7, 15, 15, 15, 3, 1, 3, 7]
-    length.update(0, 0)
-    assert length.next() == 15
+    learn(length, 0, 0)
+    assert len(length.next(Load())) == 15
+
+
+def learn(length, drafted, accepted):
+    length.update(TokenTree.chain([0] * drafted), list(range(accepted)))
+
+
+def test_drafts_are_no_longer_than_pays():
+    dear = Costs(0.0, tuple(1.0 + 0.4 * k for k in range(16)), 4, 0.0, tuple(2.0 + 3 * k for k in range(16)))
+    length = RunLength(dear)
+    assert 0 < len(length.next(Load())) < 7
+    assert length.next(Load(drafting=4)) == ()
+    for _ in range(60):
+        learn(length, 3, 0)
+    assert [len(length.next(Load())) for _ in range(32)].count(0) == 30
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
@@ -166,7 +183,6 @@ def test_what_is_counted_adds_up(checkpoint, temperature):
     assert len(tokens) <= tally.steps + tally.accepted < 60 + 16
     assert tally.accepted > (30 if temperature == 0 else 0)
     speculator.end(request)
-    assert target.length(0) == 0
 
 
 def test_requests_do_not_see_each_others_predictions(checkpoint):
@@ -175,20 +191,20 @@ def test_requests_do_not_see_each_others_predictions(checkpoint):
     other = sequence([5], slot=1, method="prediction", predicted=[7, 8])
     for request in (one, other, one):
         assert drafter.begin(request)
-    assert drafter.propose([one], [2])[0].tokens == [1, 2]
-    assert drafter.propose([other], [9])[0].tokens == [7, 8]
+    assert drafter.propose([one], [chain(2)])[0].tokens == [1, 2]
+    assert drafter.propose([other], [chain(9)])[0].tokens == [7, 8]
     drafter.end(one)
     drafter.end(one)
     again = sequence([5], slot=0, method="prediction", predicted=[4])
     drafter.begin(again)
-    assert drafter.propose([again], [2])[0].tokens == [4]
+    assert drafter.propose([again], [chain(2)])[0].tokens == [4]
 
 
 def test_a_proposal_is_picked_not_drawn():
     drafter = PredictionDrafter()
     request = sequence([5], method="prediction", predicted=[1, 2, 3])
     drafter.begin(request)
-    (tree,) = drafter.propose([request], [3])
+    (tree,) = drafter.propose([request], [chain(3)])
     assert tree.is_chain
     assert tree.q == [None] * 3
 

@@ -1,0 +1,118 @@
+"""Turn loaded models into drafters by method, and into what each method's rounds cost."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+
+from specclient.errors import ConfigurationError
+from specclient_local.calibrate import Calibration, several
+from specclient_local.drafting.base import Drafter
+from specclient_local.drafting.costs import Costs
+from specclient_local.drafting.draft_model import DraftModel
+from specclient_local.drafting.ngram import NgramDrafter
+from specclient_local.drafting.union import UnionDrafter
+from specclient_local.model.runner import Runner
+from specclient_local.params import Method
+
+
+@dataclass(frozen=True, slots=True)
+class Drafters:
+    """What an engine drafts with.
+
+    Attributes:
+        by_method: the drafters; a prediction's and the look-up's are the speculator's own.
+        costs: of rounds, in plain steps, by method.
+        default: what a request gets that names no method.
+    """
+
+    by_method: dict[Method, Drafter]
+    costs: dict[Method, Costs]
+    default: Method
+
+
+def check(method: str, drafts: int, layer_skip: object) -> None:
+    """Refuse a method without what it drafts with.
+
+    Raises:
+        ConfigurationError: naming it.
+    """
+    missing = None
+    if method in ("draft", "union") and not drafts:
+        missing = "draft is None; name a draft model"
+    if method == "layer_skip" and layer_skip is None:
+        missing = "layer_skip is None; say how many of the target's first layers draft"
+    if missing is not None:
+        raise ConfigurationError(f"method is {method!r}, but {missing}, or use 'plain'.")
+
+
+def build(
+    target: Runner,
+    drafts: Seq[Runner],
+    *,
+    method: str,
+    slots: int,
+    layer_skip: int | Seq[int] | None = None,
+) -> Drafters:
+    """Build every drafter that the models allow, and measure what its rounds cost; see also :func:`check`.
+
+    Args:
+        target: loaded, all slots free.
+        drafts: draft models, in the order in which their guesses are tried.
+        method: the default method, or ``auto``: ``draft`` with one draft model, ``union`` with several,
+            ``layer_skip`` where layers are named, else ``plain``.
+        slots: requests that run at once.
+        layer_skip: of which of the target's layers to make a draft: the first so many, or these.
+
+    Raises:
+        ConfigurationError: layers that the target has not.
+    """
+    if method == "plain":
+        return Drafters({}, {}, "plain")
+    vocab = target.config.vocab_size
+    calibration = Calibration(target, slots)
+    by_method: dict[Method, Drafter] = {}
+    costs: dict[Method, Costs] = {"ngram": calibration.target, "prediction": calibration.target}
+    models = [DraftModel(runner, vocab) for runner in drafts]
+    each = [calibration.draft(runner) for runner in drafts]
+    if models:
+        by_method["draft"], costs["draft"] = models[0], each[0]
+        # It owns its drafters: their state is by slot, and a slot's request has one method.
+        by_method["union"] = UnionDrafter(models, NgramDrafter())
+        costs["union"] = several(each)
+    if layer_skip is not None:
+        runner = skipping(target, kept_layers(layer_skip, target.config.layers), slots)
+        by_method["layer_skip"] = DraftModel(runner, vocab)
+        costs["layer_skip"] = calibration.draft(runner)
+    return Drafters(by_method, costs, _default(method, by_method, len(models)))
+
+
+def skipping(target: Runner, layers: Seq[int], slots: int) -> Runner:
+    """Return a runner of some of the target's layers: the same weights, a cache of its own."""
+    return Runner(target.decoder.only(layers), slots, target.context)
+
+
+def kept_layers(asked: int | Seq[int], layers: int) -> tuple[int, ...]:
+    """Return the layers that a draft out of the target's own keeps.
+
+    Raises:
+        ConfigurationError: none, all, or one that the target has not.
+    """
+    kept = tuple(range(asked)) if isinstance(asked, int) else tuple(asked)
+    rising = list(kept) == sorted(set(kept))
+    if not kept or not rising or kept[0] < 0 or kept[-1] >= layers or len(kept) >= layers:
+        raise ConfigurationError(
+            f"layer_skip is {asked!r}; allowed is how many of the target's first layers draft, 1 to "
+            f"{layers - 1}, or which of its layers 0 to {layers - 1} do, in order and not all."
+        )
+    return kept
+
+
+def _default(method: str, by_method: dict[Method, Drafter], models: int) -> Method:
+    if method == "auto":
+        if models:
+            return "union" if models > 1 else "draft"
+        return "layer_skip" if "layer_skip" in by_method else "plain"
+    if method == "ngram":
+        return "ngram"
+    return next(name for name in by_method if name == method)

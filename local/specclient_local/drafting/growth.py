@@ -1,0 +1,183 @@
+"""Turn what a draft says after each guess into the next level of guesses, of widths given or grown.
+
+Widths: siblings drawn without replacement, as in SpecInfer (arXiv 2305.09781 §3) with the q that is true
+for it; at temperature 0 the likeliest. Grown: EAGLE-2 (arXiv 2406.16858 §4): of each level the guesses
+with the highest product of probabilities down from the root are expanded, and of all guesses the highest
+are kept. Those are picked, not drawn, at any temperature: their q is one-hot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from specclient_local.drafting.base import Grown, Shape, Widths
+from specclient_local.sequence import Dice
+from specclient_local.tree import ROOT, Distribution, TokenTree, without
+
+BREADTH = 4
+"""Guesses of a level that a grown tree expands, and guesses below each."""
+
+
+class Growth(Protocol):
+    """A tree while it grows, level by level.
+
+    Attributes:
+        scored: the guesses that have gone, or are next to go, through the draft; parents first.
+    """
+
+    scored: TokenTree
+
+    @property
+    def going(self) -> bool:
+        """Whether another level is wanted."""
+        ...
+
+    def grow(self, logits: Tensor, laws: Seq[Distribution], nodes: Seq[int], dice: Dice) -> None:
+        """Add guesses below some nodes.
+
+        Args:
+            logits: ``[N, V]`` after each, as the request's rules have them.
+            laws: ``[N]`` what the request samples from there.
+            nodes: ``[N]`` which, ``ROOT`` for the first call, then what was added to ``scored``.
+            dice: the request's.
+        """
+        ...
+
+    def finish(self) -> tuple[TokenTree, list[int | None]]:
+        """Return the tree, and for each of its nodes which it is in ``scored``."""
+        ...
+
+
+def growth(shape: Shape) -> Growth:
+    """Return what grows a tree of a shape."""
+    if isinstance(shape, Grown):
+        return Best(shape)
+    return Level(shape if isinstance(shape, tuple) else (1,) * len(shape))
+
+
+class Level:
+    """So many guesses below each guess, a width for each depth; widths of one make a chain."""
+
+    def __init__(self, widths: Widths) -> None:
+        self.scored = TokenTree()
+        self._left = list(reversed(widths))
+
+    @property
+    def going(self) -> bool:
+        """Whether another level is wanted."""
+        return bool(self._left)
+
+    def grow(self, logits: Tensor, laws: Seq[Distribution], nodes: Seq[int], dice: Dice) -> None:
+        """Add the next width's guesses below some nodes; see :class:`Growth`."""
+        width = self._left.pop()
+        likeliest = None
+        if width > 1 and isinstance(laws[0], int):
+            likeliest = logits.topk(min(width, logits.shape[-1]), dim=-1).indices.tolist()
+        for i, (node, q) in enumerate(zip(nodes, laws, strict=True)):
+            if likeliest is not None:
+                for token in likeliest[i]:
+                    self.scored.add(node, token)
+            elif width == 1:
+                self.scored.add(node, dice.draw(q), q)
+            else:
+                self.scored.branch(node, _drawn(q, width, dice), q)
+
+    def finish(self) -> tuple[TokenTree, list[int | None]]:
+        """Return the tree, and for each of its nodes which it is in ``scored``: the same."""
+        return self.scored, list(range(len(self.scored)))
+
+
+def _drawn(q: Distribution, width: int, dice: Dice) -> list[int]:
+    """Draw tokens without replacement, fewer where nothing is left to draw."""
+    tokens: list[int] = []
+    left: Distribution | None = q
+    while left is not None:
+        tokens.append(dice.draw(left))
+        left = without(left, tokens[-1]) if len(tokens) < width else None
+    return tokens
+
+
+@dataclass(slots=True)
+class Guess:
+    """A guess that may or may not be kept.
+
+    Attributes:
+        parent: its index among the guesses.
+        value: product of the draft's probabilities from the root down to it.
+        scored: its index in the scored tree, once it is expanded.
+    """
+
+    token: int
+    parent: int
+    value: float
+    scored: int | None = None
+
+
+class Best:
+    """The likeliest guesses, found by expanding the likeliest of each level."""
+
+    def __init__(self, shape: Grown) -> None:
+        self.scored = TokenTree()
+        self._guesses: list[Guess] = []
+        self._expanded: dict[int, int] = {}
+        self._nodes = shape.nodes
+        self._depth = shape.depth
+
+    @property
+    def going(self) -> bool:
+        """Whether another level is wanted."""
+        return self._depth > 0
+
+    def grow(self, logits: Tensor, laws: Seq[Distribution], nodes: Seq[int], dice: Dice) -> None:  # noqa: ARG002
+        """Add the likeliest tokens below nodes, and expand the best of them next; see :class:`Growth`."""
+        self._depth -= 1
+        first = len(self._guesses)
+        tokens, shares = _likeliest(logits, laws)
+        for node, below, share in zip(nodes, tokens, shares, strict=True):
+            parent = self._expanded.get(node, ROOT)
+            value = 1.0 if parent == ROOT else self._guesses[parent].value
+            self._guesses += [
+                Guess(t, parent, value * s) for t, s in zip(below, share, strict=True) if s > 0.0
+            ]
+        if not self.going:
+            return
+        level = sorted(range(first, len(self._guesses)), key=lambda i: -self._guesses[i].value)
+        chosen = set(self._kept())
+        for i in level[:BREADTH]:
+            if i not in chosen:
+                continue  # it is not kept, and nothing below it could be
+            guess = self._guesses[i]
+            above = ROOT if guess.parent == ROOT else self._guesses[guess.parent].scored
+            assert above is not None
+            guess.scored = self.scored.add(above, guess.token)
+            self._expanded[guess.scored] = i
+
+    def finish(self) -> tuple[TokenTree, list[int | None]]:
+        """Return the tree of the likeliest guesses, and for each which it is in ``scored``, if any."""
+        tree, scored = TokenTree(), []
+        place = {ROOT: ROOT}
+        for i in self._kept():
+            guess = self._guesses[i]
+            place[i] = tree.add(place[guess.parent], guess.token)
+            scored.append(guess.scored)
+        return tree, scored
+
+    def _kept(self) -> list[int]:
+        """Return the likeliest guesses so far, in the order they were made: a guess after its parent."""
+        # Sorting is stable: of equal ones the parent, made earlier, comes first.
+        return sorted(sorted(range(len(self._guesses)), key=lambda i: -self._guesses[i].value)[: self._nodes])
+
+
+def _likeliest(logits: Tensor, laws: Seq[Distribution]) -> tuple[list[list[int]], list[list[float]]]:
+    """Return the likeliest tokens of each row and their probabilities, at temperature 0 of the softmax."""
+    if isinstance(laws[0], int):
+        shares = torch.softmax(logits.double(), dim=-1)
+    else:
+        shares = torch.stack([torch.from_numpy(law) for law in laws if not isinstance(law, int)])
+    best = shares.topk(min(BREADTH, shares.shape[-1]), dim=-1)
+    return best.indices.tolist(), best.values.tolist()
