@@ -173,7 +173,8 @@ def pair(state: State, given: Mapping[str, Any]) -> Pair:
 
     settings = state.settings().local
     row = rows_of(settings.model_dump()).get(str(given["model"]).removeprefix("local/"))
-    options: dict[str, Any] = {} if row is None else {n: v for n, v in row.loading.items() if n != "slots"}
+    options: dict[str, Any] = {"dtype": "float32"} | ({} if row is None else row.loading)
+    options.pop("slots", None)
     asked = {
         "dtype": given["dtype"],
         "context": given["context"],
