@@ -6,6 +6,8 @@ from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
+import torch
+
 from specclient.errors import EngineError
 from specclient.types.usage import Speculation
 from specclient_local.model.tokenizer import StopFilter, TextStream, Tokenizer
@@ -260,9 +262,24 @@ def failed(error: BaseException) -> EngineError:
     """Return what a caller is sent when something breaks in the engine."""
     if isinstance(error, EngineError):
         return error
+    if _out_of_memory(error):
+        failure = EngineError(
+            f"the engine ran out of memory in a pass with this request ({str(error).splitlines()[0]}); "
+            "load it with fewer slots, a smaller context or a half-precision dtype."
+        )
+        failure.__cause__ = error.with_traceback(None)  # its frames hold what the pass had allocated
+        return failure
     failure = EngineError(f"the engine failed on this request: {type(error).__name__}: {error}")
     failure.__cause__ = error
     return failure
+
+
+def _out_of_memory(error: BaseException) -> bool:
+    """Whether an allocation failed; on a processor torch has no class of its own for it."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    said = str(error)
+    return isinstance(error, RuntimeError) and ("allocate memory" in said or "out of memory" in said)
 
 
 def unwrapped(event: Event) -> Piece:

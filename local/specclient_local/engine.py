@@ -11,6 +11,7 @@ from collections.abc import Sequence as Seq
 from pathlib import Path
 from typing import Literal, Unpack
 
+from specclient.errors import ConfigurationError
 from specclient_local.answer import (
     Answer,
     Clocked,
@@ -22,6 +23,7 @@ from specclient_local.answer import (
     Sink,
     unwrapped,
 )
+from specclient_local.checks import check, integer, optional
 from specclient_local.loading import Loaded, load
 from specclient_local.params import Method, Parameters, SamplingParams
 from specclient_local.requests import Prompt
@@ -42,7 +44,14 @@ class Engine:
         costs: of draft and verification passes as measured at load, in plain steps, by method.
     """
 
-    def __init__(self, loaded: Loaded, *, slots: int, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(
+        self,
+        loaded: Loaded,
+        *,
+        slots: int,
+        max_waiting: int | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
         self.tokenizer = loaded.requests.tokenizer
         self.costs = loaded.costs
         self.context = loaded.requests.context
@@ -51,7 +60,7 @@ class Engine:
         self._speculator = loaded.speculator
         self._clock = clock
         self._ids = itertools.count()
-        self._worker = Worker(loaded.speculator, slots, loaded.threads, clock)
+        self._worker = Worker(loaded.speculator, slots, loaded.threads, clock, max_waiting)
 
     @classmethod
     def load(
@@ -66,6 +75,7 @@ class Engine:
         context: int | None = None,
         threads: int | None = None,
         prefix_cache: bool = True,
+        max_waiting: int | None = None,
     ) -> Engine:
         """Load a target and, to speculate, its draft.
 
@@ -82,11 +92,16 @@ class Engine:
             threads: torch threads while the engine works; by default 1 below 64 M parameters, else torch's.
             prefix_cache: whether a request takes what it can of its prompt from the caches of others, running
                 or done; its answer is the same either way.
+            max_waiting: requests that may wait for a slot; one more is refused at once. None takes all.
 
         Raises:
             CheckpointError: a folder that is no usable checkpoint, or two that do not fit together.
             ConfigurationError: an argument outside what is allowed.
         """
+        if not optional(integer(0))(max_waiting):
+            raise ConfigurationError(
+                f"max_waiting is {max_waiting!r}; allowed is None, or an integer of at least 0."
+            )
         loaded = load(
             model,
             draft,
@@ -98,7 +113,7 @@ class Engine:
             layer_skip=layer_skip,
             prefix_cache=prefix_cache,
         )
-        return cls(loaded, slots=slots)
+        return cls(loaded, slots=slots, max_waiting=max_waiting)
 
     @property
     def threads(self) -> int:
@@ -135,6 +150,7 @@ class Engine:
         Raises:
             BadRequestError: a parameter outside what is allowed.
             ContextOverflowError: prompt and answer do not fit the context.
+            RateLimitError: as many requests wait as may.
             EngineError: the engine failed, or was closed.
         """
         generation: Generation | None = None
@@ -142,6 +158,40 @@ class Engine:
             generation = piece.generation
         assert generation is not None
         return generation
+
+    def generate_many(self, prompt: Prompt, n: int, **params: Unpack[Parameters]) -> list[Generation]:
+        """Answer a prompt ``n`` times, all at once as far as there are slots; the prompt is read once.
+
+        With a ``seed`` the answer at index i is that of ``generate`` with ``seed + i``: all differ, and each
+        can be had again. Where one fails the others are stopped.
+
+        Args:
+            prompt: text, or token ids.
+            n: how many answers, at least 1.
+            params: fields of :class:`~specclient_local.params.SamplingParams`.
+
+        Raises:
+            BadRequestError, ContextOverflowError, RateLimitError, EngineError: see :meth:`generate`.
+        """
+        check("n", n, "an integer of at least 1", integer(1))
+        events: queue.SimpleQueue[tuple[int, Event]] = queue.SimpleQueue()
+        seed, numbers = params.get("seed"), list[int]()
+        answers: dict[int, Generation] = {}
+        try:
+            for i in range(n):
+                if seed is not None:
+                    params["seed"] = seed + i
+                numbers.append(self.add(prompt, lambda event, i=i: events.put((i, event)), **params))
+            self._worker.start()
+            while len(answers) < n:
+                i, event = events.get()
+                generation = unwrapped(event).generation
+                if generation is not None:
+                    answers[i] = generation
+        finally:
+            for number in numbers:
+                self.cancel(number)
+        return [answers[i] for i in range(n)]
 
     def score(self, prompt: Prompt, top: int = 1) -> Scored:
         """Say how likely the model holds each token of a prompt, in one prefill and without an answer.

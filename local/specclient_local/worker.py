@@ -10,7 +10,7 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from specclient.errors import EngineError
+from specclient.errors import EngineError, RateLimitError
 from specclient_local.answer import Event, Job, Piece, failed
 from specclient_local.batch import Batch
 from specclient_local.loading import computing_with
@@ -31,13 +31,22 @@ class Worker:
         slots: requests that run at once.
         threads: torch threads to compute with.
         clock: monotonic seconds.
+        max_waiting: requests beyond those that run; further ones are refused. None takes all.
 
     Attributes:
         jobs: requests that wait or run, by number.
     """
 
-    def __init__(self, speculator: Speculator, slots: int, threads: int, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        speculator: Speculator,
+        slots: int,
+        threads: int,
+        clock: Callable[[], float],
+        max_waiting: int | None = None,
+    ) -> None:
         self.threads = threads
+        self._max_waiting = max_waiting
         self._speculator = speculator
         self._slots = slots
         self._clock = clock
@@ -62,10 +71,17 @@ class Worker:
 
         Raises:
             EngineError: it is closed.
+            RateLimitError: as many as may wait do.
         """
         with self._changed:
             if self._closed:
                 raise EngineError("the engine is closed; load another.")
+            waiting = len(self.jobs) - len(self._cancelled) - self._slots
+            if self._max_waiting is not None and waiting >= self._max_waiting:
+                raise RateLimitError(
+                    f"{self._slots} requests run and {waiting} wait, as many as max_waiting allows; "
+                    "ask again later, or load the engine with more slots or a larger max_waiting."
+                )
             self.jobs[job.sequence.id] = job
             self._inbox.append(job)
             self._changed.notify()

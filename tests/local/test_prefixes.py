@@ -154,6 +154,20 @@ def test_the_least_recently_used_slot_is_given_away():
     assert not slots.wiped
 
 
+@pytest.mark.parametrize(("rows", "moved", "shared"), [(6, 9, 5), (4, 9, 4), (6, 3, 3)])
+def test_what_is_shared_is_tokens_of_the_answer_computed_where_they_stand(rows, moved, shared):
+    """An answer may end before the draft that was kept, and what was moved is left out."""
+    slots = Slots(2)
+    prefixes = Prefixes(slots)
+    tokens = [1, 2, 3]
+    slots.read(0, tokens, prefixes.begin(0, tokens, 2))
+    tokens += [4, 5]
+    slots.lengths[0], slots.moved = rows, moved
+    prefixes.end(0)
+    assert slots.lengths[0] == shared
+    assert prefixes.begin(1, [1, 2, 3, 4, 5, 6, 7, 8], 7) == shared
+
+
 class Slots:
     """Slots of a runner without a model."""
 
@@ -161,6 +175,7 @@ class Slots:
 
     def __init__(self, slots):
         self.slots, self.lengths, self.wiped = slots, [0] * slots, []
+        self.moved = 99
 
     def read(self, slot, tokens, done):
         self.lengths[slot] = len(tokens) - 1
@@ -168,7 +183,8 @@ class Slots:
     def length(self, slot):
         return self.lengths[slot]
 
-    straight = length
+    def straight(self, slot):
+        return min(self.moved, self.lengths[slot])
 
     def truncate(self, slot, length):
         self.lengths[slot] = min(length, self.lengths[slot])
