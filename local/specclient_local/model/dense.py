@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,9 +19,9 @@ from specclient_local.config import DecoderConfig
 from specclient_local.model.rope import turns
 from specclient_local.model.weights import LayerWeights, Weights
 
-_SHAPES = 64
-"""Kinds of shapes that a layer may be compiled for. A size that varies is a symbol from its second value on,
-but for the size 1, which is a shape of its own: they are few."""
+_COMPILING: dict[str, Any] = {"fullgraph": True, "recompile_limit": 64, "isolate_recompiles": True}
+"""A size that varies is a symbol from its second value on, but for 1, which is compiled apart: kinds are few.
+A draft's are its own, lest its width make a symbol of the target's."""
 
 _NOWHERE = 1 << 40
 """A place beyond any cache: what is written there lands in its last, spare position."""
@@ -86,11 +87,7 @@ class DenseDecoder:
             table.real.contiguous().to(self.device),
             table.imag.contiguous().to(self.device),
         )
-        self._layer: Callable[..., Tensor] = (
-            torch.compile(layer, fullgraph=True, recompile_limit=_SHAPES, isolate_recompiles=True)
-            if compiled
-            else layer
-        )
+        self._layer: Callable[..., Tensor] = torch.compile(layer, **_COMPILING) if compiled else layer
 
     def hidden(self, ids: Tensor, block: Block, cache: Tensor) -> Tensor:
         """Run the rows through all layers and write their keys and values.
@@ -175,9 +172,9 @@ def layer(
     kv[slots[:, None], :, places] = torch.cat((turned[:, :, heads:], qkv[:, :, heads + shared :]), dim=2)
     known = (kv[:batch] if first else kv[slots])[:, :, : mask.shape[-1]]
     # The query heads of one key head stand as its rows: each key is read once, and never copied out.
-    queries = turned[:, :, :heads].unflatten(2, (shared, -1)).permute(0, 2, 3, 1, 4).flatten(2, 3)
+    queries = turned[:, :, :heads].view(batch, rows, shared, -1, dim).permute(0, 2, 3, 1, 4).flatten(2, 3)
     out = F.scaled_dot_product_attention(queries, known[:, :shared], known[:, shared:], attn_mask=mask)
-    out = out.unflatten(2, (-1, rows)).permute(0, 3, 1, 2, 4).reshape(batch, rows, heads * dim)
+    out = out.view(batch, shared, -1, rows, dim).permute(0, 3, 1, 2, 4).reshape(batch, rows, heads * dim)
     x = x + F.linear(out, w.o, w.o_bias)
     h = F.rms_norm(x, (size,), w.post_norm, eps)
     gate, up = F.linear(h, w.gate_up, w.gate_up_bias).chunk(2, dim=-1)
@@ -189,5 +186,5 @@ def _rotate(qk: Tensor, norm: Tensor | None, cos: Tensor, sin: Tensor, eps: floa
     wide = qk.float()
     if norm is not None:
         wide = F.rms_norm(wide, wide.shape[-1:], None, eps) * norm
-    a, b = wide.unflatten(-1, (-1, 2)).unbind(-1)
+    a, b = wide.view(*wide.shape[:-1], -1, 2).unbind(-1)
     return torch.stack((a * cos - b * sin, a * sin + b * cos), dim=-1).flatten(-2).type_as(qk)

@@ -34,6 +34,9 @@ _WHOLE = 6
 _REAL = 2
 """Real ones: temperature, top-p."""
 
+_GIVEN = (0, 1, 3, 7, 15)
+"""Depths of rounds whose guesses are given: a row more costs little, unlike a draft's step."""
+
 _MOST_KEPT = 1 << 62
 """A top-k that keeps every token of any vocabulary, and fits the inputs."""
 
@@ -122,13 +125,16 @@ class DeviceRounds:
             EngineError: a round of this shape does not fit the device's memory.
         """
         seats = self.target.seats([ask.slot for ask in asks])
+        model = any(ask.depth and ask.given is None for ask in asks)
         depth = max(ask.depth for ask in asks)
+        if not model:
+            depth = next(most for most in _GIVEN if most >= depth)
         shape = Shape(
             slots=len(seats.slots),
             length=self.target.attended(max(ask.start for ask in asks) + depth + 1),
             first=seats.first,
             depth=depth,
-            model=any(ask.depth and ask.given is None for ask in asks),
+            model=model,
             draws=any(ask.params.temperature > 0.0 for ask in asks),
             cuts=any(_cuts(ask.params) for ask in asks),
         )
@@ -230,7 +236,14 @@ class _Batch:
         slots, _, _, start, depth, top_k = whole.unbind(1)
         real = real.view(torch.double)
         shaping = Shaping(real[:, 0], real[:, 1], top_k, shape.cuts)
-        return cls(slots, whole[:, 1:3], start, Drafts(given, given >= 0, depth), shaping, real[:, _REAL:])
+        return cls(
+            slots.contiguous(),
+            whole[:, 1:3],
+            start,
+            Drafts(given, given >= 0, depth),
+            shaping,
+            real[:, _REAL:],
+        )
 
 
 def _cuts(params: SamplingParams) -> bool:

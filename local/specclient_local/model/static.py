@@ -14,11 +14,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from specclient_local.model.cache import KVCache
 from specclient_local.model.decoder import Decoder
 from specclient_local.model.dense import Block, DenseDecoder
 from specclient_local.model.recording import Graphs, Recorder, Run
-from specclient_local.model.runner import Part, Runner
+from specclient_local.model.runner import CHUNK, Part, Runner
 from specclient_local.model.weights import Weights
 
 SLOTS = (1, 4, 16, 64)
@@ -89,16 +88,21 @@ class StaticRunner(Runner):
     def __init__(
         self, decoder: Decoder, weights: Weights, slots: int, context: int, graphs: Graphs = "auto"
     ) -> None:
-        super().__init__(decoder, slots, context)
-        self.cache = KVCache(decoder.config, slots, context + SPARE, decoder.dtype, self.device)
+        super().__init__(decoder, slots, context, SPARE)
         self.recorder = Recorder(self.device, graphs)
         self.dense = DenseDecoder(decoder.config, weights, context, compiled=self.recorder.compiles)
         most = min(slots, SLOTS[-1])
         self._sizes = (*(size for size in SLOTS if size < most), most)
+        self.shared = most * ROWS[-1]
         self._logits = torch.empty(
             most * ROWS[-1], decoder.config.vocab_size, dtype=decoder.dtype, device=self.device
         )
         self._buckets: dict[Bucket, Replayed] = {}
+
+    @property
+    def grain(self) -> int:
+        """As of a runner whose rows' last bits depend on the shape of their pass: theirs do."""
+        return CHUNK
 
     @property
     def most_slots(self) -> int:
@@ -155,12 +159,12 @@ class StaticRunner(Runner):
     def _pass(self, bucket: Bucket, inputs: Tensor) -> None:
         """Turn inputs as of :meth:`_fields` into logits."""
         slots, starts, origins = inputs[:, :_HEAD].unbind(1)
-        ids, positions, words = inputs[:, _HEAD:].unflatten(1, (_FIELDS, -1)).unbind(1)
+        ids, positions, words = inputs[:, _HEAD:].view(bucket.slots, _FIELDS, -1).unbind(1)
         places = starts[:, None] + torch.arange(bucket.rows, device=self.device)
         offsets = torch.arange(bucket.length, device=self.device) - origins[:, None]
         bits = (words[..., None] >> offsets.clamp(0, _BITS - 1)[:, None]) & 1
         seen = ((offsets < 0)[:, None] | (bits == 1)) & (offsets < _BITS)[:, None]
-        block = Block(slots, places, positions, seen, bucket.first)
+        block = Block(slots.contiguous(), places, positions, seen, bucket.first)
         logits = self.dense.logits(self.dense.hidden(ids, block, self.cache.rows))
         self._logits[: bucket.slots * bucket.rows].copy_(logits.flatten(0, 1))
 
