@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from specclient.errors import BadRequestError, ContextOverflowError
 from specclient_local.checks import bad_parameter
-from specclient_local.config import DecoderConfig
+from specclient_local.model.base import ModelConfig
 from specclient_local.model.grammar import Grammars
 from specclient_local.model.rules import AnswerRules, Masks, Weights
 from specclient_local.model.tokenizer import Tokenizer
@@ -31,7 +31,7 @@ class Requests:
     """
 
     tokenizer: Tokenizer
-    config: DecoderConfig
+    config: ModelConfig
     context: int
     method: Method
     methods: tuple[Method, ...]
@@ -82,7 +82,7 @@ class Requests:
         """Return what shapes the logits of an answer, or None where nothing of it is asked."""
         self._ids("logit_bias", params.logit_bias or ())
         words = self._bad_words(params.bad_words or ())
-        weights = Weights(params, prompt, self.config.vocab_size) if Weights.asked(params) else None
+        weights = Weights(params, prompt) if Weights.asked(params) else None
         masks = Masks(ends, params.min_tokens, words, prompt) if params.min_tokens or words else None
         grammar = self._grammars.grammar(params, ends)
         if weights is None and masks is None and grammar is None:

@@ -193,7 +193,7 @@ def rules_for(params, grammars):
 
     def build():
         masks = Masks([END], params.min_tokens, BAD if params.bad_words else (), GIVEN)
-        return AnswerRules(Weights(params, GIVEN, VOCAB), masks, grammars.grammar(params, [END]))
+        return AnswerRules(Weights(params, GIVEN), masks, grammars.grammar(params, [END]))
 
     return build
 

@@ -91,16 +91,15 @@ class Grammar:
 
         A row below a guess that is not allowed stays as it is: no answer gets there.
         """
-        rows, columns = logits.shape
-        allowed = np.ones((rows, columns), np.bool_)
+        forbidden = np.zeros(tuple(logits.shape), np.bool_)
+        width = min(self._vocab, logits.shape[1])
         # In order of their tokens, so that the parser seldom goes back.
         for path, row in sorted((tuple(path), row) for row, path in enumerate(paths)):
-            found = self._after(path)
-            if found is not None:
-                width = min(columns, self._vocab)
-                allowed[row, :width] = found.tokens[:width]
-                allowed[row, width:] = False
-        logits.masked_fill_(torch.from_numpy(~allowed).to(logits.device), -torch.inf)
+            allowed = self._after(path)
+            if allowed is not None:
+                forbidden[row] = True
+                np.logical_not(allowed.tokens[:width], out=forbidden[row, :width])
+        logits.masked_fill_(torch.from_numpy(forbidden).to(logits.device), -torch.inf)
 
     def _after(self, path: tuple[int, ...]) -> Allowed | None:
         """Return what may follow a path, or None of one that cannot be taken."""

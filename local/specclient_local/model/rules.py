@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -24,6 +24,8 @@ from specclient_local.params import SamplingParams
 
 Spots = tuple[list[int], list[int]]
 """Rows and columns of single logits, side by side."""
+
+_ROOM = 64
 
 
 @dataclass(slots=True)
@@ -71,46 +73,29 @@ class AnswerRules:
                 part.take(token)
 
 
-@dataclass(slots=True)
-class _Columns:
-    """What applies to every row of logits of one dtype on one device, each ``[vocab]``.
-
-    Attributes:
-        bias: added; None adds nothing.
-        divisor: of positive logits, and factor of negative ones; None of a request without penalties.
-        cost: subtracted.
-        stale: tokens whose entries no longer hold.
-    """
-
-    bias: Tensor | None
-    divisor: Tensor | None
-    cost: Tensor | None
-    stale: set[int] = field(default_factory=set)
-
-
 class Weights:
     """Logit biases and penalties.
 
-    A row costs the same however long the answer is: what holds for all rows stands in vectors over the
-    vocabulary, brought up to date by the tokens taken; only the tokens of a row's own path are corrected.
+    The tokens concerned stand in tables that each token taken brings up to date, and a row corrects those
+    of its own path: what a round costs grows with the different tokens, not with how long the answer is.
 
     Args:
         params: ``logit_bias`` (OpenAI, "Create chat completion"), ``repetition_penalty`` (CTRL,
             arXiv 1909.05858 §4.1, over prompt and answer), ``frequency_penalty`` and ``presence_penalty``
             (OpenAI, over the answer alone).
         prompt: ids of the prompt.
-        vocab: ids the model has.
     """
 
-    def __init__(self, params: SamplingParams, prompt: Iterable[int], vocab: int) -> None:
+    def __init__(self, params: SamplingParams, prompt: Iterable[int]) -> None:
         self._repetition = params.repetition_penalty
         self._frequency, self._presence = params.frequency_penalty, params.presence_penalty
         self._penalises = self._repetition != 1.0 or self._frequency != 0.0 or self._presence != 0.0
         self._bias: Mapping[int, float] = params.logit_bias or {}
-        self._vocab = vocab
-        self._prompt = frozenset(prompt) if self._repetition != 1.0 else frozenset[int]()
         self._counts: Counter[int] = Counter()
-        self._columns: dict[tuple[torch.device, torch.dtype], _Columns] = {}
+        self._penalised: dict[int, int] = {}
+        for token in prompt if self._repetition != 1.0 else ():
+            self._penalised.setdefault(token, len(self._penalised))
+        self._tables: dict[tuple[torch.device, torch.dtype], tuple[Table, Table]] = {}
 
     @staticmethod
     def asked(params: SamplingParams) -> bool:
@@ -121,24 +106,32 @@ class Weights:
     def take(self, token: int) -> None:
         """Count a token of the answer."""
         self._counts[token] += 1
-        for columns in self._columns.values():
-            columns.stale.add(token)
+        if self._penalises:
+            self._penalised.setdefault(token, len(self._penalised))
+            for _, costs in self._tables.values():
+                costs.stale.add(token)
 
     def apply(self, logits: Tensor, paths: Seq[Seq[int]]) -> None:
         """Shape logits ``[N, V]`` in place."""
-        columns, known = self._columns_of(logits), logits[:, : self._vocab]
-        width = known.shape[1]
-        if columns.bias is not None:
-            known += columns.bias[:width]
-        if columns.divisor is None or columns.cost is None:
+        biases, costs = self._tables_for(logits)
+        if self._bias:
+            ids, values = biases.within(logits.shape[1])
+            logits.index_add_(1, ids, values.expand(len(logits), -1))
+        if not self._penalises:
             return
-        spots, costs = self._on_paths(paths, width)
-        at = torch.tensor(spots, device=logits.device)
-        before = known[at[0], at[1]] if costs else None
-        known.copy_(_penalised(known, columns.divisor[:width], columns.cost[:width]))
-        if before is not None:
-            divisor, cost = torch.full_like(before, self._repetition), before.new_tensor(costs)
-            known[at[0], at[1]] = _penalised(before, divisor, cost)
+        spots, own = self._on_paths(paths, logits.shape[1])
+        at = torch.tensor(spots, device=logits.device) if own else None
+        before = None if at is None else logits[at[0], at[1]]
+        ids, values = costs.within(logits.shape[1])
+        logits.index_copy_(1, ids, self._less(logits.index_select(1, ids), values))
+        if at is not None and before is not None:
+            logits[at[0], at[1]] = self._less(before, before.new_tensor(own))
+
+    def _less(self, logits: Tensor, costs: Tensor) -> Tensor:
+        """Return logits of penalised tokens with all three penalties."""
+        if self._repetition != 1.0:
+            logits = torch.where(logits > 0.0, logits / self._repetition, logits * self._repetition)
+        return logits - costs
 
     def _on_paths(self, paths: Seq[Seq[int]], width: int) -> tuple[Spots, list[float]]:
         """Return where tokens of a row's own path stand, and what each costs there."""
@@ -146,48 +139,68 @@ class Weights:
         tokens: list[int] = []
         costs: list[float] = []
         for row, path in enumerate(paths):
-            for token, count in Counter(path).items():
+            for token in {*path}:
                 if token < width:
                     rows.append(row)
                     tokens.append(token)
-                    costs.append(self._cost(self._counts[token] + count))
+                    costs.append(self._cost(self._counts[token] + path.count(token)))
         return (rows, tokens), costs
 
     def _cost(self, count: int) -> float:
         """Return what is subtracted from the logit of a token that the answer has so often."""
         return self._frequency * count + (self._presence if count else 0.0)
 
-    def _columns_of(self, logits: Tensor) -> _Columns:
-        """Return the vectors for such logits, up to date."""
+    def _tables_for(self, logits: Tensor) -> tuple[Table, Table]:
+        """Return what is added to logits, and subtracted from scaled ones, up to date, on their device."""
         key = (logits.device, logits.dtype)
-        columns = self._columns.get(key)
-        if columns is None:
-            columns = self._columns[key] = self._first_columns(logits)
-        if columns.stale and columns.divisor is not None and columns.cost is not None:
-            stale = sorted(columns.stale)
-            at = torch.tensor(stale, device=logits.device)
-            columns.divisor[at] = self._repetition
-            columns.cost[at] = logits.new_tensor([self._cost(self._counts[token]) for token in stale])
-        columns.stale.clear()
-        return columns
-
-    def _first_columns(self, logits: Tensor) -> _Columns:
-        bias = None
-        if self._bias:
-            bias = logits.new_zeros(self._vocab)
-            bias[torch.tensor([*self._bias], device=logits.device)] = logits.new_tensor(
-                [*self._bias.values()]
-            )
-        if not self._penalises:
-            return _Columns(bias, None, None)
-        divisor = logits.new_ones(self._vocab)
-        divisor[torch.tensor(sorted(self._prompt), dtype=torch.long, device=logits.device)] = self._repetition
-        return _Columns(bias, divisor, logits.new_zeros(self._vocab), set(self._counts))
+        if key not in self._tables:
+            biases, costs = Table(logits), Table(logits)
+            biases.write(range(len(self._bias)), [*self._bias], [*self._bias.values()])
+            costs.stale.update(self._penalised)
+            self._tables[key] = biases, costs
+        biases, costs = self._tables[key]
+        if costs.stale:
+            tokens = sorted(costs.stale)
+            places = [self._penalised[token] for token in tokens]
+            costs.write(places, tokens, [self._cost(self._counts[token]) for token in tokens])
+            costs.stale.clear()
+        return biases, costs
 
 
-def _penalised(logits: Tensor, divisor: Tensor, cost: Tensor) -> Tensor:
-    """Return logits with both kinds of penalty; a divisor of 1 and a cost of 0 change nothing."""
-    return torch.where(logits > 0.0, logits / divisor, logits * divisor) - cost
+class Table:
+    """Tokens and a number for each, on one device; room for more is made by doubling.
+
+    Args:
+        like: a tensor of the device and the dtype of the numbers.
+    """
+
+    def __init__(self, like: Tensor) -> None:
+        self.stale: set[int] = set()
+        self._ids = torch.zeros(_ROOM, dtype=torch.long, device=like.device)
+        self._values = like.new_zeros(_ROOM)
+        self._size = 0
+        self._highest = -1
+
+    def write(self, places: Seq[int], ids: Seq[int], values: Seq[float]) -> None:
+        """Put tokens and their numbers into these places."""
+        if not places:
+            return
+        self._size = max(self._size, max(places) + 1)
+        self._highest = max(self._highest, *ids)
+        while self._size > len(self._ids):
+            self._ids = torch.cat((self._ids, torch.zeros_like(self._ids)))
+            self._values = torch.cat((self._values, torch.zeros_like(self._values)))
+        at = torch.tensor(places, device=self._ids.device)
+        self._ids[at] = torch.tensor(ids, device=self._ids.device)
+        self._values[at] = self._values.new_tensor(values)
+
+    def within(self, width: int) -> tuple[Tensor, Tensor]:
+        """Return the tokens below ``width``, a draft's perhaps, and their numbers."""
+        ids, values = self._ids[: self._size], self._values[: self._size]
+        if self._highest < width:
+            return ids, values
+        known = ids < width
+        return ids[known], values[known]
 
 
 class Masks:

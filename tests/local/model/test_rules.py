@@ -34,7 +34,7 @@ def logits(vocab=VOCAB):
 
 def rules_of(params, prompt=PROMPT):
     """The rules of a request, without a tokenizer around them."""
-    weights = Weights(params, prompt, VOCAB) if Weights.asked(params) else None
+    weights = Weights(params, prompt) if Weights.asked(params) else None
     words = BAD if params.bad_words else ()
     masks = Masks(ENDS, params.min_tokens, words, prompt) if words or params.min_tokens else None
     return AnswerRules(weights, masks)
@@ -111,8 +111,8 @@ def test_what_is_kept_does_not_grow_with_the_answer():
     assert len(rules.masks._tail) == 3
     rules.shape(logits(), PATHS)
     rules.take(3)
-    (columns,) = rules.weights._columns.values()
-    assert columns.stale == {3}
+    ((_, costs),) = rules.weights._tables.values()
+    assert costs.stale == {3}
 
 
 def test_a_bad_word_may_begin_in_the_prompt_and_on_the_path():
