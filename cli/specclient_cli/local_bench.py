@@ -63,7 +63,7 @@ def command(state: State, /, **given: Any) -> None:
     with local_pair.progress() as told:
         from specclient_local.measure.bench import bench  # noqa: PLC0415 - imports torch
 
-        with models.load(given["batch"]) as engine:
+        with models.load(given["batch"], prefix_cache=False) as engine:
             prompts = local_pair.prompts_of(engine, given)
             methods = given["methods"] or [name for name in engine.methods if name != "prediction"]
             rows = bench(
@@ -71,8 +71,7 @@ def command(state: State, /, **given: Any) -> None:
             )
     if given["as_json"]:
         values = {
-            "model": models.target,
-            "draft": models.draft,
+            **models.values,
             "threads": engine.threads,
             "prompts": len(prompts),
             **{name: given[name] for name in ("new", "repeat", "batch", "draft_length")},
@@ -83,7 +82,7 @@ def command(state: State, /, **given: Any) -> None:
         batch = f" · {given['batch']} at a time" if given["batch"] > 1 else ""
         render.say(local_pair.heading(models, engine, prompts, given["new"]) + batch, render.HEADING)
         _show(rows)
-    _must_agree(rows, str(models.options["dtype"]))
+    _must_agree(rows, str(models.options.get("dtype", "float32")))
 
 
 def _show(rows: Sequence[Row]) -> None:

@@ -75,7 +75,7 @@ def command(state: State, /, prompt: str, **given: Any) -> None:
     assert generation is not None
     values = figures(generation, seconds)
     if given["as_json"]:
-        click.echo(json.dumps({"model": models.target, "draft": models.draft, **values}))
+        click.echo(json.dumps({**models.values, **values}))
         return
     render.answer("\n")
     click.echo(_line(generation, values), err=True)

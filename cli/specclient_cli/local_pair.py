@@ -72,8 +72,15 @@ def model_options(function: F) -> F:
             ),
             click.option(
                 "--draft",
-                help="Folder or hub id of a smaller model that drafts. Default: the one configured with the "
-                "model's name; none for a folder.",
+                "drafts",
+                multiple=True,
+                help="Folder or hub id of a smaller model that drafts; may be repeated. Default: what is "
+                "configured with the model's name; none for a folder.",
+            ),
+            click.option(
+                "--layer-skip",
+                type=click.IntRange(min=1),
+                help="Let so many of the model's own first layers draft (method layer_skip).",
             ),
             click.option(
                 "--dtype",
@@ -144,23 +151,33 @@ class Pair:
     """The models that are meant, before they are loaded.
 
     Attributes:
-        target: folder or hub id; ``draft``: likewise, or None.
+        target: folder or hub id; ``drafts``: likewise, in the order in which their guesses are tried.
         options: of :meth:`specclient_local.engine.Engine.load`.
     """
 
     target: str
-    draft: str | None
+    drafts: tuple[str, ...]
     options: Mapping[str, Any]
 
-    def load(self, slots: int) -> Engine:
+    def load(self, slots: int, *, prefix_cache: bool = True) -> Engine:
         """Load them.
+
+        Args:
+            slots: requests at once.
+            prefix_cache: whether prompts that were read before are read again; what is timed must be.
 
         Raises:
             CheckpointError, ConfigurationError: see :meth:`specclient_local.engine.Engine.load`.
         """
         from specclient_local.engine import Engine  # noqa: PLC0415 - imports torch
 
-        return Engine.load(self.target, self.draft, slots=slots, **self.options)
+        options = {**self.options, "slots": slots, "prefix_cache": prefix_cache}
+        return Engine.load(self.target, list(self.drafts) or None, **options)
+
+    @property
+    def values(self) -> dict[str, Any]:
+        """Return which models these are, as ``--json`` prints it."""
+        return {"model": self.target, "drafts": list(self.drafts)}
 
 
 def pair(state: State, given: Mapping[str, Any]) -> Pair:
@@ -173,18 +190,13 @@ def pair(state: State, given: Mapping[str, Any]) -> Pair:
 
     settings = state.settings().local
     row = rows_of(settings.model_dump()).get(str(given["model"]).removeprefix("local/"))
-    options: dict[str, Any] = {"dtype": "float32"} | ({} if row is None else row.loading)
-    options.pop("slots", None)
-    asked = {
-        "dtype": given["dtype"],
-        "context": given["context"],
-        "threads": given["threads"] or settings.threads,
-    }
-    options |= {name: value for name, value in asked.items() if value is not None}
-    own = options.pop("draft", None)
-    if row is None:
-        return Pair(given["model"], given["draft"], options)
-    return Pair(row.path, given["draft"] or own, options)
+    configured = {} if row is None else dict(row.loading)
+    drafts = configured.pop("draft", ())
+    asked = {name: given[name] for name in ("dtype", "context", "layer_skip")}
+    asked["threads"] = given["threads"] or settings.threads
+    options = {**configured, **{name: value for name, value in asked.items() if value is not None}}
+    named = given["drafts"] or ([drafts] if isinstance(drafts, str) else drafts)
+    return Pair(given["model"] if row is None else row.path, tuple(named), options)
 
 
 def prompts_of(engine: Engine, given: Mapping[str, Any]) -> list[list[int]]:
@@ -235,6 +247,6 @@ def short(path: str) -> str:
 
 def heading(models: Pair, engine: Engine, prompts: Sequence[Sequence[int]], new: int) -> str:
     """Say in one line what was timed."""
-    names = short(models.target) + (f" + {short(models.draft)}" if models.draft else "")
+    names = " + ".join(map(short, (models.target, *models.drafts)))
     threads = f"{engine.threads} thread{'' if engine.threads == 1 else 's'}"
     return f"{names} · {len(prompts)} prompts, {new} new tokens each · {threads}"

@@ -14,10 +14,16 @@ from specclient_cli.state import State, pass_state
 
 if TYPE_CHECKING:
     from specclient_local.measure.depth import Depths
+    from specclient_local.params import Method
 
 
 @click.command(name="pick-depth")
 @local_pair.model_options
+@click.option(
+    "--method",
+    type=click.Choice(["draft", "layer_skip"]),
+    help="What drafts. Default: the first --draft, or the layers of --layer-skip.",
+)
 @click.option(
     "--lengths",
     type=local_pair.Counts(0, 10),
@@ -57,18 +63,20 @@ def command(state: State, /, **given: Any) -> None:
     Environment: SPECCLIENT_CONFIG, NO_COLOR.
     """
     models = local_pair.pair(state, given)
-    if models.draft is None:
-        raise click.UsageError("drafts need a model that drafts; name one with --draft.")
+    method: Method = given["method"] or ("layer_skip" if given["layer_skip"] else "draft")
+    if method == "draft" and not models.drafts:
+        raise click.UsageError("drafts need a model that drafts; name one with --draft, or use --layer-skip.")
     batches = given["batches"]
     with local_pair.progress() as told:
         from specclient_local.measure.depth import depths  # noqa: PLC0415 - imports torch
 
-        with models.load(max(batches)) as engine:
+        with models.load(max(batches), prefix_cache=False) as engine:
             prompts = local_pair.prompts_of(engine, given)
             tables = [
                 depths(
                     engine,
                     prompts,
+                    method=method,
                     lengths=given["lengths"],
                     new=given["new"],
                     batch=batch,
@@ -79,8 +87,8 @@ def command(state: State, /, **given: Any) -> None:
             ]
     if given["as_json"]:
         values = {
-            "model": models.target,
-            "draft": models.draft,
+            **models.values,
+            "method": method,
             "threads": engine.threads,
             "prompts": len(prompts),
             "new": given["new"],

@@ -64,7 +64,7 @@ def command(state: State, /, **given: Any) -> None:
         from specclient_local.measure.passes import passes  # noqa: PLC0415 - import torch
         from specclient_local.measure.stages import STAGES, profile  # noqa: PLC0415
 
-        with models.load(given["batch"]) as engine:
+        with models.load(given["batch"], prefix_cache=False) as engine:
             prompts = local_pair.prompts_of(engine, given)
             told("answering …")
             run, stages = profile(engine, prompts, params, batch=given["batch"])
@@ -99,8 +99,7 @@ def _values(
     models: local_pair.Pair, run: Run, stages: Sequence[Stage], timed: Sequence[Pass]
 ) -> dict[str, Any]:
     return {
-        "model": models.target,
-        "draft": models.draft,
+        **models.values,
         "tokens": run.tokens,
         "rounds": run.steps,
         "seconds": run.seconds,

@@ -38,7 +38,7 @@ def test_generate_tells_everything_as_json(run, pair) -> None:
     code, out, err = run(*arguments)
     told = json.loads(out)
     assert (code, err) == (0, "")
-    assert (told["model"], told["draft"]) == tuple(map(str, pair))
+    assert (told["model"], told["drafts"]) == (str(pair[0]), [str(pair[1])])
     assert (told["tokens"], len(told["token_ids"]), told["finish_reason"]) == (9, 9, "length")
     assert told["speculation"]["method"] == "draft"
     assert told["speculation"]["steps"] + told["speculation"]["accepted"] >= 9
@@ -70,7 +70,7 @@ def test_bench_compares_with_plain_decoding(run) -> None:
     told = json.loads(out)
     assert (code, err) == (0, "")
     rows = {row["method"]: row for row in told["rows"]}
-    assert {"plain", "draft"} <= set(rows)
+    assert {"plain", "draft", "ngram"} <= set(rows)
     assert rows["plain"]["speed_up"] == 1.0
     assert rows["plain"]["expected"] is None
     assert all(row["identical"] for row in rows.values())
@@ -154,7 +154,7 @@ def test_a_draft_of_another_family_is_refused(run, pair, tmp_path: Path) -> None
     assert (code, "name one with --draft" in err) == (2, True)
     code, _, err = run("local", "bench", "-m", str(pair[0]), "--methods", "draft", *SHORT)
     assert code == 3
-    assert "method is 'draft'; as loaded, this engine has plain" in err
+    assert "method is 'draft'; as loaded, this engine has plain, ngram" in err
 
 
 def test_lists_on_the_command_line() -> None:

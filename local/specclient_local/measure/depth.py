@@ -7,16 +7,13 @@ from collections.abc import Callable
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 from specclient.errors import ConfigurationError
+from specclient_local.drafting.costs import Costs
 from specclient_local.engine import Engine
 from specclient_local.measure.runs import Run, answer, median_ratio, take_turns
 from specclient_local.measure.theory import Acceptance, acceptance, speed_up, tokens_a_round
 from specclient_local.params import MAX_DRAFT_LENGTH, Method, Parameters
-
-if TYPE_CHECKING:
-    from specclient_local.drafting.costs import Costs
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +82,7 @@ def depths(
     Args:
         engine: idle, with at least ``batch`` slots.
         prompts: token ids.
-        method: what drafts; one whose costs the engine knows.
+        method: what drafts chains of the length asked for: ``draft`` or ``layer_skip``.
         lengths: K; 0 is always among them.
         new: most tokens of an answer.
         batch: prompts at a time.
@@ -95,11 +92,13 @@ def depths(
     Raises:
         ConfigurationError: the engine was loaded without that method.
     """
-    costs = engine.costs.get(method)
-    if costs is None:
+    measured = engine.costs.get(method)
+    if measured is None:
         raise ConfigurationError(
-            f"there are no costs of method {method!r}: the engine was loaded without it; name a draft model."
+            f"there are no costs of method {method!r}: the engine was loaded without it; name a draft "
+            "model, or layers of the target that draft."
         )
+    costs = measured.at(round(statistics.mean(map(len, prompts)) + new / 2))
     ways = {
         str(k): partial(answer, engine, prompts, _params(method, k, new), batch=batch)
         for k in sorted({0, *lengths})

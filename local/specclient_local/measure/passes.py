@@ -6,10 +6,15 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
+from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.engine import Engine
 from specclient_local.loading import computing_with
-from specclient_local.model.runner import Part, Runner
+from specclient_local.model.runner import Part
+
+if TYPE_CHECKING:
+    from specclient_local.model.base import Model
 
 ROWS = (1, 2, 3, 5, 9, 11, 17)
 """Rows that are timed: a plain step, and verifications of 1, 2, 4, 8, 10 and 16 guesses."""
@@ -79,7 +84,7 @@ def draft_cost(
     at = max(0, min(at, target.context - 1, draft.context - 1))
     part = Part(0, [0])
 
-    def timed(runner: Runner) -> float:
+    def timed(runner: Model) -> float:
         begun = clock()
         runner.score_all([part])
         taken = clock() - begun
@@ -99,7 +104,8 @@ def draft_cost(
     return statistics.median(drafts) / statistics.median(plain)
 
 
-def draft_runner(engine: Engine) -> Runner | None:
-    """Return the model that drafts, if one does."""
-    runner = getattr(engine.speculator.drafters.get("draft"), "runner", None)
-    return runner if isinstance(runner, Runner) else None
+def draft_runner(engine: Engine) -> Model | None:
+    """Return the model, or the layers of the target, that drafts, if one does."""
+    drafters = engine.speculator.drafters
+    drafter = drafters.get("draft", drafters.get("layer_skip"))
+    return drafter.runner if isinstance(drafter, DraftModel) else None

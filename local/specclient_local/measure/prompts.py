@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import random
 from collections.abc import Sequence
@@ -21,7 +22,7 @@ def held_out(tokenizer: Tokenizer, count: int, tokens: int = HELD_OUT_TOKENS) ->
     Each begins with a line; the same ones every time.
     """
     dice = random.Random(0)
-    unseen = [module.text for module in modules("heldout") if len(module.text) > 4000]
+    unseen = _unseen()
     cut: list[list[int]] = []
     while len(cut) < count:
         lines = dice.choice(unseen).splitlines(keepends=True)
@@ -30,6 +31,12 @@ def held_out(tokenizer: Tokenizer, count: int, tokens: int = HELD_OUT_TOKENS) ->
         if len(ids) == tokens:
             cut.append(ids)
     return cut
+
+
+@functools.cache
+def _unseen() -> tuple[str, ...]:
+    """Read the modules that are long enough to cut from; a second's work, so once."""
+    return tuple(module.text for module in modules("heldout") if len(module.text) > 4000)
 
 
 def read_prompts(path: Path) -> list[str]:

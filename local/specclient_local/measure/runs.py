@@ -214,7 +214,8 @@ def median_ratio(these: Seq[Run], those: Seq[Run], *, decoding: bool = False) ->
     Args:
         decoding: leave the reading of prompts out, of which theory says nothing.
     """
-    pairs = zip(these, those, strict=True)
-    if decoding:
-        return statistics.median(a.tokens / a.decode_s * b.decode_s / b.tokens for a, b in pairs)
-    return statistics.median(a.tokens_per_s / b.tokens_per_s for a, b in pairs)
+
+    def speed(run: Run) -> float:
+        return run.tokens / (run.decode_s if decoding else run.seconds)
+
+    return statistics.median(speed(one) / speed(other) for one, other in zip(these, those, strict=True))
