@@ -11,7 +11,8 @@ import torch
 
 from specclient_local.drafting.costs import Costs, costs
 from specclient_local.drafting.growth import BREADTH
-from specclient_local.model.runner import Part, Runner
+from specclient_local.model.base import Model
+from specclient_local.model.runner import Part
 from specclient_local.params import MAX_DRAFT_LENGTH, MAX_PREDICTED_LENGTH
 from specclient_local.speculate import DEFAULT_DRAFT_LENGTH
 from specclient_local.tree import ROOT, TokenTree
@@ -63,7 +64,7 @@ class Calibration:
         target: what its passes cost, and drafts that cost nothing.
     """
 
-    def __init__(self, target: Runner, slots: int, clock: Callable[[], float] | None = None) -> None:
+    def __init__(self, target: Model, slots: int, clock: Callable[[], float] | None = None) -> None:
         self._runner = target
         self._clock = clock or _pass_clock()
         self._batches = sorted({1, min(slots, _BATCH)})
@@ -81,7 +82,7 @@ class Calibration:
             tables.append(self._costs(self._time(far, plan), plan))
         self.target = self._joined(tables)
 
-    def draft(self, draft: Runner) -> Costs:
+    def draft(self, draft: Model) -> Costs:
         """Return what rounds cost with a draft model's steps, all of whose slots are free."""
         tables: list[Costs] = []
         measured = (self.target, self.target.far)
@@ -98,7 +99,7 @@ class Calibration:
             )
         return self._joined(tables)
 
-    def _most(self, runner: Runner) -> int:
+    def _most(self, runner: Model) -> int:
         return max(0, runner.context - MAX_PREDICTED_LENGTH - 1)
 
     def _time(self, at: int, plan: Plan) -> list[list[float]]:
@@ -125,7 +126,7 @@ class Calibration:
         ]
         return replace(near, far=more[0] if more else None)
 
-    def _draft_step(self, draft: Runner, at: int, batch: int, rows: int = 1) -> float:
+    def _draft_step(self, draft: Model, at: int, batch: int, rows: int = 1) -> float:
         """Return the seconds of a draft step of so many sequences, ``rows`` siblings each.
 
         Timed as it will run: after a pass of the target, which has displaced it from the processor's

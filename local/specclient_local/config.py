@@ -98,7 +98,7 @@ def read_config(folder: Path) -> DecoderConfig:
         CheckpointError: naming the file, the value and what is supported.
     """
     path = folder / "config.json"
-    raw = _read_json(path)
+    raw = read_json(path)
     kind = raw.get("model_type")
     if kind not in SUPPORTED:
         named = ", ".join(raw.get("architectures") or []) or "unnamed"
@@ -107,7 +107,7 @@ def read_config(folder: Path) -> DecoderConfig:
             f"supported are {', '.join(SUPPORTED)}. Choose a checkpoint of one of these families."
         )
     try:
-        return _decoder_config(str(kind), raw, _end_tokens(folder, raw), path)
+        return _decoder_config(str(kind), raw, end_tokens(folder, raw), path)
     except KeyError as error:
         raise CheckpointError(
             f"{path}: {error.args[0]!r} is missing; the file is no whole config.json."
@@ -253,10 +253,10 @@ def _attention_factor(kind: str, table: Mapping[str, Any], factor: float, origin
     return yarn(above) / yarn(below) if above and below else yarn(1.0)
 
 
-def _end_tokens(folder: Path, raw: Mapping[str, Any]) -> tuple[int, ...]:
+def end_tokens(folder: Path, raw: Mapping[str, Any]) -> tuple[int, ...]:
     """Collect the end tokens; a chat model's extra ones stand in ``generation_config.json`` alone."""
     path = folder / "generation_config.json"
-    tables = [raw, _read_json(path)] if path.is_file() else [raw]
+    tables = [raw, read_json(path)] if path.is_file() else [raw]
     found: list[int] = []
     for table in tables:
         value = table.get("eos_token_id")
@@ -264,7 +264,12 @@ def _end_tokens(folder: Path, raw: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(dict.fromkeys(found))
 
 
-def _read_json(path: Path) -> dict[str, Any]:
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        CheckpointError: it is missing, or something else.
+    """
     try:
         raw = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:

@@ -12,6 +12,7 @@ from specclient_local.drafting.costs import Costs
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.ngram import NgramDrafter
 from specclient_local.drafting.union import UnionDrafter
+from specclient_local.model.base import Model
 from specclient_local.model.runner import Runner
 from specclient_local.params import Method
 
@@ -31,30 +32,15 @@ class Drafters:
     default: Method
 
 
-def check(method: str, drafts: int, layer_skip: object) -> None:
-    """Refuse a method without what it drafts with.
-
-    Raises:
-        ConfigurationError: naming it.
-    """
-    missing = None
-    if method in ("draft", "union") and not drafts:
-        missing = "draft is None; name a draft model"
-    if method == "layer_skip" and layer_skip is None:
-        missing = "layer_skip is None; say how many of the target's first layers draft"
-    if missing is not None:
-        raise ConfigurationError(f"method is {method!r}, but {missing}, or use 'plain'.")
-
-
 def build(
-    target: Runner,
-    drafts: Seq[Runner],
+    target: Model,
+    drafts: Seq[Model],
     *,
     method: str,
     slots: int,
     layer_skip: int | Seq[int] | None = None,
 ) -> Drafters:
-    """Build every drafter that the models allow, and measure what its rounds cost; see also :func:`check`.
+    """Build every drafter that the models allow, and measure what its rounds cost.
 
     Args:
         target: loaded, all slots free.
@@ -81,6 +67,11 @@ def build(
         by_method["union"] = UnionDrafter(models, NgramDrafter())
         costs["union"] = several(each)
     if layer_skip is not None:
+        if not isinstance(target, Runner):
+            raise ConfigurationError(
+                f"layer_skip is {layer_skip!r}, but transformers runs the target; "
+                "only models of the own decoder can skip layers. Leave it out."
+            )
         runner = skipping(target, kept_layers(layer_skip, target.config.layers), slots)
         by_method["layer_skip"] = DraftModel(runner, vocab)
         costs["layer_skip"] = calibration.draft(runner)

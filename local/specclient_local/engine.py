@@ -25,6 +25,7 @@ from specclient_local.answer import (
 )
 from specclient_local.checks import check, integer, optional
 from specclient_local.loading import Loaded, load
+from specclient_local.options import Options
 from specclient_local.params import Method, Parameters, SamplingParams
 from specclient_local.requests import Prompt
 from specclient_local.speculate import Speculator
@@ -71,6 +72,12 @@ class Engine:
         method: Literal["auto", "plain", "draft", "ngram", "layer_skip", "union"] = "auto",
         layer_skip: int | Seq[int] | None = None,
         dtype: str = "float32",
+        draft_dtype: str | None = None,
+        device: str = "auto",
+        draft_device: str | None = None,
+        quantize: Literal["int8", "int4", "fp8"] | None = None,
+        draft_quantize: Literal["int8", "int4", "fp8"] | None = None,
+        runner: Literal["auto", "own", "hf"] = "auto",
         slots: int = 4,
         context: int | None = None,
         threads: int | None = None,
@@ -82,11 +89,18 @@ class Engine:
         Args:
             model: folder or hub id of the target.
             draft: folder or hub id of a smaller model with the same vocabulary; several are tried in order.
-            method: of requests that name none: ``plain``, ``draft``, ``ngram`` (what followed before in prompt
-                and answer), ``layer_skip``, or ``union`` (all of its drafts and ``ngram`` at once). ``auto``
-                drafts with what there is, and takes ``union`` where there are several drafts.
+            method: of requests that name none: ``plain``, ``draft``, ``ngram`` (what followed before in
+                prompt and answer), ``layer_skip``, or ``union`` (all of its drafts and ``ngram`` at once).
+                ``auto`` drafts with what there is, and takes ``union`` where there are several drafts.
             layer_skip: how many of the target's own first layers draft, or which of its layers do.
             dtype: ``float32``, ``bfloat16`` or ``float16``. Greedy identity is promised in float32.
+            device: ``auto`` (the first CUDA device, else the CPU), ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
+            quantize: hold the weights as ``int8``, ``int4`` or ``fp8``. Answers are then exactly those of the
+                quantised target.
+            draft_dtype, draft_device, draft_quantize: the draft's; type and device are the target's by
+                default.
+            runner: ``own`` decoder (Llama family), ``hf`` (any decoder-only model that transformers has, more
+                slowly), or ``auto``: the own where it can.
             slots: requests that run at once; further ones wait.
             context: tokens of prompt and answer together; the model's own, at most 4096, by default.
             threads: torch threads while the engine works; by default 1 below 64 M parameters, else torch's.
@@ -102,18 +116,23 @@ class Engine:
             raise ConfigurationError(
                 f"max_waiting is {max_waiting!r}; allowed is None, or an integer of at least 0."
             )
-        loaded = load(
-            model,
-            draft,
-            method=method,
-            dtype=dtype,
-            slots=slots,
-            context=context,
-            threads=threads,
-            layer_skip=layer_skip,
-            prefix_cache=prefix_cache,
-        )
-        return cls(loaded, slots=slots, max_waiting=max_waiting)
+        options = {
+            "draft": draft,
+            "method": method,
+            "layer_skip": layer_skip,
+            "dtype": dtype,
+            "draft_dtype": draft_dtype,
+            "device": device,
+            "draft_device": draft_device,
+            "quantize": quantize,
+            "draft_quantize": draft_quantize,
+            "runner": runner,
+            "slots": slots,
+            "context": context,
+            "threads": threads,
+            "prefix_cache": prefix_cache,
+        }
+        return cls(load(model, Options.read(options)), slots=slots, max_waiting=max_waiting)
 
     @property
     def threads(self) -> int:

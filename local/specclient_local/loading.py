@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from collections.abc import Sequence as Seq
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import torch
 
 from specclient.errors import CheckpointError, ConfigurationError
-from specclient_local.config import DTYPES, DecoderConfig, read_config
-from specclient_local.drafters import build, check
+from specclient_local.drafters import build
 from specclient_local.drafting.costs import Costs
-from specclient_local.model.runner import Runner
+from specclient_local.model.base import Model, ModelConfig
+from specclient_local.model.opening import Placed, open_model, read_any_config, runs_itself
 from specclient_local.model.tokenizer import Tokenizer
 from specclient_local.model.weights import resolve
-from specclient_local.params import ENGINE_METHODS, Method
+from specclient_local.options import Options
+from specclient_local.params import Method
 from specclient_local.requests import Requests
 from specclient_local.speculate import Speculator
 
@@ -26,10 +26,6 @@ DEFAULT_CONTEXT = 4096
 
 _SMALL = 64_000_000
 """Parameters below which one thread computes."""
-
-
-Draft = str | Path | Seq[str | Path] | None
-"""The draft models to load: none, one, or several in the order in which their guesses are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,43 +45,27 @@ class Loaded:
     threads: int
 
 
-def load(
-    model: str | Path,
-    draft: Draft,
-    *,
-    method: str,
-    dtype: str,
-    slots: int,
-    context: int | None,
-    threads: int | None,
-    layer_skip: int | Seq[int] | None = None,
-    prefix_cache: bool = True,
-) -> Loaded:
-    """Load a target and, to speculate, its draft; see :meth:`specclient_local.engine.Engine.load`."""
-    _check(method, dtype, slots, threads)
-    check(method, len(_several(draft)), layer_skip)
+def load(model: str | Path, options: Options) -> Loaded:
+    """Load a target and, to speculate, its drafts; see :meth:`specclient_local.engine.Engine.load`."""
     folder = resolve(model)
-    config = read_config(folder)
-    context = _context(context, config.context, folder)
+    placed = Placed(options.dtype, options.device, options.quantize, options.runner)
+    config = read_any_config(folder, placed.runner)
+    context = _context(options.context, config.context, folder)
     tokenizer = Tokenizer(folder)
-    threads = threads or _threads(config)
+    threads = options.threads or _threads(config)
     with computing_with(threads):  # kernels are chosen and passes timed as they will run
-        target = Runner.load(folder, dtype=dtype, slots=slots, context=context)
+        target = open_model(folder, placed, slots=options.slots, context=context)
+        _check_vocabulary(tokenizer, target, folder)
         drafts = [
-            _load_draft(resolve(path), folder, tokenizer, target, dtype=dtype, slots=slots)
-            for path in (_several(draft) if method != "plain" else ())
+            _load_draft(resolve(path), folder, tokenizer, target, options)
+            for path in (options.draft if options.method != "plain" else ())
         ]
-        drafters = build(target, drafts, method=method, slots=slots, layer_skip=layer_skip)
-    speculator = Speculator(target, drafters.by_method, drafters.costs, share=prefix_cache)
+        drafters = build(
+            target, drafts, method=options.method, slots=options.slots, layer_skip=options.layer_skip
+        )
+    speculator = Speculator(target, drafters.by_method, drafters.costs, share=options.prefix_cache)
     requests = Requests(tokenizer, target.config, context, drafters.default, speculator.methods)
     return Loaded(speculator, requests, drafters.costs, threads)
-
-
-def _several(draft: Draft) -> Seq[str | Path]:
-    """Return the draft models that one path, several or None name."""
-    if draft is None:
-        return ()
-    return (draft,) if isinstance(draft, str | Path) else draft
 
 
 @contextmanager
@@ -101,16 +81,6 @@ def computing_with(threads: int) -> Iterator[None]:
             torch.set_num_threads(before)
 
 
-def _check(method: str, dtype: str, slots: int, threads: int | None) -> None:
-    if method not in ("auto", *ENGINE_METHODS):
-        raise ConfigurationError(f"method is {method!r}; allowed are auto, {', '.join(ENGINE_METHODS)}.")
-    if dtype not in DTYPES:
-        raise ConfigurationError(f"dtype is {dtype!r}; allowed are {', '.join(DTYPES)}.")
-    for name, value in (("slots", slots), ("threads", 1 if threads is None else threads)):
-        if value < 1:
-            raise ConfigurationError(f"{name} is {value}; allowed is at least 1.")
-
-
 def _context(asked: int | None, own: int, folder: Path) -> int:
     if asked is None:
         return min(own, DEFAULT_CONTEXT)
@@ -121,20 +91,33 @@ def _context(asked: int | None, own: int, folder: Path) -> int:
     return asked
 
 
+def _check_vocabulary(tokenizer: Tokenizer, target: Model, folder: Path) -> None:
+    """Refuse a tokenizer of another model: one with more tokens, those added to it (a pad) not counted."""
+    if tokenizer.learned > target.config.vocab_size:
+        raise CheckpointError(
+            f"{folder}: tokenizer.json has {tokenizer.learned} tokens, but the model's vocab_size is "
+            f"{target.config.vocab_size}; the two belong to different models."
+        )
+
+
 def _load_draft(
-    folder: Path, target_folder: Path, tokenizer: Tokenizer, target: Runner, *, dtype: str, slots: int
-) -> Runner:
+    folder: Path, target_folder: Path, tokenizer: Tokenizer, target: Model, options: Options
+) -> Model:
     difference = tokenizer.difference(Tokenizer(folder))
     if difference is not None:
         raise CheckpointError(
             f"the draft {folder} does not fit the target {target_folder}: their vocabularies differ "
             f"({difference}, target first). Choose a draft of the same family."
         )
-    context = min(target.context, read_config(folder).context)
-    return Runner.load(folder, dtype=dtype, slots=slots, context=context, exact=False)
+    device = options.draft_device or options.device
+    placed = Placed(options.draft_dtype or options.dtype, device, options.draft_quantize, options.runner)
+    if options.runner == "own" and not runs_itself(folder, "auto"):
+        placed = replace(placed, runner="auto")  # the target's runner is the one that was asked for
+    context = min(target.context, read_any_config(folder, placed.runner).context)
+    return open_model(folder, placed, slots=options.slots, context=context, exact=False)
 
 
-def _threads(config: DecoderConfig) -> int:
+def _threads(config: ModelConfig) -> int:
     """Return 1 for a small model, else all of torch's threads.
 
     A small model's pass is too short to share: wherever another process or thread holds a core, the

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from specclient.errors import ConfigurationError
-from specclient_local.checks import Usable, integer, optional
+from specclient_local.checks import Usable, integer, optional, several
 from specclient_local.config import DTYPES
 from specclient_local.params import ENGINE_METHODS, Method
 
@@ -42,6 +42,8 @@ class Options:
         slots: requests that run at once.
         context: tokens of prompt and answer together; None is the model's own, at most 4096.
         threads: torch threads while the engine works; None is 1 for a small model, else torch's.
+        layer_skip: how many of the target's own first layers draft, or which of its layers do.
+        prefix_cache: whether a request takes what it can of its prompt from the caches of others.
 
     Raises:
         ConfigurationError: naming the value and what is allowed.
@@ -59,6 +61,8 @@ class Options:
     slots: int = 4
     context: int | None = None
     threads: int | None = None
+    layer_skip: int | tuple[int, ...] | None = None
+    prefix_cache: bool = True
 
     @classmethod
     def read(cls, settings: Mapping[str, Any]) -> Options:
@@ -73,7 +77,9 @@ class Options:
             raise ConfigurationError(
                 f"{unknown[0]!r} is no option of a model; allowed are {', '.join(known)}."
             )
-        return cls(**{**settings, "draft": _paths(settings.get("draft"))})
+        layers = settings.get("layer_skip")
+        layers = tuple(layers) if isinstance(layers, list) else layers
+        return cls(**{**settings, "draft": _paths(settings.get("draft")), "layer_skip": layers})
 
     def __post_init__(self) -> None:
         _paths(self.draft)
@@ -82,10 +88,13 @@ class Options:
                 value = getattr(self, name)
                 if not usable(value):
                     raise ConfigurationError(f"{name} is {value!r}; allowed {allowed}.")
-        if self.method == "draft" and not self.draft:
-            raise ConfigurationError(
-                "method is 'draft', but draft is None; name a draft model, or use 'plain'."
-            )
+        missing = None
+        if self.method in ("draft", "union") and not self.draft:
+            missing = "draft is None; name a draft model"
+        if self.method == "layer_skip" and self.layer_skip is None:
+            missing = "layer_skip is None; say how many of the target's first layers draft"
+        if missing is not None:
+            raise ConfigurationError(f"method is {self.method!r}, but {missing}, or use 'plain'.")
 
 
 def _paths(draft: object) -> tuple[str, ...]:
@@ -103,6 +112,10 @@ def _one_of(values: Sequence[str]) -> Usable:
 
 def _device(value: object) -> bool:
     return isinstance(value, str) and _DEVICE.fullmatch(value) is not None
+
+
+def _layers(value: object) -> bool:
+    return optional(integer(1))(value) or (bool(value) and several(integer(0))(value))
 
 
 _METHODS = ("auto", *ENGINE_METHODS)
@@ -123,4 +136,6 @@ _CHECKS: tuple[tuple[tuple[str, ...], str, Usable], ...] = (
     (("slots",), "is an integer of at least 1", integer(1)),
     (("context",), "is None, or an integer of at least 2", optional(integer(2))),
     (("threads",), "is None, or an integer of at least 1", optional(integer(1))),
+    (("layer_skip",), "is how many first layers, or which layers, or None", _layers),
+    (("prefix_cache",), _are("true", "false"), lambda value: isinstance(value, bool)),
 )

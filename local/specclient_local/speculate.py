@@ -23,8 +23,9 @@ from specclient_local.drafting.length import (
 from specclient_local.drafting.ngram import NgramDrafter
 from specclient_local.drafting.prediction import PredictionDrafter
 from specclient_local.drafting.union import UnionDrafter
+from specclient_local.model.base import Model
 from specclient_local.model.prefix import Prefixes
-from specclient_local.model.runner import CHUNK, Part, Runner
+from specclient_local.model.runner import CHUNK, Part
 from specclient_local.model.sampling import all_distributions
 from specclient_local.model.scoring import token_scores
 from specclient_local.params import MAX_PREDICTED_LENGTH, Method, SamplingParams
@@ -89,7 +90,7 @@ class Speculator:
 
     def __init__(
         self,
-        target: Runner,
+        target: Model,
         drafters: Mapping[Method, Drafter] | None = None,
         costs: Mapping[Method, Costs] | None = None,
         *,

@@ -14,7 +14,8 @@ from torch import Tensor
 from specclient.errors import EngineError
 from specclient_local.drafting.base import Shape, chain, size
 from specclient_local.drafting.growth import BREADTH, Growth, growth
-from specclient_local.model.runner import CHUNK, Part, Runner
+from specclient_local.model.base import Model
+from specclient_local.model.runner import CHUNK, Part
 from specclient_local.model.sampling import all_distributions
 from specclient_local.sequence import Sequence
 from specclient_local.tree import ROOT, Distribution, TokenTree
@@ -73,7 +74,7 @@ class DraftModel:
             vocabulary differently; no draft proposes an id the target has not.
     """
 
-    def __init__(self, runner: Runner, vocab: int) -> None:
+    def __init__(self, runner: Model, vocab: int) -> None:
         self.runner = runner
         self._vocab = vocab
         self._held: dict[int, list[int | None]] = {}

@@ -89,21 +89,27 @@ def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | No
 
     Asked beforehand, since a system may promise memory that it has not.
     """
-    size, there = math.prod(shape) * dtype.itemsize, _memory(device)
+    size, there = math.prod(shape) * dtype.itemsize, memory(device)
     try:
         if there is None or size <= there:
             return torch.zeros(shape, dtype=dtype, device=device)
     except (RuntimeError, MemoryError):  # an allocation that failed
         pass
+    raise too_large(size, named, dtype, device)
+
+
+def too_large(size: int, named: str, dtype: torch.dtype, device: torch.device | None) -> ConfigurationError:
+    """Return (not raise) the error for caches of so many bytes."""
+    there = memory(device)
     where = "this machine" if device is None or device.type == "cpu" else str(device)
     has = "more than is free" if there is None else f"{where} has {there / 2**30:.1f} GiB of memory"
-    raise ConfigurationError(
+    return ConfigurationError(
         f"keys and values of {named} take {size / 2**30:.1f} GiB in {str(dtype)[6:]}; {has}. "
         "Load with fewer slots, a smaller context or a half-precision dtype."
     )
 
 
-def _memory(device: torch.device | None) -> int | None:
+def memory(device: torch.device | None) -> int | None:
     """Return a device's memory in bytes, where the system tells."""
     if device is not None and device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory

@@ -60,6 +60,11 @@ class Tokenizer:
         self._byte_level = decoder is not None and b'"ByteLevel"' in decoder.__getstate__()
         self._chat: Any = None
 
+    @property
+    def learned(self) -> int:
+        """How many tokens it was made with, those added later not counted."""
+        return self._library.get_vocab_size(with_added_tokens=False)
+
     def encode(self, text: str, *, begins: bool = True) -> list[int]:
         """Encode text; one that begins gets the special tokens the tokenizer adds (often a start token)."""
         return list(self._library.encode(text, add_special_tokens=begins).ids)

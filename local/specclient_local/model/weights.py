@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ from torch import Tensor
 
 from specclient.errors import CheckpointError
 from specclient_local.config import DecoderConfig
+from specclient_local.model.quantize import quantized
 
 _PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")
 
@@ -79,34 +82,85 @@ def resolve(path_or_id: str | Path) -> Path:
         ) from error
 
 
-def load_weights(folder: Path, config: DecoderConfig, dtype: str = "float32", device: str = "cpu") -> Weights:
+def load_weights(
+    folder: Path,
+    config: DecoderConfig,
+    dtype: str = "float32",
+    device: str = "cpu",
+    quantize: str | None = None,
+) -> Weights:
     """Read and fuse a checkpoint's tensors.
 
     Args:
         folder: with ``model.safetensors`` or shards and their index.
         dtype: to compute in, one of ``config.DTYPES``; the file may hold another.
         device: where they go, as torch names it.
+        quantize: what projections and head are held in, see :mod:`specclient_local.model.quantize`; a tied
+            embedding is looked up in ``dtype`` and multiplied with quantised.
 
     Raises:
         CheckpointError: naming the file, the tensor, its shape and the expected one.
+        ConfigurationError: a quantisation that the device has not.
     """
     with ExitStack() as stack:
         take = _reader(folder, stack, getattr(torch, dtype), device)
         hidden, vocab = config.hidden_size, config.vocab_size
         embedding = take("model.embed_tokens.weight", (vocab, hidden))
+        head = embedding if config.tied else take("lm_head.weight", (vocab, hidden))
         return Weights(
             embedding=embedding,
-            layers=[_layer(take, f"model.layers.{i}.", config) for i in range(config.layers)],
+            layers=[_layer(take, f"model.layers.{i}.", config, quantize) for i in range(config.layers)],
             norm=take("model.norm.weight", (hidden,)),
-            head=embedding if config.tied else take("lm_head.weight", (vocab, hidden)),
+            head=_held(head, quantize),
         )
+
+
+def _held(matrix: Tensor, quantize: str | None) -> Tensor:
+    return matrix if quantize is None else quantized(matrix, quantize)
+
+
+def count_numbers(folder: Path) -> int:
+    """Return how many numbers a checkpoint holds, by its files' headers.
+
+    Raises:
+        CheckpointError: it has no safetensors, or one that cannot be read.
+    """
+    total = 0
+    for path in sorted(set(_tensor_files(folder).values())):
+        try:
+            with safe_open(path, framework="pt") as file:
+                total += sum(math.prod(file.get_slice(name).get_shape()) for name in file.keys())  # noqa: SIM118
+        except FileNotFoundError:
+            raise CheckpointError(
+                f"{path} is missing, though the index names it; download it again."
+            ) from None
+        except (SafetensorError, OSError) as error:
+            raise CheckpointError(f"{path} cannot be read ({error}); download it again.") from error
+    return total
+
+
+def check_values(where: Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
+    """Refuse tensors with a number that is not finite.
+
+    Raises:
+        CheckpointError: naming the first.
+    """
+    for name, tensor in tensors:
+        # A sum is NaN or infinite if any number is; only a sum that overflows is looked at number by number.
+        if not torch.isfinite(tensor.sum(dtype=torch.float32)) and not torch.isfinite(tensor).all():
+            count = int((~torch.isfinite(tensor)).sum())
+            raise CheckpointError(
+                f"{where}: tensor {name} holds {count} numbers that are not finite in "
+                f"{str(tensor.dtype)[6:]}; load in float32 or bfloat16, or download it again."
+            )
 
 
 Take = Callable[[str, tuple[int, ...]], Tensor]
 
 
-def _layer(take: Take, prefix: str, c: DecoderConfig) -> LayerWeights:
+def _layer(take: Take, prefix: str, c: DecoderConfig, quantize: str | None) -> LayerWeights:
     d, ff, hidden = c.head_dim, c.intermediate_size, c.hidden_size
+    held = partial(_held, quantize=quantize)
     heads = {"q": c.heads, "k": c.kv_heads, "v": c.kv_heads}
 
     def projection(name: str, shape: tuple[int, ...]) -> Tensor:
@@ -122,17 +176,17 @@ def _layer(take: Take, prefix: str, c: DecoderConfig) -> LayerWeights:
         qk_norm = torch.cat(norms)
     return LayerWeights(
         input_norm=take(prefix + "input_layernorm.weight", (hidden,)),
-        qkv=torch.cat([projection(f"{n}_proj.weight", (h * d, hidden)) for n, h in heads.items()]),
+        qkv=held(torch.cat([projection(f"{n}_proj.weight", (h * d, hidden)) for n, h in heads.items()])),
         qkv_bias=torch.cat([projection(f"{n}_proj.bias", (h * d,)) for n, h in heads.items()])
         if c.qkv_bias
         else None,
         qk_norm=qk_norm,
-        o=take(prefix + "self_attn.o_proj.weight", (hidden, c.heads * d)),
+        o=held(take(prefix + "self_attn.o_proj.weight", (hidden, c.heads * d))),
         o_bias=take(prefix + "self_attn.o_proj.bias", (hidden,)) if c.o_bias else None,
         post_norm=take(prefix + "post_attention_layernorm.weight", (hidden,)),
-        gate_up=torch.cat([take(f"{prefix}mlp.{n}_proj.weight", (ff, hidden)) for n in ("gate", "up")]),
+        gate_up=held(torch.cat([take(f"{prefix}mlp.{n}_proj.weight", (ff, hidden)) for n in ("gate", "up")])),
         gate_up_bias=torch.cat([mlp_bias(n, ff) for n in ("gate", "up")]) if c.mlp_bias else None,
-        down=take(prefix + "mlp.down_proj.weight", (hidden, ff)),
+        down=held(take(prefix + "mlp.down_proj.weight", (hidden, ff))),
         down_bias=mlp_bias("down", hidden) if c.mlp_bias else None,
     )
 
@@ -173,7 +227,9 @@ def _reader(folder: Path, stack: ExitStack, dtype: torch.dtype, device: str) -> 
             raise CheckpointError(
                 f"{path}: tensor {name} holds {tensor.dtype}; choose an unquantised checkpoint."
             )
-        return tensor.to(device, dtype)
+        tensor = tensor.to(device, dtype)
+        check_values(path, [(name, tensor)])
+        return tensor
 
     return take
 

@@ -1,0 +1,29 @@
+"""Turn a device's name into the device, or into the error that lists those there are."""
+
+from __future__ import annotations
+
+import torch
+
+from specclient.errors import ConfigurationError
+
+
+def present() -> tuple[str, ...]:
+    """Return the names of this machine's devices."""
+    cuda = tuple(f"cuda:{i}" for i in range(torch.cuda.device_count())) if torch.cuda.is_available() else ()
+    return ("cpu", *cuda, *(("mps",) if torch.backends.mps.is_available() else ()))
+
+
+def device_named(name: str) -> torch.device:
+    """Return a device: ``auto`` is the first CUDA one, else the CPU; MPS only where it is asked for.
+
+    Raises:
+        ConfigurationError: it is not here, with the list of what is.
+    """
+    here = present()
+    full = {"auto": "cuda:0" if "cuda:0" in here else "cpu", "cuda": "cuda:0"}.get(name, name)
+    if full not in here:
+        raise ConfigurationError(
+            f"device is {name!r}, which is not here; present are {', '.join(here)}. "
+            "A CUDA or MPS device needs a torch built for it."
+        )
+    return torch.device(full)

@@ -1,0 +1,83 @@
+"""Turn a checkpoint folder into a runner: the own decoder's where it knows the family, else transformers'."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from specclient_local.config import SUPPORTED, read_config, read_json
+from specclient_local.model.base import Model, ModelConfig
+from specclient_local.model.decoder import Decoder
+from specclient_local.model.devices import device_named
+from specclient_local.model.runner import Runner, shared_rows
+from specclient_local.model.weights import load_weights
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """How one model is loaded.
+
+    Attributes:
+        dtype, device, quantize, runner: see :class:`specclient_local.options.Options`.
+    """
+
+    dtype: str = "float32"
+    device: str = "auto"
+    quantize: str | None = None
+    runner: str = "auto"
+
+
+def runs_itself(folder: Path, runner: str) -> bool:
+    """Return whether the own decoder runs a checkpoint: where it is told to, or ``auto`` and it can."""
+    return runner == "own" or (
+        runner == "auto" and read_json(folder / "config.json").get("model_type") in SUPPORTED
+    )
+
+
+def read_any_config(folder: Path, runner: str = "auto") -> ModelConfig:
+    """Read what is to be known of a checkpoint before its weights.
+
+    Raises:
+        CheckpointError: naming the file, the value and what is supported.
+    """
+    if runs_itself(folder, runner):
+        return read_config(folder)
+    from specclient_local.model.hf_checkpoint import read_hf_config  # noqa: PLC0415 - imports transformers
+
+    return read_hf_config(folder)
+
+
+def open_model(folder: Path, placed: Placed, *, slots: int, context: int, exact: bool = True) -> Model:
+    """Load a checkpoint folder.
+
+    Args:
+        folder: with ``config.json`` and safetensors.
+        placed: in which type, where and how.
+        slots: sequences it holds at once.
+        context: positions a slot can hold.
+        exact: whether rows must not depend on their company: a target's must not.
+
+    Raises:
+        CheckpointError: naming what is wrong with the folder.
+        ConfigurationError: a device or a quantisation that is not here, or too little memory.
+    """
+    device = str(device_named(placed.device))
+    if runs_itself(folder, placed.runner):
+        config = read_config(folder)
+        with torch.inference_mode():
+            weights = load_weights(folder, config, placed.dtype, device, placed.quantize)
+            decoder = Decoder(config, weights, context, exact=exact, most=shared_rows(slots))
+            return Runner(decoder, slots, context)
+    from specclient_local.model.hf import HfRunner  # noqa: PLC0415 - imports transformers
+
+    return HfRunner.load(
+        folder,
+        dtype=placed.dtype,
+        slots=slots,
+        context=context,
+        exact=exact,
+        device=device,
+        quantize=placed.quantize,
+    )
