@@ -6,7 +6,8 @@ Timed against: ``transformers`` (its plain, assisted and prompt-lookup decoding)
 run: all ways take turns on the same prompts, cut from held-out modules to 64 tokens. A figure is the median
 of the repetitions, a ratio the median of the ratios within a turn; c, a draft pass in plain steps, is timed
 between all of them. Greedy, float32, one request at a time where nothing else is said; neither side has an
-end token. The prediction is the plain answer with every tenth token wrong. Prints tables, then one JSON line;
+end token, nothing is read from a prefix cache. The prediction is the plain answer with every tenth token
+wrong; layer_skip drafts with the target's first three layers. Prints tables, then one JSON line;
 ``--save`` keeps it and two plots in ``benchmarks/results``.
 """
 
@@ -37,6 +38,7 @@ from specclient_local.params import Parameters
 RESULTS = Path(__file__).parent / "results"
 LENGTHS = range(1, 9)
 BATCH = 8
+LAYERS = 3
 OWN, THEIRS = "own: ", "transformers: "
 
 Timed = Run | peers.Told
@@ -65,7 +67,8 @@ def own_ways(engine: Engine, prompts: Sequence[Sequence[int]], new: int) -> dict
         "plain": plain,
         "draft": draft,
         **{f"draft, K={k}": {**draft, "draft_length": k} for k in LENGTHS},
-        "draft, tree": {**draft, "draft_tree": "grow"},
+        "draft, tree 2-2-1": {**draft, "draft_tree": (2, 2, 1)},
+        "draft, grown tree": {**draft, "draft_tree": "grow"},
         "ngram": {**base, "method": "ngram"},
         "layer_skip": {**base, "method": "layer_skip"},
         "union": {**base, "method": "union"},
@@ -254,7 +257,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         target = peers.endless(BUNDLED / "target", Path(folder) / "target")
         draft = peers.endless(BUNDLED / "draft", Path(folder) / "draft")
-        with Engine.load(target, draft, slots=BATCH, threads=args.threads) as engine:
+        with Engine.load(
+            target, draft, layer_skip=LAYERS, slots=BATCH, threads=args.threads, prefix_cache=False
+        ) as engine:
             prompts = held_out(engine.tokenizer, args.prompts)
             judge = peers.Peers(target, draft, prompts, args.new)
             ways: dict[str, Callable[[], Timed]] = {
