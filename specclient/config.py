@@ -108,10 +108,15 @@ class PairSettings(_Strict):
 
 
 class LocalModelSettings(_Strict):
-    """A ``[local.models.NAME]`` table: a checkpoint folder or hub id, and what drafts for it."""
+    """A ``[local.models.NAME]`` table: a checkpoint folder or hub id, its draft, and how it is loaded.
+
+    Further settings (``device``, ``quantize``, …) are the engine's, which checks them.
+    """
+
+    model_config = pydantic.ConfigDict(extra="allow")
 
     path: str
-    draft: str | None = None
+    draft: str | tuple[str, ...] | None = None
     method: str = "auto"
     dtype: str = "float32"
 

@@ -83,8 +83,9 @@ def _engine(settings: Settings) -> Iterator[Finding]:
 
 def _checkpoints(settings: Settings) -> Iterator[Finding]:
     for name, model in settings.local.models.items():
-        for role, where in (("path", model.path), ("draft", model.draft)):
-            if where is None or (Path(where).expanduser() / "config.json").is_file():
+        drafts = (model.draft,) if isinstance(model.draft, str) else model.draft or ()
+        for role, where in (("path", model.path), *(("draft", draft) for draft in drafts)):
+            if (Path(where).expanduser() / "config.json").is_file():
                 continue
             about = f"local/{name}"
             if _HUB_ID.fullmatch(where) and not Path(where).exists():

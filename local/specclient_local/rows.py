@@ -54,7 +54,8 @@ class Row:
         """Return how the backend lists it; reads at most the ``config.json``."""
         draft, method = self.options.draft, self.method
         if method is None:
-            method = "union" if len(draft) > 1 else "draft" if draft else "plain"
+            own: Method = "plain" if self.options.layer_skip is None else "layer_skip"
+            method = "union" if len(draft) > 1 else "draft" if draft else own
         others = _changed(replace(self.options, draft=(), method="auto"))
         return BackendModel(
             id=name,

@@ -40,6 +40,8 @@ def completion(model):
         ({"models": {"m": {"path": "p", "method": "magic"}}}, "method is 'magic'; allowed are auto, plain"),
         ({"models": {"m": {"path": "p", "method": "draft"}}}, "'draft', but draft is None"),
         ({"models": {"m": {"path": "p", "dtype": "fp32"}}}, "dtype is 'fp32'; allowed are float32"),
+        ({"models": {"m": {"path": "p", "method": "union"}}}, "'m': method is 'union', but draft is None"),
+        ({"models": {"m": {"path": "p", "method": "layer_skip"}}}, "'layer_skip', but layer_skip is None"),
         ({"slots": 0}, "slots is 0"),
         ({"slots": True}, "slots is True"),
         ({"threads": -1}, "threads is -1"),
@@ -48,6 +50,37 @@ def completion(model):
 def test_settings_are_checked_when_the_backend_is_made(settings, message):
     with pytest.raises(ConfigurationError, match=message):
         create(settings)
+
+
+def test_a_listing_says_how_each_model_is_loaded(folder):
+    backend = create(
+        {
+            "slots": 2,
+            "models": {
+                "several": {"path": folder, "draft": [folder, "owner/small"], "quantize": "int8"},
+                "layers": {"path": folder, "layer_skip": 1, "context": 64, "slots": 1},
+                "text": {"path": folder, "method": "ngram", "runner": "hf"},
+            },
+        }
+    )
+    rows = {row.id: row for row in backend.models()}
+    several = rows["several"]
+    assert (several.method, several.draft) == ("union", f"{folder} + owner/small")
+    assert several.options == {"quantize": "int8", "slots": 2}
+    assert (rows["layers"].method, rows["layers"].draft, rows["layers"].context) == ("layer_skip", None, 64)
+    assert rows["layers"].options == {"layer_skip": 1, "context": 64, "slots": 1}
+    assert (rows["text"].method, rows["text"].options) == ("ngram", {"runner": "hf", "slots": 2})
+
+
+async def test_every_option_of_a_row_is_loaded_with(folder):
+    options = {"layer_skip": 1, "context": 64, "slots": 1, "runner": "own", "prefix_cache": False}
+    backend = create({"models": {"m": {"path": folder, **options}}, "threads": 1})
+    answer, measured = await backend.complete(completion("m"), "m")
+    assert answer.usage.completion_tokens == 16
+    assert measured.speculation.method == "layer_skip"
+    (engine,) = backend._engines.values()
+    assert (engine.context, engine.threads, "layer_skip" in engine.methods) == (64, 1, True)
+    await backend.aclose()
 
 
 async def test_a_load_holds_up_neither_other_models_nor_the_event_loop(folder, tmp_path, monkeypatch):

@@ -26,6 +26,8 @@ max_latency_s = 2
 device_cost_per_hour = 0.5
 [local.models.big]
 path = "somewhere"
+draft = ["one", "other"]
+quantize = "int8"
 """
 
 
@@ -59,7 +61,9 @@ def test_the_file_is_read_exactly(tmp_path: Path) -> None:
     assert settings.source == path
     assert settings.prices["mine/llama"].output == Decimal("0.4")
     assert settings.policy_named("fast") == Policy(minimize="latency", max_latency_s=2)
-    assert settings.local.models["big"].path == "somewhere"
+    big = settings.local.models["big"]
+    assert (big.path, big.draft) == ("somewhere", ("one", "other"))
+    assert big.model_dump()["quantize"] == "int8", "what the engine checks is handed to it as it is"
     assert "sk-secret" not in repr(settings)
     assert "sk-secret" not in settings.model_dump_json()
 
