@@ -39,6 +39,7 @@ def build(
     method: str,
     slots: int,
     layer_skip: int | Seq[int] | None = None,
+    share: bool = True,
 ) -> Drafters:
     """Build every drafter that the models allow, and measure what its rounds cost.
 
@@ -49,6 +50,7 @@ def build(
             ``layer_skip`` where layers are named, else ``plain``.
         slots: requests that run at once.
         layer_skip: of which of the target's layers to make a draft: the first so many, or these.
+        share: whether prompts share what of their beginnings is in a draft's cache.
 
     Raises:
         ConfigurationError: layers that the target has not.
@@ -59,7 +61,7 @@ def build(
     calibration = Calibration(target, slots)
     by_method: dict[Method, Drafter] = {}
     costs: dict[Method, Costs] = {"ngram": calibration.target, "prediction": calibration.target}
-    models = [DraftModel(runner, vocab) for runner in drafts]
+    models = [DraftModel(runner, vocab, share=share) for runner in drafts]
     each = [calibration.draft(runner) for runner in drafts]
     if models:
         by_method["draft"], costs["draft"] = models[0], each[0]
@@ -73,7 +75,7 @@ def build(
                 "only models of the own decoder can skip layers. Leave it out."
             )
         runner = skipping(target, kept_layers(layer_skip, target.config.layers), slots)
-        by_method["layer_skip"] = DraftModel(runner, vocab)
+        by_method["layer_skip"] = DraftModel(runner, vocab, share=share)
         costs["layer_skip"] = calibration.draft(runner)
     return Drafters(by_method, costs, _default(method, by_method, len(models)))
 

@@ -196,11 +196,15 @@ class Engine:
         events: queue.SimpleQueue[tuple[int, Event]] = queue.SimpleQueue()
         seed, numbers = params.get("seed"), list[int]()
         answers: dict[int, Generation] = {}
+
+        def sink(i: int) -> Sink:
+            return lambda event: events.put((i, event))
+
         try:
             for i in range(n):
                 if seed is not None:
                     params["seed"] = seed + i
-                numbers.append(self.add(prompt, lambda event, i=i: events.put((i, event)), **params))
+                numbers.append(self.add(prompt, sink(i), **params))
             self._worker.start()
             while len(answers) < n:
                 i, event = events.get()

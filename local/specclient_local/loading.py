@@ -61,7 +61,12 @@ def load(model: str | Path, options: Options) -> Loaded:
             for path in (options.draft if options.method != "plain" else ())
         ]
         drafters = build(
-            target, drafts, method=options.method, slots=options.slots, layer_skip=options.layer_skip
+            target,
+            drafts,
+            method=options.method,
+            slots=options.slots,
+            layer_skip=options.layer_skip,
+            share=options.prefix_cache,
         )
     speculator = Speculator(target, drafters.by_method, drafters.costs, share=options.prefix_cache)
     requests = Requests(tokenizer, target.config, context, drafters.default, speculator.methods)

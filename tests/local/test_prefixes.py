@@ -121,6 +121,21 @@ def test_shared_rows_have_the_bits_of_rows_read(engine):
         drain(engine)
 
 
+def test_the_draft_reads_a_common_beginning_once_too(engine, monkeypatch):
+    answer(engine, STEM[:600], max_tokens=2, draft_length=1)
+    rows, draft = [], engine._speculator.drafters["draft"].runner
+    honest = draft.prefill
+    monkeypatch.setattr(
+        draft, "prefill", lambda slot, tokens: rows.append(len(tokens)) or honest(slot, tokens)
+    )
+    answer(engine, STEM[:650], max_tokens=2)
+    assert sum(rows) == 649 - (600 if draft.grain == 1 else 512)
+    rows.clear()
+    answer(engine, STEM[:650], max_tokens=2, method="plain")
+    answer(engine, STEM[:650], max_tokens=2)
+    assert sum(rows) == 0
+
+
 def test_a_prompt_that_is_scored_is_read_whole_and_lends_what_it_read(engine):
     grain = engine._speculator.target.grain
     answer(engine, STEM[:600], max_tokens=2)

@@ -15,6 +15,7 @@ from specclient.errors import EngineError
 from specclient_local.drafting.base import Shape, chain, size
 from specclient_local.drafting.growth import BREADTH, Growth, growth
 from specclient_local.model.base import Model
+from specclient_local.model.prefix import Prefixes
 from specclient_local.model.runner import CHUNK, Part
 from specclient_local.model.sampling import all_distributions
 from specclient_local.sequence import Sequence
@@ -72,19 +73,22 @@ class DraftModel:
         runner: the small model, with as many slots as the target's.
         vocab: rows of the target's output. Models of one family share a tokenizer but pad its
             vocabulary differently; no draft proposes an id the target has not.
+        share: whether prompts share what of their beginnings is in its cache.
     """
 
-    def __init__(self, runner: Model, vocab: int) -> None:
+    def __init__(self, runner: Model, vocab: int, *, share: bool = True) -> None:
         self.runner = runner
+        self._prefixes = Prefixes(runner, share=share)
         self._vocab = vocab
         self._held: dict[int, list[int | None]] = {}
+        self._broken: set[int] = set()
 
     def begin(self, sequence: Sequence) -> bool:
         """Prefill a chunk of the prompt without its last token; nothing of one too long to draft for."""
         slot, whole = sequence.granted, len(sequence.tokens) - 1
         if whole >= self.runner.context:
             return True
-        done = self.runner.length(slot)
+        done = self._prefixes.begin(slot, sequence.tokens, whole)
         end = min(done + CHUNK, whole)
         self.runner.prefill(slot, self._known(sequence.tokens[done:end]))
         return end == whole
@@ -129,6 +133,7 @@ class DraftModel:
             for draft, own, law in zip(drafts, shaped, laws, strict=True):
                 if isinstance(law, EngineError):
                     draft.failed = True  # the answer does not need the guesses
+                    self._broken.add(draft.sequence.granted)
                 else:
                     draft.grow(own, [self._widen(q) for q in law])
             drafts = [draft for draft in drafts if draft.going]
@@ -147,9 +152,13 @@ class DraftModel:
         self.runner.keep(sequence.granted, len(sequence.tokens) - 1, kept)
 
     def end(self, sequence: Sequence) -> None:
-        """Empty the slot."""
-        self._held.pop(sequence.granted, None)
-        self.runner.truncate(sequence.granted, 0)
+        """Let go of the slot; what it holds may serve others, unless numbers in it were not finite."""
+        slot = sequence.granted
+        self._held.pop(slot, None)
+        if slot in self._broken:
+            self._broken.remove(slot)
+            self._prefixes.forget(slot)
+        self._prefixes.end(slot)
 
     def _known(self, tokens: list[int]) -> list[int]:
         """Read ids that the draft has not as its first one: any context gives a valid draft."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from local_kit import load, run, sequence
 from specclient_local.drafting.base import chain
 from specclient_local.drafting.draft_model import DraftModel
@@ -49,7 +50,19 @@ def test_what_was_refused_is_forgotten(checkpoint):
     drafter.commit(request, tree, [0])
     assert drafter.runner.length(0) == 4
     drafter.end(request)
+    assert drafter.runner.length(0) == 3, "no more than the request's own tokens may serve others"
+
+
+def test_numbers_that_are_not_finite_stay_in_no_slot(checkpoint):
+    drafter = DraftModel(runner(checkpoint(seed=9)), 300)
+    with torch.inference_mode():
+        drafter.runner.decoder.embedding[13] = torch.nan
+    request = sequence([5, 13, 7])
+    drafter.begin(request)
+    assert len(drafter.propose([request], [chain(4)])[0]) == 0
+    drafter.end(request)
     assert drafter.runner.length(0) == 0
+    assert drafter.runner.cache.rows.isfinite().all()
 
 
 @pytest.mark.parametrize("draft_vocab", [320, 290])
