@@ -106,6 +106,7 @@ class Slot:
         for rows in self._rows:
             rows.length = length
 
+    @torch.inference_mode()
     def keep(self, start: int, kept: Sequence[int]) -> None:
         """Keep of the positions from ``start`` on only those at the offsets ``kept``, moved together."""
         end = start + len(kept)
@@ -119,6 +120,7 @@ class Slot:
         if first is not None:
             self.moved = start + first if self.moved is None else min(self.moved, start + first)
 
+    @torch.inference_mode()
     def copy(self, other: Slot, start: int, end: int) -> None:
         """Take over positions of another slot, to be ``end`` positions long."""
         for mine, theirs in zip(self._rows, other._rows, strict=True):
@@ -133,6 +135,7 @@ class Slot:
         for mine in self._rows:
             mine.length = end
 
+    @torch.inference_mode()
     def wipe(self) -> None:
         """Forget all rows for good."""
         for rows in self._rows:
