@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from specclient_local.drafting.costs import Costs, costs
+from specclient_local.drafting.costs import Costs, each_count, entry
 from specclient_local.drafting.growth import BREADTH
 from specclient_local.model.base import Model
 from specclient_local.model.runner import Part
@@ -33,22 +33,30 @@ class Plan:
     """How closely to measure.
 
     Attributes:
-        rows: of the passes timed, ascending.
+        rows: of the passes timed for one sequence, ascending.
         turns: each is timed, after one that only warms up; 0 where that one has to count.
+        full: rows of each sequence in the passes timed for a batch; where there are none, what a batch
+            costs is taken from what rows cost.
+        far: whether passes far into the context are timed.
     """
 
     rows: tuple[int, ...]
     turns: int
+    full: tuple[int, ...] = ()
+    far: bool = True
 
-    def passes(self, batches: int) -> int:
-        """Return how many passes that is, with few rows and a batch's rows taken together."""
-        return 2 * batches * len(self.rows) * (self.turns + 1)
+    def steps(self, batch: int) -> float:
+        """Return about how many plain steps that takes, a row beyond the first counting a tenth of one."""
+        counts = [*self.rows, *(batch * rows for rows in self.full if batch > 1)]
+        return (self.turns + 1) * sum(0.9 + 0.1 * rows for rows in counts)
 
 
+_LONGEST = MAX_PREDICTED_LENGTH + 1
 _PLANS = (
-    Plan((1, 2, 3, 5, 9, MAX_PREDICTED_LENGTH + 1), 5),
-    Plan((1, 3, 6, MAX_PREDICTED_LENGTH + 1), 2),
-    Plan((1, 5, MAX_PREDICTED_LENGTH + 1), 0),
+    Plan((1, 2, 3, 5, 9, _LONGEST), 3, full=(1, 5, _LONGEST)),
+    Plan((1, 3, 6, _LONGEST), 1, full=(1, _LONGEST)),
+    Plan((1, 5, _LONGEST), 1),
+    Plan((1, _LONGEST), 0, far=False),
 )
 
 
@@ -65,69 +73,76 @@ class Calibration:
     """
 
     def __init__(self, target: Model, slots: int, clock: Callable[[], float] | None = None) -> None:
-        self._runner = target
-        self._clock = clock or _pass_clock()
-        self._batches = sorted({1, min(slots, _BATCH)})
+        self._runner, self._clock = target, clock or _pass_clock()
+        self._batch = min(slots, _BATCH)
         target.time_passes([(1, 1)], repeats=0, clock=self._clock)  # wakes what computes
         (step,) = target.time_passes([(1, 1)], repeats=0, clock=self._clock)
-        self._plan = next((p for p in _PLANS if p.passes(len(self._batches)) * step <= _BUDGET_S), _PLANS[-1])
-        near = self._time(min(_NEAR, self._most(target)), self._plan)
-        self._unit = near[0][0]
-        self._places = [min(_NEAR, self._most(target))]
-        tables = [self._costs(near, self._plan)]
-        far = min(_FAR, self._most(target))
-        if far >= 4 * _NEAR:
-            self._places.append(far)
-            plan = Plan(self._plan.rows[:: len(self._plan.rows) - 1], min(self._plan.turns, 2))
-            tables.append(self._costs(self._time(far, plan), plan))
-        self.target = self._joined(tables)
+        self._plan = next((p for p in _PLANS if p.steps(self._batch) * step <= _BUDGET_S), _PLANS[-1])
+        near = min(_NEAR, max(0, target.context - _LONGEST))
+        alone = self._seconds(1, self._plan.rows, near)
+        self._unit = alone[0]
+        full = self._seconds(self._batch, self._plan.full, near) if self._batch > 1 else alone
+        verify = tuple(s / self._unit for s in alone)
+        if not full:
+            full = [self._unit * entry(verify, self._batch * k - 1) for k in range(1, len(verify) + 1)]
+        cost = Costs(0.0, verify, self._batch, 0.0, tuple(s / self._unit for s in full), context=near)
+        far = min(_FAR, target.context - _LONGEST)
+        if far >= 4 * _NEAR and self._plan.far:
+            later = self._seconds(1, (1, _LONGEST), far)
+            cost = replace(cost, far=self._later(cost, 0.0, tuple(s / self._unit for s in later), far))
+        self.target = cost
 
     def draft(self, draft: Model) -> Costs:
         """Return what rounds cost with a draft model's steps, all of whose slots are free."""
-        tables: list[Costs] = []
-        measured = (self.target, self.target.far)
-        for place, cost in zip(self._places, measured, strict=False):
-            if cost is None:
-                break
-            steps = [self._draft_step(draft, place, batch) / self._unit for batch in self._batches]
-            wide = self._draft_step(draft, place, 1, rows=BREADTH) / self._unit
-            row = max(0.0, wide - steps[0]) / (BREADTH - 1)
-            verify = cost.verify[: MAX_DRAFT_LENGTH + 1]
-            full = cost.full_verify[: MAX_DRAFT_LENGTH + 1]
-            tables.append(
-                replace(cost, draft=steps[0], full_draft=steps[-1], row=row, verify=verify, full_verify=full)
-            )
-        return self._joined(tables)
+        known = self.target
+        alone, wide = (self._draft_step(draft, known.context, 1, rows) for rows in (1, BREADTH))
+        row = max(0.0, wide - alone) / (BREADTH - 1)
+        full = self._draft_step(draft, known.context, self._batch, 1) if self._plan.full else 0.0
+        most = MAX_DRAFT_LENGTH + 1
+        cost = replace(
+            known,
+            draft=alone,
+            # More sequences never cost less: where a measurement says so it is noise.
+            full_draft=max(full, alone + (0.0 if full else (self._batch - 1) * row)),
+            row=row,
+            verify=known.verify[:most],
+            full_verify=known.full_verify[:most],
+        )
+        if known.far is None:
+            return cost
+        later = max(alone, self._draft_step(draft, known.far.context, 1, 1))
+        return replace(cost, far=self._later(cost, later, known.far.verify, known.far.context))
 
-    def _most(self, runner: Model) -> int:
-        return max(0, runner.context - MAX_PREDICTED_LENGTH - 1)
-
-    def _time(self, at: int, plan: Plan) -> list[list[float]]:
-        """Return the target's seconds by batch and rows; a small context caps the row counts."""
-        rows = [r for r in plan.rows if r <= self._runner.context]
-        shapes = [(size, r) for size in self._batches for r in rows]
-        taken = self._runner.time_passes(shapes, at=at, repeats=plan.turns, clock=self._clock)
-        return [taken[i * len(rows) : (i + 1) * len(rows)] for i in range(len(self._batches))]
-
-    def _costs(self, seconds: Seq[Seq[float]], plan: Plan) -> Costs:
-        rows = [r for r in plan.rows if r <= self._runner.context]
-        found = costs([0.0], rows, seconds, self._batches[-1])
-        scale = seconds[0][0] / self._unit
-        return replace(
-            found,
-            verify=tuple(scale * cost for cost in found.verify),
-            full_verify=tuple(scale * cost for cost in found.full_verify),
+    def _seconds(self, batch: int, rows: Seq[int], at: int) -> list[float]:
+        """Return the seconds of passes over 1, 2, … rows of each; a small context caps the counts."""
+        rows = [r for r in rows if r <= self._runner.context]
+        if not rows:
+            return []
+        shapes = [(batch, r) for r in rows]
+        return each_count(
+            rows, self._runner.time_passes(shapes, at=at, repeats=self._plan.turns, clock=self._clock)
         )
 
-    def _joined(self, tables: Seq[Costs]) -> Costs:
-        near, *more = [
-            replace(table, context=place, far=None)
-            for table, place in zip(tables, self._places, strict=False)
-        ]
-        return replace(near, far=more[0] if more else None)
+    @staticmethod
+    def _later(near: Costs, draft: float, verify: tuple[float, ...], context: int) -> Costs:
+        """Return the costs further into the context, where attention, each sequence's own, takes longer."""
+        verify = tuple(max(a, b) for a, b in zip(near.verify, verify, strict=False))
+        full = (
+            there + near.slots * (later - alone)
+            for there, later, alone in zip(near.full_verify, verify, near.verify, strict=False)
+        )
+        more = near.slots * (draft - near.draft)
+        return replace(
+            near,
+            draft=draft,
+            verify=verify,
+            full_draft=near.full_draft + more,
+            full_verify=tuple(full),
+            context=context,
+        )
 
-    def _draft_step(self, draft: Model, at: int, batch: int, rows: int = 1) -> float:
-        """Return the seconds of a draft step of so many sequences, ``rows`` siblings each.
+    def _draft_step(self, draft: Model, at: int, batch: int, rows: int) -> float:
+        """Return what a draft step of so many sequences costs, ``rows`` siblings each.
 
         Timed as it will run: after a pass of the target, which has displaced it from the processor's
         caches.
@@ -150,7 +165,7 @@ class Calibration:
             for slot in range(batch):
                 self._runner.truncate(slot, 0)
                 draft.truncate(slot, 0)
-        return min(taken[1:] or taken)
+        return min(taken[1:] or taken) / self._unit
 
 
 def several(drafts: Seq[Costs]) -> Costs:

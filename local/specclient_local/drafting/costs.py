@@ -51,12 +51,14 @@ class Costs:
     def tree(self, widths: Widths, drafting: int = 1, others: int = 0) -> float:
         """Return what a round costs in which some sequences draft trees of these widths and others none."""
         sequences = drafting + others
-        rows = list(accumulate((1, *widths[:-1]), lambda level, width: level * width)) if widths else []
+        levels: list[int] = [] if not widths else [1]
+        for width in widths[:-1]:
+            levels.append(levels[-1] * width)
         step = self._company(self.draft, self.full_draft, drafting)
         dearer = step / self.draft if self.draft else 1.0
-        drafts = len(rows) * step + (sum(rows) - len(rows)) * self.row * dearer
+        drafts = len(levels) * step + (sum(levels) - len(levels)) * self.row * dearer
         extra = size(widths) * drafting / sequences  # rows beyond the root, on average
-        return drafts + self._company(_at(self.verify, extra), _at(self.full_verify, extra), sequences)
+        return drafts + self._company(entry(self.verify, extra), entry(self.full_verify, extra), sequences)
 
     def _company(self, alone: float, full: float, sequences: int) -> float:
         """Interpolate between one sequence and the batch measured, or extrapolate beyond it."""
@@ -85,24 +87,6 @@ def _between(near: Costs, far: Costs, context: int) -> Costs:
     )
 
 
-def costs(
-    draft: Sequence[float], rows: Sequence[int], seconds: Sequence[Sequence[float]], slots: int = 1
-) -> Costs:
-    """Turn measured seconds into :class:`Costs`, interpolating between the row counts measured.
-
-    More rows never cost less: where a measurement says so it is noise, and the largest so far stands.
-
-    Args:
-        draft: seconds of a draft step, for one sequence and for a batch.
-        rows: ascending row counts of each sequence, the first being 1; the last bounds the draft length.
-        seconds: of the target's pass over each, for one sequence and for a batch.
-        slots: sequences of that batch.
-    """
-    unit = seconds[0][0]
-    verify = [tuple(taken / unit for taken in each_count(rows, s)) for s in seconds]
-    return Costs(draft[0] / unit, verify[0], slots, draft[-1] / unit, verify[-1])
-
-
 def each_count(rows: Sequence[int], seconds: Sequence[float]) -> list[float]:
     """Return the seconds of 1, 2, … rows, given those of some ascending counts; more never cost less."""
     rising = list(accumulate(seconds, max))
@@ -116,7 +100,7 @@ def each_count(rows: Sequence[int], seconds: Sequence[float]) -> list[float]:
     return found
 
 
-def _at(table: Sequence[float], place: float) -> float:
+def entry(table: Sequence[float], place: float) -> float:
     """Return a table's value between its entries; 0 of an empty one.
 
     Beyond its end it goes on as it ended: trees may have more rows than the longest chain.

@@ -6,7 +6,7 @@ import random
 
 import pytest
 from specclient_local.drafting.base import chain, size
-from specclient_local.drafting.costs import Costs, costs
+from specclient_local.drafting.costs import Costs, each_count, entry
 from specclient_local.drafting.length import (
     DraftLength,
     Load,
@@ -60,18 +60,18 @@ def test_rows_that_cost_shorten_the_draft():
     assert best_length(0.8, Costs(0.1, dear)) < best_length(0.8, Costs(0.1, FLAT))
 
 
-def test_costs_are_in_plain_steps_and_interpolated():
-    cost = costs([0.5], [1, 2, 5, 9], [[2.0, 2.2, 2.8, 4.0]])
-    assert cost.draft == 0.25
-    assert cost.verify == pytest.approx((1.0, 1.1, 1.2, 1.3, 1.4, 1.55, 1.7, 1.85, 2.0))
+def test_seconds_of_row_counts_not_measured_lie_between_those_that_were():
+    assert each_count([1, 2, 5], [2.0, 2.2, 2.8]) == pytest.approx([2.0, 2.2, 2.4, 2.6, 2.8])
 
 
 def test_noise_never_makes_more_rows_cheaper():
-    assert costs([0.5], [1, 2, 3], [[2.0, 1.0, 4.0]]).verify == (1.0, 1.0, 2.0)
+    assert each_count([1, 2, 3], [2.0, 1.0, 4.0]) == [2.0, 2.0, 4.0]
 
 
-def test_a_context_shorter_than_the_longest_draft_bounds_the_costs():
-    assert len(costs([0.5], [1, 2, 3], [[1.0, 1.0, 1.0]]).verify) == 3
+def test_a_table_goes_on_as_it_ended():
+    assert entry((1.0, 1.5, 1.7), 1.5) == pytest.approx(1.6)
+    assert entry((1.0, 1.5, 1.7), 4) == pytest.approx(2.1)
+    assert entry((), 3) == 0.0
 
 
 def test_it_learns_from_rounds():
@@ -124,13 +124,6 @@ def test_who_is_kept_from_drafting_by_the_load_does_not_try():
     assert far(good) > 0
     assert {far(good, drafting=8) for _ in range(40)} == {0}
     assert far(good) > 0
-
-
-def test_a_full_batch_is_measured_in_the_same_unit():
-    cost = costs([0.5, 1.0], [1, 3], [[2.0, 3.0], [4.0, 8.0]], slots=4)
-    assert (cost.draft, cost.full_draft, cost.slots) == (0.25, 0.5, 4)
-    assert cost.verify == (1.0, 1.25, 1.5)
-    assert cost.full_verify == (2.0, 3.0, 4.0)
 
 
 def test_widths_win_where_rows_are_free_and_chains_where_they_are_dear():
