@@ -36,7 +36,12 @@ def library() -> ctypes.CDLL | None:
         _LOG.info("no C compiler (cc, gcc or clang): the engine computes by torch alone, more slowly")
         return None
     try:
-        return ctypes.CDLL(str(_built(compiler)))
+        path = _built(compiler)
+        try:
+            return ctypes.CDLL(str(path))
+        except OSError:  # cut short, or not of this system
+            path.unlink()
+            return ctypes.CDLL(str(_built(compiler)))
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or error
         _LOG.warning("the engine's passes could not be compiled, so torch computes, more slowly: %s", said)

@@ -69,13 +69,20 @@ static float total(vec v) {
     return (q[0][0] + q[0][2]) + (q[0][1] + q[0][3]);
 }
 
+/* Read up to a vector's numbers, zeros after them. Ends of rows are vectors too: a compiler that turns a loop
+ * over single numbers into vectors may round them otherwise in one place than in another. */
+static vec part(const float *x, int64_t left) {
+    vec v = {0};
+    memcpy(&v, x, left * sizeof(float));
+    return v;
+}
+
 static float dot(const float *a, const float *b, int64_t n) {
     vec sum = {0};
     int64_t i = 0;
     for (; i + W <= n; i += W) sum += *(const vec *)(a + i) * *(const vec *)(b + i);
-    float rest = total(sum);
-    for (; i < n; i++) rest += a[i] * b[i];
-    return rest;
+    if (i < n) sum += part(a + i, n - i) * part(b + i, n - i);
+    return total(sum);
 }
 
 static void norm(const float *x, const float *weight, int64_t n, double eps, float *y) {
@@ -127,34 +134,36 @@ static void turn(const Model *m, const Layer *layer, const float *turns, float *
         if (layer->qk_norm) norm(v, layer->qk_norm + head * m->dim, m->dim, m->eps, v);
         for (int64_t i = 0; i < m->dim; i += 2) {
             float re = v[i], im = v[i + 1], c = turns[i], s = turns[i + 1];
-            v[i] = re * c - im * s;
-            v[i + 1] = re * s + im * c;
+            v[i] = fmaf(re, c, -(im * s));  /* which product is fused is not left to the compiler */
+            v[i + 1] = fmaf(re, s, im * c);
         }
     }
     for (int64_t i = 0; i < 2 * m->kv_heads; i++)
         memcpy(cache + i * stride, qkv + (m->heads + i) * m->dim, m->dim * sizeof(float));
 }
 
-/* Add P vectors of each value row, by the scores of up to QUERIES queries. */
-#define WEIGH(P)                                                                                   \
-    static void weigh_##P(const float *values, int64_t dim, int64_t end, const float *scores,      \
-                          int64_t length, const float *sum, float *const *out, int64_t at,         \
-                          int count) {                                                             \
+/* Add P vectors of each value row, by the scores of up to QUERIES queries; READ and SIZE are of one vector. */
+#define WEIGH(NAME, P, READ, SIZE)                                                                 \
+    static void NAME(const float *values, int64_t dim, int64_t end, const float *scores,           \
+                     int64_t length, const float *sum, float *const *out, int64_t at, int count) { \
         vec taken[QUERIES][P] = {{{0}}};                                                           \
         for (int64_t j = 0; j < end; j++)                                                          \
             for (int p = 0; p < P; p++) {                                                          \
-                vec value = *(const vec *)(values + j * dim + p * W);                              \
+                vec value = READ(values + j * dim + p * W, dim - at);                              \
                 for (int i = 0; i < QUERIES; i++)                                                  \
                     if (i < count) taken[i][p] += value * scores[i * length + j];                  \
             }                                                                                      \
         for (int i = 0; i < count; i++)                                                            \
             for (int p = 0; p < P; p++) {                                                          \
                 taken[i][p] /= sum[i];                                                             \
-                memcpy(out[i] + at + p * W, &taken[i][p], sizeof(vec));                            \
+                memcpy(out[i] + at + p * W, &taken[i][p], SIZE);                                   \
             }                                                                                      \
     }
+#define ALL(x, left) (*(const vec *)(x))
 
-WEIGH(4) WEIGH(1)
+WEIGH(weigh_4, 4, ALL, sizeof(vec))
+WEIGH(weigh_1, 1, ALL, sizeof(vec))
+WEIGH(weigh_rest, 1, part, (dim - at) * sizeof(float))
 
 /* Attend with up to QUERIES queries of one key head; scores [QUERIES][length] is scratch. */
 static void attend(const Model *m, const float *keys, const float *values, const float *const *q,
@@ -190,11 +199,5 @@ static void attend(const Model *m, const float *keys, const float *values, const
     int64_t d = 0;
     for (; d + 4 * W <= dim; d += 4 * W) weigh_4(values + d, dim, end, scores, length, sum, out, d, count);
     for (; d + W <= dim; d += W) weigh_1(values + d, dim, end, scores, length, sum, out, d, count);
-    for (; d < dim; d++)
-        for (int i = 0; i < count; i++) {
-            float taken = 0;
-            /* Told to fuse: a compiler fuses in some turns of a loop and not in others, by its length. */
-            for (int64_t j = 0; j < end; j++) taken = fmaf(values[j * dim + d], scores[i * length + j], taken);
-            out[i][d] = taken / sum[i];
-        }
+    if (d < dim) weigh_rest(values + d, dim, end, scores, length, sum, out, d, count);
 }

@@ -1,0 +1,210 @@
+"""Compiled passes: the numbers of torch's, the same bits in any company, and life without a compiler."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+import pytest
+import torch
+from specclient_local.backend import BUNDLED
+from specclient_local.config import read_config
+from specclient_local.model.decoder import Decoder
+from specclient_local.model.eager import EagerPasses
+from specclient_local.model.native import build, passes
+from specclient_local.model.runner import Part, Runner
+from specclient_local.model.weights import load_weights
+from specclient_local.tree import TokenTree
+
+pytestmark = pytest.mark.skipif(build.library() is None, reason="there is no C compiler")
+
+SHAPES = {
+    "no width is whole vectors": {
+        "hidden_size": 36,
+        "intermediate_size": 53,
+        "vocab_size": 301,
+        "head_dim": 6,
+    },
+    "whole vectors": {"hidden_size": 64, "intermediate_size": 128, "vocab_size": 320, "head_dim": 64},
+    "biases": {"attention_bias": True, "mlp_bias": True, "hidden_size": 40},
+    "norms of heads": {"kind": "qwen3", "head_dim": 20},
+    "tied, one key head": {
+        "tie_word_embeddings": True,
+        "num_key_value_heads": 1,
+        "hidden_size": 48,
+        "num_attention_heads": 6,
+    },
+    "a window": {"kind": "mistral", "sliding_window": 9},
+}
+
+
+def ids(count, vocab=300):
+    return torch.randint(0, vocab, (count,), generator=torch.Generator().manual_seed(2)).tolist()
+
+
+def runner(folder, *, eager=False, slots=3, context=128):
+    config = read_config(folder)
+    weights = load_weights(folder, config)
+    decoder = Decoder(config, weights, context)
+    if eager:
+        decoder.passes = EagerPasses(config, weights, exact=True, most=16)
+    assert decoder.exact_rows != eager
+    return Runner(decoder, slots, context)
+
+
+def branching():
+    tree = TokenTree()
+    for parent, token in [(-1, 7), (-1, 8), (0, 9), (0, 10), (1, 9), (2, 11), (5, 12), (4, 13)]:
+        tree.add(parent, token)
+    return tree
+
+
+@pytest.fixture
+def threads():
+    """Set torch's threads, and set them back."""
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_logits_and_caches_are_those_of_torch(checkpoint, shape):
+    folder = checkpoint(**SHAPES[shape])
+    ours, theirs = runner(folder), runner(folder, eager=True)
+    prompt = ids(30)
+    for one in (ours, theirs):
+        one.prefill(1, prompt[:-2])
+    mine, want = (one.score(1, prompt[-2:], branching()) for one in (ours, theirs))
+    torch.testing.assert_close(mine, want, atol=3e-4, rtol=0)
+    rows = [one.cache.rows[:, 1, :, :38] for one in (ours, theirs)]
+    torch.testing.assert_close(*rows, atol=1e-4, rtol=0)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_row_has_the_same_bits_in_any_pass(checkpoint, shape, count, threads):
+    """One by one, in prompts cut anywhere, and among other requests, on however many threads."""
+    one, prompt = runner(checkpoint(**SHAPES[shape])), ids(41)
+    threads(1)
+    alone = torch.cat([one.score(0, [token]) for token in prompt])
+    cache = one.cache.rows[:, 0, :, :41].clone()
+    threads(count)
+    for cut in (1, 5, 6, 7, 12, 17, 40):
+        one.truncate(1, 0)
+        one.truncate(2, 0)
+        one.prefill(2, ids(20))
+        parts = [Part(2, [3], branching()), Part(1, prompt[:cut], every=True)]
+        first = one.score_all(parts)[1]
+        assert torch.equal(torch.cat([first, one.read(1, prompt[cut:])]), alone)
+        assert torch.equal(one.cache.rows[:, 1, :, :41], cache)
+
+
+def test_some_of_the_layers_are_a_model_of_their_own(checkpoint):
+    folder = checkpoint(num_hidden_layers=3, seed=5)
+    whole = runner(folder)
+    config, eager = read_config(folder), runner(folder, eager=True)
+    assert config.layers == 3
+    for layers in ([0], [0, 2], [2, 1, 0]):
+        some, same = (Runner(one.decoder.only(layers), 1, 64) for one in (whole, eager))
+        assert some.config.layers == len(layers)
+        mine, want = (one.score(0, ids(9), branching()) for one in (some, same))
+        torch.testing.assert_close(mine, want, atol=3e-4, rtol=0)
+    assert whole.config.layers == 3
+
+
+def test_extreme_numbers_stay_what_they_are(checkpoint):
+    """Weights so large that every exponential is at its end."""
+    folder = checkpoint(spread=30.0)
+    mine, want = (one.score(0, ids(20), branching()) for one in (runner(folder), runner(folder, eager=True)))
+    assert torch.isfinite(mine).all()
+    torch.testing.assert_close(mine, want, rtol=1e-3, atol=1e-3 * float(want.abs().max()))
+
+
+def test_two_threads_of_python_compute_at_once(threads):
+    """Each pass has its helpers to itself."""
+    threads(2)
+    one, prompt = runner(BUNDLED / "draft", slots=1), ids(60)
+    other = runner(BUNDLED / "draft", slots=1)
+    want = one.read(0, prompt)
+    wrong = []
+
+    def work(mine):
+        torch.set_num_threads(2)
+        for _ in range(40):
+            mine.truncate(0, 0)
+            if not torch.equal(mine.read(0, prompt), want):
+                wrong.append(mine)
+
+    workers = [threading.Thread(target=work, args=(mine,)) for mine in (one, other)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join(60)
+        assert not worker.is_alive()
+    assert not wrong
+
+
+def test_a_forked_child_computes_with_helpers_of_its_own(threads):
+    threads(2)
+    one, prompt = runner(BUNDLED / "draft", slots=1), ids(20)
+    want = one.read(0, prompt)
+    child = os.fork()
+    if child == 0:
+        one.truncate(0, 0)
+        got = one.read(0, prompt)
+        torch.set_num_threads(1)  # torch's own helpers stayed with the parent
+        os._exit(0 if torch.equal(got, want) else 1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.fixture
+def built(tmp_path, monkeypatch):
+    """Build with an empty cache folder and the environment given; return the library and what is kept."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+    library = build.library.__wrapped__  # not what this process has loaded
+
+    def build_with(**environment):
+        for name, value in environment.items():
+            monkeypatch.setenv(name, value)
+        return library(), sorted(tmp_path.rglob("*"))
+
+    return build_with
+
+
+def test_what_is_compiled_is_kept_and_nothing_else(built, monkeypatch):
+    library, kept = built()
+    assert library.specclient_pass
+    assert [path.suffix for path in kept if path.is_file()] == [".so"]
+    assert kept[-1].parent.stat().st_mode & 0o077 == 0
+    monkeypatch.setattr(build, "_compile", None)
+    assert built()[0] is not None
+
+
+def test_a_damaged_library_is_compiled_again(built):
+    kept = build._built(build._compiler())
+    kept.write_bytes(b"\x7fELF")
+    assert built()[0] is not None
+    assert kept.stat().st_size > 1000
+
+
+@pytest.mark.parametrize(
+    ("environment", "said"),
+    [
+        ({"PATH": "/nowhere", "CC": ""}, "no C compiler"),
+        ({"CC": "false"}, "could not be compiled, so torch computes"),
+        ({"SPECCLIENT_NATIVE": "off"}, ""),
+    ],
+)
+def test_without_a_compiler_torch_computes(built, checkpoint, monkeypatch, caplog, environment, said):
+    folder = checkpoint()
+    caplog.set_level("INFO", "specclient")
+    library, kept = built(**environment)
+    assert library is None
+    assert said in caplog.text
+    assert bool(said) == bool(caplog.text)
+    assert not [path for path in kept if path.is_file()]
+    monkeypatch.setattr(passes, "library", lambda: library)
+    config = read_config(folder)
+    assert isinstance(Decoder(config, load_weights(folder, config), 64).passes, EagerPasses)
