@@ -18,6 +18,7 @@ from specclient_local.model.tokenizer import Tokenizer
 from specclient_local.model.weights import resolve
 from specclient_local.options import Options
 from specclient_local.params import Method
+from specclient_local.plan import free_memory, plans
 from specclient_local.requests import Requests
 from specclient_local.speculate import Speculator
 
@@ -51,15 +52,15 @@ def load(model: str | Path, options: Options) -> Loaded:
     placed = Placed(options.dtype, options.device, options.quantize, options.runner)
     config = read_any_config(folder, placed.runner)
     context = _context(options.context, config.context, folder)
+    paths = [resolve(path) for path in (options.draft if options.method != "plain" else ())]
+    for device, own in plans(folder, paths, options, context, free_memory).items():
+        own.check(device)
     tokenizer = Tokenizer(folder)
     threads = options.threads or _threads(config)
     with computing_with(threads):  # kernels are chosen and passes timed as they will run
         target = open_model(folder, placed, slots=options.slots, context=context)
         _check_vocabulary(tokenizer, target, folder)
-        drafts = [
-            _load_draft(resolve(path), folder, tokenizer, target, options)
-            for path in (options.draft if options.method != "plain" else ())
-        ]
+        drafts = [_load_draft(path, folder, tokenizer, target, options) for path in paths]
         drafters = build(
             target,
             drafts,
