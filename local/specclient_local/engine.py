@@ -82,6 +82,7 @@ class Engine:
         context: int | None = None,
         threads: int | None = None,
         prefix_cache: bool = True,
+        graphs: Literal["auto", "on", "off"] = "auto",
         max_waiting: int | None = None,
     ) -> Engine:
         """Load a target and, to speculate, its draft.
@@ -106,6 +107,8 @@ class Engine:
             threads: torch threads while the engine works; by default 1 below 64 M parameters, else torch's.
             prefix_cache: whether a request takes what it can of its prompt from the caches of others, running
                 or done; its answer is the same either way.
+            graphs: give the own decoder's passes static shapes, and record and replay them where the device
+                is CUDA's: ``on``, ``off``, or ``auto``: there alone.
             max_waiting: requests that may wait for a slot; one more is refused at once. None takes all.
 
         Raises:
@@ -131,6 +134,7 @@ class Engine:
             "context": context,
             "threads": threads,
             "prefix_cache": prefix_cache,
+            "graphs": graphs,
         }
         return cls(load(model, Options.read(options)), slots=slots, max_waiting=max_waiting)
 

@@ -14,8 +14,10 @@ from specclient_local.drafters import build
 from specclient_local.drafting.costs import Costs
 from specclient_local.model.base import Model, ModelConfig
 from specclient_local.model.opening import Placed, open_model, read_any_config, runs_itself
+from specclient_local.model.static import StaticRunner
 from specclient_local.model.tokenizer import Tokenizer
 from specclient_local.model.weights import resolve
+from specclient_local.on_device import DeviceSpeculator
 from specclient_local.options import Options
 from specclient_local.params import Method
 from specclient_local.plan import free_memory, plans
@@ -49,7 +51,7 @@ class Loaded:
 def load(model: str | Path, options: Options) -> Loaded:
     """Load a target and, to speculate, its drafts; see :meth:`specclient_local.engine.Engine.load`."""
     folder = resolve(model)
-    placed = Placed(options.dtype, options.device, options.quantize, options.runner)
+    placed = Placed(options.dtype, options.device, options.quantize, options.runner, options.graphs)
     config = read_any_config(folder, placed.runner)
     context = _context(options.context, config.context, folder)
     paths = [resolve(path) for path in (options.draft if options.method != "plain" else ())]
@@ -69,7 +71,12 @@ def load(model: str | Path, options: Options) -> Loaded:
             layer_skip=options.layer_skip,
             share=options.prefix_cache,
         )
-    speculator = Speculator(target, drafters.by_method, drafters.costs, share=options.prefix_cache)
+    drafting = drafters.by_method, drafters.costs
+    speculator = (
+        DeviceSpeculator(target, *drafting, share=options.prefix_cache)
+        if isinstance(target, StaticRunner)
+        else Speculator(target, *drafting, share=options.prefix_cache)
+    )
     requests = Requests(tokenizer, target.config, context, drafters.default, speculator.methods)
     return Loaded(speculator, requests, drafters.costs, threads)
 
@@ -116,7 +123,13 @@ def _load_draft(
             f"({difference}, target first). Choose a draft of the same family."
         )
     device = options.draft_device or options.device
-    placed = Placed(options.draft_dtype or options.dtype, device, options.draft_quantize, options.runner)
+    placed = Placed(
+        options.draft_dtype or options.dtype,
+        device,
+        options.draft_quantize,
+        options.runner,
+        options.graphs,
+    )
     if options.runner == "own" and not runs_itself(folder, "auto"):
         placed = replace(placed, runner="auto")  # the target's runner is the one that was asked for
     context = min(target.context, read_any_config(folder, placed.runner).context)

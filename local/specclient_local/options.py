@@ -19,6 +19,7 @@ from specclient_local.params import ENGINE_METHODS, Method
 
 QUANTIZED = ("int8", "int4", "fp8")
 RUNNERS = ("auto", "own", "hf")
+GRAPHS = ("auto", "on", "off")
 
 _DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 _DEVICES = ("auto", "cpu", "cuda", "cuda:N", "mps")
@@ -44,6 +45,8 @@ class Options:
         threads: torch threads while the engine works; None is 1 for a small model, else torch's.
         layer_skip: how many of the target's own first layers draft, or which of its layers do.
         prefix_cache: whether a request takes what it can of its prompt from the caches of others.
+        graphs: whether the own decoder's passes have static shapes, and on CUDA devices are recorded once and
+            replayed: ``on``, ``off``, or ``auto``: on CUDA devices.
 
     Raises:
         ConfigurationError: naming the value and what is allowed.
@@ -63,6 +66,7 @@ class Options:
     threads: int | None = None
     layer_skip: int | tuple[int, ...] | None = None
     prefix_cache: bool = True
+    graphs: str = "auto"
 
     @classmethod
     def read(cls, settings: Mapping[str, Any]) -> Options:
@@ -138,4 +142,5 @@ _CHECKS: tuple[tuple[tuple[str, ...], str, Usable], ...] = (
     (("threads",), "is None, or an integer of at least 1", optional(integer(1))),
     (("layer_skip",), "is how many first layers, or which layers, or None", _layers),
     (("prefix_cache",), _are("true", "false"), lambda value: isinstance(value, bool)),
+    (("graphs",), _are(*GRAPHS), _one_of(GRAPHS)),
 )

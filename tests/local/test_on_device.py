@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from local_kit import letter_tokenizer, run, sequence, write_checkpoint
+from local_kit import letter_tokenizer, load, run, sequence, write_checkpoint
 from safetensors.torch import load_file, save_file
 from scipy import stats
 from specclient_local import on_device
@@ -166,6 +166,7 @@ def test_depths_differ_within_a_round_and_seeds_do_not_share(alone, device, monk
 
 def compare_with_a_prefill(runner, slot, tokens):
     length, vocab = runner.length(slot), runner.config.vocab_size
+    runner.truncate(4, 0)
     runner.prefill(4, [token if token < vocab else 0 for token in tokens[:length]])
     used, fresh = (runner.cache.rows[:, s, :, :length] for s in (slot, 4))
     torch.testing.assert_close(used, fresh, atol=1e-5, rtol=0)
@@ -318,6 +319,32 @@ def test_the_same_test_finds_wrong_rounds(tmp_path, monkeypatch, mutant):
 
     monkeypatch.setattr(rounds, "accept", wrong)
     assert law_of_rounds(tmp_path, SamplingParams(temperature=0.9)) < 1e-6
+
+
+def test_an_engine_answers_the_same_with_static_shapes(folders, monkeypatch):
+    """Through batching, shared prompts and answers that end at different times; rounds are the device's."""
+    asked = [
+        ("def f(x):", {}),
+        ("def f(x):", {"temperature": 1.0, "seed": 1}),
+        ("import os", {"draft_length": 6, "temperature": 0.7, "seed": 2, "top_p": 0.8}),
+        ("import os", {"method": "ngram"}),
+        ("x", {"method": "plain", "max_tokens": 7}),
+        ("x", {"logprobs": 2}),
+        ("x" * 30, {"prediction": "xxxxxx", "max_tokens": 12}),
+    ]
+    taken, run_round = [], DeviceRounds.run
+    answers = {}
+    for graphs in ("off", "on"):
+        with load(*folders, slots=3, context=90, graphs=graphs) as engine:
+            monkeypatch.setattr(DeviceRounds, "run", lambda *given: taken.append(1) or run_round(*given))
+            events = [[] for _ in asked]
+            for (prompt, settings), sink in zip(asked, events, strict=True):
+                engine.add(prompt, sink.append, **{"max_tokens": 20, **settings})
+            while engine.step():
+                pass
+            assert (len(taken) > 20) == (graphs == "on")
+        answers[graphs] = [sink[-1].generation.token_ids for sink in events]
+    assert answers["on"] == answers["off"]
 
 
 def test_what_the_device_leaves_alone_is_all_that_shapes_an_answer_otherwise():

@@ -12,6 +12,7 @@ from specclient_local.model.base import Model, ModelConfig
 from specclient_local.model.decoder import Decoder
 from specclient_local.model.devices import device_named
 from specclient_local.model.runner import Runner, shared_rows
+from specclient_local.model.static import StaticRunner
 from specclient_local.model.weights import load_weights
 
 
@@ -20,13 +21,14 @@ class Placed:
     """How one model is loaded.
 
     Attributes:
-        dtype, device, quantize, runner: see :class:`specclient_local.options.Options`.
+        dtype, device, quantize, runner, graphs: see :class:`specclient_local.options.Options`.
     """
 
     dtype: str = "float32"
     device: str = "auto"
     quantize: str | None = None
     runner: str = "auto"
+    graphs: str = "auto"
 
 
 def runs_itself(folder: Path, runner: str) -> bool:
@@ -69,6 +71,8 @@ def open_model(folder: Path, placed: Placed, *, slots: int, context: int, exact:
         with torch.inference_mode():
             weights = load_weights(folder, config, placed.dtype, device, placed.quantize)
             decoder = Decoder(config, weights, context, exact=exact, most=shared_rows(slots))
+            if placed.graphs == "on" or (placed.graphs == "auto" and decoder.embedding.is_cuda):
+                return StaticRunner(decoder, weights, slots, context)
             return Runner(decoder, slots, context)
     from specclient_local.model.hf import HfRunner  # noqa: PLC0415 - imports transformers
 

@@ -5,13 +5,11 @@ from __future__ import annotations
 import shutil
 import sysconfig
 from collections.abc import Callable
-from typing import Literal
 
 import torch
 
-from specclient.errors import ConfigurationError, EngineError
+from specclient.errors import EngineError
 
-Graphs = Literal["auto", "off"]
 Run = Callable[[], None]
 
 _WARM_UPS = 2
@@ -27,12 +25,12 @@ class Recorder:
 
     Args:
         device: where the runs happen.
-        graphs: ``auto`` records on CUDA; ``off`` never, which is slower and shows where an error comes from.
+        records: whether they are recorded on CUDA; without, they are slower, and an error shows where it is.
     """
 
-    def __init__(self, device: torch.device, graphs: Graphs = "auto") -> None:
+    def __init__(self, device: torch.device, *, records: bool = True) -> None:
         self.device = device
-        self.records = graphs == "auto" and device.type == "cuda"
+        self.records = records and device.type == "cuda"
         self.recorded = 0
         self._pool = torch.cuda.graph_pool_handle() if self.records else None
 
@@ -66,7 +64,7 @@ class Recorder:
 
     def _record(self, run: Run) -> Run:
         # Beside the current stream, as a recording demands: what it warms up is then what is recorded.
-        stream = torch.cuda.Stream(self.device)
+        stream = torch.cuda.Stream(self.device)  # type: ignore[no-untyped-call]
         stream.wait_stream(torch.cuda.current_stream(self.device))
         with torch.cuda.stream(stream):
             for _ in range(_WARM_UPS):
@@ -86,13 +84,3 @@ def out_of_memory(named: str, device: torch.device) -> EngineError:
         f"{named} did not fit {device}: {free / 2**30:.1f} of its {total / 2**30:.1f} GiB are free. "
         "Load with fewer slots, a smaller context, a half-precision dtype, or graphs='off'."
     )
-
-
-def check_graphs(graphs: object) -> None:
-    """Refuse a setting that there is not.
-
-    Raises:
-        ConfigurationError: naming the value and those allowed.
-    """
-    if graphs not in ("auto", "off"):
-        raise ConfigurationError(f"graphs is {graphs!r}; allowed are auto, off.")

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from specclient_local.model.decoder import Decoder
 from specclient_local.model.dense import Block, DenseDecoder
-from specclient_local.model.recording import Graphs, Recorder, Run
+from specclient_local.model.recording import Recorder, Run
 from specclient_local.model.runner import CHUNK, Part, Runner
 from specclient_local.model.weights import Weights
 
@@ -78,7 +78,7 @@ class StaticRunner(Runner):
         weights: its weights.
         slots: sequences it holds at once.
         context: positions a slot can hold.
-        graphs: see :class:`~specclient_local.model.recording.Recorder`.
+        records: see :class:`~specclient_local.model.recording.Recorder`.
 
     Attributes:
         dense: the model as a function of static shapes.
@@ -86,10 +86,10 @@ class StaticRunner(Runner):
     """
 
     def __init__(
-        self, decoder: Decoder, weights: Weights, slots: int, context: int, graphs: Graphs = "auto"
+        self, decoder: Decoder, weights: Weights, slots: int, context: int, *, records: bool = True
     ) -> None:
         super().__init__(decoder, slots, context, SPARE)
-        self.recorder = Recorder(self.device, graphs)
+        self.recorder = Recorder(self.device, records=records)
         self.dense = DenseDecoder(decoder.config, weights, context, compiled=self.recorder.compiles)
         most = min(slots, SLOTS[-1])
         self._sizes = (*(size for size in SLOTS if size < most), most)

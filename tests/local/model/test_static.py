@@ -8,14 +8,12 @@ from local_kit import write_checkpoint
 from specclient_local.config import read_config
 from specclient_local.model import dense
 from specclient_local.model.decoder import Decoder
-from specclient_local.model.recording import Recorder, check_graphs
+from specclient_local.model.recording import Recorder
 from specclient_local.model.runner import Part, Runner
 from specclient_local.model.static import Bucket, StaticRunner
 from specclient_local.model.weights import load_weights
 from specclient_local.tree import TokenTree
 from torch._subclasses.fake_tensor import FakeTensorMode
-
-from specclient.errors import ConfigurationError
 
 CONTEXT, SLOTS = 100, 6
 VARIANTS = {
@@ -34,13 +32,15 @@ VARIANTS = {
 }
 
 
-def load(folder, device="cpu", graphs="auto"):
+def load(folder, device="cpu", *, records=True):
     """A runner and a static one of the same weights."""
     config = read_config(folder)
     with torch.inference_mode():
         weights = load_weights(folder, config, "float32", device)
         decoder = Decoder(config, weights, CONTEXT)
-        return Runner(decoder, SLOTS, CONTEXT), StaticRunner(decoder, weights, SLOTS, CONTEXT, graphs)
+        return Runner(decoder, SLOTS, CONTEXT), StaticRunner(
+            decoder, weights, SLOTS, CONTEXT, records=records
+        )
 
 
 @pytest.fixture(scope="module", params=VARIANTS)
@@ -157,7 +157,7 @@ def test_layers_share_compiled_code_and_shapes_are_few(tmp_path):
 
 
 def test_a_recorder_off_cuda_changes_nothing():
-    recorder, ran = Recorder(torch.device("cpu"), "auto"), []
+    recorder, ran = Recorder(torch.device("cpu")), []
     run = recorder.record(lambda: ran.append(1), "a pass")
     assert (ran, recorder.recorded, recorder.compiles) == ([], 0, False)
     run()
@@ -165,16 +165,10 @@ def test_a_recorder_off_cuda_changes_nothing():
     assert ran == [1, 1]
 
 
-def test_unknown_settings_of_graphs_are_refused():
-    check_graphs("off")
-    with pytest.raises(ConfigurationError, match="graphs is 'on'; allowed are auto, off"):
-        check_graphs("on")
-
-
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 def test_recorded_passes_are_the_same_passes(tmp_path):
     folder = write_checkpoint(tmp_path / "model")
-    both = load(folder, "cuda", "off")[1], load(folder, "cuda")[1]
+    both = load(folder, "cuda", records=False)[1], load(folder, "cuda")[1]
     for _ in range(3):  # recorded, replayed, replayed
         for runner in both:
             runner.truncate(3, 0)
