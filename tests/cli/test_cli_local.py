@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 from local_kit import write_checkpoint
 from specclient_cli.local_pair import Counts, Methods
+from specclient_local import speculate
+from specclient_local.verify import Verdict
 
 SHORT = ("--count", "2", "--new", "8")
 
@@ -93,6 +95,23 @@ def test_bench_shows_a_table_of_ones_own_prompts(run, tmp_path: Path) -> None:
     assert [row.split()[0] for row in rows] == ["plain", "draft"]
 
 
+def test_bench_fails_where_texts_differ(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = speculate.verify
+
+    def wrong(tree, law, dice):
+        verdict = right(tree, law, dice)
+        return Verdict(verdict.path, (verdict.token + 1) % 300) if len(tree) else verdict
+
+    monkeypatch.setattr(speculate, "verify", wrong)
+    arguments = ("local", "bench", *SHORT, "--repeat", "1", "--methods", "draft", "--draft-length", "1")
+    code, out, err = run(*arguments)
+    assert code == 1
+    assert "plain" in out
+    assert "draft gave other tokens than plain decoding" in err
+    code, _, err = run(*arguments, "--dtype", "bfloat16")
+    assert (code, err) == (0, "draft: other tokens than plain decoding, by rounding in bfloat16\n")
+
+
 def test_profile_adds_up(run) -> None:
     told = json.loads(run("local", "profile", *SHORT, "--draft-length", "3", "--json")[1])
     stages = {stage["name"]: stage for stage in told["stages"]}
@@ -108,6 +127,14 @@ def test_profile_adds_up(run) -> None:
     assert code == 0
     assert "draft passes" not in out
     assert "after 64 tokens" in out
+
+
+def test_what_is_timed_reads_its_prompts(run, tmp_path: Path) -> None:
+    file = tmp_path / "long.txt"
+    file.write_text("".join(chr(97 + i * i % 26) for i in range(400)))
+    out = run("local", "profile", "--prompts", str(file), "--new", "4", "--method", "plain", "--json")[1]
+    (prefill,) = [stage for stage in json.loads(out)["stages"] if stage["name"] == "prefill"]
+    assert prefill["calls"] == 2, "two chunks of it, though the run before has read it"
 
 
 def test_pick_depth_names_the_fastest(run) -> None:
