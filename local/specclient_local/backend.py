@@ -18,6 +18,7 @@ from specclient.errors import BadRequestError, CheckpointError, ConfigurationErr
 from specclient.types.backend import Answer, BackendModel, Chunk, Telemetry
 from specclient.types.request import Request
 from specclient_local.dialect import Asked, read
+from specclient_local.dialect_forms import OWN_FORMS
 from specclient_local.merging import merged
 from specclient_local.params import Method, SamplingParams
 from specclient_local.rows import BUNDLED, Key, Row, folder_row, rows_of
@@ -79,7 +80,7 @@ class LocalBackend:
         """Serve a request whole; see :class:`specclient.types.backend.Backend`."""
         job = await self._prepare(request, model)
         generations: dict[int, Generation] = {}
-        async with aclosing(merged(job.streams())) as pieces:
+        async with aclosing(job.pieces()) as pieces:
             async for index, piece in pieces:
                 if piece.generation is not None:
                     generations[index] = piece.generation
@@ -94,7 +95,7 @@ class LocalBackend:
         """
         job = await self._prepare(request, model)
         generations: dict[int, Generation] = {}
-        async with aclosing(merged(job.streams())) as pieces:
+        async with aclosing(job.pieces()) as pieces:
             async for index, piece in pieces:
                 for chunk in job.shape.chunks(index, piece):
                     yield chunk
@@ -216,15 +217,32 @@ class _Job:
     prompts: Sequence[str | list[int]]
     params: SamplingParams
 
-    def streams(self) -> list[AsyncGenerator[Piece, None]]:
-        """Return a stream for each choice, not begun; a seed is the first one's, the next takes the next."""
-        seed, choices = self.params.seed, self.shape.asked.choices
-        seeds = [None if seed is None else seed + i for i in range(choices)]
-        return [
+    async def pieces(self) -> AsyncGenerator[tuple[int, Piece], None]:
+        """Run it: yield the pieces of all choices as they come, each with its choice's number.
+
+        A seed is that of a prompt's first choice; the next ones take the next.
+
+        Raises:
+            BadRequestError: naming the parameter as the caller has it.
+        """
+        seed, asked = self.params.seed, self.shape.asked
+        seeds = [None if seed is None else seed + i for i in range(asked.choices)]
+        streams = [
             self.engine.astream(prompt, **_keywords(replace(self.params, seed=own)))
             for prompt in self.prompts
             for own in seeds
         ]
+        try:
+            async with aclosing(merged(streams)) as pieces:
+                async for numbered in pieces:
+                    yield numbered
+        except BadRequestError as error:
+            name = asked.formed_by
+            if name is None or error.param not in OWN_FORMS:
+                raise
+            renamed = BadRequestError(str(error).replace(error.param, name, 1))
+            renamed.param = name
+            raise renamed from error
 
 
 def _keywords(params: SamplingParams) -> dict[str, Any]:

@@ -80,6 +80,7 @@ class Asked:
         params: checked; a seed is that of a prompt's first answer.
         choices: answers to each prompt.
         tools: what a chat's answer may call; None for nothing.
+        formed_by: the parameter that asks for an answer of some form, as the caller knows it.
         logprobs: alternatives told with each token of the text; None for no log-probabilities.
         prompt_logprobs: the same for the tokens of the prompt, in vLLM's form.
         echo: whether the text begins with the prompt.
@@ -93,6 +94,7 @@ class Asked:
     params: SamplingParams
     choices: int
     tools: Tools | None
+    formed_by: str | None
     logprobs: int | None
     prompt_logprobs: int | None
     echo: bool
@@ -123,10 +125,10 @@ def read(request: Request, model: str) -> Asked:
     if not isinstance(extension, Mapping) or not set(extension) <= set(EXTENSION):
         raise bad_parameter("specclient", extension, f"an object with {', '.join(EXTENSION)}")
     chat = operation == "chat"
-    form = form_of(given, dict(extension), model)
+    formed_by, form = form_of(given, dict(extension), model)
     tools = tools_of(given) if chat else None
-    if tools is not None and form:
-        tools, form = _beside(tools, form), {}
+    if tools is not None:
+        tools, formed_by, form = _beside(tools, formed_by, form), "tools", {}
     logprobs = _chat_logprobs(given) if chat else _count(given, "logprobs")
     echo, scored = _flag(given, "echo"), _count(given, "prompt_logprobs")
     # What is echoed is told of like what is new; and an answer without new tokens is the prompt read.
@@ -147,6 +149,7 @@ def read(request: Request, model: str) -> Asked:
         ),
         choices=choices,
         tools=tools,
+        formed_by=formed_by,
         logprobs=logprobs,
         prompt_logprobs=scored,
         echo=echo,
@@ -156,12 +159,12 @@ def read(request: Request, model: str) -> Asked:
     )
 
 
-def _beside(tools: Tools, form: Mapping[str, Any]) -> Tools:
+def _beside(tools: Tools, name: str | None, form: Mapping[str, Any]) -> Tools:
     """Return tools for an answer that has a form where it calls none of them."""
-    kind, asked = next(iter(form.items()))
-    if kind != "json_schema":
-        raise bad_parameter(kind, asked, "None beside tools, where what is no call can be JSON alone")
-    return replace(tools, schema=asked)
+    if name is None or "json_schema" in form:
+        return replace(tools, schema=form.get("json_schema"))
+    told = next(iter(form.values()))
+    raise bad_parameter(name, told, "None beside tools, where what is no call can be JSON alone")
 
 
 def _sampling(given: Mapping[str, Any], extension: Mapping[str, Any]) -> dict[str, Any]:

@@ -19,8 +19,10 @@ Form = Mapping[str, Any]
 ANY_OBJECT = {"type": "object"}
 
 
-def form_of(given: dict[str, Any], extension: dict[str, Any], model: str) -> dict[str, Any]:
-    """Return the form that a request asks for; empty where the answer is free.
+def form_of(
+    given: dict[str, Any], extension: dict[str, Any], model: str
+) -> tuple[str | None, dict[str, Any]]:
+    """Return by which parameter an answer is asked to have a form, and the form; None and empty for none.
 
     Args:
         given: a request's parameters; ``extension``: its own of ours.
@@ -41,7 +43,7 @@ def form_of(given: dict[str, Any], extension: dict[str, Any], model: str) -> dic
         raise bad_parameter(
             second, (given | extension)[second], f"None beside {first}: an answer has one form"
         )
-    return next(iter(found.values()), {})
+    return next(iter(found.items()), (None, {}))
 
 
 def _response_format(name: str, value: object, model: str) -> dict[str, Any]:

@@ -58,9 +58,11 @@ class Shape:
     def chunks(self, index: int, piece: Piece) -> list[Chunk]:
         """Return what a piece of one choice adds: its role or prompt, text, calls, and why it ends."""
         choice = self._choice(index)
-        opening = [] if piece.prompt_token_ids is None else choice.opening(piece)
-        finish = [] if piece.generation is None else choice.finish(piece.generation)
-        return [self._chunk([part]) for part in (*opening, *choice.piece(piece), *finish)]
+        parts: list[Any] = [] if piece.prompt_token_ids is None else [*choice.opening(piece)]
+        parts += choice.piece(piece)
+        if piece.generation is not None:
+            parts += choice.finish(piece.generation)  # last: why it ends depends on what came
+        return [self._chunk([part]) for part in parts]
 
     def usage(self, generations: Sequence[Generation]) -> Chunk:
         """Return the last chunk: no choices, only usage."""

@@ -192,6 +192,16 @@ def test_an_answer_has_the_form_that_is_asked_for(client, asked, fits):
     assert choice.finish_reason == "stop"
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("guided_regex", "(("), ("guided_grammar", "start: )"), ("guided_json", {"type": "odd"})],
+)
+def test_a_form_that_cannot_be_used_is_named_as_it_was_asked_for(client, name, value):
+    with pytest.raises(BadRequestError, match=f"{name} cannot be used") as caught:
+        complete(client, extra_body={name: value})
+    assert caught.value.param == name
+
+
 def test_settings_of_a_row_reach_the_engine(client):
     with pytest.raises(ContextOverflowError, match="exceed the context of 96"):
         complete(client, model="two", max_tokens=100)
