@@ -73,7 +73,7 @@ class Calibration:
     """
 
     def __init__(self, target: Model, slots: int, clock: Callable[[], float] | None = None) -> None:
-        self._runner, self._clock = target, clock or _pass_clock()
+        self._runner, self._clock = target, clock or _pass_clock(target.device)
         self._batch = min(slots, _BATCH)
         target.time_passes([(1, 1)], repeats=0, clock=self._clock)  # wakes what computes
         (step,) = target.time_passes([(1, 1)], repeats=0, clock=self._clock)
@@ -188,7 +188,17 @@ def _every(table: tuple[float, ...], count: int) -> tuple[float, ...]:
     return table[::count]
 
 
-def _pass_clock() -> Callable[[], float]:
-    """Return what passes are timed by: the processor's own time where one thread computes."""
+def _pass_clock(device: torch.device) -> Callable[[], float]:
+    """Return what passes are timed by: the processor's own time where one thread computes.
+
+    A CUDA device is waited for: a pass returns as soon as it is queued there.
+    """
+    if device.type == "cuda":
+        return lambda: _waited(device)
     fine = time.get_clock_info("thread_time").resolution <= 1e-6
     return time.thread_time if fine and torch.get_num_threads() == 1 else time.perf_counter
+
+
+def _waited(device: torch.device) -> float:
+    torch.cuda.synchronize(device)
+    return time.perf_counter()

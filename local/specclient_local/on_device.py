@@ -176,9 +176,11 @@ class DeviceSpeculator(Speculator):
         tree = turn.tree if len(turn.tree) else TokenTree.chain(gained.guesses)
         sequence.tally.count(len(tree), len(tree), len(path))
         drafter = self._drafter_of(sequence)
-        if self._model is not None and turn.depth and drafter is self.drafters.get("draft"):
+        if turn.depth and isinstance(drafter, DraftModel):
             # It has read the root and its own guesses but the last one of the round.
-            self._model.keep(slot, root, path[: deepest - 1])
+            drafter.runner.keep(slot, root, path[: deepest - 1])
+            if len(gained.guesses) < turn.depth:
+                drafter.distrust(sequence)
         elif drafter is not None:
             drafter.commit(sequence, tree, path)
         if slot in self._lengths:

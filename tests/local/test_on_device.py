@@ -235,7 +235,7 @@ def test_a_draft_that_breaks_costs_guesses_alone(alone, folders):
         assert request.new_tokens == alone(PROMPT, max_tokens=9, draft_length=0, **settings)[0]
         assert request.tally.drafted == 0
         speculator.end(request)
-        draft.wipe(0)
+        assert not draft.cache.rows.isnan().any()
 
 
 def test_a_round_waits_for_nothing_but_its_result(device, monkeypatch):
@@ -256,7 +256,7 @@ def test_a_round_waits_for_nothing_but_its_result(device, monkeypatch):
             device._rounds._round(shape, mode.from_tensor(values), won)
 
 
-VOCAB, SAMPLES, PAD = 8, 4000, 40
+VOCAB, SAMPLES, PAD = 8, 3000, 60
 
 
 def law_of_rounds(tmp_path, params):

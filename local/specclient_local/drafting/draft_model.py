@@ -133,10 +133,14 @@ class DraftModel:
             for draft, own, law in zip(drafts, shaped, laws, strict=True):
                 if isinstance(law, EngineError):
                     draft.failed = True  # the answer does not need the guesses
-                    self._broken.add(draft.sequence.granted)
+                    self.distrust(draft.sequence)
                 else:
                     draft.grow(own, [self._widen(q) for q in law])
             drafts = [draft for draft in drafts if draft.going]
+
+    def distrust(self, sequence: Sequence) -> None:
+        """Leave nothing of a sequence's slot to others: numbers there were not finite."""
+        self._broken.add(sequence.granted)
 
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:
         """Keep of the cache the sequence as it was proposed from and the accepted nodes it holds."""
