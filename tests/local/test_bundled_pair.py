@@ -7,6 +7,7 @@ import random
 import pytest
 from specclient_local.backend import BUNDLED
 from specclient_local.engine import Engine
+from specclient_local.model import decoder
 from specclient_local.training.corpus import modules
 
 PROMPTS = 200
@@ -59,6 +60,17 @@ def test_greedy_speculation_is_greedy_decoding_over_long_answers(pair, prompts):
         for length in (*range(1, 9), None):
             answer = pair.generate(prompt, max_tokens=128, draft_length=length)
             assert answer.token_ids == expected, f"prompt {i}, draft length {length}"
+
+
+def test_it_is_without_a_compiler_too(prompts, monkeypatch):
+    """Where torch computes the passes, row by row as the kernels it chose compute them."""
+    monkeypatch.setattr(decoder, "native_passes", lambda config, weights: None)
+    with Engine.load(BUNDLED / "target", BUNDLED / "draft", threads=1) as engine:
+        assert not engine._speculator.target.decoder.exact_rows
+        for i, prompt in enumerate(prompts[:16]):
+            plain = engine.generate(prompt, max_tokens=NEW_TOKENS, method="plain")
+            drafted = engine.generate(prompt, max_tokens=NEW_TOKENS, draft_length=1 + i % 8)
+            assert drafted.token_ids == plain.token_ids
 
 
 def test_the_pair_speculates_better_than_chance(pair):

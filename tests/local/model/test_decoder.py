@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from specclient_local.model import decoder
 from specclient_local.model.runner import CHUNK, Runner
 from specclient_local.tree import TokenTree
 
@@ -142,14 +143,17 @@ def test_a_prefill_longer_than_a_chunk_equals_one_pass(checkpoint):
     torch.testing.assert_close(runner.score(0, ids)[0], expected, atol=1e-4, rtol=0)
 
 
+@pytest.mark.parametrize("native", [True, False])
 @pytest.mark.parametrize("window", [None, 24])
 @torch.inference_mode()
-def test_rows_are_bit_for_bit_those_scored_alone(checkpoint, window):
+def test_rows_are_bit_for_bit_those_scored_alone(checkpoint, window, native, monkeypatch):
     """The shape of the bundled target; every draft length, across a block boundary of the cache."""
     folder = checkpoint(
         hidden_size=320, intermediate_size=896, num_attention_heads=5, num_key_value_heads=5, vocab_size=512,
         spread=0.05, kind="mistral", sliding_window=window,
     )  # fmt: skip
+    if not native:
+        monkeypatch.setattr(decoder, "native_passes", lambda config, weights: None)
     runner = load(folder, context=128)
     if not runner.decoder.exact_rows and set(runner.decoder.passes.kernels.values()) != {"packed"}:
         pytest.skip(f"this machine has no row-independent kernel: {runner.decoder.passes.kernels}")
