@@ -129,11 +129,15 @@ def test_a_stop_string_may_begin_in_what_an_early_one_left(requests):
     assert answered(tokenizer, "ababab", stop=["ab", "aba"], min_tokens=5) == ("abab", "stop")
 
 
-def test_several_early_stop_strings_in_one_token_all_pass(requests):
-    """A token that brings two of them, and the beginning of a third."""
+@pytest.mark.parametrize(
+    ("stops", "first"),
+    [(["bo", "na", "cx"], "bona"), (["bona", "c", "x"], "bonac"), (["ona", "a", "cx"], "bona")],
+)
+def test_several_early_stop_strings_in_one_token_all_pass(requests, stops, first):
+    """A token that brings two of them, and perhaps the beginning of a third."""
     (token,) = (t for t in range(300) if requests.tokenizer.piece(t) == b"bonac")
-    request = sequence([5], max_tokens=9, stop=["bo", "na", "cx"], min_tokens=2)
+    request = sequence([5], max_tokens=9, stop=stops, min_tokens=2)
     answer = Answer.begin(request, requests.tokenizer, Clocked(0.0))
-    assert answer.push([token], [True]).text == "bona"
+    assert answer.push([token], [True]).text == first
     piece = answer.push(requests.tokenizer.encode("x", begins=False), [False])
     assert (piece.text, piece.finish_reason) == ("", "stop")

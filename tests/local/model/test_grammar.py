@@ -160,6 +160,10 @@ def test_what_cannot_be_written_leaves_nothing_there_and_all_else_as_it_is(lette
     assert allowed(grammar, [[]], LETTERS) == [{2}]
     grammar.take(2)
     assert grammar.ended
+    later = Grammars(letters, LETTERS, [END]).grammar(SamplingParams(regex="ba(a1|bc)"), [END])
+    later.take(1)
+    later.take(0)
+    assert allowed(later, [[0], [1]], LETTERS) == [set(), {2}]
 
 
 def test_a_lark_grammar_may_name_special_tokens(tokens):

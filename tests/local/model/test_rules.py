@@ -17,7 +17,7 @@ PATHS = [[], [1], [7], [1, 1], [1, 4], [7, 5], [1, 1, 8], [7, 5, 5]]
 BAD = [(4,), (5, 2), (1, 1, 3), (9, 1), (2, 1, 1, 10), (0,)]
 
 ASKED = {
-    "logit_bias": {"logit_bias": {2: 1.5, 7: -100.0, 1: 0.25, 10: 4.0}},
+    "logit_bias": {"logit_bias": {2: 1.5, 7: -100.0, 1: 0.25, 8: 0.5, 10: 4.0}},
     "repetition_penalty": {"repetition_penalty": 1.7},
     "a repetition penalty that rewards": {"repetition_penalty": 0.6},
     "presence_penalty": {"presence_penalty": 1.25},
@@ -102,6 +102,22 @@ def test_ids_that_only_pad_the_logits_stay_as_they_are():
     got = rules.shape(logits(VOCAB + 4), PATHS)
     assert torch.equal(got[:, VOCAB:], logits(VOCAB + 4)[:, VOCAB:])
     assert torch.equal(got[:, :VOCAB], rules.shape(logits(VOCAB + 4)[:, :VOCAB], PATHS))
+
+
+def test_any_number_of_different_tokens_is_penalised_however_they_came():
+    """Some stand in the prompt, some come one by one, between rounds and several a round."""
+    tokens = torch.randperm(400, generator=torch.Generator().manual_seed(2)).tolist()
+    params = SamplingParams(repetition_penalty=1.5, frequency_penalty=0.25)
+    rules, rows = AnswerRules(Weights(params, tokens[:40])), logits(400)[:1]
+    for i, token in enumerate(tokens[20:250]):
+        rules.take(token)
+        if i % 3 == 0 or i > 220:
+            got = rules.shape(rows, [[]])
+    whole = AnswerRules(Weights(params, tokens[:40]))
+    for token in tokens[20:250]:
+        whole.take(token)
+    assert torch.equal(rules.shape(rows, [[]]), whole.shape(rows, [[]]))
+    assert (got != rows).sum() == 250
 
 
 def test_what_is_kept_does_not_grow_with_the_answer():
