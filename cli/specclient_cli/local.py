@@ -12,6 +12,7 @@ COMMANDS = {
     "bench": "Time methods of decoding against each other, on your prompts.",
     "profile": "See where a round's time goes, and what passes cost.",
     "pick-depth": "Find the draft length that is fastest here.",
+    "plan": "See what memory models take, before they are loaded.",
 }
 
 
@@ -46,4 +47,5 @@ def command() -> None:
       specclient local bench --model ./llama-3.2-3b --draft ./llama-3.2-1b
       specclient local profile --batch 4
       specclient local pick-depth --prompts mine.jsonl --json
+      specclient local plan Qwen/Qwen3-8B --dtype bfloat16 --memory 24GiB
     """

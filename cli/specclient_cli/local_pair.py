@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 from rich.text import Text
+from specclient_local.config import DTYPES
+from specclient_local.options import QUANTIZED
 from specclient_local.params import ENGINE_METHODS
 
 from specclient_cli import render
@@ -21,7 +23,17 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-DTYPES = ("float32", "bfloat16", "float16")
+#: Options of :func:`loading_options` that the engine takes by these names.
+_LOADING = (
+    "layer_skip",
+    "dtype",
+    "draft_dtype",
+    "device",
+    "draft_device",
+    "quantize",
+    "draft_quantize",
+    "context",
+)
 
 
 class Methods(Type):
@@ -61,15 +73,25 @@ class Counts(Type):
 
 def model_options(function: F) -> F:
     """Add which models run, and how."""
+    model = click.option(
+        "-m",
+        "--model",
+        default="demo",
+        show_default=True,
+        help="'demo' (the bundled pair), a name of [local.models], a folder, or a hub id.",
+    )
+    threads = click.option(
+        "--threads",
+        type=click.IntRange(min=1),
+        help="Threads to compute with. Default: as configured, or 1 for a small model.",
+    )
+    return model(loading_options(threads(function)))
+
+
+def loading_options(function: F) -> F:
+    """Add how models are loaded."""
     for option in reversed(
         [
-            click.option(
-                "-m",
-                "--model",
-                default="demo",
-                show_default=True,
-                help="'demo' (the bundled pair), a name of [local.models], a folder, or a hub id.",
-            ),
             click.option(
                 "--draft",
                 "drafts",
@@ -88,14 +110,26 @@ def model_options(function: F) -> F:
                 help="To compute in. Default: as configured, or float32.",
             ),
             click.option(
+                "--draft-dtype", type=click.Choice(DTYPES), help="The draft's. Default: the model's."
+            ),
+            click.option(
+                "--device",
+                metavar="DEVICE",
+                help="cpu, cuda, cuda:N or mps. Default: as configured, or a CUDA device if there is one.",
+            ),
+            click.option("--draft-device", metavar="DEVICE", help="The draft's. Default: the model's."),
+            click.option(
+                "--quantize",
+                type=click.Choice(QUANTIZED),
+                help="Hold the model's weights so; answers are then exactly those of the quantised model.",
+            ),
+            click.option(
+                "--draft-quantize", type=click.Choice(QUANTIZED), help="Hold the draft's weights so."
+            ),
+            click.option(
                 "--context",
                 type=click.IntRange(min=2),
                 help="Tokens of prompt and answer together. Default: the model's own, at most 4096.",
-            ),
-            click.option(
-                "--threads",
-                type=click.IntRange(min=1),
-                help="Threads to compute with. Default: as configured, or 1 for a small model.",
             ),
         ]
     ):
@@ -192,8 +226,8 @@ def pair(state: State, given: Mapping[str, Any]) -> Pair:
     row = rows_of(settings.model_dump()).get(str(given["model"]).removeprefix("local/"))
     configured = {} if row is None else dict(row.loading)
     drafts = configured.pop("draft", ())
-    asked = {name: given[name] for name in ("dtype", "context", "layer_skip")}
-    asked["threads"] = given["threads"] or settings.threads
+    asked = {name: given[name] for name in _LOADING if name in given}
+    asked["threads"] = given.get("threads") or settings.threads
     options = {**configured, **{name: value for name, value in asked.items() if value is not None}}
     named = given["drafts"] or ([drafts] if isinstance(drafts, str) else drafts)
     return Pair(given["model"] if row is None else row.path, tuple(named), options)

@@ -20,6 +20,7 @@ from specclient_local.config import DecoderConfig
 from specclient_local.model.quantize import quantized
 
 _PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")
+_SHAPE = ("config.json", "generation_config.json")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,8 +55,12 @@ class Weights:
     head: Tensor
 
 
-def resolve(path_or_id: str | Path) -> Path:
+def resolve(path_or_id: str | Path, *, whole: bool = True) -> Path:
     """Return the folder of a checkpoint, fetched from the hub if it is not a local one.
+
+    Args:
+        path_or_id: folder, or hub id.
+        whole: fetch all that a model is loaded from, not only what tells its shape.
 
     Raises:
         CheckpointError: no such folder, and no such hub id that could be fetched.
@@ -74,7 +79,7 @@ def resolve(path_or_id: str | Path) -> Path:
     from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415
 
     try:
-        return Path(snapshot_download(name, allow_patterns=list(_PATTERNS)))
+        return Path(snapshot_download(name, allow_patterns=list(_PATTERNS if whole else _SHAPE)))
     except (OSError, ValueError, RuntimeError, HfHubHTTPError) as error:
         raise CheckpointError(
             f"{name} is no local folder and could not be fetched from the hub "
