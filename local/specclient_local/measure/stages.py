@@ -21,16 +21,19 @@ from specclient_local.answer import Answer
 from specclient_local.drafting import draft_model
 from specclient_local.engine import Engine
 from specclient_local.measure.runs import Run, answer
+from specclient_local.model.rounds import DeviceRounds
 from specclient_local.params import Parameters
 
 PREFILL, DRAFT_PASS, DRAFTING, TARGET_PASS = "prefill", "draft passes", "drafting", "target pass"
 SAMPLING, VERIFICATION, TEXT, REST = "sampling", "verification", "text", "rest"
+DEVICE = "device rounds"
 
 STAGES = {
     PREFILL: "reading prompts",
     DRAFT_PASS: "passes of the draft model",
     DRAFTING: "what drafters do beside",
     TARGET_PASS: "passes of the target",
+    DEVICE: "drafts, target pass, sampling and verification as one recorded run",
     SAMPLING: "logits to probabilities, the draft's and the target's",
     VERIFICATION: "which guesses stay, and the token after them",
     TEXT: "tokens to text, and where an answer ends",
@@ -144,6 +147,7 @@ def _watched(engine: Engine, watch: Stopwatch) -> Iterator[None]:
         (speculate, "all_distributions", SAMPLING),
         (draft_model, "all_distributions", SAMPLING),
         (speculate, "verify", VERIFICATION),
+        (DeviceRounds, "run", DEVICE),
         (Answer, "push", TEXT),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in steps]

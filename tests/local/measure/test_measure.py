@@ -104,6 +104,16 @@ def test_a_profile_sees_every_stage_and_leaves_no_trace(engine):
     assert sum(stage.seconds for stage in stages) <= run.seconds * 1.5
 
 
+def test_rounds_on_the_device_are_one_stage(checkpoint):
+    shape = {"max_position_embeddings": 256, "eos_token_id": None}
+    pair = checkpoint(**shape), checkpoint(**shape, num_hidden_layers=1)
+    with load(*pair, slots=1, graphs="on") as engine:
+        run, stages = profile(engine, PROMPTS[:1], {"max_tokens": 8, "draft_length": 2})
+    calls = {stage.name: stage.calls for stage in stages}
+    assert calls["device rounds"] == run.steps
+    assert "verification" not in calls
+
+
 def test_runs_tell_what_the_engine_did(engine):
     run = answer(engine, PROMPTS, {"max_tokens": 10, "draft_length": 3}, batch=3)
     assert run.tokens == 30
