@@ -190,7 +190,7 @@ class Answer:
 
         One that is complete before the answer has ``min_tokens`` is text like any other.
         """
-        params, size = self.sequence.params, len(self.sequence.tokens) - self.sequence.prompt_tokens
+        params, size = self.sequence.params, self.sequence.produced
         text, stopped = self._filter.push(new)
         out = len(text)
         while stopped and size < params.min_tokens:
@@ -217,7 +217,7 @@ class Answer:
         return self.push((), ())
 
     def _prompt_ids(self) -> list[int]:
-        return self.sequence.tokens[: self.sequence.prompt_tokens]
+        return self.sequence.prompt
 
     def _scored(self) -> Scored | None:
         if self.sequence.params.prompt_logprobs is None:
@@ -232,7 +232,7 @@ class Answer:
             text="".join(self._text),
             token_ids=sequence.new_tokens,
             finish_reason=sequence.finish_reason,
-            prompt_tokens=sequence.prompt_tokens,
+            prompt_tokens=len(sequence.prompt),
             prompt_token_ids=self._prompt_ids(),
             speculation=sequence.speculation(),
             timings=self.clocked.timings(),

@@ -102,8 +102,16 @@ class Batch:
             event = _pushed(job, outcome)
             if not isinstance(event, Piece) or event.generation is not None:
                 self.drop(job, broken=not isinstance(event, Piece))
+            elif job.sequence.full:
+                self._slide(job.sequence)
             told.append((job, event))
         return told
+
+    def _slide(self, sequence: Sequence) -> None:
+        """Let a sequence read, in its own slot, what is left of its context without the oldest half."""
+        self._speculator.end(sequence)
+        sequence.slide()
+        self.scheduler.reread(sequence)
 
     def _outcomes(self, sequences: Seq[Sequence]) -> Seq[Outcome]:
         try:

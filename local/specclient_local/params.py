@@ -52,6 +52,7 @@ class Parameters(TypedDict, total=False):
     logprobs: int | None
     prompt_logprobs: int | None
     prediction: str | Sequence[int] | None
+    overflow: Literal["error", "slide"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +89,9 @@ class SamplingParams:
         prompt_logprobs: the same for the tokens of the prompt.
         prediction: what the answer is expected to be, or to have much of: text, or token ids. It makes the
             answer faster where it is right, and never another one.
+        overflow: what becomes of a prompt and answer longer than the context. ``error`` refuses the request.
+            ``slide`` drops the oldest half of the context whenever it is full, and goes on as a request
+            would whose prompt is what is left; rules and random stream go on, too. It needs ``max_tokens``.
 
     Raises:
         BadRequestError: naming the parameter, the value and what is allowed.
@@ -117,6 +121,7 @@ class SamplingParams:
     logprobs: int | None = None
     prompt_logprobs: int | None = None
     prediction: str | Sequence[int] | None = None
+    overflow: Literal["error", "slide"] = "error"
 
     def __post_init__(self) -> None:
         self._check_drawing()
@@ -146,6 +151,11 @@ class SamplingParams:
         least = 1 if self.prompt_logprobs is None else 0
         tokens = f"an integer of at least {least}, or None"
         check("max_tokens", self.max_tokens, tokens, optional(integer(least)))
+        check("overflow", self.overflow, "'error' or 'slide'", lambda v: v in ("error", "slide"))
+        if self.overflow == "slide" and self.max_tokens is None:
+            raise bad_parameter(
+                "max_tokens", None, "a number where overflow is 'slide': nothing else ends it"
+            )
         check("min_tokens", self.min_tokens, "an integer of at least 0", integer(0))
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise bad_parameter("min_tokens", self.min_tokens, f"at most max_tokens, {self.max_tokens}")

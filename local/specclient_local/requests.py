@@ -56,16 +56,18 @@ class Requests:
         tokens = self._tokens(prompt)
         least = max(params.min_tokens, int(params.max_tokens != 0))
         limit = self.context - len(tokens) if params.max_tokens is None else params.max_tokens
-        if limit < least or len(tokens) + limit > self.context:
+        slides = params.overflow == "slide" and params.prompt_logprobs is None
+        if limit < least or (len(tokens) + limit > self.context and not slides):
             wanted = f"at least {least}" if params.max_tokens is None else str(params.max_tokens)
             raise ContextOverflowError(
                 f"{len(tokens)} prompt tokens and {wanted} new ones exceed the context of {self.context}; "
-                "shorten the prompt, lower max_tokens, or load the engine with a larger context."
+                "shorten the prompt, lower max_tokens, let the oldest half go with overflow='slide', or load "
+                "the engine with a larger context."
             )
         # A special token gives no text in which a stop string could be found: it ends the answer itself.
         stops = {token for stop in params.stop or () if (token := self.tokenizer.special(stop)) is not None}
         ends = stops.union(self.config.eos, self._ids("stop_token_ids", params.stop_token_ids or ()))
-        return Sequence(
+        sequence = Sequence(
             id=number,
             tokens=tokens,
             prompt_tokens=len(tokens),
@@ -76,7 +78,11 @@ class Requests:
             dice=Dice(params.seed),
             rules=self._rules(tokens, params, ends),
             prediction=self._predicted(params.prediction) if method == "prediction" else None,
+            window=self.context if slides else None,
         )
+        if sequence.full:
+            sequence.slide()
+        return sequence
 
     def _rules(self, prompt: list[int], params: SamplingParams, ends: Set[int]) -> AnswerRules | None:
         """Return what shapes the logits of an answer, or None where nothing of it is asked."""

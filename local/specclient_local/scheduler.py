@@ -71,6 +71,11 @@ class Scheduler:
         self._unread.remove(sequence)
         self.ready.append(sequence)
 
+    def reread(self, sequence: Sequence) -> None:
+        """Take a sequence out of the rounds, until its prompt, another one now, is read."""
+        self.ready.remove(sequence)
+        self._unread.append(sequence)
+
     def release(self, sequence: Sequence) -> None:
         """Take a sequence out, whether it runs or waits, and free its slot."""
         if sequence.slot is None:

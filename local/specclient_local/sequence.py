@@ -223,8 +223,10 @@ class Sequence:
         id: the engine's number for it.
         tokens: prompt and new tokens; the last one is the root of the next round's tree, not yet in any
             cache.
-        prompt_tokens: how many of ``tokens`` were given.
+        prompt_tokens: how many of ``tokens`` were given, or left when the oldest were dropped.
         limit: most new tokens, the context considered.
+        window: as many tokens as there may be before the oldest are dropped; None where they are not to be.
+        given: the prompt, where some of it was dropped.
         eos: tokens that end the answer.
         slot: row of the caches while it runs, else None.
         prediction: what the user expects, for the method of that name.
@@ -248,11 +250,24 @@ class Sequence:
     scores: list[TokenScore] = field(default_factory=list)
     cached_tokens: int = 0
     finish_reason: FinishReason | None = None
+    window: int | None = None
+    given: list[int] | None = None
+    _earlier: list[int] = field(default_factory=list)
+
+    @property
+    def prompt(self) -> list[int]:
+        """The tokens given."""
+        return self.tokens[: self.prompt_tokens] if self.given is None else self.given
 
     @property
     def new_tokens(self) -> list[int]:
         """Tokens generated so far."""
-        return self.tokens[self.prompt_tokens :]
+        return [*self._earlier, *self.tokens[self.prompt_tokens :]]
+
+    @property
+    def produced(self) -> int:
+        """How many tokens were generated so far."""
+        return len(self._earlier) + len(self.tokens) - self.prompt_tokens
 
     def speculation(self) -> Speculation:
         """Return the figures so far; see :meth:`Tally.speculation`."""
@@ -265,8 +280,21 @@ class Sequence:
 
     @property
     def remaining(self) -> int:
-        """How many tokens may still follow."""
-        return self.limit - (len(self.tokens) - self.prompt_tokens)
+        """How many tokens may still follow, before the oldest are dropped if they are to be."""
+        left = self.limit - self.produced
+        return left if self.window is None else min(left, self.window - len(self.tokens))
+
+    @property
+    def full(self) -> bool:
+        """Whether the oldest tokens are to be dropped before another may follow."""
+        return self.window is not None and len(self.tokens) >= self.window and self.finish_reason is None
+
+    def slide(self) -> None:
+        """Drop the oldest tokens, all but the newest half of the window: they are the prompt from now on."""
+        assert self.window is not None
+        self.given, self._earlier = self.prompt, self.new_tokens
+        self.tokens = self.tokens[-(self.window - self.window // 2) :]
+        self.prompt_tokens = len(self.tokens)
 
     @property
     def granted(self) -> int:
@@ -282,5 +310,5 @@ class Sequence:
             self.rules.take(token)
         if token in self.eos or (self.rules is not None and self.rules.ended):
             self.finish_reason = "stop"
-        elif self.remaining <= 0:
+        elif self.produced >= self.limit:
             self.finish_reason = "length"

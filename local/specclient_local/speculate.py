@@ -199,7 +199,8 @@ class Speculator:
             done = self._prefixes.begin(slot, tokens, whole)
             end = min(done + CHUNK, whole)
             self.target.prefill(slot, tokens[done:end])
-            sequence.cached_tokens = self._prefixes.shared(slot)
+            if not sequence.produced:
+                sequence.cached_tokens = self._prefixes.shared(slot)
             return end == whole
         done = self._prefixes.begin_alone(slot, tokens, whole)
         end = min(done + CHUNK, whole)
