@@ -25,7 +25,7 @@ def speeds(tokens_per_s: Mapping[str, float], file: Path) -> None:
     )
     axes.bar_label(bars, fmt="%.0f", padding=3)
     axes.set_xlabel("tokens per second")
-    _save(figure, file)
+    save(figure, file)
 
 
 def depths(rows: Sequence[Mapping[str, float]], cost: float, file: Path) -> None:
@@ -40,10 +40,10 @@ def depths(rows: Sequence[Mapping[str, float]], cost: float, file: Path) -> None
     axes.set_ylabel("speed-up over plain decoding")
     axes.set_title(f"draft model, c = {cost:.3f}")
     axes.legend()
-    _save(figure, file)
+    save(figure, file)
 
 
-def _save(figure: plt.Figure, file: Path) -> None:
+def save(figure: plt.Figure, file: Path) -> None:
     for axes in figure.axes:
         axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()

@@ -1,0 +1,437 @@
+"""Turn an accelerator into figures: plain decoding against its memory's speed, speculation against theory.
+
+    python benchmarks/gpu.py [--minutes 9] [--stages plain,free,grid,peer,quantized] [--tiny] [--out FOLDER]
+
+A random model of Llama 3 8B's shape in bfloat16 (``synthetic``), requests sampled at temperature 1:
+
+- ``plain``: batch 1 without drafts; bytes read a second, against what a copy and a triad reach.
+- ``free``: rounds whose guesses are known beforehand and cost nothing, against rounds without.
+- ``grid``: pairs accepted at 0.6, 0.7 and 0.8 with 1 to 8 guesses for 1 to 64 requests, beside the closed
+  form (1 − α^(K+1)) / ((1 − α)(K c + 1)) of the acceptance and the draft's cost measured there.
+- ``peer``: the same pairs in transformers' plain and assisted generation, one request.
+- ``quantized``: the plain target with its weights in fp8 and int8.
+
+A stage that the minutes leave no time for is named as not run. Results are written after every figure, to
+``gpu.json`` and pictures beside it, and stages run later join those in the file. Prints a table a stage, then
+one JSON line. ``--tiny`` runs all of it on a small shape on the CPU, to try the program itself.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from specclient_local.drafting.draft_model import DraftModel
+from specclient_local.model.runner import Part
+from specclient_local.model.static import StaticRunner
+from specclient_local.on_device import DeviceSpeculator
+from specclient_local.params import SamplingParams
+from specclient_local.sequence import Dice, Predicted, Tally
+from specclient_local.sequence import Sequence as Request
+from specclient_local.speculate import Won
+from synthetic import LLAMA_8B, TINY, Pair, Peer, random_weights, requantized, runner, size_in_bytes
+
+STAGES = ("plain", "free", "grid", "peer", "quantized")
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is measured, and how long.
+
+    Attributes:
+        lower: layers of the draft.
+        prompt, context: tokens, and positions a slot has.
+        rounds: timed ones of a figure, after ``warm`` that are not.
+        copied: bytes of each side of the copies that measure the memory.
+        sampled: requests of a calibration; ``steps`` of bisection.
+        new: tokens of an answer of transformers.
+    """
+
+    device: str
+    dtype: torch.dtype
+    lower: int = 2
+    prompt: int = 260
+    context: int = 1024
+    rounds: int = 24
+    warm: int = 3
+    copied: int = 4 << 30
+    batches: tuple[int, ...] = (1, 4, 16, 64)
+    depths: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8)
+    acceptances: tuple[float, ...] = (0.6, 0.7, 0.8)
+    sampled: int = 32
+    steps: int = 7
+    new: int = 128
+
+
+TRIED = Plan(
+    "cpu",
+    torch.float32,
+    prompt=20,
+    context=110,
+    rounds=6,
+    warm=1,
+    copied=1 << 20,
+    batches=(1, 3),
+    depths=(1, 3),
+    acceptances=(0.7,),
+    sampled=3,
+    steps=3,
+    new=8,
+)
+
+
+@dataclass(slots=True)
+class Results:
+    """Figures by stage, written as they come.
+
+    Attributes:
+        ends: when the time is up, in seconds of ``clock``.
+    """
+
+    folder: Path
+    ends: float
+    clock: Callable[[], float]
+    figures: Row = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        file = self.folder / "gpu.json"
+        if file.is_file():
+            self.figures = json.loads(file.read_text(encoding="utf-8"))
+
+    @property
+    def time_is_up(self) -> bool:
+        return self.clock() >= self.ends
+
+    def begin(self, stage: str) -> bool:
+        """Empty a stage; return False, and say so in it, where there is no time for it."""
+        self.figures[stage] = {"not_run": "no time was left"} if self.time_is_up else {"rows": []}
+        self.write()
+        return not self.time_is_up
+
+    def add(self, stage: str, row: Row) -> None:
+        """Note and print a figure."""
+        self.figures[stage]["rows"].append(row)
+        self.write()
+        print(
+            f"{stage:<10}" + "  ".join(f"{name} {_shown(value)}" for name, value in row.items()), flush=True
+        )
+
+    def write(self) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "gpu.json").write_text(json.dumps(self.figures, indent=1) + "\n", encoding="utf-8")
+
+
+class Bench:
+    """The stages, on one model and one plan."""
+
+    def __init__(self, plan: Plan, results: Results, *, tiny: bool) -> None:
+        self.plan, self.results = plan, results
+        self.config = TINY if tiny else LLAMA_8B
+        results.figures["machine"] = _machine(plan)
+        self.weights = random_weights(self.config, plan.dtype, plan.device)
+        slots, context = max(plan.batches), plan.context
+        self.pair = Pair(self.config, self.weights, plan.lower, slots=slots, context=context)
+        generator = torch.Generator().manual_seed(0)
+        drawn = torch.randint(self.config.vocab_size, (slots, plan.prompt), generator=generator)
+        self.prompts: list[list[int]] = drawn.tolist()
+        drafter = DraftModel(self.pair.draft, self.config.vocab_size)
+        self.speculator = DeviceSpeculator(self.pair.target, {"draft": drafter})
+
+    def plain(self) -> None:
+        """Time batch 1 without drafts: whole rounds, and the device's own share of them."""
+        memory = bandwidth(self.plan)
+        figures = self.decode(1, 0, temperature=0.0)
+        alone = self.seconds_a_pass(self.pair.target, 1)
+        read = size_in_bytes(self.weights) + self._cache_bytes()
+        self.results.add(
+            "plain",
+            {
+                "memory_bytes_per_s": memory,
+                "bytes_a_token": read,
+                "tokens_per_s": figures["tokens_per_s"],
+                "share_of_memory": read / figures["seconds_a_round"] / memory,
+                "share_of_memory_on_device": read / alone / memory,
+            },
+        )
+
+    def free(self) -> None:
+        """Time rounds whose guesses are known: what verification adds to a plain step."""
+        base = self.decode(1, 0, temperature=0.0)
+        longest = (self.plan.rounds + self.plan.warm) * (max(self.plan.depths) + 1)
+        answer = self._answer(longest)
+        for depth in self.plan.depths:
+            taken = self.decode(1, depth, temperature=0.0, known=answer)
+            self.results.add(
+                "free",
+                {
+                    "depth": depth,
+                    "overhead": taken["seconds_a_round"] / base["seconds_a_round"] - 1.0,
+                    "tokens_a_round": taken["tokens"] / taken["rounds"],
+                    "tokens_per_s": taken["tokens_per_s"],
+                    "speed_up": taken["tokens_per_s"] / base["tokens_per_s"],
+                },
+            )
+
+    def grid(self) -> None:
+        """Time pairs of several acceptances by depth and batch."""
+        for wanted in self.plan.acceptances:
+            if self.results.time_is_up:
+                self.results.figures["grid"]["not_run"] = f"acceptance {wanted} and on: no time was left"
+                return
+            share = self.calibrate(wanted)
+            for batch in self.plan.batches:
+                cost = self.seconds_a_pass(self.pair.draft, batch) / self.seconds_a_pass(
+                    self.pair.target, batch
+                )
+                base = self.decode(batch, 0)["tokens_per_s"]
+                for depth in self.plan.depths:
+                    if self.results.time_is_up:
+                        break
+                    taken = self.decode(batch, depth)
+                    alpha, speed_up = _acceptance(taken), taken["tokens_per_s"] / base
+                    form = theory(alpha, depth, cost)
+                    row = {
+                        "wanted": wanted,
+                        "share": share,
+                        "batch": batch,
+                        "depth": depth,
+                        "acceptance": alpha,
+                        "cost": cost,
+                        "tokens_a_round": taken["tokens"] / taken["rounds"] / batch,
+                        "tokens_per_s": taken["tokens_per_s"],
+                        "speed_up": speed_up,
+                        "closed_form": form,
+                        "of_closed_form": speed_up / form,
+                    }
+                    self.results.add("grid", row)
+
+    def peer(self) -> None:
+        """Time transformers on the same pairs, one request."""
+        peer = Peer(self.config, self.weights, self.plan.lower)
+        for wanted in self.plan.acceptances:
+            share = self.calibrate(wanted)
+            for depth in (0, 4):
+                if self.results.time_is_up:
+                    self.results.figures["peer"]["not_run"] = f"acceptance {wanted} and on: no time was left"
+                    return
+                peer.generate(self.prompts[0], 8, depth)
+                wait(self.plan)
+                begun = time.perf_counter()
+                tokens = peer.generate(self.prompts[0], self.plan.new, depth)
+                wait(self.plan)
+                row = {"wanted": wanted, "share": share, "depth": depth}
+                self.results.add("peer", row | {"tokens_per_s": tokens / (time.perf_counter() - begun)})
+
+    def quantized(self) -> None:
+        """Time the plain target with fewer bits a weight; without a draft, in a cache of its own."""
+        for kind in ("fp8", "int8"):
+            if kind == "fp8" and self.plan.device == "cpu":
+                continue
+            weights = requantized(self.weights, kind)
+            target = runner(self.config, weights, 1, self.plan.context)
+            taken = self.decode(1, 0, temperature=0.0, speculator=DeviceSpeculator(target))
+            bytes_read = size_in_bytes(weights) + self._cache_bytes()
+            row = {"kind": kind, "bytes_a_token": bytes_read, "tokens_per_s": taken["tokens_per_s"]}
+            self.results.add("quantized", row | {"bytes_per_s": bytes_read / taken["seconds_a_round"]})
+
+    def decode(
+        self,
+        batch: int,
+        depth: int,
+        *,
+        temperature: float = 1.0,
+        known: list[int] | None = None,
+        speculator: DeviceSpeculator | None = None,
+        forget: bool = False,
+    ) -> Row:
+        """Run rounds of a batch, the prompts being read, and time each.
+
+        Args:
+            batch: requests, the first so many prompts.
+            depth: guesses a round.
+            temperature: of all.
+            known: what the guesses are, where the draft model does not make them.
+            speculator: of another target.
+            forget: whether the prompts are read anew when they are next needed.
+        """
+        speculator = speculator or self.speculator
+        requests = [self._request(slot, depth, temperature, known) for slot in range(batch)]
+        for request in requests:
+            while not speculator.prefill(request):
+                pass
+        seconds: list[float] = []
+        tokens = 0
+        for turn in range(self.plan.warm + self.plan.rounds):
+            if turn == self.plan.warm:
+                tokens = 0
+                for request in requests:
+                    request.tally = Tally()
+            begun = time.perf_counter()
+            outcomes = speculator.round(requests)
+            seconds.append(time.perf_counter() - begun)
+            for request, outcome in zip(requests, outcomes, strict=True):
+                if not isinstance(outcome, Won):
+                    raise outcome
+                tokens += len(outcome.tokens)
+                for token in outcome.tokens:
+                    request.take(token)
+        for request in requests:
+            speculator.end(request, broken=forget)
+        timed = seconds[self.plan.warm :]
+        return {
+            "rounds": len(timed),
+            "tokens": tokens,
+            "seconds_a_round": statistics.median(timed),
+            "tokens_per_s": tokens / len(timed) / statistics.median(timed),
+            "accepted": sum(request.tally.accepted for request in requests),
+            # Depths are all the same: a round either kept its last guess or refused one.
+            "refused": sum(r.tally.reached[-1] - r.tally.kept[-1] for r in requests if depth),
+        }
+
+    def _request(self, slot: int, depth: int, temperature: float, known: list[int] | None) -> Request:
+        params = SamplingParams(temperature=temperature, max_tokens=None, draft_length=depth)
+        method = "prediction" if known is not None else "draft" if depth else "plain"
+        return Request(
+            id=slot,
+            tokens=list(self.prompts[slot]),
+            prompt_tokens=self.plan.prompt,
+            params=params,
+            method=method,
+            limit=self.plan.context - self.plan.prompt,
+            eos=frozenset(),
+            dice=Dice(slot),
+            prediction=None if known is None else Predicted(list(known)),
+            slot=slot,
+        )
+
+    def _answer(self, count: int) -> list[int]:
+        """Return the first prompt's greedy answer."""
+        request = self._request(0, 0, 0.0, None)
+        while not self.speculator.prefill(request):
+            pass
+        while len(request.new_tokens) < min(count, request.limit):
+            (outcome,) = self.speculator.round([request])
+            assert isinstance(outcome, Won)
+            request.take(outcome.tokens[0])
+        self.speculator.end(request)
+        return request.new_tokens
+
+    def calibrate(self, wanted: float) -> float:
+        """Set by bisection the share at which single guesses are accepted as often as wanted; return it."""
+        low, high = 0.0, 1.0
+        for _ in range(self.plan.steps):
+            middle = (low + high) / 2
+            self.pair.share(middle)
+            found = _acceptance(self.decode(self.plan.sampled, 1, forget=True))
+            low, high = (middle, high) if found > wanted else (low, middle)
+        self.pair.share((low + high) / 2)
+        return (low + high) / 2
+
+    def _cache_bytes(self) -> int:
+        """Return what one row reads of keys and values: all positions of its bucket."""
+        c, length = self.config, self.pair.target.attended(self.plan.prompt)
+        return 2 * c.layers * c.kv_heads * c.head_dim * length * self.weights.embedding.element_size()
+
+    def seconds_a_pass(self, model: StaticRunner, batch: int, count: int = 40) -> float:
+        """Return the device's own time of a pass of one row a request."""
+        parts = [Part(slot, [0]) for slot in range(batch)]
+
+        def run() -> None:
+            for slot in range(batch):
+                model.pretend(slot, self.plan.prompt - 1)
+            model.score_all(parts)
+
+        return timed(run, count, self.plan)
+
+
+def _acceptance(taken: Row) -> float:
+    """Return how often a guess was accepted that all before it were."""
+    tries = taken["accepted"] + taken["refused"]
+    return float(taken["accepted"] / tries) if tries else 0.0
+
+
+def theory(alpha: float, depth: int, cost: float) -> float:
+    """Return the closed form of the speed-up (Leviathan et al., arXiv 2211.17192, Theorem 3.8)."""
+    tokens = depth + 1.0 if alpha >= 1.0 else (1.0 - alpha ** (depth + 1)) / (1.0 - alpha)
+    return tokens / (depth * cost + 1.0)
+
+
+def bandwidth(plan: Plan, repeats: int = 20) -> float:
+    """Return the most bytes a second that a copy (read, write) or a triad (two read, one written) moves."""
+    count = plan.copied // torch.empty(0, dtype=plan.dtype).element_size()
+    a, b, c = (torch.ones(count, dtype=plan.dtype, device=plan.device) for _ in range(3))
+    return max(
+        2 * plan.copied / timed(lambda: a.copy_(b), repeats, plan),
+        3 * plan.copied / timed(lambda: torch.add(b, c, alpha=0.5, out=a), repeats, plan),
+    )
+
+
+def timed(run: Callable[[], object], count: int, plan: Plan) -> float:
+    """Return the seconds of a run, many of which are queued and waited for once; two before warm up."""
+    for _ in range(2):
+        run()
+    wait(plan)
+    begun = time.perf_counter()
+    for _ in range(count):
+        run()
+    wait(plan)
+    return (time.perf_counter() - begun) / count
+
+
+def wait(plan: Plan) -> None:
+    """Wait for all that the device has to do."""
+    if plan.device != "cpu":
+        torch.cuda.synchronize()
+
+
+def _machine(plan: Plan) -> Row:
+    named = torch.cuda.get_device_name(plan.device) if plan.device != "cpu" else "cpu"
+    return {"device": named, "torch": torch.__version__, "cuda": torch.version.cuda, "dtype": str(plan.dtype)}
+
+
+def _shown(value: object) -> str:
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:.3g}" if abs(value) < 1e4 else f"{value:.3e}"
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--minutes", type=float, default=9.0)
+    parser.add_argument("--stages", default=",".join(STAGES))
+    parser.add_argument("--tiny", action="store_true")
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    args = parser.parse_args(arguments)
+    stages = args.stages.split(",")
+    if unknown := set(stages) - set(STAGES):
+        parser.error(f"--stages names {', '.join(unknown)}; there are {', '.join(STAGES)}")
+    if not args.tiny and not torch.cuda.is_available():
+        parser.error("no CUDA device is here; --tiny tries the program on the CPU")
+    plan = TRIED if args.tiny else Plan("cuda", torch.bfloat16)
+    results = Results(args.out, time.monotonic() + 60 * args.minutes, time.monotonic)
+    bench = Bench(plan, results, tiny=args.tiny)
+    for stage in stages:
+        if results.begin(stage):
+            try:
+                getattr(bench, stage)()
+            except (RuntimeError, ImportError) as error:  # out of memory, no torchao: the others still run
+                results.figures[stage]["not_run"] = f"{type(error).__name__}: {error}"
+                results.write()
+    from gpu_plots import draw  # noqa: PLC0415 - matplotlib is slow to import, and figures are safe by now
+
+    draw(results.figures, args.out)
+    print(json.dumps(results.figures))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,57 @@
+"""Turn the figures of ``gpu.py`` into pictures: speed-ups beside theory, and what verification costs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib import pyplot as plt
+from plots import OWN, THEORY, save
+
+Row = Mapping[str, Any]
+
+
+def draw(figures: Mapping[str, Any], folder: Path) -> list[Path]:
+    """Draw what the figures hold; return the files written."""
+    drawn: list[Path] = []
+    grid = figures.get("grid", {}).get("rows", [])
+    for wanted in sorted({row["wanted"] for row in grid}):
+        file = folder / f"gpu_acceptance_{round(100 * wanted)}.png"
+        _speed_ups([row for row in grid if row["wanted"] == wanted], file)
+        drawn.append(file)
+    free = figures.get("free", {}).get("rows", [])
+    if free:
+        drawn.append(folder / "gpu_free_draft.png")
+        _overhead(free, drawn[-1])
+    return drawn
+
+
+def _speed_ups(rows: Sequence[Row], file: Path) -> None:
+    """Draw the speed-up over plain decoding by depth, a panel for each batch."""
+    batches = sorted({row["batch"] for row in rows})
+    figure, panels = plt.subplots(
+        1, len(batches), figsize=(3.2 * len(batches), 3.4), sharey=True, squeeze=False
+    )
+    for axes, batch in zip(panels[0], batches, strict=True):
+        own = [row for row in rows if row["batch"] == batch]
+        depths = [row["depth"] for row in own]
+        axes.plot(depths, [row["closed_form"] for row in own], "--", color=THEORY, label="closed form")
+        axes.plot(depths, [row["speed_up"] for row in own], "o-", color=OWN, label="measured")
+        axes.axhline(1.0, color="black", linewidth=0.5)
+        axes.set_title(f"{batch} at once, c = {own[0]['cost']:.3f}", fontsize=9)
+        axes.set_xlabel("draft length K")
+    panels[0][0].set_ylabel("speed-up over plain decoding")
+    panels[0][0].legend(fontsize=8)
+    save(figure, file)
+
+
+def _overhead(rows: Sequence[Row], file: Path) -> None:
+    """Draw what rounds with known guesses take beyond a plain step."""
+    figure, axes = plt.subplots(figsize=(5, 3.4))
+    axes.plot([row["depth"] for row in rows], [100 * row["overhead"] for row in rows], "o-", color=OWN)
+    axes.axhline(10.0, linestyle=":", color=THEORY, label="10 %")
+    axes.set_xlabel("known guesses a round")
+    axes.set_ylabel("time beyond a plain step, %")
+    axes.legend(fontsize=8)
+    save(figure, file)
