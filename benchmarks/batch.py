@@ -13,31 +13,16 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
 import statistics
 import time
 
 from specclient_local import Engine
 from specclient_local.answer import Event, Piece
 from specclient_local.backend import BUNDLED
+from specclient_local.measure.prompts import held_out
 from specclient_local.params import Method
-from specclient_local.training.corpus import modules
 
 METHODS: tuple[Method, ...] = ("plain", "draft")
-
-
-def prompts(engine: Engine, count: int, tokens: int = 64) -> list[list[int]]:
-    """Cut ``count`` prompts of ``tokens`` ids from held-out modules."""
-    rng = random.Random(0)
-    unseen = [module.text for module in modules("heldout") if len(module.text) > 4000]
-    cut: list[list[int]] = []
-    while len(cut) < count:
-        lines = rng.choice(unseen).splitlines(keepends=True)
-        begin = rng.randrange(max(1, len(lines) - 40))
-        ids = engine.tokenizer.encode("".join(lines[begin : begin + 40]))[:tokens]
-        if len(ids) == tokens:
-            cut.append(ids)
-    return cut
 
 
 def run(engine: Engine, cut: list[list[int]], method: Method, new: int) -> dict[str, float]:
@@ -60,7 +45,7 @@ def run(engine: Engine, cut: list[list[int]], method: Method, new: int) -> dict[
 
 def measure(engine: Engine, batches: list[int], new: int, repeat: int) -> list[dict[str, float | str]]:
     """Time every method and batch size in turn; return a row for each, medians over the repetitions."""
-    cut = prompts(engine, max(batches))
+    cut = held_out(engine.tokenizer, max(batches))
     taken: dict[tuple[Method, int], list[dict[str, float]]] = {(m, b): [] for m in METHODS for b in batches}
     for turn in range(repeat + 1):
         for (method, batch), runs in taken.items():
@@ -91,7 +76,11 @@ def main() -> None:
     args = parser.parse_args()
     batches = [int(size) for size in args.batches.split(",")]
     with Engine.load(
-        BUNDLED / "target", BUNDLED / "draft", slots=max(batches), threads=args.threads
+        BUNDLED / "target",
+        BUNDLED / "draft",
+        slots=max(batches),
+        threads=args.threads,
+        prefix_cache=False,  # the same prompts come again
     ) as engine:
         rows = measure(engine, batches, args.new, args.repeat)
     print(f"{'method':<8}{'batch':>6}{'tokens/s':>11}{'ratio':>8}{'tokens/cpu-s':>14}{'ratio':>8}")

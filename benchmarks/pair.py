@@ -13,14 +13,13 @@ from __future__ import annotations
 import argparse
 import ast
 import json
-import random
 import re
 import statistics
 import time
 
 from specclient_local import Engine
 from specclient_local.backend import BUNDLED
-from specclient_local.training.corpus import modules
+from specclient_local.measure.prompts import held_out
 
 PREFIXES = (
     "def fibonacci(n):",
@@ -44,20 +43,6 @@ PREFIXES = (
     'def parse(text):\n    """Parse the text."""\n',
     "with open(path) as f:",
 )
-
-
-def prompts(engine: Engine, count: int, tokens: int = 64) -> list[list[int]]:
-    """Cut ``count`` prompts of ``tokens`` ids from held-out modules, each from the start of a line on."""
-    rng = random.Random(0)
-    cut: list[list[int]] = []
-    unseen = [module.text for module in modules("heldout") if len(module.text) > 4000]
-    while len(cut) < count:
-        lines = rng.choice(unseen).splitlines(keepends=True)
-        begin = rng.randrange(max(1, len(lines) - 40))
-        ids = engine.tokenizer.encode("".join(lines[begin : begin + 40]))[:tokens]
-        if len(ids) == tokens:
-            cut.append(ids)
-    return cut
 
 
 def acceptance(engine: Engine, cut: list[list[int]], new: int, drafted: int = 4) -> dict[str, float]:
@@ -122,8 +107,8 @@ def main() -> None:
     parser.add_argument("--new", type=int, default=128)
     parser.add_argument("--repeat", type=int, default=3)
     args = parser.parse_args()
-    with Engine.load(BUNDLED / "target", BUNDLED / "draft") as engine:
-        cut = prompts(engine, args.prompts)
+    with Engine.load(BUNDLED / "target", BUNDLED / "draft", prefix_cache=False) as engine:
+        cut = held_out(engine.tokenizer, args.prompts)
         figures: dict[str, float] = {**acceptance(engine, cut, args.new)}
         figures |= speed(engine, cut[: max(5, args.prompts // 4)], args.new, args.repeat)
         parsed = [parses(p, engine.generate(p, max_tokens=200, temperature=0).text) for p in PREFIXES]
