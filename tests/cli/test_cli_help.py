@@ -60,7 +60,10 @@ def test_exit_codes_are_documented(run) -> None:
     assert out.startswith("specclient ")
 
 
-@pytest.mark.parametrize("words", ["--help", "config show", "cost report", "route explain --help", "models"])
+@pytest.mark.parametrize(
+    "words",
+    ["--help", "config show", "cost report", "route explain --help", "models", "local plan --help"],
+)
 def test_engine_is_imported_only_where_it_is_needed(words: str) -> None:
     code = (
         "import sys; from specclient_cli.main import run\n"
