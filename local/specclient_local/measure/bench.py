@@ -31,7 +31,8 @@ class Row:
         speed_up: over plain decoding, the median of the ratios within one turn.
         alpha: the acceptance chance that wins so many tokens a round (:func:`implied_alpha`).
         cost: c, of a draft pass in plain steps, as measured at load; 0 where drafts run no model.
-        expected: the closed form's speed-up with these; None where nothing was drafted.
+        expected: the closed form's speed-up with these, drafts taken to be chains; None where nothing was
+            drafted, and of unions, which are none.
         identical: whether every answer has the same tokens as plain decoding's.
     """
 
@@ -102,8 +103,9 @@ def _row(engine: Engine, method: Method, runs: Seq[Run], plain: Seq[Run]) -> Row
     last = runs[-1]
     drafts = last.mean_draft_length
     measured = engine.costs.get(method)
-    cost = None if not drafts else 0.0 if measured is None else measured.draft
-    alpha = implied_alpha(last.mean_accepted_length, drafts) if drafts else None
+    chains = drafts > 0 and method != "union"
+    cost = None if not chains else 0.0 if measured is None else measured.draft
+    alpha = implied_alpha(last.mean_accepted_length, drafts) if chains else None
     known = [run.tpot_s for run in runs if run.tpot_s is not None]
     return Row(
         method=method,

@@ -162,6 +162,7 @@ def test_bench_sets_each_method_beside_plain_decoding(engine):
     assert (plain.speed_up, plain.alpha, plain.expected) == (1.0, None, None)
     assert draft.identical
     assert draft.expected == pytest.approx(speed_up(draft.alpha, draft.mean_draft_length, draft.cost))
+    assert bench(engine, PROMPTS, ["union"], {"max_tokens": 12}, repeat=1)[1].expected is None
     with pytest.raises(ConfigurationError, match=r"this engine has plain, .*draft"):
         bench(engine, PROMPTS, ["layer_skip"], {"max_tokens": 4})
 
