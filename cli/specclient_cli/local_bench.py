@@ -43,9 +43,11 @@ def command(state: State, /, **given: Any) -> None:
     """Time methods of decoding against each other, on your prompts.
 
     All methods answer the same prompts greedily, in turns, after one turn that only warms up. Speed-up is the
-    median of the ratios to plain decoding of the same turn. Expected, of chains, is (1 − α^(K+1)) / ((1 − α)(Kc + 1)):
-    α the acceptance that wins the tokens a pass seen here, K the tokens drafted a pass, c a draft pass in plain
-    steps. In float32 every method must give the tokens of plain decoding, or the command fails.
+    median of the ratios to plain decoding of the same turn. In float32 every method must give the tokens of
+    plain decoding, or the command fails.
+
+    Expected is the closed form of chains, (1 − α^(K+1)) / ((1 − α)(Kc + 1)): α is the acceptance that wins the
+    tokens a pass seen here, K the tokens drafted a pass, c a draft pass in plain steps.
 
     \b
     Examples:
