@@ -224,7 +224,7 @@ def test_the_same_enumeration_finds_what_is_wrong(name, mutant, grammars, monkey
 
 LETTERS = 8
 PROMPT = [3, 1, 4, 1, 5]
-SAMPLES = 400
+SAMPLES = 320
 
 
 @pytest.fixture(scope="module")
@@ -301,9 +301,9 @@ def p_value(counts, law):
     return float(stats.chisquare(observed[wanted > 0.0], wanted[wanted > 0.0]).pvalue)
 
 
-def sample(pair, asked):
+def sample(pair, asked, samples=SAMPLES):
     """Draw two-token continuations with the engine, eight at a time, a seed each; count those that failed."""
-    counts, kept, ended = np.zeros((LETTERS, LETTERS)), 0, {seed: [] for seed in range(SAMPLES)}
+    counts, kept, ended = np.zeros((LETTERS, LETTERS)), 0, {seed: [] for seed in range(samples)}
     with load(*pair, slots=8) as engine:
         for seed, events in ended.items():
             engine.add(
@@ -316,17 +316,21 @@ def sample(pair, asked):
         first, second, *_ = answer.token_ids
         counts[first, second] += 1
         kept += answer.speculation.accepted
-    assert kept > SAMPLES / 4
-    return counts, SAMPLES - len(answers)
+    assert kept > samples / 4
+    return counts, samples - len(answers)
 
 
+LONG = pytest.param(20_000, marks=[pytest.mark.soak, pytest.mark.timeout(7200)])
+
+
+@pytest.mark.parametrize("samples", [SAMPLES, LONG])
 @pytest.mark.parametrize("name", RUNNING)
-def test_the_running_engine_has_the_law_that_the_rules_ask_for(letter_pair, name, record_property):
-    counts, failed = sample(letter_pair, RUNNING[name])
+def test_the_running_engine_has_the_law_that_the_rules_ask_for(letter_pair, name, samples, record_property):
+    counts, failed = sample(letter_pair, RUNNING[name], samples)
     assert not failed
     p = p_value(counts, joint(letter_pair[0], RUNNING[name]))
     record_property("p_value", p)
-    print(f"chi-square with {name} and top-p: p = {p:.3f} over {SAMPLES} continuations")
+    print(f"chi-square with {name} and top-p: p = {p:.3f} over {samples} continuations")
     assert p > 0.001
 
 
@@ -387,11 +391,18 @@ def test_greedy_answers_under_rules_are_those_of_plain_decoding(byte_engine, nam
     asked = {"max_tokens": 20, **GREEDY[name]}
     plain = engine.generate("def f(n):", method="plain", **asked)
     assert plain.token_ids != engine.generate("def f(n):", method="plain", max_tokens=20).token_ids
-    for draft_length in range(1, 9):
-        drafted = engine.generate("def f(n):", method="draft", draft_length=draft_length, **asked)
+    expected = [*plain.token_ids[:4], 3, *plain.token_ids[4:]]
+    for drafts in (
+        *({"method": "draft", "draft_length": length} for length in range(1, 9)),
+        {"method": "draft", "draft_tree": [3, 2, 1], "draft_length": 3},
+        {"method": "draft", "draft_tree": "grow", "draft_length": 4},
+        {"method": "ngram", "draft_length": 5},
+        {"method": "prediction", "prediction": expected},
+    ):
+        drafted = engine.generate("def f(n):", **drafts, **asked)
         assert drafted.token_ids == plain.token_ids
         assert (drafted.text, drafted.finish_reason) == (plain.text, plain.finish_reason)
-        assert drafted.speculation.accepted > 0
+        assert drafted.speculation.accepted or drafts["method"] != "draft"
 
 
 def test_plain_answers_under_rules_are_those_of_transformers(byte_engine):

@@ -44,7 +44,7 @@ class AnswerRules:
 
     @property
     def ended(self) -> bool:
-        """Whether the grammar lets nothing follow the tokens taken."""
+        """Whether the grammar lets nothing follow: then the answer ends, also before ``min_tokens``."""
         return self.grammar is not None and self.grammar.ended
 
     def shape(self, logits: Tensor, paths: Seq[Seq[int]]) -> Tensor:
