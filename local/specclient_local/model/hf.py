@@ -218,7 +218,7 @@ class HfRunner:
         if tokens:
             wanted = None if part.every else beside + 1
             ids = [*tokens, *tree.tokens[:beside]]
-            rows.append(self._forward(slot, ids, tree.first(beside), wanted=wanted))
+            rows.append(self._forward(slot, ids, _beginning(tree, beside), wanted=wanted))
         else:
             beside = part.held
         if branches:
@@ -226,7 +226,7 @@ class HfRunner:
         else:
             for begin in range(beside, len(tree), self._most):
                 end = min(begin + self._most, len(tree))
-                rows.append(self._forward(slot, tree.tokens[begin:end], tree.first(end)))
+                rows.append(self._forward(slot, tree.tokens[begin:end], _beginning(tree, end)))
         return torch.cat(rows)
 
     def _paths(self, slot: int, tree: TokenTree) -> Tensor:
@@ -307,6 +307,7 @@ class HfRunner:
         its_own = self._net.config._attn_implementation  # there is no other way to ask
         takes_places = {"position_ids", "attention_mask"} <= set(self._settings)
         self._windows: set[int] = set()
+        self._refused: Exception | None = None
         windowed = self.config.window is not None
         if takes_places and exchange_attention(self._net):
             # A layer that does not say its window would see too much, further on than is tried here.
@@ -320,7 +321,7 @@ class HfRunner:
             raise CheckpointError(
                 f"{self._net.name_or_path}: {self.config.model_type} gives other logits with a cache than "
                 "without, so it cannot be run token by token. Choose a decoder-only model."
-            )
+            ) from self._refused
         return False
 
     def _agrees(self, ids: list[int], expected: Tensor) -> bool:
@@ -337,8 +338,16 @@ class HfRunner:
             if half > 1:
                 self.prefill(0, ids[: half - 1])
             rows = self._score(Part(0, ids[half - 1 : half], tree))
-        except (UnsupportedAttentionError, RuntimeError, TypeError, ValueError, AttributeError, IndexError):
-            return False  # whatever it is that the model does not take
+        except (
+            UnsupportedAttentionError,
+            RuntimeError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            IndexError,
+        ) as error:
+            self._refused = error  # whatever it is that the model does not take
+            return False
         rows = rows[[0, *range(2, len(rows))]]
         bound = 1e-3 if expected.dtype == torch.float32 else 0.05
         return bool((rows - expected[half - 1 :]).abs().max() <= bound * expected.abs().max())
@@ -360,6 +369,16 @@ class HfRunner:
                 if not torch.equal(self._forward(0, ids[start : start + count]), alone[:count]):
                     return False
         return True
+
+
+def _beginning(tree: TokenTree, count: int) -> TokenTree:
+    """Return the tree of the first nodes alone."""
+    if count == len(tree):
+        return tree
+    first = TokenTree()
+    for parent, token in zip(tree.parents[:count], tree.tokens[:count], strict=True):
+        first.add(parent, token)
+    return first
 
 
 def _seen(tree: TokenTree, root: int, start: int, count: int) -> tuple[Tensor, Tensor]:

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from specclient_local.model.quantize import int8_parts
 from specclient_local.params import MAX_PREDICTED_LENGTH
 
 Kernel = Callable[[Tensor], Tensor]
@@ -70,8 +70,10 @@ def row_kernel(weight: Tensor, bias: Tensor | None, most: int = ROWS_ALONE) -> K
 
 def int8_kernel(weight: Tensor, bias: Tensor | None) -> Kernel:
     """A weight quantised to int8 with a scale a row, in torch's own product of it (CPU only)."""
-    held: Any = weight  # torchao's tensor
-    numbers, scale = held.qdata, held.scale.flatten()
+    parts = int8_parts(weight)
+    if parts is None:
+        raise NotImplementedError("the weight is not int8")
+    numbers, scale = parts
 
     def run(x: Tensor) -> Tensor:
         y: Tensor = torch.ops.aten._weight_int8pack_mm(x, numbers, scale.to(x.dtype))

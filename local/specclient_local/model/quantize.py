@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -14,6 +16,19 @@ _WHERE = (
     "int8 is there on every device; int4 on CUDA devices in bfloat16; "
     "fp8 on CUDA devices of compute capability 8.9 or more (Ada, Hopper)"
 )
+
+
+def int8_parts(weight: Tensor) -> tuple[Tensor, Tensor] | None:
+    """Return the numbers ``[out, in]`` and the scales ``[out]`` of a weight quantised to int8; else None."""
+    held: Any = weight
+    if type(weight) is Tensor or not isinstance(getattr(held, "qdata", None), Tensor):
+        return None
+    rows = weight.shape[0]
+    return (
+        (held.qdata, held.scale.flatten())
+        if held.qdata.dtype == torch.int8 and held.scale.numel() == rows
+        else None
+    )
 
 
 def quantized(weight: Tensor, kind: str) -> Tensor:

@@ -60,9 +60,9 @@ def random_ids(count, seed=1):
     return torch.randint(0, 300, (count,), generator=torch.Generator().manual_seed(seed)).tolist()
 
 
-def branching():
+def branching(nodes=8):
     tree = TokenTree()
-    for parent, token in BRANCHES:
+    for parent, token in BRANCHES[:nodes]:
         tree.add(parent, token)
     return tree
 
@@ -105,8 +105,8 @@ def test_a_tree_grown_level_by_level_is_the_tree_scored_at_once(made, kind):
     ids = random_ids(20)
     whole = runner.score(0, ids, tree)
     runner.truncate(0, 0)
-    first = runner.score_all([Part(0, ids, tree.first(2))])[0]
-    second = runner.score_all([Part(0, (), tree.first(5), held=2)])[0]
+    first = runner.score_all([Part(0, ids, branching(2))])[0]
+    second = runner.score_all([Part(0, (), branching(5), held=2)])[0]
     third = runner.score_all([Part(0, (), tree, held=5)])[0]
     close(torch.cat([first, second, third]), whole)
 
@@ -237,8 +237,9 @@ def test_a_kept_path_leaves_the_cache_of_a_fresh_prefill(made):
         for slot in (0, 1):
             runner.prefill(slot, ids[:20])
         runner.score(0, ids[20:21], branching())
-        runner.keep(0, 20, [1, 4, 7])
-        runner.prefill(1, [ids[20], 8, 9, 13])
+        runner.keep(0, 20, [0, 2, 5])
+        assert runner.length(0) == 24
+        runner.prefill(1, [ids[20], 7, 9, 11])
         used, fresh = (runner._slots[slot].cache.layers for slot in (0, 1))
         for mine, theirs in zip(used, fresh, strict=True):
             close(mine.keys[..., :24, :], theirs.keys[..., :24, :])

@@ -10,7 +10,11 @@
 typedef float vec __attribute__((vector_size(64), aligned(4)));
 typedef int32_t ivec __attribute__((vector_size(64)));
 
-typedef struct { const float *panels, *bias; int64_t out, in; } Linear;
+typedef int8_t bytes __attribute__((vector_size(16), aligned(1)));
+typedef int16_t svec __attribute__((vector_size(32)));
+
+/* Panels of floats; of bytes where there are scales, one an output, that the sums are multiplied with. */
+typedef struct { const void *panels; const float *bias, *scale; int64_t out, in; } Linear;
 typedef struct {
     const float *input_norm, *post_norm, *qk_norm;
     Linear qkv, o, gate_up, down;
@@ -25,34 +29,52 @@ typedef struct {
 } Model;
 /* ---- products ---- */
 
-#define PRODUCT(R, P)                                                                              \
-    static void product_##R##_##P(const float *w, const float *bias, const float *x, int64_t sx,   \
-                                  int64_t in, float *y, int64_t sy, int64_t out) {                 \
-        vec sum[R][P];                                                                             \
-        for (int p = 0; p < P; p++) {                                                              \
-            vec begin = {0};                                                                       \
-            if (bias) memcpy(&begin, bias + p * W, sizeof begin);                                  \
-            for (int r = 0; r < R; r++) sum[r][p] = begin;                                         \
-        }                                                                                          \
-        for (int64_t k = 0; k < in; k++)                                                           \
-            for (int p = 0; p < P; p++) {                                                          \
-                vec weight = *(const vec *)(w + (p * in + k) * W);                                 \
-                for (int r = 0; r < R; r++) sum[r][p] += weight * x[r * sx + k];                   \
-            }                                                                                      \
-        for (int p = 0; p < P; p++) {                                                              \
-            int64_t left = out - p * W;                                                            \
-            for (int r = 0; r < R; r++)                                                            \
-                memcpy(y + r * sy + p * W, &sum[r][p], sizeof(float) * (left < W ? left : W));     \
-        }                                                                                          \
+static inline vec full(const float *w) { return *(const vec *)w; }
+static inline vec eighth(const int8_t *w) {
+    svec half = __builtin_convertvector(*(const bytes *)w, svec);  /* in one step gcc goes number by number */
+    return __builtin_convertvector(__builtin_convertvector(half, ivec), vec);
+}
+
+#define PRODUCT(KIND, NUMBER, R, P)                                                                         \
+    static void KIND##_##R##_##P(const void *panels, const float *scale, const float *bias, const float *x, \
+                                 int64_t sx, int64_t in, float *y, int64_t sy, int64_t out) {               \
+        const NUMBER *w = panels;                                                                           \
+        vec sum[R][P], add[P];                                                                              \
+        for (int p = 0; p < P; p++) {                                                                       \
+            add[p] = (vec){0};                                                                              \
+            if (bias) memcpy(&add[p], bias + p * W, sizeof add[p]);                                         \
+            for (int r = 0; r < R; r++) sum[r][p] = scale ? (vec){0} : add[p];                              \
+        }                                                                                                   \
+        for (int64_t k = 0; k < in; k++)                                                                    \
+            for (int p = 0; p < P; p++) {                                                                   \
+                vec weight = KIND(w + (p * in + k) * W);                                                    \
+                for (int r = 0; r < R; r++) sum[r][p] += weight * x[r * sx + k];                            \
+            }                                                                                               \
+        for (int p = 0; p < P; p++) {                                                                       \
+            int64_t left = out - p * W;                                                                     \
+            for (int r = 0; r < R; r++) {                                                                   \
+                if (scale) sum[r][p] = sum[r][p] * full(scale + p * W) + add[p];                            \
+                memcpy(y + r * sy + p * W, &sum[r][p], sizeof(float) * (left < W ? left : W));              \
+            }                                                                                               \
+        }                                                                                                   \
     }
 
-PRODUCT(1, 4) PRODUCT(2, 4) PRODUCT(3, 4) PRODUCT(4, 4) PRODUCT(5, 4) PRODUCT(6, 4)
-PRODUCT(1, 1) PRODUCT(2, 1) PRODUCT(3, 1) PRODUCT(4, 1) PRODUCT(5, 1) PRODUCT(6, 1)
+#define PRODUCTS_OF(KIND, NUMBER)                                                                            \
+    PRODUCT(KIND, NUMBER, 1, 4) PRODUCT(KIND, NUMBER, 2, 4) PRODUCT(KIND, NUMBER, 3, 4)                      \
+    PRODUCT(KIND, NUMBER, 4, 4) PRODUCT(KIND, NUMBER, 5, 4) PRODUCT(KIND, NUMBER, 6, 4)                      \
+    PRODUCT(KIND, NUMBER, 1, 1) PRODUCT(KIND, NUMBER, 2, 1) PRODUCT(KIND, NUMBER, 3, 1)                      \
+    PRODUCT(KIND, NUMBER, 4, 1) PRODUCT(KIND, NUMBER, 5, 1) PRODUCT(KIND, NUMBER, 6, 1)
 
-typedef void Product(const float *, const float *, const float *, int64_t, int64_t, float *, int64_t, int64_t);
-static Product *const PRODUCTS[2][ROWS] = {
-    {product_1_1, product_2_1, product_3_1, product_4_1, product_5_1, product_6_1},
-    {product_1_4, product_2_4, product_3_4, product_4_4, product_5_4, product_6_4},
+PRODUCTS_OF(full, float)
+PRODUCTS_OF(eighth, int8_t)
+
+typedef void Product(const void *, const float *, const float *, const float *, int64_t, int64_t, float *,
+                     int64_t, int64_t);
+static Product *const PRODUCTS[2][2][ROWS] = {
+    {{full_1_1, full_2_1, full_3_1, full_4_1, full_5_1, full_6_1},
+     {full_1_4, full_2_4, full_3_4, full_4_4, full_5_4, full_6_4}},
+    {{eighth_1_1, eighth_2_1, eighth_3_1, eighth_4_1, eighth_5_1, eighth_6_1},
+     {eighth_1_4, eighth_2_4, eighth_3_4, eighth_4_4, eighth_5_4, eighth_6_4}},
 };
 
 /* ---- what is done to a row alone ---- */

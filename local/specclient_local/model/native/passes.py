@@ -13,6 +13,7 @@ from torch.nn import functional as F
 
 from specclient_local.config import DecoderConfig
 from specclient_local.model.native.build import library
+from specclient_local.model.quantize import int8_parts
 from specclient_local.model.span import Span
 from specclient_local.model.weights import LayerWeights, Weights
 
@@ -23,7 +24,10 @@ _SMALLEST = 16
 
 
 class _Linear(Structure):
-    _fields_ = [("panels", c_void_p), ("bias", c_void_p), ("outputs", c_int64), ("inputs", c_int64)]
+    _fields_ = [
+        *((name, c_void_p) for name in ("panels", "bias", "scale")),
+        *((name, c_int64) for name in ("outputs", "inputs")),
+    ]
 
 
 class _Layer(Structure):
@@ -184,9 +188,12 @@ class NativePasses:
         """Lay a weight ``[out, in]`` out in panels ``[out / 16][in][16]``, the last one filled with zeros."""
         outputs, inputs = weight.shape
         missing = -outputs % _WIDTH
-        panels = F.pad(weight, (0, 0, 0, missing)).view(-1, _WIDTH, inputs).transpose(1, 2)
-        filled = None if bias is None else self._pointer(F.pad(bias, (0, missing)))
-        return _Linear(self._pointer(panels), filled, outputs, inputs)
+        numbers, scale = int8_parts(weight) or (weight, None)
+        panels = F.pad(numbers, (0, 0, 0, missing)).view(-1, _WIDTH, inputs).transpose(1, 2)
+        bias_, scale_ = (
+            None if t is None else self._pointer(F.pad(t.float(), (0, missing))) for t in (bias, scale)
+        )
+        return _Linear(self._pointer(panels), bias_, scale_, outputs, inputs)
 
     def _pointer(self, tensor: Tensor) -> int:
         """Return where a tensor's numbers lie in order, and hold them there."""
@@ -195,9 +202,14 @@ class NativePasses:
 
 
 def native_passes(config: DecoderConfig, weights: Weights) -> NativePasses | None:
-    """Return compiled passes for a model; None where it is not float32 on a CPU or nothing compiles."""
-    tensors = [weights.embedding, *(layer.qkv for layer in weights.layers)]
-    if any(type(t) is not Tensor or t.dtype != torch.float32 or t.device.type != "cpu" for t in tensors):
+    """Return compiled passes for a model; None where it is not float32 on a CPU or nothing compiles.
+
+    Its matrices may be quantised to int8.
+    """
+    if weights.embedding.dtype != torch.float32 or weights.embedding.device.type != "cpu":
+        return None
+    matrices = [weights.head, *(m for w in weights.layers for m in (w.qkv, w.o, w.gate_up, w.down))]
+    if any(type(m) is not Tensor and int8_parts(m) is None for m in matrices):
         return None
     run = library()
     return None if run is None else NativePasses(config, weights, run)
