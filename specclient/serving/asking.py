@@ -13,7 +13,7 @@ The body may hold ``specclient``, an object of:
 ``meta``
     true to be told cost, route and speculation, as the header ``x-specclient-meta: 1`` is.
 
-What else it holds (``draft_length``, ``method``, ``origins``) is for the engine, which checks it.
+What else it holds (``draft_length``, ``method``, ``min_p``, ``regex``, …) is for the engine, which checks it.
 """
 
 from __future__ import annotations

@@ -116,6 +116,17 @@ def test_several_answers_to_one_prompt(client):
         complete(client, n=2, best_of=3)
 
 
+def test_usage_tells_what_another_request_had_read(client):
+    prompt = "a prompt of its own, read by no other test"
+    first, again = complete(client, prompt), complete(client, prompt, n=2)
+    assert first.usage.prompt_tokens_details.cached_tokens == 0
+    cached = again.usage.prompt_tokens_details.cached_tokens
+    assert first.usage.prompt_tokens // 2 < cached < first.usage.prompt_tokens, "once, not once a choice"
+    assert {choice.token_ids == first.choices[0].token_ids for choice in again.choices} == {True}
+    *_, last = complete(client, prompt, stream=True, stream_options={"include_usage": True})
+    assert last.usage == complete(client, prompt).usage
+
+
 def test_several_answers_in_chunks(client):
     whole = client.chat.completions.create(
         model="local/pair", messages=MESSAGES, n=2, seed=1, max_tokens=9, logprobs=True
