@@ -47,6 +47,7 @@ class AnswerRules:
         """Whether the grammar lets nothing follow: then the answer ends, also before ``min_tokens``."""
         return self.grammar is not None and self.grammar.ended
 
+    @torch.inference_mode()
     def shape(self, logits: Tensor, paths: Seq[Seq[int]]) -> Tensor:
         """Return logits ``[N, V]`` shaped, the given ones untouched.
 

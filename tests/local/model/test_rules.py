@@ -140,6 +140,15 @@ def test_a_bad_word_may_begin_in_the_prompt_and_on_the_path():
     assert forbidden == [{0, 4, 1}, {0, 4, 2}, {0, 4, 3, 10}]
 
 
+def test_rules_may_be_asked_inside_inference_mode_and_outside():
+    rules = rules_of(SamplingParams(**ASKED["all"]))
+    with torch.inference_mode():
+        inside = rules.shape(logits(), PATHS)
+    rules.take(3)
+    outside = rules.shape(logits(), PATHS)
+    assert not torch.equal(inside, outside)
+
+
 def test_without_end_tokens_a_minimum_masks_nothing():
     masks = Masks((), 5, (), PROMPT)
     rows = logits()
