@@ -104,7 +104,8 @@ def read_config(folder: Path) -> DecoderConfig:
         named = ", ".join(raw.get("architectures") or []) or "unnamed"
         raise CheckpointError(
             f"{path}: model_type {kind!r} (architecture {named}) is not supported; "
-            f"supported are {', '.join(SUPPORTED)}. Choose a checkpoint of one of these families."
+            f"supported are {', '.join(SUPPORTED)}. Choose a checkpoint of one of these families, or load it "
+            "with runner='hf'."
         )
     try:
         return _decoder_config(str(kind), raw, end_tokens(folder, raw), path)
@@ -159,15 +160,21 @@ def _decoder_config(kind: str, raw: Mapping[str, Any], eos: tuple[int, ...], pat
 def _refuse_unknown(raw: Mapping[str, Any], path: Path) -> None:
     for name, allowed in (
         ("hidden_act", ("silu", "swish")),
-        ("quantization_config", (None,)),
         ("partial_rotary_factor", (None, 1, 1.0)),
     ):
         value = raw.get(name, allowed[0])
         if value not in allowed:
             raise CheckpointError(
                 f"{path}: {name} is {value!r}; supported is {allowed[0]!r}. "
-                "Choose the unquantised checkpoint of a plain Llama-family model."
+                "Choose a checkpoint of a plain Llama-family model, or load it with runner='hf'."
             )
+    quantized = raw.get("quantization_config")
+    if quantized is not None:
+        kind = quantized.get("quant_method", "unnamed") if isinstance(quantized, dict) else quantized
+        raise CheckpointError(
+            f"{path}: quantization_config says that the weights are quantised ({kind}), which are not read. "
+            "Choose the unquantised checkpoint, and quantise it at loading with quantize='int8'."
+        )
 
 
 def _sliding(
@@ -206,6 +213,11 @@ def _rope(raw: Mapping[str, Any], head_dim: int, path: Path) -> Rope:
     if kind not in ROPE_KINDS:
         raise CheckpointError(
             f"{path}: RoPE type {kind!r} is not supported; supported are {', '.join(ROPE_KINDS)}."
+        )
+    if table.get("partial_rotary_factor", 1.0) != 1.0:
+        raise CheckpointError(
+            f"{path}: partial_rotary_factor is {table['partial_rotary_factor']!r}; supported is 1.0. "
+            "Load it with runner='hf'."
         )
     most = int(raw["max_position_embeddings"])
     # Some checkpoints (Phi 3's kin) name it outside the table, and then it goes before.

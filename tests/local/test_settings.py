@@ -100,10 +100,14 @@ def test_a_stretched_model_serves_what_its_rope_reaches(tmp_path):
             "layer_types is .'chunked_attention'.*sliding_attention and full_attention",
         ),
         ({"hidden_act": "gelu"}, "hidden_act is 'gelu'; supported is 'silu'"),
-        ({"quantization_config": {"bits": 4}}, "quantization_config is .*unquantised"),
+        ({"quantization_config": {"bits": 4}}, "quantization_config says .*unquantised"),
         ({"num_key_value_heads": 3}, "num_attention_heads 4 must be a multiple of num_key_value_heads 3"),
         ({"vocab_size": "many"}, "wrong type"),
         ({"rope_scaling": 3}, "wrong type"),
+        (
+            {"rope_parameters": {"partial_rotary_factor": 0.5}},
+            "partial_rotary_factor is 0.5; supported is 1.0",
+        ),
     ],
 )
 def test_what_is_not_supported_is_named(tmp_path, changes, message):

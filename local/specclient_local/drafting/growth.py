@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from specclient_local.drafting.base import Grown, Shape, Widths
+from specclient_local.model.sampling import doubled
 from specclient_local.sequence import Dice
 from specclient_local.tree import ROOT, Distribution, TokenTree, without
 
@@ -176,7 +177,7 @@ class Best:
 def _likeliest(logits: Tensor, laws: Seq[Distribution]) -> tuple[list[list[int]], list[list[float]]]:
     """Return the likeliest tokens of each row and their probabilities, at temperature 0 of the softmax."""
     if isinstance(laws[0], int):
-        shares = torch.softmax(logits.double(), dim=-1)
+        shares = torch.softmax(doubled(logits), dim=-1)
     else:
         shares = torch.stack([torch.from_numpy(law) for law in laws if not isinstance(law, int)])
     best = shares.topk(min(BREADTH, shares.shape[-1]), dim=-1)

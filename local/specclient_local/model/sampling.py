@@ -99,6 +99,11 @@ def _wrong(largest: Sequence[float], *, guessed: bool) -> EngineError | None:
     return None if guessed and largest[0] > -math.inf else EngineError(NOTHING_ALLOWED)
 
 
+def doubled(logits: Tensor) -> Tensor:
+    """Return logits in float64; an MPS device has none, so from there on the host."""
+    return (logits.cpu() if logits.device.type == "mps" else logits).double()
+
+
 def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:
     """Apply temperature, then top-k, top-p, min-p and typical-p, and normalise.
 
@@ -109,7 +114,7 @@ def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:
         ``[N, V]`` float64. Tokens that tie with the last one kept by top-k or typical-p stay too.
     """
     # The largest is subtracted first: a tiny temperature then gives -inf, never inf - inf.
-    scaled = logits.double()
+    scaled = doubled(logits)
     scaled = (scaled - scaled.amax(dim=-1, keepdim=True)) / params.temperature
     if 0 < params.top_k < scaled.shape[-1]:
         kth = scaled.topk(params.top_k, dim=-1).values[..., -1:]

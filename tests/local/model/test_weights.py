@@ -93,6 +93,27 @@ def test_integers_are_refused(folder):
         logits(folder)
 
 
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+def test_weights_that_are_not_finite_are_named_and_counted(folder, value):
+    def spoil(tensors):
+        tensors["model.layers.1.mlp.up_proj.weight"][3, :2] = value
+
+    rewrite(folder, spoil)
+    with pytest.raises(
+        CheckpointError, match=r"layers\.1\.mlp\.up_proj\.weight holds 2 numbers that are not fin"
+    ):
+        logits(folder)
+
+
+def test_an_overflow_on_the_way_to_half_precision_is_no_silent_infinity(folder):
+    rewrite(folder, lambda tensors: tensors["model.norm.weight"].fill_(1e6))
+    assert torch.isfinite(logits(folder)).all()
+    with pytest.raises(
+        CheckpointError, match=r"model\.norm\.weight .* in float16; load in float32 or bfloat16"
+    ):
+        logits(folder, dtype="float16")
+
+
 def test_a_truncated_file_is_named(folder):
     path = folder / "model.safetensors"
     path.write_bytes(path.read_bytes()[:100])
@@ -124,3 +145,30 @@ def test_a_draft_with_other_tokens_does_not_fit(checkpoint, tmp_path):
     draft = write_checkpoint(tmp_path, tokenizer=byte_tokenizer(270))
     with pytest.raises(CheckpointError, match=r"does not fit the target.*290 tokens against 270"):
         load(checkpoint(), draft)
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path):
+    from local_kit import byte_tokenizer
+
+    folder = write_checkpoint(tmp_path, tokenizer=byte_tokenizer(300), vocab_size=280)
+    with pytest.raises(
+        CheckpointError, match=r"tokenizer\.json has 290 tokens, but the model's vocab_size is 280"
+    ):
+        load(folder)
+
+
+@pytest.mark.parametrize("kind", ["gptq", "awq"])
+def test_a_quantised_checkpoint_is_refused_with_the_way_to_have_one(folder, kind):
+    path = folder / "config.json"
+    settings = json.loads(path.read_text()) | {"quantization_config": {"quant_method": kind, "bits": 4}}
+    path.write_text(json.dumps(settings))
+    for runner in ("own", "hf"):
+        with pytest.raises(CheckpointError, match=rf"config\.json: .*quantised \({kind}\).*quantize='int8'"):
+            load(folder, runner=runner)
+
+
+def test_an_architecture_that_the_own_decoder_has_not_is_named_with_the_runner_that_may(folder):
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_type": "gpt2"}))
+    with pytest.raises(CheckpointError, match=r"'gpt2' \(architecture LlamaForCausalLM\).*runner='hf'"):
+        load(folder, runner="own")
