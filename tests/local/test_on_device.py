@@ -330,6 +330,7 @@ def test_an_engine_answers_the_same_with_static_shapes(folders, monkeypatch):
         ("import os", {"method": "ngram"}),
         ("x", {"method": "plain", "max_tokens": 7}),
         ("x", {"logprobs": 2}),
+        ("y", {"overflow": "slide", "max_tokens": 100, "draft_length": 5}),
         ("x" * 30, {"prediction": "xxxxxx", "max_tokens": 12}),
     ]
     taken, run_round = [], DeviceRounds.run
@@ -350,14 +351,6 @@ def test_an_engine_answers_the_same_with_static_shapes(folders, monkeypatch):
 def test_what_the_device_leaves_alone_is_all_that_shapes_an_answer_otherwise():
     """A parameter added to the engine is either read by the device's rounds or sends a request elsewhere."""
     read = {"temperature", "top_p", "top_k"}
-    by_host = {
-        "max_tokens",
-        "min_tokens",
-        "seed",
-        "stop",
-        "stop_token_ids",
-        "draft_length",
-        "method",
-        "prediction",
-    }
+    by_host = {"max_tokens", "min_tokens", "seed", "stop", "stop_token_ids", "overflow"}
+    by_host |= {"draft_length", "method", "prediction"}
     assert set(SamplingParams.__slots__) == read | by_host | set(on_device._BEYOND)

@@ -83,8 +83,10 @@ def test_passes_of_every_shape_are_those_of_any_runner(pair):
         runner.keep(5, 40, [1, 4])
     equal(pair, [Part(5, [3, 2, 1], every=True), Part(2, [8])])
     equal(pair, [Part(slot, [slot]) for slot in range(SLOTS)])
-    held = bush()
-    for parts in ([Part(0, [3], held.first(2))], [Part(0, (), held, held=2)]):
+    root = TokenTree()
+    for token in (7, 8):
+        root.add(-1, token)
+    for parts in ([Part(0, [3], root)], [Part(0, (), bush(), held=2)]):
         equal(pair, parts)
     caches_equal(pair)
     assert {Bucket(1, 16, 128, False), Bucket(4, 16, 128, False), Bucket(SLOTS, 1, 128, True)} <= set(
@@ -102,6 +104,13 @@ def test_a_slot_can_be_filled_to_its_last_position(pair):
         pair[1].score(1, [4])
     for runner in pair:
         runner.truncate(1, 0)
+
+
+def test_a_row_before_the_first_position_is_written_where_nothing_reads():
+    chain = dense.Block.chain(torch.tensor([0, 1]), torch.tensor([-1, 3]), 2, 8, first=True)
+    assert chain.places[0, 0] > 1 << 30
+    assert chain.places.flatten()[1:].tolist() == [0, 3, 4]
+    assert chain.seen.sum(-1).tolist() == [[1, 1], [4, 5]]
 
 
 def test_a_batch_is_as_small_as_it_can_be(pair):
