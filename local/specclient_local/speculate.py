@@ -141,12 +141,20 @@ class Speculator:
         """
         moves = self._propose(sequences)
         logits = self.target.score_all([self._part(move) for move in moves])
-        rows = [_shaped(move, own) for move, own in zip(moves, logits, strict=True)]
+        rows: list[Tensor] = []
+        misruled: dict[int, Exception] = {}
+        for move, own in zip(moves, logits, strict=True):
+            try:
+                rows.append(_shaped(move, own))
+            except Exception as error:  # noqa: BLE001 - the others' rounds go on
+                misruled[move.sequence.id] = error
+                rows.append(_below_root(move, own))
         laws = all_distributions(rows, [sequence.params for sequence in sequences], guessed=True)
         outcomes: list[Outcome] = []
         for move, own, law in zip(moves, logits, laws, strict=True):
+            found = misruled.get(move.sequence.id, law)
             try:
-                outcomes.append(law if isinstance(law, Exception) else self._settle(move, own, law))
+                outcomes.append(found if isinstance(found, Exception) else self._settle(move, own, found))
             except Exception as error:  # noqa: BLE001 - the others' rounds go on
                 outcomes.append(error)
         return outcomes

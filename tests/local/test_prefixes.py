@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 from local_kit import load
-from specclient_local.model.prefix import Prefixes
+from specclient_local.model.prefix import Prefixes, _equal
 from specclient_local.model.runner import CHUNK
 
 STEM = [7 + i % 200 for i in range(700)]
@@ -181,6 +181,13 @@ def test_what_is_shared_is_tokens_of_the_answer_computed_where_they_stand(rows, 
     prefixes.end(0)
     assert slots.lengths[0] == shared
     assert prefixes.begin(1, [1, 2, 3, 4, 5, 6, 7, 8], 7) == shared
+
+
+@pytest.mark.parametrize("at", [0, 1, 7, 63, 64, 99, 100])
+def test_the_common_beginning_ends_at_the_first_difference(at):
+    one, other = list(range(100)), [*range(at), -1, *range(at + 1, 120)]
+    assert _equal(one, other[: max(100, at)], min(100, len(other))) == at
+    assert _equal(one, other, min(at, 50)) == min(at, 50)
 
 
 class Slots:

@@ -7,6 +7,7 @@ import asyncio
 import pytest
 import torch
 from local_kit import load
+from specclient_local.model.rules import AnswerRules
 from specclient_local.model.runner import Runner
 
 from specclient.errors import BadRequestError, ConfigurationError, EngineError, RateLimitError
@@ -126,6 +127,21 @@ def test_numbers_that_are_not_finite_fail_their_request_and_stay_in_no_slot(
             with pytest.raises(EngineError, match="logits are not finite"):
                 engine.generate(prompt, max_tokens=4)
             assert engine.generate([5], max_tokens=20).token_ids == want
+
+
+def test_rules_that_break_fail_their_request_and_no_other(unstarted, monkeypatch):
+    engine, bad, good = unstarted, [], []
+    number = engine.add("x", bad.append, max_tokens=20, repetition_penalty=1.5)
+    engine.add("x", good.append, max_tokens=20, repetition_penalty=1.5)
+    broken = engine._worker.jobs[number].sequence.rules
+    engine.step()
+    honest = AnswerRules.shape
+    monkeypatch.setattr(
+        AnswerRules, "shape", lambda self, *shaped: 1 / 0 if self is broken else honest(self, *shaped)
+    )
+    drain(engine)
+    assert "ZeroDivisionError" in str(bad[-1])
+    assert len(good[-1].generation.token_ids) == 20
 
 
 def test_a_pass_without_memory_fails_those_in_it_with_the_way_out(unstarted, monkeypatch):

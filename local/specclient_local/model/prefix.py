@@ -177,4 +177,8 @@ def _equal(one: Sequence[int], other: Sequence[int], most: int) -> int:
     """Return how many tokens two lists begin with in common, up to ``most``."""
     if most == 0 or one[:most] == other[:most]:
         return most
-    return next(i for i in range(most) if one[i] != other[i])
+    low, high = 0, most  # equal up to low, different before high; bisected, since lists compare fast
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle)
+    return low
