@@ -90,13 +90,6 @@ class TokenTree:
             nodes.append(self.add(parent, token, left))
         return nodes
 
-    def first(self, count: int) -> TokenTree:
-        """Return the tree of the first ``count`` nodes alone."""
-        tree = TokenTree()
-        for node in range(count):
-            tree.add(self.parents[node], self.tokens[node], self.q[node])
-        return tree
-
     def children(self, node: int) -> Sequence[int]:
         """Return a node's children (``ROOT`` allowed) in the order they were added."""
         return self._children.get(node, ())

@@ -10,8 +10,12 @@ import torch
 from local_kit import enumerate_outcomes, letter_tokenizer, load, run, sequence, write_checkpoint
 from scipy import stats
 from specclient_local import verify as walk
+from specclient_local.drafters import skipping
+from specclient_local.drafting import union
 from specclient_local.drafting.draft_model import DraftModel
+from specclient_local.drafting.ngram import NgramDrafter
 from specclient_local.drafting.prediction import PredictionDrafter
+from specclient_local.drafting.union import UnionDrafter
 from specclient_local.model.runner import Runner
 from specclient_local.speculate import Speculator
 from specclient_local.tree import ROOT, TokenTree, without
@@ -19,6 +23,8 @@ from specclient_local.tree import ROOT, TokenTree, without
 VOCAB = 8
 PROMPT = [3, 1, 4, 1, 5]
 SAMPLES = 2000
+FEWER = 600
+"""Where the same drafters' laws are enumerated as well."""
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +46,7 @@ def tiny_pair(tmp_path_factory):
     )
 
 
-def joint(folder, temperature, top_p, top_k):
+def joint(folder, temperature, top_p, top_k, prompt=PROMPT):
     """The target's exact law of two tokens, [V, V], by transformers' own model and warpers."""
     from transformers import (
         AutoModelForCausalLM,
@@ -57,7 +63,7 @@ def joint(folder, temperature, top_p, top_k):
     if top_p < 1.0:
         warp.append(TopPLogitsWarper(top_p))
     with torch.inference_mode():
-        ids = torch.tensor([[*PROMPT, t] for t in range(VOCAB)])
+        ids = torch.tensor([[*prompt, t] for t in range(VOCAB)])
         logits = model(input_ids=ids).logits.double()
         first = torch.softmax(warp(ids[:1], logits[0, -2][None]), -1)[0]
         second = torch.softmax(warp(ids, logits[:, -1]), -1)
@@ -78,10 +84,10 @@ def p_value(counts, law):
     return float(stats.chi2.sf(statistic, keep.sum() - 1))
 
 
-def sample(engine, **params):
+def sample(engine, samples=SAMPLES, **params):
     """Draw two-token continuations with the engine, two at a time, a seed each."""
     counts, last = np.zeros((VOCAB, VOCAB)), []
-    for seed in range(SAMPLES):
+    for seed in range(samples):
         events = []
         engine.add(PROMPT, events.append, seed=seed, **params)
         last.append(events)
@@ -201,6 +207,98 @@ def test_random_trees_have_the_targets_law_too(tiny_pair, record_property):
     assert p > 0.001
 
 
+DRAFTERS = {
+    "draft tree": {"method": "draft", "draft_tree": (2,), "draft_length": 1},
+    "draft grown": {"method": "draft", "draft_tree": "grow", "draft_length": 2},
+    "layers grown": {"method": "layer_skip", "draft_tree": "grow", "draft_length": 3},
+    "n-gram": {"method": "ngram", "draft_length": 3},
+    "n-gram judged": {"method": "ngram"},
+    "union": {"method": "union", "draft_length": 1},
+    "union grown": {"method": "union", "draft_tree": "grow", "draft_length": 2},
+}
+AGAIN = [3, 1, 4, 1, 5, 3, 1]
+"""A prompt whose end stood in it before."""
+
+
+def drafting(pair):
+    """A speculator that has every drafter, over the tiny pair."""
+    target, draft = (Runner.load(folder, dtype="float32", slots=1, context=64) for folder in pair)
+    one = DraftModel(draft, VOCAB)
+    methods = {
+        "draft": one,
+        "layer_skip": DraftModel(skipping(target, (0,), 1), VOCAB),
+        "union": UnionDrafter([one], NgramDrafter()),
+    }
+    return Speculator(target, methods)
+
+
+def law_of_rounds(speculator, prompt, **params):
+    """The running rounds' exact law of two tokens, [V, V]: every outcome of every draw, with its weight."""
+    kept = 0
+
+    def answer(choose):
+        nonlocal kept
+        request = sequence(prompt, max_tokens=3, **params)
+        request.dice = choose
+        speculator.prefill(request)
+        while len(request.new_tokens) < 2:
+            (won,) = speculator.round([request])
+            if isinstance(won, Exception):
+                raise won
+            request.tokens += won.tokens
+        kept += request.tally.accepted
+        speculator.end(request)
+        return request.new_tokens
+
+    law = np.zeros((VOCAB, VOCAB))
+    for weight, (first, second, *_) in enumerate_outcomes(answer):
+        law[first, second] += weight
+    return law, kept
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_every_drafters_rounds_have_the_targets_law(tiny_pair, name):
+    # Fewer tokens where the guesses are drawn: every pair of them is an outcome.
+    top_k = 4 if name in ("draft tree", "union") else 6
+    settings = {"temperature": 1.1, "top_k": top_k}
+    law, kept = law_of_rounds(drafting(tiny_pair), AGAIN, **DRAFTERS[name], **settings)
+    np.testing.assert_allclose(law, joint(tiny_pair[0], 1.1, 1.0, top_k, AGAIN), atol=1e-5)
+    assert kept > 0
+
+
+@pytest.mark.parametrize("mutant", ["accept always", "resample from p", "merge equal draws", "claim a draw"])
+def test_the_same_rounds_find_what_is_wrong(tiny_pair, monkeypatch, mutant):
+    params, methods = DRAFTERS["draft grown"], drafting(tiny_pair)
+    if mutant == "accept always":
+        monkeypatch.setattr(walk, "acceptance", accept_always)
+    elif mutant == "resample from p":
+        monkeypatch.setattr(walk, "residual", resample_from_p)
+    elif mutant == "merge equal draws":
+        # Of two draft models alike, equal draws are frequent.
+        model = methods.drafters["draft"]
+        other = DraftModel(Runner.load(tiny_pair[1], dtype="float32", slots=1, context=64), VOCAB)
+        methods.drafters["union"] = UnionDrafter([model, other], NgramDrafter())
+        params = DRAFTERS["union"]
+        monkeypatch.setattr(union, "_picked", lambda q, token: True)
+    else:
+        monkeypatch.setattr(DraftModel, "propose", claim_uniform(DraftModel.propose))
+    law, _ = law_of_rounds(methods, AGAIN, temperature=1.0, top_k=3, **params)
+    assert np.abs(law - joint(tiny_pair[0], 1.0, 1.0, 3, AGAIN)).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["tree", "union"])
+def test_the_running_engines_trees_have_the_targets_law(tiny_pair, name, record_property):
+    """By chi-square, where there are too many outcomes to enumerate."""
+    params = {"method": "draft", "draft_tree": (3, 2)} if name == "tree" else {"method": "union"}
+    with load(tiny_pair[0], [tiny_pair[1]] * 2) as engine:
+        counts, figures = sample(engine, FEWER, max_tokens=3, draft_length=2, temperature=1.0, **params)
+    p = p_value(counts, joint(tiny_pair[0], 1.0, 1.0, 0))
+    record_property("p_value", p)
+    print(f"chi-square {name}: p = {p:.3f} over {FEWER} continuations")
+    assert figures.drafted > 2 * figures.steps - 2
+    assert p > 0.001
+
+
 PREDICTIONS = {
     "one": [2],
     "two": [6, 2],
@@ -212,25 +310,9 @@ PREDICTIONS = {
 
 
 def law_under_prediction(folder, prediction, settings):
-    """The running rounds' exact law of two tokens, [V, V]: every outcome of every draw, with its weight."""
-    target = Runner.load(folder, dtype="float32", slots=1, context=64)
-    speculator, kept = Speculator(target), 0
-
-    def answer(choose):
-        nonlocal kept
-        request = sequence(PROMPT, method="prediction", predicted=prediction, max_tokens=3, **settings)
-        request.dice = choose
-        speculator.prefill(request)
-        while len(request.new_tokens) < 2:
-            request.tokens += speculator.round([request])[0].tokens
-        kept += request.tally.accepted
-        speculator.end(request)
-        return request.new_tokens
-
-    law = np.zeros((VOCAB, VOCAB))
-    for weight, (first, second, *_) in enumerate_outcomes(answer):
-        law[first, second] += weight
-    return law, kept
+    """As :func:`law_of_rounds` for requests with a prediction."""
+    speculator = Speculator(Runner.load(folder, dtype="float32", slots=1, context=64))
+    return law_of_rounds(speculator, PROMPT, method="prediction", predicted=prediction, **settings)
 
 
 @pytest.mark.parametrize("draft_length", [1, 4, None])

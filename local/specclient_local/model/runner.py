@@ -56,14 +56,6 @@ class Part:
         """Rows of it, the first ones, whose logits are not wanted."""
         return 0 if self.every or not self.tokens else len(self.tokens) - 1
 
-    @property
-    def head(self) -> Part:
-        """What of it goes through first, where guesses beyond ``ROWS_ALONE`` rows follow in more passes."""
-        spare = max(0, ROWS_ALONE - len(self.tokens)) + self.held
-        if len(self.tree) <= spare:
-            return self
-        return Part(self.slot, self.tokens, self.tree.first(spare), self.every, self.held)
-
 
 def shared_rows(slots: int) -> int:
     """Return how many rows the largest pass has that several slots share."""
@@ -155,30 +147,11 @@ class Runner:
         All go through in one pass, but for a part of more than ``ROWS_ALONE`` rows, which has a pass to
         itself, and what is more than :func:`shared_rows`: so a row's logits do not depend on its company.
 
-        A tree of more than ``ROWS_ALONE`` rows goes through a CPU in several passes, for the same reason.
-
         Returns:
             For each part logits ``[N + 1, V]`` after the root and after each of the N nodes; of a part
             that wants ``every`` row those after each token, too; of one that the cache held nodes of, those
             after each of the others.
         """
-        if self.device.type != "cpu" or self.decoder.exact_rows:
-            return self._score_whole(parts)
-        heads = [part.head for part in parts]
-        logits = self._score_whole(heads)
-        rest = [
-            (i, Part(part.slot, (), part.tree, held=len(head.tree)))
-            for i, (part, head) in enumerate(zip(parts, heads, strict=True))
-            if len(head.tree) < len(part.tree)
-        ]
-        for (i, _), more in zip(
-            rest, self.score_all([part for _, part in rest]) if rest else (), strict=True
-        ):
-            logits[i] = torch.cat([logits[i], more])
-        return logits
-
-    def _score_whole(self, parts: Sequence[Part]) -> list[Tensor]:
-        """Do as :meth:`score_all`, every part in one pass."""
         logits: dict[int, Tensor] = {}
         for indices in _passes([part.rows for part in parts], self.shared):
             together = [parts[i] for i in indices]

@@ -1,0 +1,110 @@
+"""Several drafters' trees as one: what is joined, what stays apart, who hears of what was accepted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from local_kit import sequence
+from specclient_local.drafting.base import Grown, Joint, Judged, chain, size, within
+from specclient_local.drafting.ngram import NgramDrafter
+from specclient_local.drafting.union import Joined, UnionDrafter, join
+from specclient_local.tree import ROOT, TokenTree
+
+Q = np.full(10, 0.1)
+
+
+def joined(*trees):
+    union = TokenTree()
+    return union, [join(union, tree) for tree in trees]
+
+
+def test_picked_guesses_that_are_equal_are_one():
+    union, places = joined(TokenTree.chain([1, 2, 3]), TokenTree.chain([1, 2, 4, 5]))
+    assert union.tokens == [1, 2, 3, 4, 5]
+    assert union.parents == [ROOT, 0, 1, 1, 3]
+    assert places == [[0, 1, 2], [0, 1, 3, 4]]
+
+
+def test_drawn_guesses_that_are_equal_stay_apart():
+    union, places = joined(TokenTree.chain([1, 2], [Q, Q]), TokenTree.chain([1, 2], [Q, Q]))
+    assert union.tokens == [1, 2, 1, 2]
+    assert union.parents == [ROOT, 0, ROOT, 2]
+    assert places == [[0, 1], [2, 3]]
+
+
+def test_a_picked_guess_is_an_equal_one_drawn_before_it_but_not_after_it():
+    union, _ = joined(TokenTree.chain([1], [Q]), TokenTree.chain([1, 7]))
+    assert union.tokens == [1, 7]
+    assert union.q[0] is Q
+    union, _ = joined(TokenTree.chain([1, 7]), TokenTree.chain([1], [Q]))
+    assert union.tokens == [1, 7, 1]
+
+
+def test_each_hears_of_the_part_of_the_path_that_is_its_own():
+    first, second = TokenTree.chain([1, 2, 3]), TokenTree.chain([1, 2, 4, 5])
+    union, places = joined(first, second)
+    path = [0, 1, 3, 4]
+    assert [union.tokens[node] for node in path] == [1, 2, 4, 5]
+    assert Joined(first, places[0]).path(path) == [0, 1]
+    assert Joined(second, places[1]).path(path) == [0, 1, 2, 3]
+    assert Joined(second, places[1]).path([]) == []
+
+
+class Always:
+    """Proposes the same chain for everyone, and notes what it hears."""
+
+    def __init__(self, tokens):
+        self.tokens, self.heard, self.asked = tokens, [], []
+
+    def begin(self, request):
+        self.heard.append("begin")
+        return self.heard.count("begin") > 1
+
+    def propose(self, requests, shapes):
+        self.asked += shapes
+        return [TokenTree.chain(self.tokens[: len(shape)]) for shape in shapes]
+
+    def commit(self, request, tree, path):
+        self.heard.append((len(tree), path))
+
+    def end(self, request):
+        self.heard.append("end")
+
+
+def test_a_union_asks_all_and_tells_all():
+    models = [Always([1, 2, 3]), Always([1, 9])]
+    drafter, request = UnionDrafter(models, NgramDrafter()), sequence([4, 1, 2, 8, 4])
+    assert not drafter.begin(request)
+    assert drafter.begin(request)
+    (tree,) = drafter.propose([request], [Joint(chain(2), chain(4), 2)])
+    assert [shape for model in models for shape in model.asked] == [chain(2), chain(2)]
+    assert sorted(map(tuple, tree.paths()[1:])) == [(1,), (1, 2), (1, 2, 8), (1, 2, 8, 4), (1, 9)]
+    drafter.commit(request, tree, [tree.tokens.index(token) for token in (1, 2, 8)])
+    assert [model.heard[-1] for model in models] == [(2, [0, 1]), (2, [0])]
+    drafter.end(request)
+    assert [model.heard[-1] for model in models] == ["end", "end"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "expected"),
+    [
+        (chain(9), chain(4)),
+        ((3, 2, 1), (3, 2, 1)[:1] if size((3, 2, 1)) <= 12 else chain(3)),
+        (Grown(6, 15), Grown(4, 12)),
+        (Joint(chain(6), chain(9), 2), Joint(chain(4), chain(4), 2)),
+    ],
+)
+def test_a_shape_is_cut_to_what_answer_and_context_have_room_for(shape, expected):
+    assert within(shape, 4, 12) == expected
+
+
+def test_no_shape_is_larger_than_its_room():
+    judged = Judged(15, lambda alpha: 15)
+    shapes = [chain(10), (7, 8), (2, 2, 2), Grown(5, 15), judged, Joint((3, 2, 1), judged, 2)]
+    for shape in shapes:
+        for depth in range(8):
+            for nodes in range(depth, 30):
+                cut = within(shape, depth, nodes)
+                assert len(cut) <= depth
+                assert size(cut) <= nodes
+    assert [size(shape) for shape in shapes] == [10, 63, 14, 15, 15, 45]
