@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-import sysconfig
 from collections.abc import Callable
 
 import torch
@@ -41,8 +40,7 @@ class Recorder:
             return False
         from torch.utils._triton import has_triton  # noqa: PLC0415 - slow to import, and only asked on CUDA
 
-        compiler = (sysconfig.get_config_var("CC") or "cc").split()[0]
-        return has_triton() and any(map(shutil.which, ("cc", "gcc", "clang", compiler)))
+        return has_triton() and any(map(shutil.which, ("cc", "gcc", "clang")))
 
     def record(self, run: Run, named: str) -> Run:
         """Return what does the same as ``run``.
@@ -58,7 +56,7 @@ class Recorder:
             return run
         try:
             return self._record(run)
-        except torch.cuda.OutOfMemoryError as error:
+        except torch.OutOfMemoryError as error:
             torch.cuda.empty_cache()
             raise out_of_memory(named, self.device) from error
 
@@ -71,7 +69,8 @@ class Recorder:
                 run()
         torch.cuda.current_stream(self.device).wait_stream(stream)
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool):
+        # Other threads may use the device meanwhile: another engine's, or the caller's own.
+        with torch.cuda.graph(graph, pool=self._pool, capture_error_mode="thread_local"):
             run()
         self.recorded += 1
         return graph.replay

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from specclient_local.model.decoder import Decoder
 from specclient_local.model.dense import Block, DenseDecoder
-from specclient_local.model.recording import Recorder, Run
+from specclient_local.model.recording import Recorder, Run, out_of_memory
 from specclient_local.model.runner import CHUNK, Part, Runner
 from specclient_local.model.weights import Weights
 
@@ -94,9 +94,11 @@ class StaticRunner(Runner):
         most = min(slots, SLOTS[-1])
         self._sizes = (*(size for size in SLOTS if size < most), most)
         self.shared = most * ROWS[-1]
-        self._logits = torch.empty(
-            most * ROWS[-1], decoder.config.vocab_size, dtype=decoder.dtype, device=self.device
-        )
+        shape = self.shared, decoder.config.vocab_size
+        try:
+            self._logits = torch.empty(shape, dtype=decoder.dtype, device=self.device)
+        except torch.OutOfMemoryError as error:
+            raise out_of_memory(f"the logits of {shape[0]} rows", self.device) from error
         self._buckets: dict[Bucket, Replayed] = {}
 
     @property

@@ -15,6 +15,8 @@ from specclient_local.model.weights import load_weights
 from specclient_local.tree import TokenTree
 from torch._subclasses.fake_tensor import FakeTensorMode
 
+from specclient.errors import EngineError
+
 CONTEXT, SLOTS = 100, 6
 VARIANTS = {
     "llama": {},
@@ -172,6 +174,27 @@ def test_a_recorder_off_cuda_changes_nothing():
     run()
     run()
     assert ran == [1, 1]
+
+
+def test_what_does_not_fit_a_device_is_named(monkeypatch, tmp_path):
+    empty, run = torch.empty, lambda: None
+
+    def full(*args, **kwargs):
+        if args[0] in (run, (16 * SLOTS, 300)):
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+        return empty(*args, **kwargs)
+
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (3 << 29, 16 << 30))
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    recorder = Recorder(torch.device("cpu"))
+    recorder.records = True
+    monkeypatch.setattr(recorder, "_record", full)
+    with pytest.raises(EngineError, match=r"a pass of 4 rows did not fit cpu: 1\.5 of its 16\.0 GiB are"):
+        recorder.record(run, "a pass of 4 rows")
+    folder = write_checkpoint(tmp_path / "model")
+    monkeypatch.setattr(torch, "empty", full)
+    with pytest.raises(EngineError, match="the logits of 96 rows did not fit"):
+        load(folder)
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
