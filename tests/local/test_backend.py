@@ -282,6 +282,15 @@ async def test_a_folder_is_a_model(backend, folder):
     assert measured.speculation.method == "plain"
 
 
+async def test_a_prompt_that_fails_stops_those_beside_it(backend):
+    with pytest.raises(ContextOverflowError):
+        await collect(backend, completion(prompt=["a", [7] * 200, "b"], max_tokens=100))
+    engine = backend._engine(backend._row("pair"))
+    with anyio.fail_after(30):
+        while engine.unfinished:
+            await anyio.sleep(0.01)
+
+
 async def test_too_long_a_prompt_is_an_error_before_the_first_chunk(backend):
     with pytest.raises(ContextOverflowError, match="exceed the context of 128"):
         await collect(backend, completion(prompt=[7] * 200))
@@ -316,8 +325,9 @@ async def test_rows_of_the_same_checkpoints_share_an_engine(folder):
     await backend.aclose()
 
 
-async def test_closing_a_stream_early_stops_the_work(backend):
-    stream = backend.stream(chat(max_tokens=None), "pair")
+@pytest.mark.parametrize("choices", [1, 6])
+async def test_closing_a_stream_early_stops_the_work(backend, choices):
+    stream = backend.stream(chat(max_tokens=None, n=choices), "pair")
     async for _ in stream:
         break
     await stream.aclose()

@@ -221,6 +221,23 @@ def test_a_strict_tool_is_held_to_its_schema_where_it_is_called(words, form):
     assert grammar(Tools(TOOLS), form, words[0].added) is None
 
 
+def test_no_text_spells_the_mark_of_a_call(words):
+    tokenizer, grammars = words
+    lark = grammar(Tools([tool("f", ONE, strict=True)]), HERMES, tokenizer.added)
+    rule = grammars.grammar(SamplingParams(grammar=lark), [1])
+
+    def allows(char):
+        logits = torch.zeros(1, 295)
+        rule.apply(logits, [[]])
+        return bool(logits[0, tokenizer.encode(char)[0]] == 0)
+
+    for char in "x<tool_call":
+        assert allows(char)
+        rule.take(tokenizer.encode(char)[0])
+    assert allows("_")
+    assert not allows(">")
+
+
 def test_an_answer_that_is_no_call_keeps_its_own_schema(words):
     tools = Tools(TOOLS, schema={"const": "me"})
     texts = {written(words, tools, MISTRAL, seed)[0] for seed in range(8)}
