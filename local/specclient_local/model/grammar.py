@@ -8,10 +8,11 @@ and that token begin a sentence of the grammar.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 KINDS = ("json_schema", "regex", "grammar")
 """The parameters that say what an answer must be."""
 
-_KEPT = 32
 _SPACE = r" |\r?\n[ \t]{0,40}"
 """One space, or a new line with room for any indentation: unbounded, a model may put white space for ever."""
 
@@ -55,14 +55,15 @@ class Grammar:
     taken, so that of a guess which draft and target both come by it is asked once.
 
     Args:
-        start: the parser before the first token; left as it is.
+        begin: makes the parser, before the first token. Copies of one would share its tables: what breaks
+            one of them breaks all, and what they learn of a grammar counts against the limits of each.
         ends: tokens that are no text and end the answer; they may come where the grammar is fulfilled.
         vocab: ids the model has.
     """
 
-    def __init__(self, start: LLMatcher, ends: Iterable[int], vocab: int) -> None:
-        self._start = start
-        self._parser = start.deep_copy()
+    def __init__(self, begin: Callable[[], LLMatcher], ends: Iterable[int], vocab: int) -> None:
+        self._begin = begin
+        self._parser = begin()
         self._ends = sorted(ends)
         self._vocab = vocab
         self._taken: list[int] = []
@@ -74,6 +75,14 @@ class Grammar:
     def ended(self) -> bool:
         """Whether nothing may follow the tokens taken: an end has come, or all is said."""
         return self._over or self._look(()).last
+
+    def stuck(self) -> str | None:
+        """Say why no token at all may come next, or None where some may."""
+        if self._look(()).tokens.any():
+            return None
+        reason = _reason(self._parser)
+        # Where there is no token to go on with, the library has at most a code for it.
+        return reason if " " in reason else "the model's tokens cannot write anything that fits"
 
     def take(self, token: int) -> None:
         """Learn that the answer has grown by a token."""
@@ -134,7 +143,7 @@ class Grammar:
         """Bring the parser to after a path, from the guesses it has followed."""
         if self._parser.is_error():
             # It never leaves that state by itself, and the path that led there may not be this one.
-            self._parser, self._ahead = self._start.deep_copy(), []
+            self._parser, self._ahead = self._begin(), []
             self._parser.consume_tokens(self._taken)
         shared = 0
         for mine, theirs in zip(self._ahead, path, strict=False):
@@ -150,7 +159,7 @@ class Grammar:
 class Grammars:
     """Turns what requests ask for into grammars over one model's tokens.
 
-    What the vocabulary needs is prepared with the first, and the last few grammars are kept.
+    What the vocabulary needs is prepared with the first.
 
     Args:
         tokenizer: of the model.
@@ -162,7 +171,6 @@ class Grammars:
         self._tokenizer = tokenizer
         self._vocab = vocab
         self._eos = frozenset(eos)
-        self._compiled = lru_cache(_KEPT)(self._compile)
         self._library = lru_cache(1)(self._prepare)
 
     def grammar(self, params: SamplingParams, ends: Iterable[int]) -> Grammar | None:
@@ -179,12 +187,16 @@ class Grammars:
         for kind in KINDS:
             given = getattr(params, kind)
             if given is not None:
-                start = self._compiled(kind, _text(kind, given))
-                return Grammar(start, self._library()[1].intersection(ends), self._vocab)
+                begin = partial(self._parser, kind, _text(kind, given))
+                grammar = Grammar(begin, self._library()[1].intersection(ends), self._vocab)
+                wrong = grammar.stuck()
+                if wrong is not None:
+                    raise _unusable(kind, wrong)
+                return grammar
         return None
 
-    def _compile(self, kind: str, text: str) -> LLMatcher:
-        """Return a parser for a grammar before its first token."""
+    def _parser(self, kind: str, text: str) -> LLMatcher:
+        """Return a parser before its first token."""
         tokens, _ = self._library()
         from llguidance import LLMatcher  # noqa: PLC0415 - part of an extra, and there by now
 
@@ -195,9 +207,7 @@ class Grammars:
             source = read(text)
         parser = LLMatcher(tokens, source, log_level=0)
         if parser.is_error():
-            error = BadRequestError(f"{kind} cannot be used: {parser.get_error().strip()}")
-            error.param = kind
-            raise error
+            raise _unusable(kind, _reason(parser))
         return parser
 
     def _prepare(self) -> tuple[LLTokenizer, frozenset[int]]:
@@ -259,6 +269,18 @@ class Vocabulary:
             ids.append(self._ids[text[begin:end]])
             begin = end
         return ids
+
+
+def _reason(parser: LLMatcher) -> str:
+    """Return what the library says is wrong, without the state of its parser."""
+    return re.split(r"\n<(?:backtrace|state)>", parser.get_error())[0].strip()
+
+
+def _unusable(kind: str, reason: str) -> BadRequestError:
+    """Return (not raise) the error for a grammar that is none, or none for this model."""
+    error = BadRequestError(f"{kind} cannot be used: {reason}")
+    error.param = kind
+    return error
 
 
 def _text(kind: str, given: Mapping[str, Any] | str) -> str:

@@ -153,6 +153,23 @@ def test_logits_may_be_wider_than_the_tokenizer_and_narrower_in_a_draft(letters)
     assert allowed(grammar, [[5]], 1) == [set()]
 
 
+def test_what_breaks_one_answer_breaks_no_other_of_the_same_grammar(letters):
+    """A lexeme that may be empty and ends as soon as it can makes the library panic, once it comes to it."""
+    lark = 'start: "a" lazy "c" | "b" "d"\nlazy[lazy]: /b*/'
+    grammars, asked = Grammars(letters, LETTERS, [END]), SamplingParams(grammar=lark)
+    one, other = grammars.grammar(asked, [END]), grammars.grammar(asked, [END])
+    assert allowed(one, [[], [0], [1]], LETTERS) == [{0, 1}, set(), {3}]
+    one.take(0)
+    assert one.stuck() is not None
+    assert allowed(other, [[1]], LETTERS) == [{3}]
+    assert allowed(grammars.grammar(asked, [END]), [[]], LETTERS) == [{0, 1}]
+
+
+def test_what_the_model_cannot_begin_is_refused(letters):
+    with pytest.raises(BadRequestError, match="regex cannot be used: the model's tokens cannot write"):
+        Grammars(letters, LETTERS, [END]).grammar(SamplingParams(regex="1a"), [END])
+
+
 def test_what_cannot_be_written_leaves_nothing_there_and_all_else_as_it_is(letters):
     grammar = Grammars(letters, LETTERS, [END]).grammar(SamplingParams(regex="a1|bc"), [END])
     assert allowed(grammar, [[0], [], [1]], LETTERS) == [set(), {0, 1}, {2}]
@@ -180,6 +197,8 @@ def test_a_lark_grammar_may_name_special_tokens(tokens):
     [
         ({"regex": "(a"}, "regex cannot be used: .*unclosed group"),
         ({"grammar": "start: missing"}, 'grammar cannot be used: .*unknown name: "missing"'),
+        ({"grammar": 'start: text "x"\ntext[lazy]: /a*/'}, "grammar cannot be used: panic: .*lowest_match"),
+        ({"regex": "[^\\s\\S]"}, "regex cannot be used: "),
         ({"json_schema": {"type": "number", "not": {}}}, r'json_schema cannot be used: .*\["not"\]'),
         ({"json_schema": '{"type":'}, "json_schema is '{\"type\":'; allowed is a JSON schema"),
         ({"json_schema": {"const": {1, 2}}}, "json_schema is .* not JSON serializable"),
