@@ -46,8 +46,8 @@ def command(state: State, /, **given: Any) -> None:
     median of the ratios to plain decoding of the same turn. In float32 every method must give the tokens of
     plain decoding, or the command fails.
 
-    Expected is the closed form of chains, (1 − α^(K+1)) / ((1 − α)(Kc + 1)): α is the acceptance that wins the
-    tokens a pass seen here, K the tokens drafted a pass, c a draft pass in plain steps.
+    Expected is the closed form of chains, (1 − α^(K+1)) / ((1 − α)(Kc + 1)): α is the acceptance that wins
+    the tokens a pass seen here, K the tokens drafted a pass, c a draft pass in plain steps.
 
     \b
     Examples:
