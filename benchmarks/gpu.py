@@ -2,14 +2,15 @@
 
     python benchmarks/gpu.py [--minutes 9] [--stages plain,free,grid,peer,quantized] [--tiny] [--out FOLDER]
 
-A random model of Llama 3 8B's shape in bfloat16 (``synthetic``), requests sampled at temperature 1:
+A random model of Llama 3 8B's shape in bfloat16 (``synthetic``), in rounds as the engine runs them:
 
-- ``plain``: batch 1 without drafts; bytes read a second, against what a copy and a triad reach.
-- ``free``: rounds whose guesses are known beforehand and cost nothing, against rounds without.
-- ``grid``: pairs accepted at 0.6, 0.7 and 0.8 with 1 to 8 guesses for 1 to 64 requests, beside the closed
-  form (1 − α^(K+1)) / ((1 − α)(K c + 1)) of the acceptance and the draft's cost measured there.
+- ``plain``: batch 1 without drafts, greedy; bytes read a second, against what a copy and a triad reach.
+- ``free``: greedy rounds whose guesses are known beforehand and cost nothing, against rounds without.
+- ``grid``: pairs accepted at 0.6, 0.7 and 0.8 with 1 to 8 guesses for 1 to 64 requests, sampled at
+  temperature 1, beside the closed form (1 − α^(K+1)) / ((1 − α)(K c + 1)) of the acceptance α and the
+  draft's cost c measured there.
 - ``peer``: the same pairs in transformers' plain and assisted generation, one request.
-- ``quantized``: the plain target with its weights in fp8 and int8.
+- ``quantized``: the plain target with its weights in fp8 and int8, greedy.
 
 A stage that the minutes leave no time for is named as not run. Results are written after every figure, to
 ``gpu.json`` and pictures beside it, and stages run later join those in the file. Prints a table a stage, then
@@ -22,12 +23,11 @@ import argparse
 import json
 import statistics
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
+from gpu_measures import TRIED, Plan, Results, Row, bandwidth, machine, needed, theory, timed, wait
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.model.runner import Part
 from specclient_local.model.static import StaticRunner
@@ -39,94 +39,6 @@ from specclient_local.speculate import Won
 from synthetic import LLAMA_8B, TINY, Pair, Peer, random_weights, requantized, runner, size_in_bytes
 
 STAGES = ("plain", "free", "grid", "peer", "quantized")
-Row = dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """What is measured, and how long.
-
-    Attributes:
-        lower: layers of the draft.
-        prompt, context: tokens, and positions a slot has.
-        rounds: timed ones of a figure, after ``warm`` that are not.
-        copied: bytes of each side of the copies that measure the memory.
-        sampled: requests of a calibration; ``steps`` of bisection.
-        new: tokens of an answer of transformers.
-    """
-
-    device: str
-    dtype: torch.dtype
-    lower: int = 2
-    prompt: int = 260
-    context: int = 1024
-    rounds: int = 24
-    warm: int = 3
-    copied: int = 4 << 30
-    batches: tuple[int, ...] = (1, 4, 16, 64)
-    depths: tuple[int, ...] = (1, 2, 3, 4, 5, 6, 7, 8)
-    acceptances: tuple[float, ...] = (0.6, 0.7, 0.8)
-    sampled: int = 32
-    steps: int = 7
-    new: int = 128
-
-
-TRIED = Plan(
-    "cpu",
-    torch.float32,
-    prompt=20,
-    context=110,
-    rounds=6,
-    warm=1,
-    copied=1 << 20,
-    batches=(1, 3),
-    depths=(1, 3),
-    acceptances=(0.7,),
-    sampled=3,
-    steps=3,
-    new=8,
-)
-
-
-@dataclass(slots=True)
-class Results:
-    """Figures by stage, written as they come.
-
-    Attributes:
-        ends: when the time is up, in seconds of ``clock``.
-    """
-
-    folder: Path
-    ends: float
-    clock: Callable[[], float]
-    figures: Row = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        file = self.folder / "gpu.json"
-        if file.is_file():
-            self.figures = json.loads(file.read_text(encoding="utf-8"))
-
-    @property
-    def time_is_up(self) -> bool:
-        return self.clock() >= self.ends
-
-    def begin(self, stage: str) -> bool:
-        """Empty a stage; return False, and say so in it, where there is no time for it."""
-        self.figures[stage] = {"not_run": "no time was left"} if self.time_is_up else {"rows": []}
-        self.write()
-        return not self.time_is_up
-
-    def add(self, stage: str, row: Row) -> None:
-        """Note and print a figure."""
-        self.figures[stage]["rows"].append(row)
-        self.write()
-        print(
-            f"{stage:<10}" + "  ".join(f"{name} {_shown(value)}" for name, value in row.items()), flush=True
-        )
-
-    def write(self) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
-        (self.folder / "gpu.json").write_text(json.dumps(self.figures, indent=1) + "\n", encoding="utf-8")
 
 
 class Bench:
@@ -135,7 +47,7 @@ class Bench:
     def __init__(self, plan: Plan, results: Results, *, tiny: bool) -> None:
         self.plan, self.results = plan, results
         self.config = TINY if tiny else LLAMA_8B
-        results.figures["machine"] = _machine(plan)
+        results.figures["machine"] = machine(plan)
         self.weights = random_weights(self.config, plan.dtype, plan.device)
         slots, context = max(plan.batches), plan.context
         self.pair = Pair(self.config, self.weights, plan.lower, slots=slots, context=context)
@@ -358,51 +270,6 @@ def _acceptance(taken: Row) -> float:
     return float(taken["accepted"] / tries) if tries else 0.0
 
 
-def theory(alpha: float, depth: int, cost: float) -> float:
-    """Return the closed form of the speed-up (Leviathan et al., arXiv 2211.17192, Theorem 3.8)."""
-    tokens = depth + 1.0 if alpha >= 1.0 else (1.0 - alpha ** (depth + 1)) / (1.0 - alpha)
-    return tokens / (depth * cost + 1.0)
-
-
-def bandwidth(plan: Plan, repeats: int = 20) -> float:
-    """Return the most bytes a second that a copy (read, write) or a triad (two read, one written) moves."""
-    count = plan.copied // torch.empty(0, dtype=plan.dtype).element_size()
-    a, b, c = (torch.ones(count, dtype=plan.dtype, device=plan.device) for _ in range(3))
-    return max(
-        2 * plan.copied / timed(lambda: a.copy_(b), repeats, plan),
-        3 * plan.copied / timed(lambda: torch.add(b, c, alpha=0.5, out=a), repeats, plan),
-    )
-
-
-def timed(run: Callable[[], object], count: int, plan: Plan) -> float:
-    """Return the seconds of a run, many of which are queued and waited for once; two before warm up."""
-    for _ in range(2):
-        run()
-    wait(plan)
-    begun = time.perf_counter()
-    for _ in range(count):
-        run()
-    wait(plan)
-    return (time.perf_counter() - begun) / count
-
-
-def wait(plan: Plan) -> None:
-    """Wait for all that the device has to do."""
-    if plan.device != "cpu":
-        torch.cuda.synchronize()
-
-
-def _machine(plan: Plan) -> Row:
-    named = torch.cuda.get_device_name(plan.device) if plan.device != "cpu" else "cpu"
-    return {"device": named, "torch": torch.__version__, "cuda": torch.version.cuda, "dtype": str(plan.dtype)}
-
-
-def _shown(value: object) -> str:
-    if not isinstance(value, float):
-        return str(value)
-    return f"{value:.3g}" if abs(value) < 1e4 else f"{value:.3e}"
-
-
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -418,6 +285,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if not args.tiny and not torch.cuda.is_available():
         parser.error("no CUDA device is here; --tiny tries the program on the CPU")
     plan = TRIED if args.tiny else Plan("cuda", torch.bfloat16)
+    if not args.tiny:
+        size, free = needed(LLAMA_8B, plan), torch.cuda.mem_get_info()[0]
+        if size > free:
+            parser.error(f"it takes {size / 2**30:.0f} GiB, but {free / 2**30:.0f} GiB of memory are free")
     results = Results(args.out, time.monotonic() + 60 * args.minutes, time.monotonic)
     bench = Bench(plan, results, tiny=args.tiny)
     for stage in stages:

@@ -15,7 +15,7 @@ from scipy import stats
 from specclient_local import on_device
 from specclient_local.config import read_config
 from specclient_local.drafting.draft_model import DraftModel
-from specclient_local.model import rounds
+from specclient_local.model import opening, rounds
 from specclient_local.model.decoder import Decoder
 from specclient_local.model.rounds import Ask, DeviceRounds
 from specclient_local.model.runner import Runner
@@ -27,7 +27,7 @@ from specclient_local.params import SamplingParams
 from specclient_local.speculate import Speculator
 from torch._subclasses.fake_tensor import FakeTensorMode
 
-from specclient.errors import EngineError
+from specclient.errors import ConfigurationError, EngineError
 
 PROMPT = [7, 8, 9, 10]
 SETTINGS = [
@@ -346,6 +346,14 @@ def test_an_engine_answers_the_same_with_static_shapes(folders, monkeypatch):
             assert (len(taken) > 20) == (graphs == "on")
         answers[graphs] = [sink[-1].generation.token_ids for sink in events]
     assert answers["on"] == answers["off"]
+
+
+def test_a_device_without_the_numbers_that_draws_take_is_refused(folders, monkeypatch):
+    monkeypatch.setattr(opening, "device_named", torch.device)
+    with pytest.raises(ConfigurationError, match="graphs is 'on', but mps has no float64"):
+        opening.open_model(folders[0], opening.Placed(device="mps", graphs="on"), slots=1, context=64)
+    with pytest.raises(ConfigurationError, match="graphs is 'always'; allowed are auto, on, off"):
+        load(*folders, graphs="always")
 
 
 def test_what_the_device_leaves_alone_is_all_that_shapes_an_answer_otherwise():

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import torch
 
+from specclient.errors import ConfigurationError
 from specclient_local.config import SUPPORTED, read_config, read_json
 from specclient_local.model.base import Model, ModelConfig
 from specclient_local.model.decoder import Decoder
@@ -66,6 +67,11 @@ def open_model(folder: Path, placed: Placed, *, slots: int, context: int, exact:
         ConfigurationError: a device or a quantisation that is not here, or too little memory.
     """
     device = str(device_named(placed.device))
+    if placed.graphs == "on" and device.startswith("mps"):
+        raise ConfigurationError(
+            f"graphs is 'on', but {device} has no float64, which rounds of static shapes draw with; "
+            "load with graphs='auto'."
+        )
     if runs_itself(folder, placed.runner):
         config = read_config(folder)
         with torch.inference_mode():
