@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 from collections.abc import Callable
 
@@ -35,8 +36,11 @@ class Recorder:
 
     @property
     def compiles(self) -> bool:
-        """Whether ``torch.compile`` has what it needs here: Triton, and a C compiler for its launchers."""
-        if not self.records:
+        """Whether ``torch.compile`` can do its part: with Triton, and a C compiler for its launchers.
+
+        An older torch has no compiled code of a model's own: two models' would make symbols of their widths.
+        """
+        if not self.records or "isolate_recompiles" not in inspect.signature(torch.compile).parameters:
             return False
         from torch.utils._triton import has_triton  # noqa: PLC0415 - slow to import, and only asked on CUDA
 
