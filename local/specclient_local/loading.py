@@ -13,6 +13,7 @@ from specclient.errors import CheckpointError, ConfigurationError
 from specclient_local.drafters import build
 from specclient_local.drafting.costs import Costs
 from specclient_local.model.base import Model, ModelConfig
+from specclient_local.model.devices import device_named
 from specclient_local.model.opening import Placed, open_model, read_any_config, runs_itself
 from specclient_local.model.static import StaticRunner
 from specclient_local.model.tokenizer import Tokenizer
@@ -50,6 +51,8 @@ class Loaded:
 
 def load(model: str | Path, options: Options) -> Loaded:
     """Load a target and, to speculate, its drafts; see :meth:`specclient_local.engine.Engine.load`."""
+    for device in (options.device, options.draft_device or options.device):
+        device_named(device)  # refused before anything is read
     folder = resolve(model)
     placed = Placed(options.dtype, options.device, options.quantize, options.runner, options.graphs)
     config = read_any_config(folder, placed.runner)
