@@ -24,6 +24,9 @@ _PROBE_EVERY = 16
 _PROBE_LENGTH = 2
 _STEPS = (3, 10)
 _GOOD, _BAD = 0.7, 0.4
+_WINS = 1.05
+"""How much faster than the best chain a tree must look: β rests on few observations."""
+
 _FINE = 64
 """Parts of one in which acceptance is told apart when a shape is chosen."""
 
@@ -108,7 +111,7 @@ def best_widths(alpha: float, beta: float, cost: Costs, load: Load) -> Widths:
     best = chain(length)
     if not length:
         return best
-    most = _speed(best, alpha, beta, cost, load)
+    most = _WINS * _speed(best, alpha, beta, cost, load)
     for widths in _TREES:
         speed = _speed(widths, alpha, beta, cost, load)
         if len(widths) <= len(cost.verify) - 1 and speed > most:
