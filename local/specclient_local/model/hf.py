@@ -32,8 +32,10 @@ from specclient_local.model.hf_attention import (
     PLACES,
     Places,
     UnsupportedAttentionError,
+    beginning,
     exchange_attention,
     exchange_projections,
+    seen_by,
 )
 from specclient_local.model.hf_cache import Slot
 from specclient_local.model.hf_checkpoint import HfConfig, load_net, read_hf_config
@@ -218,7 +220,7 @@ class HfRunner:
         if tokens:
             wanted = None if part.every else beside + 1
             ids = [*tokens, *tree.tokens[:beside]]
-            rows.append(self._forward(slot, ids, _beginning(tree, beside), wanted=wanted))
+            rows.append(self._forward(slot, ids, beginning(tree, beside), wanted=wanted))
         else:
             beside = part.held
         if branches:
@@ -226,7 +228,7 @@ class HfRunner:
         else:
             for begin in range(beside, len(tree), self._most):
                 end = min(begin + self._most, len(tree))
-                rows.append(self._forward(slot, tree.tokens[begin:end], _beginning(tree, end)))
+                rows.append(self._forward(slot, tree.tokens[begin:end], beginning(tree, end)))
         return torch.cat(rows)
 
     def _paths(self, slot: int, tree: TokenTree) -> Tensor:
@@ -271,7 +273,7 @@ class HfRunner:
         if not self.masked:
             logits: Tensor = self._net(ids, **settings).logits
             return logits[0, -keep:]
-        seen, columns = _seen(tree, self._roots[slot], own.length, len(tokens))
+        seen, columns = seen_by(tree, self._roots[slot], own.length, len(tokens))
         mask = torch.zeros(seen.shape, dtype=self._net.dtype).masked_fill_(~seen, -torch.inf)
         columns = columns.to(self.device)
         rows = columns[own.length : own.length + len(tokens)]
@@ -369,29 +371,3 @@ class HfRunner:
                 if not torch.equal(self._forward(0, ids[start : start + count]), alone[:count]):
                     return False
         return True
-
-
-def _beginning(tree: TokenTree, count: int) -> TokenTree:
-    """Return the tree of the first nodes alone."""
-    if count == len(tree):
-        return tree
-    first = TokenTree()
-    for parent, token in zip(tree.parents[:count], tree.tokens[:count], strict=True):
-        first.add(parent, token)
-    return first
-
-
-def _seen(tree: TokenTree, root: int, start: int, count: int) -> tuple[Tensor, Tensor]:
-    """Return who sees whom in a pass of ``count`` rows from cache position ``start`` on.
-
-    Returns:
-        ``[N, L]`` bool over whole blocks of the cache, and the ``[L]`` positions of what stands there.
-    """
-    end = start + count
-    columns = torch.arange(-(-end // BLOCK) * BLOCK)
-    seen = columns[None, :] <= torch.arange(start, end)[:, None]
-    if not tree.is_chain:
-        first = max(start, root)
-        seen[first - start :, root:end] = torch.from_numpy(tree.ancestors()[first - root :])
-        columns[root + 1 : end] = root + torch.tensor(tree.depths())
-    return seen, columns

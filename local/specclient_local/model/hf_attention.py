@@ -22,8 +22,10 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 from transformers.pytorch_utils import Conv1D
 from transformers.utils import logging as library_logging
 
+from specclient_local.model.cache import BLOCK
 from specclient_local.model.linear import ROWS_ALONE, Kernel, KernelChooser
 from specclient_local.model.quantize import quantized
+from specclient_local.tree import TokenTree
 
 NAME = "specclient_rows"
 
@@ -181,3 +183,29 @@ def quiet() -> Iterator[None]:
         library_logging.set_verbosity(level)
         if shown:
             library_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+
+
+def beginning(tree: TokenTree, count: int) -> TokenTree:
+    """Return the tree of the first nodes alone."""
+    if count == len(tree):
+        return tree
+    first = TokenTree()
+    for parent, token in zip(tree.parents[:count], tree.tokens[:count], strict=True):
+        first.add(parent, token)
+    return first
+
+
+def seen_by(tree: TokenTree, root: int, start: int, count: int) -> tuple[Tensor, Tensor]:
+    """Return who sees whom in a pass of ``count`` rows from cache position ``start`` on.
+
+    Returns:
+        ``[N, L]`` bool over whole blocks of the cache, and the ``[L]`` positions of what stands there.
+    """
+    end = start + count
+    columns = torch.arange(-(-end // BLOCK) * BLOCK)
+    seen = columns[None, :] <= torch.arange(start, end)[:, None]
+    if not tree.is_chain:
+        first = max(start, root)
+        seen[first - start :, root:end] = torch.from_numpy(tree.ancestors()[first - root :])
+        columns[root + 1 : end] = root + torch.tensor(tree.depths())
+    return seen, columns
