@@ -13,6 +13,7 @@ from typing import Protocol
 
 import numpy as np
 
+from specclient_local.sequence import NOTHING
 from specclient_local.tree import ROOT, Distribution, TokenTree, prob
 
 
@@ -62,6 +63,9 @@ def verify(tree: TokenTree, target: Sequence[Distribution], choose: Chooser) -> 
                 break
             p = residual(p, drawn_from)
         else:
+            if path and isinstance(p, int) and p == NOTHING:
+                # The last guess left no token to follow it: a grammar is fulfilled. It is the round's own token.
+                return Verdict(path[:-1], tree.tokens[path[-1]])
             return Verdict(path, choose.draw(p))
 
 
