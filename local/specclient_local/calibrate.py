@@ -147,8 +147,9 @@ class Calibration:
         Timed as it will run: after a pass of the target, which has displaced it from the processor's
         caches.
         """
-        steps = min(DEFAULT_DRAFT_LENGTH, max(1, draft.context // (rows + 1)))
-        at = max(0, min(at, draft.context - steps * rows - 1))
+        rows = min(rows, draft.context)
+        steps = min(DEFAULT_DRAFT_LENGTH, draft.context // rows)
+        at = min(at, draft.context - steps * rows)
         tree = TokenTree()
         for _ in range(rows - 1):
             tree.add(ROOT, 0)

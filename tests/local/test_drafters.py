@@ -134,6 +134,18 @@ def test_a_vocabulary_smaller_than_the_widths_is_no_trouble(checkpoint):
             assert temperature or answer.token_ids == plain.token_ids
 
 
+@pytest.mark.parametrize("context", [2, 5, 20])
+def test_drafts_fit_contexts_however_small(checkpoint, context):
+    """Trees with more guesses than there is room for, a draft whose own context ends sooner."""
+    with load(checkpoint(), checkpoint(max_position_embeddings=4), context=context, layer_skip=1) as engine:
+        plain = engine.generate([5], max_tokens=None, method="plain").token_ids
+        for method, tree, length in itertools.product(
+            ("draft", "union", "layer_skip", "ngram"), (None, (3, 2, 1), "grow"), (None, 4, "step")
+        ):
+            params = {"method": method, "draft_tree": tree, "draft_length": length}
+            assert engine.generate([5], max_tokens=None, **params).token_ids == plain, params
+
+
 class Ticking:
     """A clock that a model's passes move: so much for each pass and for each row."""
 
