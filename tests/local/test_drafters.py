@@ -123,6 +123,30 @@ def test_a_tree_accepted_and_refused_leaves_the_draft_a_sequence(checkpoint):
     torch.testing.assert_close(drafter.runner.cache.rows[:, 0, :, :5], used, atol=1e-5, rtol=0)
 
 
+def test_a_grown_trees_nodes_are_found_in_the_cache_wherever_they_were_scored(checkpoint):
+    """Guesses scored and then left out of the tree stand between those of the path."""
+    drafter = DraftModel(runner(checkpoint(spread=0.3), slots=1), 300)
+    moved = 0
+    for first in range(2, 22):
+        request = sequence([first, 6, 7])
+        drafter.begin(request)
+        (tree,) = drafter.propose([request], [Grown(4, 6)])
+        node, path = tree.depths().index(max(tree.depths())), []
+        while node != ROOT:
+            path.insert(0, node)
+            node = tree.parents[node]
+        moved += any(at not in (None, node) for node, at in enumerate(drafter._held[0]))
+        drafter.commit(request, tree, path)
+        length = drafter.runner.length(0)
+        assert 3 + len(path) - 1 <= length <= 3 + len(path)
+        used = drafter.runner.cache.rows[:, 0, :, :length].clone()
+        drafter.runner.truncate(0, 0)
+        drafter.runner.prefill(0, [*request.tokens, *(tree.tokens[node] for node in path)][:length])
+        torch.testing.assert_close(drafter.runner.cache.rows[:, 0, :, :length], used, atol=1e-5, rtol=0)
+        drafter.end(request)
+    assert moved > 0
+
+
 def test_a_vocabulary_smaller_than_the_widths_is_no_trouble(checkpoint):
     tiny = checkpoint(vocab_size=3, tokenizer=letter_tokenizer(3), eos_token_id=None, bos_token_id=None)
     with load(tiny, tiny) as engine:
