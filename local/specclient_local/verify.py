@@ -64,7 +64,7 @@ def verify(tree: TokenTree, target: Sequence[Distribution], choose: Chooser) -> 
             p = residual(p, drawn_from)
         else:
             if path and isinstance(p, int) and p == NOTHING:
-                # The last guess left no token to follow it: a grammar is fulfilled. It is the round's own token.
+                # No token may follow the last guess (a grammar is fulfilled): it is the round's own token.
                 return Verdict(path[:-1], tree.tokens[path[-1]])
             return Verdict(path, choose.draw(p))
 

@@ -36,7 +36,13 @@ class Passes(Protocol):
         """Which kernel each shape of weight got, where there was a choice."""
         ...
 
-    def forward(self, ids: Tensor, turns: Tensor, spans: Sequence[Span], wanted: Tensor | slice) -> Tensor:
+    def forward(
+        self,
+        ids: Sequence[int],
+        positions: Sequence[int],
+        spans: Sequence[Span],
+        wanted: Sequence[int] | None,
+    ) -> Tensor:
         """Do as :meth:`Decoder.forward`."""
         ...
 
@@ -71,8 +77,8 @@ class Decoder:
         self.dtype = weights.embedding.dtype
         self.embedding = weights.embedding
         self._turns = turns(config.rope, config.head_dim, context).to(weights.embedding.device)
-        self.passes: Passes = native_passes(config, weights) or EagerPasses(
-            config, weights, exact=exact, most=most
+        self.passes: Passes = native_passes(config, weights, self._turns) or EagerPasses(
+            config, weights, self._turns, exact=exact, most=most
         )
 
     def only(self, layers: Sequence[int]) -> Decoder:
@@ -92,16 +98,22 @@ class Decoder:
         """Return the rotations of some positions, ``[N, 1, D / 2]`` complex."""
         return self._turns[positions]
 
-    def forward(self, ids: Tensor, turns: Tensor, spans: Sequence[Span], wanted: Tensor | slice) -> Tensor:
+    def forward(
+        self,
+        ids: Sequence[int],
+        positions: Sequence[int],
+        spans: Sequence[Span],
+        wanted: Sequence[int] | None,
+    ) -> Tensor:
         """Run N rows through the model and write their keys and values into the caches.
 
         Args:
-            ids: ``[N]`` int64.
-            turns: ``[N, 1, D / 2]`` rotations of their positions.
+            ids: ``[N]`` tokens.
+            positions: ``[N]`` where they stand.
             spans: whose they are, in order.
-            wanted: the rows whose logits are wanted.
+            wanted: the rows whose logits are wanted; None for all.
 
         Returns:
             ``[wanted, V]``.
         """
-        return self.passes.forward(ids, turns, spans, wanted)
+        return self.passes.forward(ids, positions, spans, wanted)

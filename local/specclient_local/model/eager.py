@@ -41,6 +41,7 @@ class EagerPasses:
     Args:
         config: its shape.
         weights: as loaded.
+        turns: ``[C, 1, D / 2]`` complex64, the rotations of all positions.
         exact: whether rows must not depend on their company; see :class:`KernelChooser`.
         most: rows of the largest pass that several requests share.
 
@@ -50,8 +51,11 @@ class EagerPasses:
 
     exact_rows = False
 
-    def __init__(self, config: DecoderConfig, weights: Weights, *, exact: bool, most: int) -> None:
+    def __init__(
+        self, config: DecoderConfig, weights: Weights, turns: Tensor, *, exact: bool, most: int
+    ) -> None:
         self._config = config
+        self._turns = turns
         self._exact = exact
         choose = KernelChooser(exact=exact, most=most)
         self._embedding = weights.embedding
@@ -66,8 +70,22 @@ class EagerPasses:
         other._config, other._layers = config, [self._layers[i] for i in layers]
         return other
 
-    def forward(self, ids: Tensor, turns: Tensor, spans: Sequence[Span], wanted: Tensor | slice) -> Tensor:
+    def forward(
+        self,
+        ids: Sequence[int],
+        positions: Sequence[int],
+        spans: Sequence[Span],
+        wanted: Sequence[int] | None,
+    ) -> Tensor:
         """Do as :meth:`specclient_local.model.decoder.Decoder.forward`."""
+        device = self._embedding.device
+        turns = self._turns[torch.tensor(positions, device=device)]
+        return self._forward(torch.tensor(ids, device=device), turns, spans, wanted)
+
+    def _forward(
+        self, ids: Tensor, turns: Tensor, spans: Sequence[Span], wanted: Sequence[int] | None
+    ) -> Tensor:
+        """Run a pass; all but its projections on one thread where rows must not depend on their company."""
         threads = torch.get_num_threads()
         if not self._exact or threads == 1 or any(span.mask.shape[0] > ROWS_ALONE for span in spans):
             return self._run(ids, turns, spans, wanted, lambda kernel, x: kernel(x))
@@ -89,7 +107,7 @@ class EagerPasses:
         ids: Tensor,
         turns: Tensor,
         spans: Sequence[Span],
-        wanted: Tensor | slice,
+        wanted: Sequence[int] | None,
         project: Callable[[Kernel, Tensor], Tensor],
     ) -> Tensor:
         c = self._config
@@ -106,7 +124,8 @@ class EagerPasses:
             h = layer.post_norm(x)
             gate, up = project(layer.gate_up, h).chunk(2, dim=-1)
             x = x + project(layer.down, F.silu(gate) * up)
-        x = x[wanted]
+        if wanted is not None:
+            x = x[torch.tensor(wanted, dtype=torch.int64, device=x.device)]
         return project(self._head, self._norm(x)) if len(x) else x.new_empty(0, c.vocab_size)
 
     def _rotate(self, qk: Tensor, norm: Tensor | None, turns: Tensor) -> None:

@@ -194,18 +194,14 @@ class Runner:
         for part in parts:
             spans.append(self._span(part, len(ids), positions))
             ids += [*part.tokens, *part.tree.tokens[part.held :]]
-        where = zip(parts, spans, strict=True)
-        rows = [row for part, span in where for row in range(span.rows.start + part.unread, span.rows.stop)]
-        logits = self.decoder.forward(
-            self._tensor(ids),
-            self.decoder.turns(self._tensor(positions)),
-            spans,
-            slice(0) if unread else slice(None) if len(rows) == len(ids) else self._tensor(rows),
-        )
+        every = not unread and not any(part.unread for part in parts)
+        logits = self.decoder.forward(ids, positions, spans, None if every else _wanted(parts, spans, unread))
         for part, span in zip(parts, spans, strict=True):
             self.cache.lengths[part.slot] = span.start + part.rows
         if unread:
             return []
+        if len(parts) == 1:
+            return [logits]
         return list(torch.split(logits, [part.rows - part.unread for part in parts]))
 
     def _mask(self, closed: Tensor) -> Tensor:
@@ -289,6 +285,14 @@ class Runner:
     def pretend(self, slot: int, length: int) -> None:
         """Take whatever stands in a free slot's first positions for a sequence: passes cost the same."""
         self.cache.lengths[slot] = length
+
+
+def _wanted(parts: Sequence[Part], spans: Sequence[Span], unread: bool) -> list[int]:
+    """Return the rows whose logits are wanted; none of an ``unread`` pass."""
+    if unread:
+        return []
+    where = zip(parts, spans, strict=True)
+    return [row for part, span in where for row in range(span.rows.start + part.unread, span.rows.stop)]
 
 
 def _passes(rows: Sequence[int], most: int) -> list[list[int]]:

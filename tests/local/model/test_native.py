@@ -47,7 +47,7 @@ def runner(folder, *, eager=False, slots=3, context=128):
     weights = load_weights(folder, config)
     decoder = Decoder(config, weights, context)
     if eager:
-        decoder.passes = EagerPasses(config, weights, exact=True, most=16)
+        decoder.passes = EagerPasses(config, weights, decoder.turns(slice(None)), exact=True, most=16)
     assert decoder.exact_rows != eager
     return Runner(decoder, slots, context)
 

@@ -24,8 +24,8 @@ typedef struct {  /* neighbouring rows of one request; a mask row has 0 where a 
 typedef struct {
     const Model *model;
     int64_t rows, spans, wanted, capacity, threads;
-    const int64_t *ids, *wanted_rows;
-    const float *turns;  /* [rows][D / 2] pairs of cosine and sine */
+    const int64_t *ids, *positions, *wanted_rows;  /* the last NULL where every row's logits are wanted */
+    const float *turns;  /* [context][D / 2] pairs of cosine and sine */
     const Span *span;
     float *x, *h, *qkv, *attended, *gate_up, *scores, *logits;
 } Pass;
@@ -125,7 +125,7 @@ static void turned(Self *self, int64_t number, const Layer *layer) {
     for (int64_t row; (row = claim(self)) < p->rows;) {
         const Span *span = p->span;
         while (row >= span->first + span->rows) span++;
-        turn(m, layer, p->turns + row * m->dim, p->qkv + row * width,
+        turn(m, layer, p->turns + p->positions[row] * m->dim, p->qkv + row * width,
              span->cache[number] + (span->start + row - span->first) * m->dim, p->capacity * m->dim);
     }
     ended(self);
@@ -168,8 +168,10 @@ static void whole(Self *self) {
         linear(self, &layer->down, p->gate_up, 2 * m->ff, p->rows, p->h, n);
         added(self, i + 1 < m->layers ? m->layer[i + 1].input_norm : 0);
     }
-    for (int64_t row; (row = claim(self)) < p->wanted;)
-        norm(p->x + p->wanted_rows[row] * n, m->norm, n, m->eps, p->h + row * n);
+    for (int64_t row; (row = claim(self)) < p->wanted;) {
+        int64_t from = p->wanted_rows ? p->wanted_rows[row] : row;
+        norm(p->x + from * n, m->norm, n, m->eps, p->h + row * n);
+    }
     ended(self);
     linear(self, &m->head, p->h, n, p->wanted, p->logits, m->head.out);
 }

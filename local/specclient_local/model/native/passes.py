@@ -60,7 +60,7 @@ class _Pass(Structure):
     _fields_ = [
         ("model", POINTER(_Model)),
         *((name, c_int64) for name in ("rows", "spans", "wanted", "capacity", "threads")),
-        *((name, c_void_p) for name in ("ids", "wanted_rows", "turns", "span")),
+        *((name, c_void_p) for name in ("ids", "positions", "wanted_rows", "turns", "span")),
         *((name, c_void_p) for name in ("x", "h", "qkv", "attended", "gate_up", "scores", "logits")),
     ]
 
@@ -73,18 +73,20 @@ class NativePasses:
     Args:
         config: its shape.
         weights: as loaded; their numbers are copied, but for the embedding.
+        turns: ``[C, 1, D / 2]`` complex64, the rotations of all positions.
         run: the compiled library.
     """
 
     exact_rows = True
     kernels: ClassVar[dict[tuple[int, int], str]] = {}
 
-    def __init__(self, config: DecoderConfig, weights: Weights, run: ctypes.CDLL) -> None:
+    def __init__(self, config: DecoderConfig, weights: Weights, turns: Tensor, run: ctypes.CDLL) -> None:
         self._config = config
         self._run = run.specclient_pass
         self._run.argtypes = [POINTER(_Pass)]
         self._run.restype = None
         self._held: list[Tensor] = []
+        self._turns = self._pointer(turns)
         pairs = zip(weights.layers, config.sliding, strict=True)
         layers = [self._layer(layer, sliding=sliding) for layer, sliding in pairs]
         self._layers = (_Layer * len(layers))(*layers)
@@ -107,7 +109,7 @@ class NativePasses:
     def only(self, config: DecoderConfig, layers: Sequence[int]) -> NativePasses:
         """Return passes through some of the layers, over the same weights."""
         other = object.__new__(NativePasses)
-        other._config, other._run, other._held = config, self._run, self._held
+        other._config, other._run, other._held, other._turns = config, self._run, self._held, self._turns
         other._layers = (_Layer * len(layers))(*(self._layers[i] for i in layers))
         other._model = _Model.from_buffer_copy(self._model)
         other._model.layers, other._model.layer = len(layers), other._layers
@@ -115,16 +117,22 @@ class NativePasses:
         other._make_room(_SMALLEST, 0)
         return other
 
-    def forward(self, ids: Tensor, turns: Tensor, spans: Sequence[Span], wanted: Tensor | slice) -> Tensor:
+    def forward(
+        self,
+        ids: Sequence[int],
+        positions: Sequence[int],
+        spans: Sequence[Span],
+        wanted: Sequence[int] | None,
+    ) -> Tensor:
         """Do as :meth:`specclient_local.model.decoder.Decoder.forward`."""
         rows, longest = len(ids), max(span.mask.shape[1] for span in spans)
         threads = torch.get_num_threads()
         if rows > self._rows or threads * longest > self._reach:
             self._make_room(rows, threads * longest)
-        if isinstance(wanted, slice):
-            wanted = torch.arange(rows)[wanted]
-        logits = torch.empty(len(wanted), self._config.vocab_size)
-        turns = turns.contiguous()
+        count = rows if wanted is None else len(wanted)
+        logits = torch.empty(count, self._config.vocab_size)
+        numbers = (c_int64 * (2 * rows + count))(*ids, *positions, *(wanted or ()))
+        where = addressof(numbers)
         self._tables.clear()
         told = (_Span * len(spans))(*(self._span(span) for span in spans))
         self._run(
@@ -132,12 +140,13 @@ class NativePasses:
                 ctypes.pointer(self._model),
                 rows,
                 len(spans),
-                len(wanted),
+                count,
                 spans[0].cache[0].shape[1],
                 threads,
-                ids.data_ptr(),
-                wanted.data_ptr(),
-                turns.data_ptr(),
+                where,
+                where + 8 * rows,
+                None if wanted is None else where + 16 * rows,
+                self._turns,
                 addressof(told),
                 *self._scratch,
                 logits.data_ptr(),
@@ -201,7 +210,7 @@ class NativePasses:
         return self._held[-1].data_ptr()
 
 
-def native_passes(config: DecoderConfig, weights: Weights) -> NativePasses | None:
+def native_passes(config: DecoderConfig, weights: Weights, turns: Tensor) -> NativePasses | None:
     """Return compiled passes for a model; None where it is not float32 on a CPU or nothing compiles.
 
     Its matrices may be quantised to int8.
@@ -212,4 +221,4 @@ def native_passes(config: DecoderConfig, weights: Weights) -> NativePasses | Non
     if any(type(m) is not Tensor and int8_parts(m) is None for m in matrices):
         return None
     run = library()
-    return None if run is None else NativePasses(config, weights, run)
+    return None if run is None else NativePasses(config, weights, turns, run)
