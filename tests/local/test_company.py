@@ -55,8 +55,8 @@ def ruled(rng):
 def may_branch(params):
     """Whether a request's trees may have branches and depend on the load.
 
-    A guess beside others stands elsewhere in the cache than in a chain, and sums over the cache have other
-    last bits then: the tokens are the same, their log-probabilities but for these.
+    Where torch computes, a guess beside others stands elsewhere in the cache than in a chain, and sums over
+    the cache have other last bits then: the tokens are the same, their log-probabilities but for these.
     """
     settled = params["temperature"] > 0.0 or params["method"] in ("plain", "ngram", "prediction")
     return not settled and (params["draft_tree"] is not None or not isinstance(params["draft_length"], int))
@@ -103,7 +103,7 @@ def test_each_request_is_answered_as_alone(checkpoint, count):
         for prompt, params, events in requests:
             got, want = events[-1].generation, alone.generate(prompt, **params)
             assert (got.token_ids, got.scored) == (want.token_ids, want.scored), params
-            if may_branch(params):
+            if may_branch(params) and not engine.speculator.target.decoder.exact_rows:
                 pairs = zip(got.logprobs or [], want.logprobs or [], strict=True)
                 assert all(abs(one.logprob - other.logprob) < 1e-5 for one, other in pairs), params
             else:

@@ -99,6 +99,21 @@ def test_a_row_has_the_same_bits_in_any_pass(checkpoint, shape, count, threads):
         assert torch.equal(one.cache.rows[:, 1, :, :41], cache)
 
 
+@pytest.mark.parametrize("shape", SHAPES)
+def test_a_row_of_a_tree_has_the_bits_of_its_path_alone(checkpoint, shape):
+    """Whatever stands between a guess and its ancestors in the cache."""
+    one, tree, prompt = runner(checkpoint(**SHAPES[shape])), branching(), ids(30)
+    one.prefill(0, prompt[:-1])
+    rows = one.score(0, prompt[-1:], tree)
+    one.keep(0, len(prompt) - 1, [0, 2, 5, 6])
+    for row, path in zip(rows, tree.paths(), strict=True):
+        one.truncate(1, 0)
+        assert torch.equal(row, one.read(1, [*prompt, *path])[-1])
+    one.truncate(1, 0)
+    one.read(1, [*prompt, *(tree.tokens[node] for node in [0, 2, 5, 6])])
+    assert torch.equal(*(one.cache.rows[:, slot, :, :34] for slot in (0, 1)))
+
+
 def test_some_of_the_layers_are_a_model_of_their_own(checkpoint):
     folder = checkpoint(num_hidden_layers=3, seed=5)
     whole = runner(folder)

@@ -187,35 +187,48 @@ WEIGH(weigh_4, 4, ALL, sizeof(vec))
 WEIGH(weigh_1, 1, ALL, sizeof(vec))
 WEIGH(weigh_rest, 1, part, (dim - at) * sizeof(float))
 
-/* Attend with up to QUERIES queries of one key head; scores [QUERIES][length] is scratch. */
+/* Turn scores [seen] into e^score, their sum into *sum. */
+static void soften(float *scores, int64_t seen, float most, float *sum) {
+    vec added = {0};
+    for (int64_t j = 0; j < seen; j += W) {
+        int64_t left = seen - j < W ? seen - j : W;
+        vec some;
+        for (int k = 0; k < W; k++) some[k] = -INFINITY;
+        memcpy(&some, scores + j, left * sizeof(float));
+        ivec there = some > -INFINITY;
+        some = (vec)((ivec)exponential(some - most) & there);
+        added += some;
+        memcpy(scores + j, &some, left * sizeof(float));
+    }
+    *sum = total(added);
+}
+
+/* Attend with up to QUERIES queries of one key head; scores [QUERIES][length] is scratch.
+ *
+ * A query's scores stand together while they are summed, whatever lies between the positions it sees: a row
+ * of a tree is summed as it would be had its ancestors stood side by side.
+ */
 static void attend(const Model *m, const float *keys, const float *values, const float *const *q,
                    const float *const *mask, float *const *out, int count, int64_t length, float *scores) {
     const float scale = 1.0f / sqrtf((float)m->dim);
     float most[QUERIES], sum[QUERIES];
-    int64_t dim = m->dim, end = 0;
+    int64_t dim = m->dim, end = 0, seen[QUERIES] = {0};
     for (int i = 0; i < count; i++) most[i] = -INFINITY;
     for (int64_t j = 0; j < length; j++)
         for (int i = 0; i < count; i++) {
-            float *score = scores + i * length + j;
-            if (mask[i][j] != 0.0f) { *score = -INFINITY; continue; }
-            *score = dot(q[i], keys + j * dim, dim) * scale;
-            if (*score > most[i]) most[i] = *score;
+            if (mask[i][j] != 0.0f) continue;
+            float score = dot(q[i], keys + j * dim, dim) * scale;
+            if (score > most[i]) most[i] = score;
+            scores[i * length + seen[i]++] = score;
             end = j + 1;
         }
     for (int i = 0; i < count; i++) {
         float *row = scores + i * length;
-        vec some = {0}, added = {0};
-        for (int64_t j = 0; j < end; j += W) {
-            int64_t left = end - j < W ? end - j : W;
-            for (int k = 0; k < W; k++) some[k] = -INFINITY;
-            memcpy(&some, row + j, left * sizeof(float));
-            ivec seen = some > -INFINITY;
-            some = exponential(some - most[i]);
-            some = (vec)((ivec)some & seen);
-            added += some;
-            memcpy(row + j, &some, left * sizeof(float));
+        soften(row, seen[i], most[i], sum + i);
+        for (int64_t j = end, left = seen[i]; left < j;) {  /* back to where they belong, zeros between */
+            j--;
+            row[j] = mask[i][j] != 0.0f ? 0.0f : row[--left];
         }
-        sum[i] = total(added);
         memset(out[i], 0, dim * sizeof(float));
     }
     int64_t d = 0;
