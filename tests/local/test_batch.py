@@ -120,8 +120,8 @@ def test_rows_of_several_slots_are_bit_for_bit_those_scored_alone(threads):
     torch.set_num_threads(threads)
     try:
         runner = Runner.load(BUNDLED / "target", dtype="float32", slots=4, context=640)
-        if not runner.decoder.exact_rows and set(runner.decoder.kernels.values()) != {"packed"}:
-            pytest.skip(f"this machine has no row-independent kernel: {runner.decoder.kernels}")
+        if not runner.decoder.exact_rows and set(runner.decoder.passes.kernels.values()) != {"packed"}:
+            pytest.skip(f"this machine has no row-independent kernel: {runner.decoder.passes.kernels}")
         rng = random.Random(3)
         tree = TokenTree()
         for parent in (-1, -1, 0, 0, 2, 1):
