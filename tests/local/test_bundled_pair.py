@@ -11,7 +11,7 @@ from specclient_local.model import decoder
 from specclient_local.training.corpus import modules
 
 PROMPTS = 200
-NEW_TOKENS = 20
+NEW_TOKENS = 12
 
 
 @pytest.fixture(scope="module")
