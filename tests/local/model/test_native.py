@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import threading
+from types import SimpleNamespace
 
 import pytest
 import torch
+from platformdirs import user_cache_path
 from specclient_local.backend import BUNDLED
 from specclient_local.config import read_config
 from specclient_local.model.decoder import Decoder
@@ -198,10 +201,38 @@ def test_what_is_compiled_is_kept_and_nothing_else(built, monkeypatch):
 
 
 def test_a_damaged_library_is_compiled_again(built):
-    kept = build._built(build._compiler())
+    kept = build._built(build._compiler(), build._kept())
     kept.write_bytes(b"\x7fELF")
     assert built()[0] is not None
     assert kept.stat().st_size > 1000
+
+
+def writable_by_all(folder, monkeypatch):
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+
+
+def in_the_way(folder, monkeypatch):
+    folder.parent.parent.mkdir(exist_ok=True)
+    folder.parent.write_bytes(b"")
+
+
+def mounted_without_programs(folder, monkeypatch):
+    told = SimpleNamespace(f_flag=getattr(os, "ST_NOEXEC", 8))
+    monkeypatch.setattr(os, "ST_NOEXEC", told.f_flag, raising=False)
+    monkeypatch.setattr(os, "statvfs", lambda path: told)
+
+
+@pytest.mark.parametrize("unusable", [writable_by_all, in_the_way, mounted_without_programs])
+def test_where_nothing_can_be_kept_it_is_loaded_and_leaves_nothing(built, tmp_path, monkeypatch, unusable):
+    """As on read-only homes; and in a folder that others write to lies what others want to be run."""
+    monkeypatch.setattr(build, "_FLAGS", ("-O0", "-shared", "-fPIC", "-pthread"))
+    unusable(user_cache_path("specclient", appauthor=False) / "native", monkeypatch)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    library, left = built()
+    assert library.specclient_pass
+    assert not [path for path in left if path.suffix == ".so"]
+    assert not list(tmp_path.glob("specclient-native-*"))
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,8 @@ _SECONDS = 120.0
 def library() -> ctypes.CDLL | None:
     """Return the compiled passes; None where there is no C compiler, or ``SPECCLIENT_NATIVE`` is ``off``.
 
-    The library is kept in the user's cache folder, under a name made of everything that went into it.
+    The library is kept in the user's cache folder, under a name made of everything that went into it. Where
+    nothing can be kept or run there, each process compiles its own and leaves nothing behind.
     """
     if os.environ.get("SPECCLIENT_NATIVE", "").lower() in ("off", "0", "false"):
         return None
@@ -36,12 +37,11 @@ def library() -> ctypes.CDLL | None:
         _LOG.info("no C compiler (cc, gcc or clang): the engine computes by torch alone, more slowly")
         return None
     try:
-        path = _built(compiler)
-        try:
-            return ctypes.CDLL(str(path))
-        except OSError:  # cut short, or not of this system
-            path.unlink()
-            return ctypes.CDLL(str(_built(compiler)))
+        kept = _kept()
+        if kept is not None:
+            return _loaded(compiler, kept)
+        with tempfile.TemporaryDirectory(prefix="specclient-native-") as own:
+            return _loaded(compiler, Path(own))  # once loaded, it needs its file no more
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or error
         _LOG.warning("the engine's passes could not be compiled, so torch computes, more slowly: %s", said)
@@ -56,17 +56,27 @@ def _compiler() -> list[str] | None:
     return next(([found] for name in ("cc", "gcc", "clang") if (found := shutil.which(name))), None)
 
 
-def _built(compiler: list[str]) -> Path:
-    """Return the library's path, compiled unless it is there."""
-    folder = Path(__file__).parent
-    made_of = [(folder / name).read_text(encoding="utf-8") for name in _SOURCES]
+def _loaded(compiler: list[str], folder: Path) -> ctypes.CDLL:
+    """Return the library that a folder holds, or is given."""
+    path = _built(compiler, folder)
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError:  # cut short, or not of this system
+        path.unlink()
+        return ctypes.CDLL(str(_built(compiler, folder)))
+
+
+def _built(compiler: list[str], folder: Path) -> Path:
+    """Return the library's path in a folder, compiled unless it is there."""
+    beside = Path(__file__).parent
+    made_of = [(beside / name).read_text(encoding="utf-8") for name in _SOURCES]
     made_of += [*compiler, *_FLAGS, platform.machine(), _processor()]
-    path = _folder() / f"pass-{hashlib.sha256('|'.join(made_of).encode()).hexdigest()[:24]}.so"
+    path = folder / f"pass-{hashlib.sha256('|'.join(made_of).encode()).hexdigest()[:24]}.so"
     if path.is_file():
         return path
-    with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
         new = Path(scratch) / path.name
-        _compile(compiler, folder / "pass.c", new)
+        _compile(compiler, beside / "pass.c", new)
         new.replace(path)  # whole or not at all, however many processes do this at once
     return path
 
@@ -83,24 +93,22 @@ def _compile(compiler: list[str], source: Path, target: Path) -> None:
     done.check_returncode()
 
 
-def _folder() -> Path:
-    """Return a folder that nobody else writes to: what lies there is loaded into the process."""
+def _kept() -> Path | None:
+    """Return the user's cache folder; None where it cannot be written, run from, or trusted.
+
+    What lies there is loaded into the process, so nobody else may write to it.
+    """
     from platformdirs import user_cache_path  # noqa: PLC0415 - where an engine is loaded alone
 
-    wanted = user_cache_path("specclient", appauthor=False) / "native"
+    folder = user_cache_path("specclient", appauthor=False) / "native"
     try:
-        wanted.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if wanted.stat().st_uid == os.getuid() and os.access(wanted, os.W_OK):
-            return wanted
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        told, mounted = folder.stat(), os.statvfs(folder).f_flag
     except OSError:
-        pass
-    return _own_folder()
-
-
-@cache
-def _own_folder() -> Path:
-    """Return a folder for this process alone; the system's cleaning of temporary files removes it."""
-    return Path(tempfile.mkdtemp(prefix="specclient-native-"))
+        return None
+    private = told.st_uid == os.getuid() and not told.st_mode & 0o022
+    runs = not mounted & getattr(os, "ST_NOEXEC", 0)  # Linux alone tells
+    return folder if private and runs and os.access(folder, os.W_OK) else None
 
 
 def _processor() -> str:
