@@ -58,10 +58,10 @@ _DIRECT = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "see
 _BEYOND = (
     "top_k", "min_p", "typical_p", "repetition_penalty", "min_tokens", "stop_token_ids", "bad_words",
 )  # fmt: skip
-_DRAFTING = ("draft_length", "draft_tree", "method")
+_OURS = ("draft_length", "draft_tree", "method", "overflow")
 _OWN = ("max_tokens", "max_completion_tokens", "prediction", "logit_bias", "n", "best_of", "specclient")
 _PROMPTS = {"chat": "messages", "completion": "prompt"}
-EXTENSION = (*_DRAFTING, "origins", *_BEYOND, *OWN_FORMS)
+EXTENSION = (*_OURS, "origins", *_BEYOND, *OWN_FORMS)
 """What the object ``specclient`` of a request may hold; sampling there goes before what stands beside it."""
 
 #: Parameters that only one operation has.
@@ -170,7 +170,7 @@ def _beside(tools: Tools, name: str | None, form: Mapping[str, Any]) -> Tools:
 def _sampling(given: Mapping[str, Any], extension: Mapping[str, Any]) -> dict[str, Any]:
     """Return the parameters that mean the same to the engine; -1 is vLLM's for all tokens."""
     sampling = {"temperature": 1.0} | {n: given[n] for n in (*_DIRECT, *_BEYOND) if n in given}
-    sampling |= {n: v for n in (*_BEYOND, *_DRAFTING) if (v := extension.get(n)) is not None}
+    sampling |= {n: v for n in (*_BEYOND, *_OURS) if (v := extension.get(n)) is not None}
     if sampling.get("top_k") == -1:
         sampling["top_k"] = 0
     return sampling

@@ -65,6 +65,15 @@ def test_what_cuts_the_distribution_leaves_the_likeliest(client):
     assert tokens(client, temperature=1.5, seed=3, extra_body={"typical_p": 1.0, "top_k": -1}) == free
 
 
+def test_an_answer_slides_over_its_context_where_that_is_asked(client):
+    """The way out that the error names is open to who got it."""
+    with pytest.raises(ContextOverflowError, match="overflow='slide'"):
+        tokens(client, model="two", max_tokens=100)
+    slid = tokens(client, model="two", max_tokens=100, extra_body={"specclient": {"overflow": "slide"}})
+    assert len(slid) == 100
+    assert slid[:90] == tokens(client, model="two", max_tokens=90)
+
+
 def test_ends_and_words(client):
     free = complete(client).choices[0]
     stopped = complete(client, extra_body={"stop_token_ids": [free.token_ids[3]]}).choices[0]
