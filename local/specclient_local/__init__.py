@@ -24,7 +24,16 @@ _HOME = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a public name on first use, so that importing the package does not import torch."""
+    """Import a public name on first use, so that importing the package does not import torch.
+
+    Raises:
+        ModuleNotFoundError: a library of the extra ``local`` is not installed.
+    """
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+    try:
+        home = import_module(f"{__name__}.{_HOME[name]}")
+    except ModuleNotFoundError as error:
+        told = f"the local engine is not installed ({error.name} missing): pip install 'specclient[local]'"
+        raise ModuleNotFoundError(told, name=error.name) from error
+    return getattr(home, name)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 
 import pytest
+import specclient_local
 from specclient_local.config import read_config
 from specclient_local.params import SamplingParams
 
@@ -183,3 +185,13 @@ def test_good_parameters_pass():
     assert params.stop == ("\n",)
     assert SamplingParams(stop=None).stop == ()
     assert SamplingParams(stop=["a", "b"], seed=2**64 - 1).stop == ("a", "b")
+
+
+def test_the_package_says_what_to_install_where_torch_is_missing(monkeypatch):
+    monkeypatch.delitem(sys.modules, "specclient_local.sequence", raising=False)
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(
+        ModuleNotFoundError, match=r"torch missing.*pip install 'specclient\[local\]'"
+    ) as caught:
+        _ = specclient_local.TokenScore
+    assert caught.value.name == "torch"
