@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,7 +16,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from specclient.errors import CheckpointError
+from specclient.errors import CheckpointError, ConfigurationError
 from specclient_local.config import DecoderConfig
 from specclient_local.model.quantize import quantized
 
@@ -64,7 +65,10 @@ def resolve(path_or_id: str | Path, *, whole: bool = True) -> Path:
 
     Raises:
         CheckpointError: no such folder, and no such hub id that could be fetched.
+        ConfigurationError: what names nothing.
     """
+    if not isinstance(path_or_id, str | os.PathLike) or not str(path_or_id):
+        raise ConfigurationError(f"model is {path_or_id!r}; it names a folder or hub id.")
     folder = Path(path_or_id).expanduser()
     if folder.is_dir():
         return folder

@@ -13,7 +13,7 @@ from specclient_local.config import read_config
 from specclient_local.model.runner import Runner
 from specclient_local.model.weights import load_weights, resolve
 
-from specclient.errors import CheckpointError
+from specclient.errors import CheckpointError, ConfigurationError
 
 
 @pytest.fixture
@@ -134,6 +134,9 @@ def test_names_that_are_no_folder(tmp_path, monkeypatch):
     for name in ("./nowhere", str(tmp_path / "nowhere"), "nowhere", "a/b/c"):
         with pytest.raises(CheckpointError, match="is no folder; name one with"):
             resolve(name)
+    for nothing in ("", None, 3):
+        with pytest.raises(ConfigurationError, match=f"model is {nothing!r}; it names a folder or hub id"):
+            resolve(nothing)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(CheckpointError, match="owner/name is no local folder and could not be fetched"):
         resolve("owner/name")
