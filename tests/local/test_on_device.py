@@ -164,6 +164,26 @@ def test_depths_differ_within_a_round_and_seeds_do_not_share(alone, device, monk
     assert set(sizes[:3]) == {3, 1}
 
 
+def test_a_round_leaves_alone_what_the_draft_holds_for_others(folders):
+    """Requests that ask the draft for nothing share rounds, and slots, with what earlier ones left in it."""
+    target, draft = (static(folder, slots=3) for folder in folders)
+    speculator = DeviceSpeculator(target, {"draft": DraftModel(draft, 300)})
+    for slot in (0, 1):
+        earlier = sequence([50 + slot, *range(20, 40)], slot=slot, max_tokens=4, draft_length=3)
+        run(speculator, earlier)
+        speculator.end(earlier)
+    held = [draft.cache.rows[:, slot, :, : draft.length(slot)].clone() for slot in (0, 1)]
+    assert [rows.shape[2] for rows in held] == [20, 20]
+    requests = [
+        sequence(PROMPT, slot=0, method="plain", max_tokens=8),
+        sequence(PROMPT * 3, slot=1, method="ngram", max_tokens=8, draft_length=2),
+        sequence(PROMPT, slot=2, max_tokens=8, draft_length=3),
+    ]
+    together(speculator, requests)
+    for slot, rows in enumerate(held):
+        assert draft.cache.rows[:, slot, :, : rows.shape[2]].equal(rows)
+
+
 def compare_with_a_prefill(runner, slot, tokens):
     length, vocab = runner.length(slot), runner.config.vocab_size
     runner.truncate(4, 0)

@@ -184,6 +184,8 @@ class DeviceRounds:
 
         Its first step takes the last two tokens: of a draft that was accepted whole it has not read the last
         one yet, and to read one again changes nothing. A draft whose logits are not finite ends there.
+        Who asks it for nothing has nothing read: what the draft holds in that slot may be a beginning that
+        other requests share, so those rows go behind the context, as padding's do.
         """
         assert self.draft is not None
         model, cache, drafts = self.draft.dense, self.draft.cache.rows, batch.drafts
@@ -191,7 +193,9 @@ class DeviceRounds:
         tokens: list[Tensor] = []
         laws: list[Tensor] = []
         sound: list[Tensor] = []
-        ids, begin = batch.tail, batch.start - 1
+        asks = (drafts.depth > 0) & ~drafts.picked.any(-1)
+        start = torch.where(asks, batch.start, self.target.context + 1)
+        ids, begin = batch.tail, start - 1
         for step in range(shape.depth):
             block = Block.chain(batch.slots, begin, ids.shape[1], length, first=shape.first)
             logits = model.logits(model.hidden(ids, block, cache)[:, -1:])[..., :vocab]
@@ -203,7 +207,7 @@ class DeviceRounds:
                 own = logits[:, 0].argmax(-1)
             sound.append(logits[:, 0].amax(-1).isfinite())
             tokens.append(torch.where(drafts.picked[:, step], drafts.tokens[:, step], own))
-            ids, begin = tokens[-1][:, None], batch.start + 1 + step
+            ids, begin = tokens[-1][:, None], start + 1 + step
         whole = (torch.stack(sound, dim=1) | drafts.picked).long().cumprod(-1).sum(-1)
         found = Drafts(torch.stack(tokens, dim=1), drafts.picked, torch.minimum(drafts.depth, whole))
         return found, torch.stack(laws, dim=1) if laws else None
