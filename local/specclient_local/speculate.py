@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 
 from torch import Tensor
@@ -163,12 +164,10 @@ class Speculator:
         """Forget a sequence that holds a slot, and where something broke what is in its cache, too."""
         slot = sequence.granted
         self._lengths.pop(slot, None)
-        if broken:
-            self._prefixes.forget(slot)
-        else:
-            self._prefixes.end(slot)
-        for drafter in self.drafters.values():
-            drafter.end(sequence)
+        with ExitStack() as ends:  # each is called, whatever another one raises
+            for drafter in self.drafters.values():
+                ends.callback(drafter.end, sequence)
+            ends.callback(self._prefixes.forget if broken else self._prefixes.end, slot)
 
     def _part(self, move: Move) -> Part:
         """Return what of a sequence goes through the target."""
@@ -251,7 +250,8 @@ class Speculator:
         drafter = self.drafters[sequence.method]
         if isinstance(drafter, UnionDrafter) and not isinstance(shape, Joint):
             shape = Joint(shape, chain(len(shape)), len(drafter.models))
-        return within(shape, sequence.remaining - 1, self.target.context - tokens)
+        # A pass has a chunk's rows at most, the root's among them; a union of wide trees would have more.
+        return within(shape, sequence.remaining - 1, min(self.target.context - tokens, CHUNK - 1))
 
     def _drafter_of(self, sequence: Sequence) -> Drafter | None:
         """Return what drafts for a sequence; nothing for one that ends with its first token."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from local_kit import sequence
+from local_kit import run, sequence
 from specclient_local.drafting.base import Grown, Joint, Judged, chain, size, within
+from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.ngram import NgramDrafter
 from specclient_local.drafting.union import Joined, UnionDrafter, join
+from specclient_local.model.runner import CHUNK, Runner
+from specclient_local.speculate import Speculator
 from specclient_local.tree import ROOT, TokenTree
 
 Q = np.full(10, 0.1)
@@ -83,6 +86,21 @@ def test_a_union_asks_all_and_tells_all():
     assert [model.heard[-1] for model in models] == [(2, [0, 1]), (2, [0])]
     drafter.end(request)
     assert [model.heard[-1] for model in models] == ["end", "end"]
+
+
+def test_a_union_of_many_wide_trees_is_cut_to_the_rows_of_one_pass(checkpoint):
+    # Drawn guesses that are equal stay apart, so five trees of 63 guesses would be 315 rows.
+    target, *drafts = (
+        Runner.load(checkpoint(eos_token_id=None, seed=seed), dtype="float32", slots=1, context=400)
+        for seed in range(6)
+    )
+    speculator = Speculator(
+        target, {"union": UnionDrafter([DraftModel(draft, 300) for draft in drafts], NgramDrafter())}
+    )
+    asked = {"temperature": 1.5, "seed": 1, "draft_tree": (7, 8), "draft_length": 2, "max_tokens": 6}
+    request = sequence([5, 6, 7], method="union", **asked)
+    assert len(run(speculator, request)) == 6
+    assert 0 < request.tally.drafted < CHUNK * request.tally.steps
 
 
 @pytest.mark.parametrize(
