@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
 
@@ -9,6 +10,8 @@ from specclient_local.answer import Event, Job, Piece, failed
 from specclient_local.scheduler import Scheduler
 from specclient_local.sequence import Sequence
 from specclient_local.speculate import Outcome, Speculator, Won
+
+_LOG = logging.getLogger("specclient")
 
 Told = tuple[Job, Event]
 """A request, and what its caller is to hear."""
@@ -48,9 +51,13 @@ class Batch:
         """
         if self._jobs.pop(job.sequence.id, None) is None:
             return
-        if job.sequence.slot is not None:
-            self._speculator.end(job.sequence, broken=broken)
-        self.scheduler.release(job.sequence)
+        try:
+            if job.sequence.slot is not None:
+                self._speculator.end(job.sequence, broken=broken)
+        except Exception:  # noqa: BLE001 - the slot is free whatever breaks
+            _LOG.exception("slot %d may hold what is left of request %d", job.sequence.slot, job.sequence.id)
+        finally:
+            self.scheduler.release(job.sequence)
 
     def step(self) -> list[Told]:
         """Admit requests, read chunks of prompts, do one round; return what there is to tell.

@@ -10,7 +10,9 @@ import threading
 import pytest
 import torch
 from local_kit import load
+from specclient_local.drafting.draft_model import Draft
 from specclient_local.model.linear import KernelChooser
+from specclient_local.model.rules import AnswerRules
 from specclient_local.model.runner import Runner
 
 from specclient.errors import EngineError
@@ -25,6 +27,14 @@ def engine(checkpoint):
 def drain(engine):
     while engine.step():
         pass
+
+
+def stepped(engine, **params):
+    """Answer without the engine's own thread, which would take steps between a test's own."""
+    sink = []
+    engine.add("x" * 9, sink.append, **params)
+    drain(engine)
+    return sink[-1].generation
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system has no fork")
@@ -128,6 +138,54 @@ def test_logits_that_are_not_finite_fail_their_request_and_no_other(engine, monk
         with pytest.raises(EngineError, match="logits are not finite; load with float32 or bfloat16"):
             engine.generate([5, 13], max_tokens=4, temperature=temperature)
     assert len(engine.generate([5, 12], max_tokens=1).token_ids) == 1
+
+
+@pytest.mark.parametrize("always", [True, False])
+def test_rules_that_break_over_a_draft_cost_their_request_alone(checkpoint, monkeypatch, always):
+    shape = {"eos_token_id": None}
+    with load(checkpoint(**shape), checkpoint(**shape, seed=4), slots=2) as engine:
+        ruled = {"max_tokens": 12, "draft_length": 3, "logit_bias": {7: 1.0}}
+        want = [stepped(engine, **own).token_ids for own in (ruled, {"max_tokens": 12})]
+        honest, drafting = Draft.shaped, []
+
+        def shaped(self, logits):
+            drafting.append(True)
+            try:
+                return honest(self, logits)
+            finally:
+                drafting.pop()
+
+        law = AnswerRules.shape
+        monkeypatch.setattr(Draft, "shaped", shaped)
+        monkeypatch.setattr(
+            AnswerRules, "shape", lambda s, rows, paths: 1 / 0 if always or drafting else law(s, rows, paths)
+        )
+        sinks = [[], []]
+        engine.add("x" * 9, sinks[0].append, **ruled)
+        engine.add("x" * 9, sinks[1].append, max_tokens=12, draft_length=3)
+        drain(engine)
+    assert sinks[1][-1].generation.token_ids == want[1]
+    if always:
+        assert "ZeroDivisionError" in str(sinks[0][-1])
+    else:  # without a draft the answer is the same
+        assert sinks[0][-1].generation.token_ids == want[0]
+        assert sinks[0][-1].generation.speculation.drafted == 0
+
+
+def test_a_slot_that_cannot_be_wiped_is_free_again_and_shares_nothing(checkpoint, monkeypatch, caplog):
+    with load(checkpoint(eos_token_id=None), slots=1) as engine:
+        want = stepped(engine, max_tokens=5, method="ngram").token_ids
+        sink = []
+        engine.add("x" * 9, sink.append, max_tokens=9, method="ngram")
+        engine.step()
+        with monkeypatch.context() as broken:
+            broken.setattr(Runner, "score_all", lambda self, parts: 1 / 0)
+            broken.setattr(Runner, "wipe", lambda self, slot: [][0])
+            drain(engine)
+        assert "ZeroDivisionError" in str(sink[-1])
+        assert "slot 0 may hold" in caplog.text
+        again = stepped(engine, max_tokens=5, method="ngram")
+        assert (again.token_ids, again.cached_tokens) == (want, 0)
 
 
 def test_the_engine_steps_under_its_own_thread_count(checkpoint):

@@ -29,7 +29,7 @@ class Draft:
     Attributes:
         unseen: tokens that the draft has not in its cache; the last is the root.
         held: how many of the scored nodes it has there.
-        failed: whether the draft's own numbers were unusable; what has grown by then stands.
+        failed: whether the draft's own numbers, or the rules for them, broke; what has grown by then stands.
     """
 
     sequence: Sequence
@@ -48,13 +48,21 @@ class Draft:
         """The nodes whose rows are next."""
         return [ROOT] if self.unseen else list(range(self.held, len(self.growth.scored)))
 
-    def shaped(self, logits: Tensor) -> Tensor:
-        """Return what the draft says comes after the frontier's nodes, as the request's rules have it."""
+    def shaped(self, logits: Tensor) -> Tensor | None:
+        """Return what the draft says comes after the frontier's nodes, as the request's rules have it.
+
+        None where they raise: the answer does not need the guesses, and if it is lost the same rules say so
+        of the target's logits, in this request and no other.
+        """
         rules = self.sequence.rules
         if rules is None:
             return logits
         paths = self.growth.scored.paths()
-        return rules.shape(logits, [paths[node + 1] for node in self.frontier])
+        try:
+            return rules.shape(logits, [paths[node + 1] for node in self.frontier])
+        except Exception:  # noqa: BLE001 - whatever it is, the others' drafts go on
+            self.failed = True
+            return None
 
     def grow(self, logits: Tensor, laws: Seq[Distribution]) -> None:
         """Add the guesses of the next level."""
@@ -128,9 +136,15 @@ class DraftModel:
             rows = self.runner.score_all(
                 [Part(d.sequence.granted, d.unseen, d.growth.scored, held=d.held) for d in drafts]
             )
-            shaped = [draft.shaped(own[:, : self._vocab]) for draft, own in zip(drafts, rows, strict=True)]
-            laws = all_distributions(shaped, [draft.sequence.params for draft in drafts])
-            for draft, own, law in zip(drafts, shaped, laws, strict=True):
+            shaped = [
+                (draft, own)
+                for draft, logits in zip(drafts, rows, strict=True)
+                if (own := draft.shaped(logits[:, : self._vocab])) is not None
+            ]
+            if not shaped:
+                break
+            laws = all_distributions([own for _, own in shaped], [d.sequence.params for d, _ in shaped])
+            for (draft, own), law in zip(shaped, laws, strict=True):
                 if isinstance(law, EngineError):
                     draft.failed = True  # the answer does not need the guesses
                     self.distrust(draft.sequence)

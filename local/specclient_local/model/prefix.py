@@ -148,8 +148,8 @@ class Prefixes:
 
     def forget(self, slot: int) -> None:
         """Leave nothing in a slot, for what is there may be broken."""
+        self._held[slot] = Held()  # first: a wipe that fails leaves what nobody is to share
         self._runner.wipe(slot)
-        self._held[slot] = Held()
 
     def _usable(self, slot: int) -> int:
         """Return how many of a slot's positions have the bits that a prompt's would have."""
