@@ -97,8 +97,10 @@ def _grammar(name: str, value: object, _: str) -> dict[str, Any]:
     assert isinstance(value, str)
     if "::=" not in value:
         return {"grammar": value}
-    from llguidance.gbnf_to_lark import any_to_lark  # noqa: PLC0415 - a grammar's own expense
-
+    try:
+        from llguidance.gbnf_to_lark import any_to_lark  # noqa: PLC0415 - a grammar's own expense
+    except ImportError:
+        return {"grammar": value}  # the engine refuses every grammar without it, and says what to install
     try:
         return {"grammar": any_to_lark(value)}
     except Exception as error:  # the library raises bare Exception

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from local_kit import byte_tokenizer, letter_tokenizer
+from specclient_local.dialect_forms import form_of
 from specclient_local.model.grammar import Grammars, Vocabulary
 from specclient_local.model.tokenizer import Tokenizer
 from specclient_local.params import SamplingParams
@@ -214,15 +215,17 @@ def test_without_the_library_the_error_says_how_to_get_it(tokens, monkeypatch):
     honest = builtins.__import__
 
     def lacking(name, *rest):
-        if name == "llguidance":
+        if name.split(".")[0] == "llguidance":
             raise ImportError(name)
         return honest(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", lacking)
     grammars = Grammars(tokens, 300, [1])
     assert grammars.grammar(SamplingParams(), [1]) is None
-    with pytest.raises(ConfigurationError, match=r"pip install 'specclient\[local\]'"):
-        grammars.grammar(SamplingParams(regex="a"), [1])
+    _, form = form_of({"guided_grammar": 'root ::= "a"'}, {}, "name")
+    for asked in ({"regex": "a"}, form):
+        with pytest.raises(ConfigurationError, match=r"pip install 'specclient\[local\]'"):
+            grammars.grammar(SamplingParams(**asked), [1])
 
 
 def test_white_space_in_json_is_bounded(tokens):
