@@ -40,8 +40,9 @@ def library() -> ctypes.CDLL | None:
         kept = _kept()
         if kept is not None:
             return _loaded(compiler, kept)
-        with tempfile.TemporaryDirectory(prefix="specclient-native-") as own:
-            return _loaded(compiler, Path(own))  # once loaded, it needs its file no more
+        # Once loaded, it needs its file no more; a network's file system may keep that until it is closed.
+        with tempfile.TemporaryDirectory(prefix="specclient-native-", ignore_cleanup_errors=True) as own:
+            return _loaded(compiler, Path(own))
     except (OSError, subprocess.SubprocessError) as error:
         said = getattr(error, "stderr", None) or error
         _LOG.warning("the engine's passes could not be compiled, so torch computes, more slowly: %s", said)
