@@ -97,8 +97,8 @@ class DeviceSpeculator(Speculator):
         outcomes: dict[int, Outcome] = {}
         for group in self._groups(self._turns(common, len(sequences))):
             outcomes.update(self._together(group))
-        if others:
-            outcomes.update(zip((s.id for s in others), super().round(others), strict=True))
+        for company in self._companies(others):
+            outcomes.update(zip((s.id for s in company), super().round(company), strict=True))
         return [outcomes[sequence.id] for sequence in sequences]
 
     def _is_common(self, sequence: Sequence) -> bool:
@@ -143,15 +143,20 @@ class DeviceSpeculator(Speculator):
             self._model.prefill(sequence.granted, unread)
         return depth
 
+    def _companies(self, sequences: Seq[Sequence]) -> Iterator[list[Sequence]]:
+        """Share out sequences over rounds; whose answer a seed is to fix has its own."""
+        together = [s for s in sequences if not (self._exact and s.reproducible)]
+        if together:
+            yield together
+        yield from ([s] for s in sequences if self._exact and s.reproducible)
+
     def _groups(self, turns: Seq[_Turn]) -> Iterator[list[_Turn]]:
-        """Share out sequences over rounds."""
-        together = [turn for turn in turns if not (self._exact and turn.sequence.reproducible)]
+        """Share out turns over rounds no larger than the device's largest."""
+        own = {turn.sequence.id: turn for turn in turns}
         most = self._rounds.target.most_slots
-        for begin in range(0, len(together), most):
-            yield together[begin : begin + most]
-        for turn in turns:
-            if self._exact and turn.sequence.reproducible:
-                yield [turn]
+        for company in self._companies([turn.sequence for turn in turns]):
+            for begin in range(0, len(company), most):
+                yield [own[sequence.id] for sequence in company[begin : begin + most]]
 
     def _together(self, turns: Seq[_Turn]) -> dict[int, Outcome]:
         """Do one round for some sequences."""

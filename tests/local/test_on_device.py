@@ -184,6 +184,23 @@ def test_a_round_leaves_alone_what_the_draft_holds_for_others(folders):
         assert draft.cache.rows[:, slot, :, : rows.shape[2]].equal(rows)
 
 
+def test_seeds_do_not_share_passes_where_rules_take_them_from_the_device_either(alone, device, monkeypatch):
+    sizes = []
+    passed = StaticRunner._forward
+    monkeypatch.setattr(
+        StaticRunner,
+        "_forward",
+        lambda self, parts, **own: sizes.append(len(parts)) or passed(self, parts, **own),
+    )
+    ruled = {"logit_bias": {4: 1.0}, "draft_length": 2, "temperature": 1.0}
+    given = [{**ruled, "seed": 1}, {**ruled, "seed": 2, "method": "plain"}]
+    requests = [sequence(PROMPT, slot=slot, max_tokens=8, **own) for slot, own in enumerate(given)]
+    together(device, requests)
+    assert set(sizes) == {1}
+    for request, own in zip(requests, given, strict=True):
+        assert request.new_tokens == alone(PROMPT, max_tokens=8, **own)[0]
+
+
 def compare_with_a_prefill(runner, slot, tokens):
     length, vocab = runner.length(slot), runner.config.vocab_size
     runner.truncate(4, 0)
