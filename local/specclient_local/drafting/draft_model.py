@@ -18,7 +18,7 @@ from specclient_local.model.base import Model
 from specclient_local.model.prefix import Prefixes
 from specclient_local.model.runner import CHUNK, Part
 from specclient_local.model.sampling import all_distributions
-from specclient_local.sequence import Sequence
+from specclient_local.sequence import NOTHING_ALLOWED, Sequence
 from specclient_local.tree import ROOT, Distribution, TokenTree
 
 
@@ -147,7 +147,8 @@ class DraftModel:
             for (draft, own), law in zip(shaped, laws, strict=True):
                 if isinstance(law, EngineError):
                     draft.failed = True  # the answer does not need the guesses
-                    self.distrust(draft.sequence)
+                    if str(law) != NOTHING_ALLOWED:
+                        self.distrust(draft.sequence)
                 else:
                     draft.grow(own, [self._widen(q) for q in law])
             drafts = [draft for draft in drafts if draft.going]

@@ -65,6 +65,30 @@ def test_numbers_that_are_not_finite_stay_in_no_slot(checkpoint):
     assert drafter.runner.cache.rows.isfinite().all()
 
 
+class Fulfilled:
+    """Rules that let nothing follow the first guess, as a grammar does that is fulfilled there."""
+
+    ended = False
+
+    def shape(self, logits, paths):
+        return torch.stack(
+            [row - torch.inf if path else row for row, path in zip(logits, paths, strict=True)]
+        )
+
+    def take(self, token):
+        pass
+
+
+def test_a_guess_that_ends_the_answer_leaves_what_was_read_to_others(checkpoint):
+    drafter = DraftModel(runner(checkpoint(seed=9)), 300)
+    request = sequence([5, 13, 7])
+    request.rules = Fulfilled()
+    drafter.begin(request)
+    assert len(drafter.propose([request], [chain(4)])[0]) == 1
+    drafter.end(request)
+    assert drafter.runner.length(0) == 3
+
+
 @pytest.mark.parametrize("draft_vocab", [320, 290])
 def test_vocabularies_padded_differently_still_fit(checkpoint, draft_vocab):
     """No id that the target has not is proposed; ids that the draft has not get probability 0."""
