@@ -96,9 +96,15 @@ class DeviceSpeculator(Speculator):
             (common if self._is_common(sequence) else others).append(sequence)
         outcomes: dict[int, Outcome] = {}
         for group in self._groups(self._turns(common, len(sequences))):
-            outcomes.update(self._together(group))
+            try:
+                outcomes.update(self._together(group))
+            except Exception as error:  # noqa: BLE001 - those of other rounds go on
+                outcomes.update((turn.sequence.id, error) for turn in group)
         for company in self._companies(others):
-            outcomes.update(zip((s.id for s in company), super().round(company), strict=True))
+            try:
+                outcomes.update(zip((s.id for s in company), super().round(company), strict=True))
+            except Exception as error:  # noqa: BLE001 - as above
+                outcomes.update((sequence.id, error) for sequence in company)
         return [outcomes[sequence.id] for sequence in sequences]
 
     def _is_common(self, sequence: Sequence) -> bool:

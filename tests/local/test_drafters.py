@@ -189,6 +189,7 @@ class Ticking:
             return honest(parts)
 
         monkeypatch.setattr(runner, "score_all", score_all)
+        monkeypatch.setattr(runner, "guess", lambda *chain: None)
         return runner
 
 

@@ -107,6 +107,10 @@ class DraftModel:
         All sequences take each step in one pass, but for those whose answer a seed is to fix: the last
         bits of a q depend on who shares the pass, and with them, once in a great while, the answer.
         """
+        if len(sequences) == 1:
+            guessed = self._guess(sequences[0], self._reach(sequences[0], shapes[0]))
+            if guessed is not None:
+                return [guessed]
         drafts = [Draft(s, growth(self._reach(s, h))) for s, h in zip(sequences, shapes, strict=True)]
         self._draw([draft for draft in drafts if not draft.sequence.reproducible])
         for draft in drafts:
@@ -120,6 +124,21 @@ class DraftModel:
             ]
             trees.append(tree)
         return trees
+
+    def _guess(self, sequence: Sequence, shape: Shape) -> TokenTree | None:
+        """Return a chain of likeliest tokens found in one call of the model; None where it takes several."""
+        steps, slot = len(shape), sequence.granted
+        greedy = sequence.params.temperature == 0.0 and sequence.rules is None
+        if not greedy or not steps or shape != chain(steps):
+            return None
+        unseen = self._known(sequence.tokens[self.runner.length(slot) :])
+        found = self.runner.guess(slot, unseen, steps, self._vocab)
+        if found is None:
+            return None
+        if len(found) < steps:
+            self.distrust(sequence)
+        self._held[slot] = [at if at < steps - 1 else None for at in range(len(found))]
+        return TokenTree.chain(found, found)  # one-hot: each is all that a greedy draft would draw
 
     def _reach(self, sequence: Sequence, shape: Shape) -> Shape:
         """Return the shape, or as long a chain as there is context for."""

@@ -103,6 +103,10 @@ class Model(Protocol):
         """Append each part's tokens and its tree; return the logits after the root and after each node."""
         ...
 
+    def guess(self, slot: int, tokens: Sequence[int], steps: int, vocab: int) -> list[int] | None:
+        """Append tokens and the likeliest after them in one call; None where the model cannot."""
+        ...
+
     def keep(self, slot: int, root: int, path: Sequence[int]) -> None:
         """Keep of a scored tree the root, at cache position ``root``, and the nodes of one path down."""
         ...

@@ -17,7 +17,7 @@ from torch import Tensor
 from specclient_local.config import DecoderConfig
 from specclient_local.model.eager import EagerPasses
 from specclient_local.model.linear import ROWS_ALONE
-from specclient_local.model.native.passes import native_passes
+from specclient_local.model.native.passes import NativePasses, native_passes
 from specclient_local.model.rope import turns
 from specclient_local.model.span import Span
 from specclient_local.model.weights import Weights
@@ -117,3 +117,21 @@ class Decoder:
             ``[wanted, V]``.
         """
         return self.passes.forward(ids, positions, spans, wanted)
+
+    def guess(
+        self, ids: Sequence[int], positions: Sequence[int], span: Span, steps: int, vocab: int
+    ) -> list[int] | None:
+        """Run a request's rows and then, token by token, the likeliest ones that follow, in one call.
+
+        Args:
+            ids: ``[N]`` tokens of a chain; ``positions``: ``[N]`` where they stand.
+            span: where they go; what follows them is seen whole, so no layer may slide.
+            steps: how many tokens to find; the last one does not go through the model.
+            vocab: only ids below it.
+
+        Returns:
+            the tokens, fewer where logits were not finite; None where passes go one by one.
+        """
+        if not isinstance(self.passes, NativePasses) or self.config.window is not None:
+            return None
+        return self.passes.guess(ids, positions, span, steps, vocab)

@@ -150,6 +150,10 @@ class HfRunner:
         """
         return [self._score(part) for part in parts]
 
+    def guess(self, slot: int, tokens: Sequence[int], steps: int, vocab: int) -> list[int] | None:  # noqa: ARG002
+        """Return None: passes go one by one."""
+        return None
+
     def keep(self, slot: int, root: int, path: Sequence[int]) -> None:
         """Keep of a scored tree the root, at cache position ``root``, and the nodes of one path down."""
         tree = self._trees[slot]

@@ -161,6 +161,21 @@ class Runner:
             )
         return [logits[i] for i in range(len(parts))]
 
+    @torch.inference_mode()
+    def guess(self, slot: int, tokens: Sequence[int], steps: int, vocab: int) -> list[int] | None:
+        """Append tokens and all but the last of the ``steps`` likeliest ones after them, in one call.
+
+        Returns:
+            those tokens, all below ``vocab``; fewer where logits were not finite; None where the model
+            cannot, and nothing is done.
+        """
+        positions: list[int] = []
+        span = self._span(Part(slot, tokens), 0, positions)
+        found = self.decoder.guess(tokens, positions, span, steps, vocab)
+        if found is not None:
+            self.cache.lengths[slot] += len(tokens) + min(len(found), steps - 1)
+        return found
+
     def _alone(self, part: Part) -> list[Tensor]:
         """Score a part of many rows, those of more than a chunk by a prefill before."""
         spare = max(1, CHUNK - len(part.tree))

@@ -111,6 +111,10 @@ class StaticRunner(Runner):
         """Slots of the largest pass."""
         return self._sizes[-1]
 
+    def guess(self, slot: int, tokens: Sequence[int], steps: int, vocab: int) -> list[int] | None:  # noqa: ARG002
+        """Return None: passes are recorded one by one."""
+        return None
+
     def seats(self, slots: Sequence[int]) -> Seats:
         """Seat slots in the smallest batch that holds them, in rows of their numbers if they fit there."""
         size = _least(len(slots), self._sizes)

@@ -99,7 +99,7 @@ def test_a_profile_sees_every_stage_and_leaves_no_trace(engine):
     assert sum(stage.share for stage in stages) == pytest.approx(1.0)
     assert by_name["target pass"].calls == by_name["verification"].calls == run.steps
     assert by_name["text"].calls == run.steps
-    assert by_name["draft passes"].calls == run.drafted
+    assert 0 < by_name["draft passes"].calls <= run.drafted, "a chain may take one call"
     assert by_name["prefill"].calls == 2 * len(PROMPTS), "of both models"
     assert sum(stage.seconds for stage in stages) <= run.seconds * 1.5
 

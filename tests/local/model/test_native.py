@@ -254,3 +254,31 @@ def test_without_a_compiler_torch_computes(built, checkpoint, monkeypatch, caplo
     monkeypatch.setattr(passes, "library", lambda: library)
     config = read_config(folder)
     assert isinstance(Decoder(config, load_weights(folder, config), 64).passes, EagerPasses)
+
+
+@pytest.mark.parametrize("shape", [name for name in SHAPES if name != "a window"])
+def test_a_chain_of_likeliest_tokens_is_that_of_pass_after_pass(checkpoint, shape):
+    one, prompt = runner(checkpoint(**SHAPES[shape])), ids(20)
+    expected, following = [], prompt
+    for _ in range(6):
+        row = one.score(1, following)[-1]
+        following = [int(row[:200].argmax())]
+        expected += following
+    one.prefill(0, prompt[:-2])
+    assert one.guess(0, prompt[-2:], 6, 200) == expected
+    assert one.length(0) == one.length(1) == 25
+    assert torch.equal(*(one.cache.rows[:, slot, :, :25] for slot in (0, 1)))
+
+
+def test_a_chain_ends_where_logits_are_not_finite(checkpoint):
+    one = runner(checkpoint())
+    one.prefill(0, ids(10))
+    one.cache.rows[:, 0, :, 3] = torch.nan
+    assert one.guess(0, [5], 4, 300) == []
+    assert one.length(0) == 11
+
+
+def test_no_chain_is_offered_where_a_layer_slides_or_torch_computes(checkpoint):
+    for one in (runner(checkpoint(**SHAPES["a window"])), runner(checkpoint(), eager=True)):
+        assert one.guess(0, ids(3), 4, 300) is None
+        assert one.length(0) == 0

@@ -216,7 +216,7 @@ static void attend(const Model *m, const float *keys, const float *values, const
     for (int i = 0; i < count; i++) most[i] = -INFINITY;
     for (int64_t j = 0; j < length; j++)
         for (int i = 0; i < count; i++) {
-            if (mask[i][j] != 0.0f) continue;
+            if (mask[i] && mask[i][j] != 0.0f) continue;
             float score = dot(q[i], keys + j * dim, dim) * scale;
             if (score > most[i]) most[i] = score;
             scores[i * length + seen[i]++] = score;
@@ -227,7 +227,7 @@ static void attend(const Model *m, const float *keys, const float *values, const
         soften(row, seen[i], most[i], sum + i);
         for (int64_t j = end, left = seen[i]; left < j;) {  /* back to where they belong, zeros between */
             j--;
-            row[j] = mask[i][j] != 0.0f ? 0.0f : row[--left];
+            row[j] = mask[i] && mask[i][j] != 0.0f ? 0.0f : row[--left];
         }
         memset(out[i], 0, dim * sizeof(float));
     }

@@ -18,7 +18,7 @@
 
 typedef struct {  /* neighbouring rows of one request; a mask row has 0 where a position is seen */
     int64_t first, rows, start, length, mask_stride, window_stride;
-    const float *mask, *window;
+    const float *mask, *window;  /* NULL where a row sees all */
     float *const *cache;  /* for each layer [2 KV][capacity][D], keys first */
 } Span;
 typedef struct {
@@ -109,8 +109,8 @@ static void attention(Self *self, int64_t number, const Layer *layer) {
             int64_t own = (first + i) / group, row = span->first + own, h = head * group + (first + i) % group;
             q[i] = p->qkv + row * width + h * m->dim;
             out[i] = p->attended + (row * m->heads + h) * m->dim;
-            mask[i] = layer->sliding && span->window ? span->window + own * span->window_stride
-                                     : span->mask + own * span->mask_stride;
+            const float *first = layer->sliding && span->window ? span->window : span->mask;
+            mask[i] = first ? first + own * (first == span->mask ? span->mask_stride : span->window_stride) : 0;
         }
         const float *keys = span->cache[number] + head * p->capacity * m->dim;
         attend(m, keys, keys + m->kv_heads * p->capacity * m->dim, q, mask, out, count, span->length, scores);
@@ -244,4 +244,39 @@ void specclient_pass(const Pass *pass) {
         pthread_mutex_unlock(&lock);
         pthread_mutex_unlock(&one_at_a_time);
     }
+}
+
+/* Return the largest number's place, the first of equal ones; -1 where it is not finite. */
+static int64_t largest(const float *x, int64_t n) {
+    int64_t best = 0;
+    for (int64_t i = 0; i < n; i++)
+        if (!(x[i] <= x[best])) best = i;
+    return isfinite(x[best]) ? best : -1;
+}
+
+/* Follow a pass over one request's rows by its likeliest token, `steps` times; return how many are found.
+ *
+ * The pass wants the logits of its last row alone, and its scratch memory reaches as far as the last step.
+ */
+int64_t specclient_guess(const Pass *first, int64_t steps, int64_t vocab, int64_t *tokens) {
+    Pass pass = *first;
+    Span span = *first->span;
+    int64_t position = first->positions[first->rows - 1];
+    for (int64_t step = 0; step < steps; step++) {
+        specclient_pass(&pass);
+        tokens[step] = largest(pass.logits, vocab);
+        if (tokens[step] < 0) return step;
+        span.start += span.rows;
+        span.first = 0;
+        span.rows = 1;
+        span.length = span.start + 1;
+        span.mask = span.window = 0;
+        position++;
+        pass.rows = 1;
+        pass.ids = tokens + step;
+        pass.positions = &position;
+        pass.wanted_rows = 0;
+        pass.span = &span;
+    }
+    return steps;
 }

@@ -85,6 +85,9 @@ class NativePasses:
         self._run = run.specclient_pass
         self._run.argtypes = [POINTER(_Pass)]
         self._run.restype = None
+        self._guess = run.specclient_guess
+        self._guess.argtypes = [POINTER(_Pass), c_int64, c_int64, POINTER(c_int64)]
+        self._guess.restype = c_int64
         self._held: list[Tensor] = []
         self._turns = self._pointer(turns)
         pairs = zip(weights.layers, config.sliding, strict=True)
@@ -103,17 +106,16 @@ class NativePasses:
             self._linear(weights.head, None),
             self._layers,
         )
-        self._tables: list[ctypes.Array[c_void_p]] = []
         self._make_room(_SMALLEST, 0)
 
     def only(self, config: DecoderConfig, layers: Sequence[int]) -> NativePasses:
         """Return passes through some of the layers, over the same weights."""
         other = object.__new__(NativePasses)
-        other._config, other._run, other._held, other._turns = config, self._run, self._held, self._turns
+        other._config, other._held, other._turns = config, self._held, self._turns
+        other._run, other._guess = self._run, self._guess
         other._layers = (_Layer * len(layers))(*(self._layers[i] for i in layers))
         other._model = _Model.from_buffer_copy(self._model)
         other._model.layers, other._model.layer = len(layers), other._layers
-        other._tables = []
         other._make_room(_SMALLEST, 0)
         return other
 
@@ -125,34 +127,55 @@ class NativePasses:
         wanted: Sequence[int] | None,
     ) -> Tensor:
         """Do as :meth:`specclient_local.model.decoder.Decoder.forward`."""
-        rows, longest = len(ids), max(span.mask.shape[1] for span in spans)
-        threads = torch.get_num_threads()
+        logits = torch.empty(len(ids) if wanted is None else len(wanted), self._config.vocab_size)
+        self._run(self._pass(ids, positions, spans, wanted, logits))
+        return logits
+
+    def guess(
+        self, ids: Sequence[int], positions: Sequence[int], span: Span, steps: int, vocab: int
+    ) -> list[int]:
+        """Do as :meth:`specclient_local.model.decoder.Decoder.guess`."""
+        logits = torch.empty(self._config.vocab_size)
+        found = (c_int64 * steps)()
+        vocab = min(vocab, self._config.vocab_size)
+        first = self._pass(ids, positions, [span], [len(ids) - 1], logits, further=steps)
+        return found[: self._guess(first, steps, vocab, found)]
+
+    def _pass(
+        self,
+        ids: Sequence[int],
+        positions: Sequence[int],
+        spans: Sequence[Span],
+        wanted: Sequence[int] | None,
+        logits: Tensor,
+        *,
+        further: int = 0,
+    ) -> _Pass:
+        """Lay out a pass for the library; what it points to stays until the next one."""
+        rows, threads = len(ids), torch.get_num_threads()
+        longest = max(span.mask.shape[1] for span in spans) + further
         if rows > self._rows or threads * longest > self._reach:
             self._make_room(rows, threads * longest)
-        count = rows if wanted is None else len(wanted)
-        logits = torch.empty(count, self._config.vocab_size)
-        numbers = (c_int64 * (2 * rows + count))(*ids, *positions, *(wanted or ()))
+        numbers = (c_int64 * (2 * rows + len(wanted or ())))(*ids, *positions, *(wanted or ()))
         where = addressof(numbers)
-        self._tables.clear()
+        self._tables: list[ctypes.Array[c_void_p]] = []
         told = (_Span * len(spans))(*(self._span(span) for span in spans))
-        self._run(
-            _Pass(
-                ctypes.pointer(self._model),
-                rows,
-                len(spans),
-                count,
-                spans[0].cache[0].shape[1],
-                threads,
-                where,
-                where + 8 * rows,
-                None if wanted is None else where + 16 * rows,
-                self._turns,
-                addressof(told),
-                *self._scratch,
-                logits.data_ptr(),
-            )
+        self._told = (numbers, told)
+        return _Pass(
+            ctypes.pointer(self._model),
+            rows,
+            len(spans),
+            rows if wanted is None else len(wanted),
+            spans[0].cache[0].shape[1],
+            threads,
+            where,
+            where + 8 * rows,
+            None if wanted is None else where + 16 * rows,
+            self._turns,
+            addressof(told),
+            *self._scratch,
+            logits.data_ptr(),
         )
-        return logits
 
     def _make_room(self, rows: int, reach: int) -> None:
         """Have scratch memory for so many rows, and for so many positions of all threads together."""
