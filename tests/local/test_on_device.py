@@ -201,6 +201,22 @@ def test_seeds_do_not_share_passes_where_rules_take_them_from_the_device_either(
         assert request.new_tokens == alone(PROMPT, max_tokens=8, **own)[0]
 
 
+def test_a_round_that_breaks_fails_those_in_it_and_no_others(device, monkeypatch):
+    honest = DeviceRounds.run
+    monkeypatch.setattr(
+        DeviceRounds, "run", lambda self, asks: 1 / 0 if asks[0].params.seed == 5 else honest(self, asks)
+    )
+    settings = [{}, {"temperature": 1.0, "seed": 5}, {"logit_bias": {4: 1.0}}]
+    requests = [sequence(PROMPT, slot=slot, max_tokens=4, **own) for slot, own in enumerate(settings)]
+    for request in requests:
+        while not device.prefill(request):
+            pass
+    outcomes = device.round(requests)
+    for request in requests:
+        device.end(request, broken=True)
+    assert [isinstance(outcome, ZeroDivisionError) for outcome in outcomes] == [False, True, False]
+
+
 def compare_with_a_prefill(runner, slot, tokens):
     length, vocab = runner.length(slot), runner.config.vocab_size
     runner.truncate(4, 0)
