@@ -8,7 +8,7 @@ import torch
 from local_kit import load, run, sequence
 from specclient_local.drafting.base import chain
 from specclient_local.drafting.draft_model import DraftModel
-from specclient_local.model.runner import Runner
+from specclient_local.model.runner import CHUNK, Runner
 from specclient_local.model.sampling import distributions
 from specclient_local.speculate import Speculator
 
@@ -63,6 +63,19 @@ def test_numbers_that_are_not_finite_stay_in_no_slot(checkpoint):
     drafter.end(request)
     assert drafter.runner.length(0) == 0
     assert drafter.runner.cache.rows.isfinite().all()
+
+
+def test_a_draft_left_behind_by_more_than_a_pass_catches_up(checkpoint):
+    drafter, fresh = (DraftModel(runner(checkpoint(seed=9), context=400), 300) for _ in range(2))
+    behind, abreast = sequence([5, 13, 7]), sequence([5, 13, 7])
+    drafter.begin(behind)
+    for request in (behind, abreast):  # the load kept it from drafting while the answer grew
+        request.tokens += [2 + 7 * i % 290 for i in range(CHUNK + 40)]
+    while not fresh.begin(abreast):
+        pass
+    (late,), (soon,) = (d.propose([r], [chain(3)]) for d, r in ((drafter, behind), (fresh, abreast)))
+    assert late.tokens == soon.tokens
+    assert drafter.runner.length(0) == fresh.runner.length(0)
 
 
 class Fulfilled:
