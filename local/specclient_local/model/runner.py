@@ -233,6 +233,8 @@ class Runner:
         end = start + rows
         if end > self.context:
             raise ValueError(f"{end} positions exceed the {self.context} a slot can hold")
+        if rows > CHUNK:  # the mask has no more, and the native pass reads it unchecked
+            raise ValueError(f"{rows} rows exceed the {CHUNK} of one pass")
         shift = self.context - start
         seen = slice(shift, shift + -(-end // BLOCK) * BLOCK)
         mask = self._causal[:rows, seen]

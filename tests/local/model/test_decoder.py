@@ -200,3 +200,10 @@ def test_a_slot_refuses_more_than_it_holds(checkpoint):
     runner = load(checkpoint(), context=8)
     with pytest.raises(ValueError, match="9 positions exceed the 8"):
         runner.prefill(0, list(range(9)))
+
+
+def test_a_pass_has_no_more_rows_than_its_mask(checkpoint):
+    runner = load(checkpoint(), context=CHUNK + 40)
+    with pytest.raises(ValueError, match="257 rows exceed the 256 of one pass"):
+        runner.read(0, [5] * (CHUNK + 1))
+    assert len(runner.read(0, [5] * CHUNK)) == CHUNK
