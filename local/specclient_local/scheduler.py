@@ -43,8 +43,9 @@ class Scheduler:
         """
         granted: list[Sequence] = []
         while self._free and self.waiting:
-            sequence = self.waiting.popleft()
+            sequence = self.waiting[0]  # it waits until it has a slot, whatever breaks meanwhile
             sequence.slot = place(sequence, self._free)
+            self.waiting.popleft()
             self._free.remove(sequence.slot)
             self.running.append(sequence)
             self._unread.append(sequence)

@@ -140,6 +140,19 @@ def test_logits_that_are_not_finite_fail_their_request_and_no_other(engine, monk
     assert len(engine.generate([5, 12], max_tokens=1).token_ids) == 1
 
 
+def test_all_hear_of_a_slot_that_could_not_be_chosen(checkpoint, monkeypatch):
+    with load(checkpoint(eos_token_id=None), slots=1) as engine:
+        sinks = [[], []]
+        for sink in sinks:
+            engine.add("x", sink.append, max_tokens=3)
+        monkeypatch.setattr(engine.speculator, "place", lambda sequence, free: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            engine.step()
+        monkeypatch.undo()
+        assert all("ZeroDivisionError" in str(sink[-1]) for sink in sinks)
+        assert stepped(engine, max_tokens=3).finish_reason == "length"
+
+
 @pytest.mark.parametrize("always", [True, False])
 def test_rules_that_break_over_a_draft_cost_their_request_alone(checkpoint, monkeypatch, always):
     shape = {"eos_token_id": None}
