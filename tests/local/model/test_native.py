@@ -12,9 +12,11 @@ import torch
 from platformdirs import user_cache_path
 from specclient_local.backend import BUNDLED
 from specclient_local.config import read_config
+from specclient_local.model import pages
 from specclient_local.model.decoder import Decoder
 from specclient_local.model.eager import EagerPasses
 from specclient_local.model.native import build, passes
+from specclient_local.model.pages import large_pages
 from specclient_local.model.runner import Part, Runner
 from specclient_local.model.weights import load_weights
 from specclient_local.tree import TokenTree
@@ -282,3 +284,19 @@ def test_no_chain_is_offered_where_a_layer_slides_or_torch_computes(checkpoint):
     for one in (runner(checkpoint(**SHAPES["a window"])), runner(checkpoint(), eager=True)):
         assert one.guess(0, ids(3), 4, 300) is None
         assert one.length(0) == 0
+
+
+@pytest.mark.parametrize("size", [5, (2 << 20) - 1, 2 << 20, (5 << 20) + 3])
+def test_large_pages_are_zero_and_whole(size):
+    memory = large_pages(size)
+    assert memory.shape == (size,)
+    assert not memory.any()
+    memory.fill_(7)
+    assert int(memory[-1]) == 7
+
+
+def test_a_kernel_without_large_pages_is_served_by_small_ones(monkeypatch):
+    monkeypatch.setattr(pages.mmap, "MADV_HUGEPAGE", -1)  # an advice that the kernel refuses
+    assert not large_pages(3 << 20).any()
+    monkeypatch.delattr(pages.mmap, "MADV_HUGEPAGE")
+    assert not large_pages(3 << 20).any()

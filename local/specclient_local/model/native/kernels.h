@@ -6,6 +6,7 @@
 #define W 16        /* outputs of a panel, numbers of a vector */
 #define ROWS 6      /* rows that share a panel's registers */
 #define QUERIES 4   /* queries that share a key */
+#define AHEAD 4096  /* numbers that are asked of memory before they are needed */
 
 typedef float vec __attribute__((vector_size(64), aligned(4)));
 typedef int32_t ivec __attribute__((vector_size(64)));
@@ -47,7 +48,8 @@ static inline vec eighth(const int8_t *w) {
         }                                                                                                   \
         for (int64_t k = 0; k < in; k++)                                                                    \
             for (int p = 0; p < P; p++) {                                                                   \
-                vec weight = KIND(w + (p * in + k) * W);                                                    \
+                vec weight = KIND(w + (k * P + p) * W);                                                     \
+                __builtin_prefetch(w + (k * P + p) * W + AHEAD);                                            \
                 for (int r = 0; r < R; r++) sum[r][p] += weight * x[r * sx + k];                            \
             }                                                                                               \
         for (int p = 0; p < P; p++) {                                                                       \

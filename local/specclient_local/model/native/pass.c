@@ -5,8 +5,8 @@
  * a row's attention over the positions it sees. So a row's logits are the same bits alone and in company,
  * which is what makes greedy speculation equal to plain decoding token by token.
  *
- * Weights are laid out in panels of 16 outputs, [out / 16][in][16], so that one row streams them from memory
- * in order, and several rows use each panel while it is in the cache.
+ * Weights are laid out in groups of 64 outputs, [out / 64][in][64], the last ones in panels of 16, so that one
+ * row streams them from memory in order, and several rows use each panel while it is in the cache.
  */
 #include <pthread.h>
 #include <sched.h>

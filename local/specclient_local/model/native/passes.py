@@ -13,11 +13,15 @@ from torch.nn import functional as F
 
 from specclient_local.config import DecoderConfig
 from specclient_local.model.native.build import library
+from specclient_local.model.pages import large_pages
 from specclient_local.model.quantize import int8_parts
 from specclient_local.model.span import Span
 from specclient_local.model.weights import LayerWeights, Weights
 
 _WIDTH = 16
+_GROUP = 4 * _WIDTH
+_LINE = 64
+"""Bytes of a cache line."""
 _QUERIES = 4
 _SMALLEST = 16
 """Rows that the scratch memory begins with; it doubles as it grows."""
@@ -65,6 +69,35 @@ class _Pass(Structure):
     ]
 
 
+class _Arena:
+    """Memory for all matrices, side by side in large pages."""
+
+    def __init__(self, size: int) -> None:
+        self._memory = large_pages(size)
+        self._used = 0
+
+    def hold(self, *parts: Tensor) -> int:
+        """Copy parts in, one after the other, and return where the first begins."""
+        begin = self._used
+        for part in parts:
+            end = self._used + part.numel() * part.itemsize
+            self._memory[self._used : end].view(part.dtype).view(part.shape).copy_(part)
+            self._used = end
+        self._used += -self._used % _LINE
+        return self._memory.data_ptr() + begin
+
+
+def _matrices(weights: Weights) -> list[Tensor]:
+    return [weights.head, *(m for w in weights.layers for m in (w.qkv, w.o, w.gate_up, w.down))]
+
+
+def _room(matrix: Tensor) -> int:
+    """Return the bytes that a matrix takes in panels."""
+    numbers, _ = int8_parts(matrix) or (matrix, None)
+    outputs, inputs = matrix.shape
+    return -(-outputs // _WIDTH) * _WIDTH * inputs * numbers.itemsize + _LINE
+
+
 class NativePasses:
     """A model's weights in panels, and its passes; in float32 on a processor.
 
@@ -90,6 +123,7 @@ class NativePasses:
         self._guess.restype = c_int64
         self._held: list[Tensor] = []
         self._turns = self._pointer(turns)
+        self._arena = _Arena(sum(_room(matrix) for matrix in _matrices(weights)))
         pairs = zip(weights.layers, config.sliding, strict=True)
         layers = [self._layer(layer, sliding=sliding) for layer, sliding in pairs]
         self._layers = (_Layer * len(layers))(*layers)
@@ -112,6 +146,7 @@ class NativePasses:
         """Return passes through some of the layers, over the same weights."""
         other = object.__new__(NativePasses)
         other._config, other._held, other._turns = config, self._held, self._turns
+        other._arena = self._arena
         other._run, other._guess = self._run, self._guess
         other._layers = (_Layer * len(layers))(*(self._layers[i] for i in layers))
         other._model = _Model.from_buffer_copy(self._model)
@@ -217,15 +252,20 @@ class NativePasses:
         )
 
     def _linear(self, weight: Tensor, bias: Tensor | None) -> _Linear:
-        """Lay a weight ``[out, in]`` out in panels ``[out / 16][in][16]``, the last one filled with zeros."""
+        """Lay a weight ``[out, in]`` out in groups ``[out / 64][in][64]``, what is left in panels of 16.
+
+        The last one is filled with zeros.
+        """
         outputs, inputs = weight.shape
         missing = -outputs % _WIDTH
         numbers, scale = int8_parts(weight) or (weight, None)
-        panels = F.pad(numbers, (0, 0, 0, missing)).view(-1, _WIDTH, inputs).transpose(1, 2)
+        grouped = outputs // _GROUP * _GROUP
+        groups = numbers[:grouped].view(-1, _GROUP, inputs).transpose(1, 2)
+        rest = F.pad(numbers[grouped:], (0, 0, 0, missing)).view(-1, _WIDTH, inputs).transpose(1, 2)
         bias_, scale_ = (
             None if t is None else self._pointer(F.pad(t.float(), (0, missing))) for t in (bias, scale)
         )
-        return _Linear(self._pointer(panels), bias_, scale_, outputs, inputs)
+        return _Linear(self._arena.hold(groups, rest), bias_, scale_, outputs, inputs)
 
     def _pointer(self, tensor: Tensor) -> int:
         """Return where a tensor's numbers lie in order, and hold them there."""
@@ -240,8 +280,7 @@ def native_passes(config: DecoderConfig, weights: Weights, turns: Tensor) -> Nat
     """
     if weights.embedding.dtype != torch.float32 or weights.embedding.device.type != "cpu":
         return None
-    matrices = [weights.head, *(m for w in weights.layers for m in (w.qkv, w.o, w.gate_up, w.down))]
-    if any(type(m) is not Tensor and int8_parts(m) is None for m in matrices):
+    if any(type(m) is not Tensor and int8_parts(m) is None for m in _matrices(weights)):
         return None
     run = library()
     return None if run is None else NativePasses(config, weights, turns, run)
