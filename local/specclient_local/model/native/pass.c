@@ -246,11 +246,13 @@ void specclient_pass(const Pass *pass) {
     }
 }
 
-/* Return the largest number's place, the first of equal ones; -1 where it is not finite. */
+/* Return the largest number's place, the first of equal ones; -1 where it is not finite, or one is no number. */
 static int64_t largest(const float *x, int64_t n) {
     int64_t best = 0;
-    for (int64_t i = 0; i < n; i++)
-        if (!(x[i] <= x[best])) best = i;
+    for (int64_t i = 0; i < n; i++) {
+        if (x[i] != x[i]) return -1;
+        if (x[i] > x[best]) best = i;
+    }
     return isfinite(x[best]) ? best : -1;
 }
 
