@@ -20,6 +20,9 @@ from specclient_local.model.weights import LayerWeights, Weights
 
 _WIDTH = 16
 _GROUP = 4 * _WIDTH
+_SHARED = 4_000_000
+"""Products of a pass from which on threads share it."""
+
 _LINE = 64
 """Bytes of a cache line."""
 _QUERIES = 4
@@ -187,7 +190,9 @@ class NativePasses:
         further: int = 0,
     ) -> _Pass:
         """Lay out a pass for the library; what it points to stays until the next one."""
-        rows, threads = len(ids), torch.get_num_threads()
+        rows = len(ids)
+        # What is done in a tenth of a millisecond is not worth meeting other threads a dozen times.
+        threads = torch.get_num_threads() if rows * self._config.parameters >= _SHARED else 1
         longest = max(span.mask.shape[1] for span in spans) + further
         if rows > self._rows or threads * longest > self._reach:
             self._make_room(rows, threads * longest)
