@@ -113,7 +113,9 @@ static void attention(Self *self, int64_t number, const Layer *layer) {
             mask[i] = first ? first + own * (first == span->mask ? span->mask_stride : span->window_stride) : 0;
         }
         const float *keys = span->cache[number] + head * p->capacity * m->dim;
-        attend(m, keys, keys + m->kv_heads * p->capacity * m->dim, q, mask, out, count, span->length, scores);
+        int64_t open = layer->sliding && span->window ? 0 : span->start;
+        attend(m, keys, keys + m->kv_heads * p->capacity * m->dim, q, mask, out, count, open, span->length,
+               scores);
     }
     ended(self);
 }
