@@ -13,8 +13,9 @@ from specclient_local.drafting.costs import Costs, each_count, entry
 from specclient_local.drafting.growth import BREADTH
 from specclient_local.model.base import Model
 from specclient_local.model.runner import Part
-from specclient_local.params import MAX_DRAFT_LENGTH, MAX_PREDICTED_LENGTH
-from specclient_local.speculate import DEFAULT_DRAFT_LENGTH
+from specclient_local.params import MAX_DRAFT_LENGTH, MAX_PREDICTED_LENGTH, SamplingParams
+from specclient_local.sequence import Dice, Sequence
+from specclient_local.speculate import DEFAULT_DRAFT_LENGTH, Speculator
 from specclient_local.tree import ROOT, TokenTree
 
 _BATCH = 8
@@ -23,6 +24,10 @@ _BATCH = 8
 _NEAR = 64
 _FAR = 2048
 """Positions in the caches at the two places in a context that are timed."""
+
+_ROUNDS = 12
+_SLOW_S = 0.02
+"""Rounds timed to see what they take beside their passes, and passes so long that it does not matter."""
 
 _BUDGET_S = 1.0
 """About how long the target's passes may take in all; a draft's take a fraction."""
@@ -90,7 +95,7 @@ class Calibration:
         if far >= 4 * _NEAR and self._plan.far:
             later = self._seconds(1, (1, _LONGEST), far)
             cost = replace(cost, far=self._later(cost, 0.0, tuple(s / self._unit for s in later), far))
-        self.target = cost
+        self.target = replace(cost, beside=self._beside(step))
 
     def draft(self, draft: Model) -> Costs:
         """Return what rounds cost with a draft model's steps, all of whose slots are free."""
@@ -112,6 +117,24 @@ class Calibration:
             return cost
         later = max(alone, self._draft_step(draft, known.far.context, 1, 1))
         return replace(cost, far=self._later(cost, later, known.far.verify, known.far.context))
+
+    def _beside(self, step: float) -> float:
+        """Return what a plain round takes beside its pass; nothing worth knowing of a slow model's."""
+        limit = min(_ROUNDS, self._runner.context - 1)
+        if step > _SLOW_S or limit < 1 or self._runner.device.type != "cpu":
+            return 0.0
+        params = SamplingParams(max_tokens=limit, method="plain")
+        sequence = Sequence(0, [0], 1, params, "plain", limit, frozenset(), Dice(0), slot=0)
+        speculator, taken = Speculator(self._runner), list[float]()
+        for _ in range(limit):
+            begun = self._clock()
+            (won,) = speculator.round([sequence])
+            taken.append(self._clock() - begun)
+            if isinstance(won, Exception):
+                break  # whoever asks this model for an answer hears of it
+            sequence.take(won.tokens[0])
+        self._runner.truncate(0, 0)
+        return max(0.0, min(taken) / self._unit - 1.0)
 
     def _seconds(self, batch: int, rows: Seq[int], at: int) -> list[float]:
         """Return the seconds of passes over 1, 2, … rows of each; a small context caps the counts."""

@@ -27,6 +27,7 @@ class Costs:
         slots: sequences of the batch measured beside it; 1 where only one can run.
         full_draft, full_verify: the same for that batch, each sequence having so many rows.
         row: what each further row adds to a step of the draft, for one sequence.
+        beside: what a round takes that is no pass, for each sequence: drawing, verifying, bookkeeping.
         context: positions in the caches when measured.
         far: the same further into the context; None where the models have none.
     """
@@ -37,6 +38,7 @@ class Costs:
     full_draft: float = 0.0
     full_verify: tuple[float, ...] = ()
     row: float = 0.0
+    beside: float = 0.0
     context: int = 0
     far: Costs | None = None
 
@@ -58,7 +60,8 @@ class Costs:
         dearer = step / self.draft if self.draft else 1.0
         drafts = len(levels) * step + (sum(levels) - len(levels)) * self.row * dearer
         extra = size(widths) * drafting / sequences  # rows beyond the root, on average
-        return drafts + self._company(entry(self.verify, extra), entry(self.full_verify, extra), sequences)
+        passes = self._company(entry(self.verify, extra), entry(self.full_verify, extra), sequences)
+        return drafts + passes + self.beside * sequences
 
     def _company(self, alone: float, full: float, sequences: int) -> float:
         """Interpolate between one sequence and the batch measured, or extrapolate beyond it."""
@@ -83,6 +86,7 @@ def _between(near: Costs, far: Costs, context: int) -> Costs:
         mixed(near.full_draft, far.full_draft),
         table(near.full_verify, far.full_verify),
         near.row,
+        near.beside,
         context,
     )
 

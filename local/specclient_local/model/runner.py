@@ -251,7 +251,9 @@ class Runner:
             own = [*range(start, root), *below][-rows:]
             positions += own
             sliding = self._below_window(mask, own, root, below)
-        return Span(slice(first, first + rows), self.cache.views(part.slot), start, mask, sliding)
+        seen_by_all = min(start, end - len(part.tree))  # nodes held in the cache are not
+        views = self.cache.views(part.slot)
+        return Span(slice(first, first + rows), views, start, mask, seen_by_all, sliding)
 
     def _below_window(
         self, mask: Tensor, own: Sequence[int], root: int, below: Sequence[int]

@@ -16,13 +16,15 @@ class Span:
         cache: its own, for each layer ``[2 KV, capacity, D]``.
         start: first free position there; its keys and values are written from it on.
         mask: ``[N, L]`` float, 0 or -inf, over the first L cache positions; L counts whole blocks.
-        window_mask: the same for layers with a sliding window; None where all see alike.
+        open: how many of the first positions all its rows see, by ``mask``.
+        window_mask: the same as ``mask`` for layers with a sliding window; None where all see alike.
     """
 
     rows: slice
     cache: list[Tensor]
     start: int
     mask: Tensor
+    open: int
     window_mask: Tensor | None = None
 
     def seen(self, sliding: bool) -> Tensor:

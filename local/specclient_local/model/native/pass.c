@@ -16,8 +16,9 @@
 
 #include "kernels.h"
 
-typedef struct {  /* neighbouring rows of one request; a mask row has 0 where a position is seen */
-    int64_t first, rows, start, length, mask_stride, window_stride;
+typedef struct {  /* neighbouring rows of one request; a mask row has 0 where a position is seen, as are the
+                      first `open` ones by all */
+    int64_t first, rows, start, open, length, mask_stride, window_stride;
     const float *mask, *window;  /* NULL where a row sees all */
     float *const *cache;  /* for each layer [2 KV][capacity][D], keys first */
 } Span;
@@ -113,7 +114,7 @@ static void attention(Self *self, int64_t number, const Layer *layer) {
             mask[i] = first ? first + own * (first == span->mask ? span->mask_stride : span->window_stride) : 0;
         }
         const float *keys = span->cache[number] + head * p->capacity * m->dim;
-        int64_t open = layer->sliding && span->window ? 0 : span->start;
+        int64_t open = layer->sliding && span->window ? 0 : span->open;
         attend(m, keys, keys + m->kv_heads * p->capacity * m->dim, q, mask, out, count, open, span->length,
                scores);
     }
@@ -271,6 +272,7 @@ int64_t specclient_guess(const Pass *first, int64_t steps, int64_t vocab, int64_
         tokens[step] = largest(pass.logits, vocab);
         if (tokens[step] < 0) return step;
         span.start += span.rows;
+        span.open = span.start;
         span.first = 0;
         span.rows = 1;
         span.length = span.start + 1;

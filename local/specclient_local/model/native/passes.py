@@ -58,7 +58,8 @@ class _Model(Structure):
 
 class _Span(Structure):
     _fields_ = [
-        *((name, c_int64) for name in ("first", "rows", "start", "length", "mask_stride", "window_stride")),
+        *((name, c_int64) for name in ("first", "rows", "start", "open", "length")),
+        *((name, c_int64) for name in ("mask_stride", "window_stride")),
         *((name, c_void_p) for name in ("mask", "window", "cache")),
     ]
 
@@ -236,6 +237,7 @@ class NativePasses:
             first,
             span.rows.stop - first,
             span.start,
+            span.open,
             span.mask.shape[1],
             span.mask.stride(0),
             0 if window is None else window.stride(0),
