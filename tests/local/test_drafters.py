@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from local_kit import letter_tokenizer, load, sequence
+from specclient_local import speculate
 from specclient_local.calibrate import Calibration, several
 from specclient_local.drafters import build, kept_layers, skipping
 from specclient_local.drafting.base import Grown
@@ -232,3 +233,23 @@ def test_several_drafts_cost_what_they_cost_together():
 
 def test_nothing_is_measured_where_nothing_is_drafted(checkpoint):
     assert build(runner(checkpoint()), [], method="plain", slots=2).costs == {}
+
+
+def test_what_a_round_takes_beside_its_pass_is_measured_and_counted(checkpoint, monkeypatch):
+    clock = Ticking(0.01, 0.0)
+    target = clock.watch(runner(checkpoint(), slots=2), monkeypatch)
+    honest = speculate.verify
+
+    def slow(*given):
+        clock.now += 0.004
+        return honest(*given)
+
+    monkeypatch.setattr(speculate, "verify", slow)
+    cost = Calibration(target, 2, clock).target
+    assert cost.beside == pytest.approx(0.4)
+    assert cost.round(0) == pytest.approx(1.4)
+    assert cost.round(0, 0, 2) == pytest.approx(cost.full_verify[0] + 0.8)
+    assert cost.at(10_000).beside == cost.beside
+    clock.a_pass = 1.0
+    assert Calibration(target, 2, clock).target.beside == 0.0, "not worth the passes of a slow model"
+    assert target.length(0) == 0
