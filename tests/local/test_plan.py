@@ -54,7 +54,9 @@ def test_the_plan_is_what_a_loaded_model_holds(checkpoint, tied):
     assert model.caches(3, 100) == runner.cache.rows.nbytes
     assert model.tables(100) == runner._causal.nbytes + runner.decoder.turns(slice(None)).nbytes
     if runner.decoder.exact_rows:
-        held = {t.data_ptr(): t.nbytes for t in [*runner.decoder.passes._held, runner.decoder.embedding]}
+        passes = runner.decoder.passes
+        tensors = [*passes._held, passes._arena._memory, runner.decoder.embedding]
+        held = {tensor.data_ptr(): tensor.nbytes for tensor in tensors}
         assert model.weights == pytest.approx(sum(held.values()), rel=0.02)
 
 
