@@ -169,7 +169,13 @@ def _script(tmp_path: Path, code: str, server: OpenAIServer) -> subprocess.Popen
         "ask = [{'role': 'user', 'content': 'x'}]\n" + code
     )
     pipe = subprocess.PIPE
-    return subprocess.Popen([sys.executable, "-W", "error", str(path)], stdout=pipe, stderr=pipe, text=True)
+    code = (
+        # A suite that runs in the background may ignore interrupts, and its children would inherit that.
+        "import signal, runpy, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+        "runpy.run_path(sys.argv[1], run_name='__main__')"
+    )
+    command = [sys.executable, "-W", "error", "-c", code, str(path)]
+    return subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True)
 
 
 def test_interpreter_exit_without_close(openai_server: OpenAIServer, tmp_path: Path) -> None:
