@@ -255,7 +255,6 @@ class Job:
     sequence: Sequence
     answer: Answer
     sink: Sink
-    prefilled: bool = False
 
 
 def failed(error: BaseException) -> EngineError:

@@ -132,7 +132,7 @@ class DraftModel:
         if not greedy or not steps or shape != chain(steps):
             return None
         unseen = self._known(sequence.tokens[self.runner.length(slot) :])
-        found = self.runner.guess(slot, unseen, steps, self._vocab) if len(unseen) <= CHUNK else None
+        found = self.runner.guess(slot, unseen, steps, self._vocab)
         if found is None:
             return None
         if len(found) < steps:

@@ -118,9 +118,14 @@ class Decoder:
         """
         return self.passes.forward(ids, positions, spans, wanted)
 
+    @property
+    def guesses(self) -> bool:
+        """Whether :meth:`guess` can be called: passes are compiled, and no layer slides."""
+        return isinstance(self.passes, NativePasses) and self.config.window is None
+
     def guess(
         self, ids: Sequence[int], positions: Sequence[int], span: Span, steps: int, vocab: int
-    ) -> list[int] | None:
+    ) -> list[int]:
         """Run a request's rows and then, token by token, the likeliest ones that follow, in one call.
 
         Args:
@@ -130,8 +135,7 @@ class Decoder:
             vocab: only ids below it.
 
         Returns:
-            the tokens, fewer where logits were not finite; None where passes go one by one.
+            the tokens, fewer where logits were not finite.
         """
-        if not isinstance(self.passes, NativePasses) or self.config.window is not None:
-            return None
+        assert isinstance(self.passes, NativePasses)
         return self.passes.guess(ids, positions, span, steps, vocab)

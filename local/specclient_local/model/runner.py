@@ -169,11 +169,12 @@ class Runner:
             those tokens, all below ``vocab``; fewer where logits were not finite; None where the model
             cannot, and nothing is done.
         """
+        if not self.decoder.guesses or len(tokens) > CHUNK:
+            return None
         positions: list[int] = []
         span = self._span(Part(slot, tokens), 0, positions)
         found = self.decoder.guess(tokens, positions, span, steps, vocab)
-        if found is not None:
-            self.cache.lengths[slot] += len(tokens) + min(len(found), steps - 1)
+        self.cache.lengths[slot] += len(tokens) + min(len(found), steps - 1)
         return found
 
     def _alone(self, part: Part) -> list[Tensor]:
