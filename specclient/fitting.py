@@ -16,7 +16,9 @@ from specclient.types.wire import WireRequest
 
 def encoded(request: Request, decision: Decision, place: Endpoint, record: Recorder) -> WireRequest:
     """Return a request as its endpoint takes it, whose record is told of tries that come to nothing."""
-    return replace(place.dialect.encode(request, place, decision.model), tried=record.tried)
+    wire = place.dialect.encode(request, place, decision.model)
+    headers = wire.headers if record.span is None else record.span.carried(wire.headers)
+    return replace(wire, headers=headers, tried=record.tried)
 
 
 def asking_nothing(place: Endpoint, request: Request) -> Endpoint:

@@ -6,6 +6,7 @@ The local engine takes the place of encode, send and decode; everything else is 
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
@@ -81,9 +82,9 @@ class Pipeline:
         self.router = router
         self.transport = transport
         self._prices = prices
-        self._observers = observers
+        self.observers = list(observers)
         self._prepare = prepare
-        self._budgets = budgets
+        self.budgets = budgets
         self._warm: set[str] = set() if warm is None else warm
         self._warming = threading.Lock()
         self._clock = clock
@@ -220,8 +221,13 @@ class Pipeline:
             price_provider=listed,
             rejected_billed=False if endpoint is None else endpoint.capabilities.rejected_billed,
         )
-        if self._budgets is not None:
-            await self._budgets.reserve(record.id, request, decision, price_provider=listed)
+        if self.budgets is not None:
+            await self.budgets.reserve(record.id, request, decision, price_provider=listed)
+        if "opentelemetry.trace" in sys.modules:
+            with uncut:
+                from specclient.observability import begin_span  # noqa: PLC0415 - only in programs that trace
+
+            record.span = begin_span(request, decision, endpoint)
         return decision, place, record
 
     def _warm_up(self, kind: str) -> None:
@@ -338,7 +344,7 @@ class Pipeline:
         if part is not None:
             call = part.ended(call)
         with shielded():
-            for observe in self._observers:
+            for observe in self.observers:
                 try:
                     await observe(call)
                 except Exception:  # noqa: BLE001 - an answer that has been paid for is not lost over its record

@@ -27,6 +27,7 @@ from specclient.types.usage import Cost, Speculation, Usage
 from specclient.types.wire import Try
 
 if TYPE_CHECKING:
+    from specclient.observability import CallSpan
     from specclient.speculation.prometheus import Counters
 
 _ZERO = Decimal(0)
@@ -49,6 +50,9 @@ class Recorder:
         clock: monotonic seconds.
         hosted: whether an endpoint serves it, and not an engine in this process.
         price_provider, rejected_billed: as in :meth:`specclient.costs.prices.Prices.price`.
+
+    Attributes:
+        span: of the call, where the program traces; ended with the record.
     """
 
     def __init__(
@@ -74,7 +78,7 @@ class Recorder:
         self._connected = False
         self._cached: int | None = None  # prompt tokens read from a cache, as the headers tell
         self._completes = request.operation in ("chat", "completion")
-        self._ended: dict[int, bool] = {}  # by the index of a choice that has begun
+        self._ended: dict[int, str | None] = {}  # why, by the index of a choice that has begun
         self._over = not self._completes and request.operation != "response"
         self._failed: str | None = None  # the event by which the answer said that it failed
         self._usage: Usage | None = None
@@ -96,6 +100,8 @@ class Recorder:
         self._engine_s: float | None = None
         self._pair: str | None = None
         self._served_model: str | None = None
+        self._answer_id: str | None = None
+        self.span: CallSpan | None = None
 
     @property
     def id(self) -> str:
@@ -110,7 +116,7 @@ class Recorder:
     @property
     def finished(self) -> bool:
         """Whether the answer has said that it is complete; of some kinds of stream, none ever says."""
-        return self._over or (bool(self._ended) and all(self._ended.values()))
+        return self._over or (bool(self._ended) and None not in self._ended.values())
 
     @property
     def tokens(self) -> int | None:
@@ -136,7 +142,7 @@ class Recorder:
 
     def answer(self, answer: Any, usage: Usage | None) -> None:
         """Note a whole answer."""
-        self._served_model = _model_of(answer)
+        self._served_model, self._answer_id = _model_of(answer), _id_of(answer)
         self._usage = usage
         if not self._completes:
             if usage is None:
@@ -145,8 +151,9 @@ class Recorder:
                 self._seen.answer(answer)
             return
         self._seen.answer(answer)
-        if usage is None:
-            for choice in answer.choices:
+        for choice in answer.choices:
+            self._ended[choice.index] = choice.finish_reason
+            if usage is None:
                 self._note_text(choice)
 
     def chunk(self, chunk: Any, usage: Usage | None) -> None:
@@ -161,11 +168,12 @@ class Recorder:
             if self._note_text(choice) and self._ttft_s is None:
                 self._ttft_s = self._clock() - self._begun
             if choice.finish_reason is not None or choice.index not in self._ended:
-                self._ended[choice.index] = choice.finish_reason is not None
+                self._ended[choice.index] = choice.finish_reason
             if beside := choice.__pydantic_extra__:
                 told = told or not ON_CHOICE.isdisjoint(beside)
         if self._served_model is None:
             self._served_model = chunk.model or None
+            self._answer_id = chunk.id or None
         if told or ((beside := chunk.__pydantic_extra__) and not ON_ANSWER.isdisjoint(beside)):
             self._seen.answer(chunk)
 
@@ -184,7 +192,8 @@ class Recorder:
                 self._failed = kind
             self._seen.answer(getattr(event, "response", None))
         if self._served_model is None:
-            self._served_model = _model_of(getattr(event, "response", event))
+            whole = getattr(event, "response", event)
+            self._served_model, self._answer_id = _model_of(whole), _id_of(whole)
 
     def _note_text(self, choice: Choice | ChunkChoice | CompletionChoice) -> bool:
         """Keep what a choice holds or adds; return whether that was anything."""
@@ -246,6 +255,9 @@ class Recorder:
             error=name,
             http_status=http_status,
         )
+        if self.span is not None:
+            reasons = [reason for reason in self._ended.values() if reason is not None]
+            self.span.end(self._closed, reasons, self._answer_id)
         return self._closed
 
     def _call(self, status: Status, *, latency_s: float, usage: Usage, **ended: Any) -> Call:
@@ -333,6 +345,12 @@ def _model_of(answer: Any) -> str | None:
     """Return the model that an answer names; most have the field, sound and files have not."""
     model = getattr(answer, "model", None)
     return model if isinstance(model, str) and model else None
+
+
+def _id_of(answer: Any) -> str | None:
+    """Return the id that an answer has."""
+    number = getattr(answer, "id", None)
+    return number if isinstance(number, str) and number else None
 
 
 def _output_text(answer: Any) -> str:
