@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import anyio.to_thread
 
 from specclient.errors import BadRequestError, CheckpointError, ConfigurationError, NotFoundError
-from specclient.types.backend import Answer, BackendModel, Chunk, Telemetry
+from specclient.types.backend import Answer, BackendModel, Chunk, EngineState, Telemetry
 from specclient.types.request import Request
 from specclient_local.dialect import Asked, read
 from specclient_local.dialect_forms import OWN_FORMS
@@ -120,6 +120,14 @@ class LocalBackend:
             return sum(map(len, texts))
         except (BadRequestError, CheckpointError):
             return None
+
+    def state(self) -> Sequence[EngineState]:
+        """Return how each loaded engine fares; see :class:`specclient.types.backend.Telling`."""
+        names = {row.key: name for name, row in reversed(self._rows.items())}
+        return [
+            EngineState(names.get(key, "folder"), engine.unfinished, engine.busy_s)
+            for key, engine in tuple(self._engines.items())
+        ]
 
     def _tokenizer(self, row: Row) -> Tokenizer | None:
         """Return a row's tokenizer: its engine's where that is loaded, None where it would be fetched."""

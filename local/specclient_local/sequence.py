@@ -211,6 +211,7 @@ class Tally:
             acceptance_rate=self.accepted / self.drafted if self.drafted else None,
             mean_accepted_length=mean,
             per_position=tuple(k / r for k, r in zip(self.kept, self.reached, strict=True)) or None,
+            accepted_per_position=tuple(self.kept) or None,
             source="engine",
         )
 

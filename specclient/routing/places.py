@@ -95,6 +95,11 @@ class Places:
             self._backends[name] = self._make(point)
         return self._backends[name]
 
+    @property
+    def made(self) -> Mapping[str, Backend]:
+        """The engines that something has asked for so far, by name."""
+        return self._backends
+
     def _make(self, point: EntryPoint) -> Backend:
         try:
             factory = point.load()

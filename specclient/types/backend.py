@@ -100,4 +100,28 @@ class Counting(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class EngineState:
+    """How an engine fares whose model is loaded.
+
+    Attributes:
+        name: of the model it serves, a :attr:`BackendModel.id`.
+        unfinished: requests it holds, running and waiting.
+        busy_s: seconds its models have worked so far.
+    """
+
+    name: str
+    unfinished: int
+    busy_s: float
+
+
+@runtime_checkable
+class Telling(Protocol):
+    """What a backend may offer beside: which of its models are loaded, and how they fare."""
+
+    def state(self) -> Sequence[EngineState]:
+        """Return the state of each engine that is loaded; waits for nothing."""
+        ...
+
+
 Factory = Callable[[Mapping[str, Any]], Backend]

@@ -86,6 +86,7 @@ class Speculation:
             1 + accepted / steps.
         per_position: for draft position i, the share of rounds which drafted that far whose token i
             (and so all before it) was kept.
+        accepted_per_position: for each draft position, how often its token was kept.
         predicted_accepted, predicted_rejected: tokens of a user's ``prediction``; another quantity
             than draft-model tokens, so kept apart.
         source: where the figures come from: ``engine``, ``metrics delta`` (all that a server did in the
@@ -102,6 +103,7 @@ class Speculation:
     predicted_accepted: int | None = None
     predicted_rejected: int | None = None
     source: str | None = None
+    accepted_per_position: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

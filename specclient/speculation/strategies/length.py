@@ -161,5 +161,6 @@ class Tally:
             acceptance_rate=self.accepted / self.drafted,
             mean_accepted_length=1 + self.accepted / self.steps,
             per_position=tuple(k / r for k, r in zip(self.kept, self.reached, strict=True)),
+            accepted_per_position=tuple(self.kept),
             source="client",
         )
