@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import replace
 
 from pydantic import SecretStr
 from starlette.applications import Starlette
@@ -16,13 +17,17 @@ from specclient.client import AsyncOpenAI
 from specclient.providers.encoding import json_of
 from specclient.serving.asking import asked
 from specclient.serving.catalogue import Catalogue, model_row
+from specclient.serving.dashboard.data import Dashboard
 from specclient.serving.front import Front
 from specclient.serving.limits import Limits
+from specclient.serving.metrics import CONTENT_TYPE, Metrics
 from specclient.serving.passing import Passing
 from specclient.serving.problems import ProblemError
+from specclient.serving.requests_log import OTHER, RequestLog
 from specclient.serving.talk import Receive, Scope, Send, Talk
 from specclient.serving.telling import tell_stream, tell_whole
 from specclient.serving.turns import Turns
+from specclient.types.backend import EngineState, Telling
 from specclient.types.method import Method
 from specclient.types.methods import CHAT, COMPLETION, EMBEDDING, MODERATION, RESPONSE
 
@@ -52,7 +57,7 @@ def create_app(
         routes=service.routes(), lifespan=service.lifespan, exception_handlers={HTTPException: _unhandled}
     )
     app.router.redirect_slashes = False
-    app.add_middleware(Front, key=key, limits=service.limits)
+    app.add_middleware(Front, key=key, limits=service.limits, log=service.log)
     app.state.service = service
     return app
 
@@ -62,21 +67,32 @@ class Service:
 
     Attributes:
         turns: how many are being worked on, and wait.
+        log: the requests themselves.
+        metrics: what they came to.
     """
 
     def __init__(self, client: AsyncOpenAI, catalogue: Catalogue, limits: Limits) -> None:
         self.client, self.catalogue, self.limits = client, catalogue, limits
         self.turns = Turns(limits.running, limits.waiting)
+        self.metrics = Metrics(
+            catalogue.names, lambda: (self.turns.running, self.turns.waiting), self._engines
+        )
+        self.turns.changed = self.metrics.turn
+        self.log = RequestLog([self.metrics.request])
+        self.dashboard = Dashboard(client, self.log, self.metrics.load, catalogue.names)
+        client.pipeline.observers += [self.log.observe, self.metrics.observe, self.dashboard.observe]
 
     def routes(self) -> list[Route]:
         """Return the routes, each with the ASGI application that serves it."""
         return [
             self._route("/health", self._health, "GET"),
             self._route("/ready", self._ready, "GET"),
+            self._route("/metrics", self._metrics, "GET"),
+            *(self._route(path, handler, "GET") for path, handler in self.dashboard.routes()),
             *(self._route(f"/v1{method.path}", self._caller(method), "POST") for method in CALLS),
             self._route("/v1/models", self._models, "GET"),
             self._route("/v1/models/{model:path}", self._model, "GET"),
-            Route("/v1/{path:path}", _Endpoint(self._passing())),
+            Route("/v1/{path:path}", _Endpoint(self._passing(), OTHER)),
         ]
 
     def lifespan(self, _app: Starlette) -> AbstractAsyncContextManager[None]:
@@ -91,7 +107,7 @@ class Service:
             await self.client.close()
 
     def _route(self, path: str, handler: Handler, verb: str) -> Route:
-        return Route(path, _Endpoint(handler), methods=[verb])
+        return Route(path, _Endpoint(handler, path.replace(":path", "")), methods=[verb])
 
     def _passing(self) -> Passing:
         own = {"/models": "GET", **{method.path: method.verb for method in CALLS}}
@@ -103,8 +119,9 @@ class Service:
         async def call(talk: Talk) -> None:
             given = asked(method, await talk.body(), talk.headers, talk.query)
             self.catalogue.check(given.request)
+            talk.entry.model, talk.entry.streamed = given.request.model, given.request.stream
             tell = tell_stream if given.request.stream else tell_whole
-            async with talk.while_there(), self.turns.turn():
+            async with talk.while_there(), self.turns.turn(talk.entry):
                 await tell(talk, self.client.pipeline, given)
 
         return call
@@ -124,7 +141,21 @@ class Service:
     async def _ready(self, talk: Talk) -> None:
         if self.turns.full:
             raise ProblemError(503, "as many requests wait as may", code="server_busy")
-        await talk.say(b'{"status":"ready"}')
+        loaded = [engine.name for engine in self._engines()]
+        await talk.say(json_of({"status": "ready", "loaded": loaded}))
+
+    async def _metrics(self, talk: Talk) -> None:
+        await talk.say(self.metrics.text(), kind=CONTENT_TYPE)
+
+    def _engines(self) -> list[EngineState]:
+        """Return the engines in this process that are loaded, by the names of their models here."""
+        backends = self.client.pipeline.router.places.made
+        return [
+            replace(state, name=f"{name}/{state.name}")
+            for name, backend in backends.items()
+            if isinstance(backend, Telling)
+            for state in backend.state()
+        ]
 
 
 async def _unhandled(_request: Request, error: Exception) -> Response:
@@ -135,8 +166,10 @@ async def _unhandled(_request: Request, error: Exception) -> Response:
 class _Endpoint:
     """A handler as the ASGI application that a route wants."""
 
-    def __init__(self, handler: Handler) -> None:
-        self._handler = handler
+    def __init__(self, handler: Handler, route: str) -> None:
+        self._handler, self._path = handler, route
 
     async def __call__(self, scope: Scope, _receive: Receive, _send: Send) -> None:
-        await self._handler(scope["specclient.talk"])
+        talk: Talk = scope["specclient.talk"]
+        talk.entry.route = self._path
+        await self._handler(talk)

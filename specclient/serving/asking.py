@@ -37,7 +37,7 @@ from specclient.types.strategy import Strategy
 EXTENSION = "specclient"
 META_HEADER = "x-specclient-meta"
 #: Headers of a client that go on; all others are between it and this server.
-PASSED = ("idempotency-key", "openai-beta")
+PASSED = ("idempotency-key", "openai-beta", "traceparent", "tracestate")
 _STRATEGY = {"strategy": "kind", "draft": "draft", "depth": "depth"}
 _POLICY = tuple(field.name for field in fields(Policy))
 _MOST_TAGS, _LONGEST_TAG = 16, 512

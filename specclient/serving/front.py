@@ -11,22 +11,27 @@ from pydantic import SecretStr
 from starlette.exceptions import HTTPException
 
 from specclient.serving.access import check_access
+from specclient.serving.dashboard.page import PAGE
 from specclient.serving.limits import Limits
 from specclient.serving.problems import ProblemError, problem_of, stopping
+from specclient.serving.requests_log import RequestLog
 from specclient.serving.talk import ClientGoneError, Message, Receive, Scope, Send, Talk
+from specclient.serving.tracing import served
 
 _log = logging.getLogger("specclient")
 
 ASGI = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 REQUEST_ID = b"x-request-id"
+#: What is served to everybody: whether the server lives, and the dashboard without a figure in it.
+OPEN = frozenset({"/health", *PAGE})
 
 
 class Front:
     """The outermost part of the application; see :func:`specclient.serving.create_app` for ``key``."""
 
-    def __init__(self, app: ASGI, *, key: SecretStr | None, limits: Limits) -> None:
-        self._app, self._key, self._limits = app, key, limits
+    def __init__(self, app: ASGI, *, key: SecretStr | None, limits: Limits, log: RequestLog) -> None:
+        self._app, self._key, self._limits, self._log = app, key, limits, log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -34,26 +39,31 @@ class Front:
             return
         number = f"req_{os.urandom(12).hex()}"
 
-        async def numbered(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                message["headers"].append((REQUEST_ID, number.encode()))
-            await send(message)
+        with self._log.entry(number, scope["method"]) as entry, served(scope, entry):
 
-        talk = Talk(scope, receive, numbered, self._limits)
-        scope["specclient.talk"] = talk
-        try:
-            problem = await self._served(scope, receive, numbered, talk, number)
-            if problem is not None and not talk.begun:
-                await talk.say(problem.body(), status=problem.status, headers=problem.headers)
-        except ClientGoneError:
-            _log.debug("%s: the client left", number)
+            async def numbered(message: Message) -> None:
+                if message["type"] == "http.response.start":
+                    message["headers"].append((REQUEST_ID, number.encode()))
+                    entry.status = message["status"]
+                await send(message)
+
+            talk = Talk(scope, receive, numbered, self._limits, entry)
+            scope["specclient.talk"] = talk
+            try:
+                problem = await self._served(scope, receive, numbered, talk, number)
+                if problem is not None:
+                    entry.code = problem.code
+                    if not talk.begun:
+                        await talk.say(problem.body(), status=problem.status, headers=problem.headers)
+            except ClientGoneError:
+                _log.debug("%s: the client left", number)
 
     async def _served(
         self, scope: Scope, receive: Receive, send: Send, talk: Talk, number: str
     ) -> ProblemError | None:
         """Have a request served, and return what went wrong."""
         try:
-            if scope["path"] != "/health":
+            if scope["path"] not in OPEN:
                 check_access(talk.headers, self._key)
             await self._app(scope, receive, send)
         except ClientGoneError:

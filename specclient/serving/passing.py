@@ -57,10 +57,12 @@ class Passing:
             ProblemError: 404 or 405 where there is nothing to pass it on to.
         """
         row, path = self._row(talk)
+        talk.entry.route = f"{_PREFIX}{row.path}"
         request = await self._request(talk, row, path)
         if request.method.metered:
             self.catalogue.check(request)
-        async with talk.while_there(), self.turns.turn():
+            talk.entry.model, talk.entry.streamed = request.model, request.stream
+        async with talk.while_there(), self.turns.turn(talk.entry):
             async with await self.client.pipeline.open(request) as stream:
                 body = stream.head
                 returned = {name: body.headers[name] for name in _RETURNED if name in body.headers}

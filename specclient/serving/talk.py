@@ -11,6 +11,7 @@ from typing import Any, Self
 
 from specclient.serving.limits import Limits
 from specclient.serving.problems import ProblemError
+from specclient.serving.requests_log import Entry
 
 Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
@@ -29,13 +30,14 @@ class Talk:
     """One request and its answer.
 
     Attributes:
+        entry: of the request in the server's log.
         headers: of the request, names in lower case; of several of one name, the last.
         begun, ended: whether the answer has.
         gone: whether the client has left.
     """
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits) -> None:
-        self.scope = scope
+    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits, entry: Entry) -> None:
+        self.scope, self.entry = scope, entry
         self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         self.begun = self.ended = self.gone = False
         self._receive, self._send, self._limits = receive, send, limits

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import time
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 
 import anyio
 
 from specclient.serving.problems import ProblemError
+from specclient.serving.requests_log import Entry
 
 #: Seconds after which a client that was turned away may try again.
 RETRY_AFTER_S = 1
@@ -19,12 +21,19 @@ class Turns:
     Args:
         running: most at once.
         waiting: most that wait; one more is refused.
+        clock: monotonic seconds.
+
+    Attributes:
+        waiting: requests that wait.
+        changed: called when one has got its turn.
     """
 
-    def __init__(self, running: int, waiting: int) -> None:
+    def __init__(self, running: int, waiting: int, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self._slots = anyio.Semaphore(running, fast_acquire=True)
         self._most, self._room = running, waiting
+        self._clock = clock
         self.waiting = 0
+        self.changed: Callable[[], None] = lambda: None
 
     @property
     def running(self) -> int:
@@ -37,8 +46,11 @@ class Turns:
         return not self._slots.value and self.waiting >= self._room
 
     @asynccontextmanager
-    async def turn(self) -> AsyncGenerator[None, None]:
+    async def turn(self, entry: Entry) -> AsyncGenerator[None, None]:
         """Wait for a turn, and have it.
+
+        Args:
+            entry: of the request; told how long it waited.
 
         Raises:
             ProblemError: 429, too many wait already.
@@ -52,10 +64,13 @@ class Turns:
                 headers={"retry-after": str(RETRY_AFTER_S)},
             )
         self.waiting += 1
+        begun = self._clock()
         try:
             await self._slots.acquire()
         finally:
             self.waiting -= 1
+        entry.waited_s = self._clock() - begun
+        self.changed()
         try:
             yield
         finally:

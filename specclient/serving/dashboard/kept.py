@@ -1,0 +1,53 @@
+"""Turn a server's latest calls into what a ledger is read by, for a server whose ledger is off."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from specclient.costs.row import Row
+from specclient.costs.rows import rows_of
+from specclient.costs.schema import Values
+from specclient.costs.sums import Sums, totals
+from specclient.types.call import Call
+
+__all__ = ["Kept"]
+
+
+class Kept:
+    """The latest calls of this process, in memory.
+
+    Args:
+        most: rows that are kept.
+    """
+
+    def __init__(self, most: int = 10_000) -> None:
+        self._rows: deque[Values] = deque(maxlen=most)
+
+    def add(self, call: Call) -> None:
+        """Keep a finished call."""
+        self._rows.extend(rows_of(call))
+
+    def rows(
+        self, since: datetime | None = None, until: datetime | None = None, *, limit: int | None = None
+    ) -> list[Row]:
+        """Return the calls that started in ``[since, until)``, oldest first; only the newest ``limit``."""
+        found = sorted(map(Row.from_values, tuple(self._rows)), key=lambda row: (row.started_at, row.id))
+        within = [
+            row
+            for row in found
+            if (since is None or row.started_at >= since) and (until is None or row.started_at < until)
+        ]
+        return within if limit is None else within[max(len(within) - limit, 0) :]
+
+    def iterate(self, since: datetime | None = None, until: datetime | None = None) -> Iterator[Row]:
+        """Yield what :meth:`rows` returns."""
+        yield from self.rows(since, until)
+
+    def rollup(
+        self, since: datetime | None = None, until: datetime | None = None, by: Sequence[str] = ()
+    ) -> list[Sums]:
+        """Return sums by group, as a ledger does."""
+        chosen = {row.id for row in self.rows(since, until)}
+        return totals(None, since, until, by, [row for row in tuple(self._rows) if str(row[0]) in chosen])

@@ -1,0 +1,204 @@
+"""Turn each served request into an entry: live while it is worked on, then told to whoever reads, and logged.
+
+An entry has figures and names, and nothing of what was asked or answered.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any, TextIO
+
+from specclient.types.call import Call
+
+__all__ = ["Entry", "JSONLines", "RequestLog", "current", "log_as_json"]
+
+#: The status of a request whose client left before it had one, as nginx calls it.
+CLIENT_GONE = 499
+#: The route of a request that none of the table's fits.
+OTHER = "other"
+
+_log = logging.getLogger("specclient.requests")
+
+
+@dataclass(slots=True, kw_only=True)
+class Entry:
+    """One request.
+
+    Attributes:
+        id: as in its answer's ``x-request-id``.
+        route: of the server's table, with its placeholders; ``OTHER`` where there is none.
+        key: the name of the key that it came with.
+        model: as asked for.
+        status: of HTTP; ``CLIENT_GONE`` where the client left before there was one.
+        code: OpenAI's, of an answer that is an error.
+        waited_s: seconds it waited for its turn; None where it takes no turn, or has none yet.
+        seconds: it took in all; None while it runs.
+        calls: records of the calls that were made for it.
+    """
+
+    id: str
+    verb: str
+    begun: float
+    started_at: datetime
+    route: str = OTHER
+    key: str | None = None
+    model: str | None = None
+    streamed: bool = False
+    status: int = 0
+    code: str | None = None
+    waited_s: float | None = None
+    seconds: float | None = None
+    calls: list[Call] = field(default_factory=list)
+
+    def total(self, name: str) -> int | None:
+        """Return the sum of a count of its calls' usage; None where none knows it."""
+        return _sum(getattr(call.usage, name) for call in self.calls)
+
+    @property
+    def cost(self) -> Decimal | None:
+        """Dollars of its calls; None where none has a price."""
+        known = [call.cost.total for call in self.calls if call.cost.total is not None]
+        return sum(known, Decimal(0)) if known else None
+
+    def drafts(self, name: str) -> int | None:
+        """Return the sum of a count of its calls' speculation; None where none knows it."""
+        return _sum(getattr(call.speculation, name) for call in self.calls if call.speculation)
+
+
+_current: ContextVar[Entry | None] = ContextVar("specclient_request", default=None)
+
+
+def current() -> Entry | None:
+    """Return the entry of the request that is being served here, if one is."""
+    return _current.get()
+
+
+class RequestLog:
+    """All requests of a server.
+
+    Args:
+        readers: told of each finished request, in order.
+        clock: monotonic seconds; ``now``: the time of day.
+
+    Attributes:
+        live: those that are being worked on, the oldest first.
+    """
+
+    def __init__(
+        self,
+        readers: Iterable[Callable[[Entry], None]] = (),
+        *,
+        clock: Callable[[], float] = time.perf_counter,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self.live: dict[str, Entry] = {}
+        self.readers = [*readers, log_entry]
+        self.clock = clock
+        self._now = now
+
+    @contextmanager
+    def entry(self, number: str, verb: str) -> Iterator[Entry]:
+        """Keep the entry of a request while it is served; :func:`current` finds it meanwhile."""
+        entry = Entry(id=number, verb=verb, begun=self.clock(), started_at=self._now())
+        self.live[number] = entry
+        token = _current.set(entry)
+        try:
+            yield entry
+        finally:
+            _current.reset(token)
+            del self.live[number]
+            entry.status = entry.status or CLIENT_GONE
+            entry.seconds = self.clock() - entry.begun
+            for read in self.readers:
+                read(entry)
+
+    async def observe(self, call: Call) -> None:
+        """Note a finished call with the request that it was made for; an observer of a pipeline."""
+        entry = _current.get()
+        if entry is not None:
+            entry.calls.append(call)
+
+
+def log_entry(entry: Entry) -> None:
+    """Log a finished request, figures and names alone."""
+    if _log.isEnabledFor(logging.INFO):
+        _log.info(
+            "%s %s %d", entry.verb, entry.route, entry.status, extra={"specclient_request": facts(entry)}
+        )
+
+
+def facts(entry: Entry) -> dict[str, Any]:
+    """Return what a finished request's line says; money as text, exact, and nothing that is not known."""
+    drafted, accepted = entry.drafts("drafted"), entry.drafts("accepted")
+    first = next((call for call in entry.calls if call.ttft_s is not None), None)
+    known = {
+        "id": entry.id,
+        "key": entry.key,
+        "method": entry.verb,
+        "route": entry.route,
+        "model": entry.model,
+        "chosen": entry.calls[-1].route.chosen if entry.calls else None,
+        "status": entry.status,
+        "code": entry.code,
+        "streamed": entry.streamed,
+        "prompt_tokens": entry.total("prompt"),
+        "completion_tokens": entry.total("completion"),
+        "cost_usd": None if entry.cost is None else f"{entry.cost:f}",
+        "queue_s": _rounded(entry.waited_s),
+        "ttft_s": _rounded(first.ttft_s) if first else None,
+        "latency_s": _rounded(entry.seconds),
+        "drafted": drafted,
+        "accepted": accepted,
+        "acceptance_rate": _rounded(accepted / drafted) if drafted and accepted is not None else None,
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+class JSONLines(logging.Formatter):
+    """Writes each record as one line of JSON: ``time``, ``level``, ``logger``, ``message``, and its facts."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the line."""
+        line: dict[str, Any] = {
+            "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+            **getattr(record, "specclient_request", {}),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        return json.dumps(line, ensure_ascii=False)
+
+
+def log_as_json(stream: TextIO) -> logging.Handler:
+    """Log what the server and its libraries have to say as lines of JSON, one for each finished request.
+
+    Returns:
+        What was added to the loggers ``specclient`` and ``uvicorn``; it stays until it is removed.
+    """
+    handler = logging.StreamHandler(stream)
+    handler.setFormatter(JSONLines())
+    for name in ("specclient", "uvicorn"):
+        logger = logging.getLogger(name)
+        logger.addHandler(handler)
+        logger.propagate = False
+    _log.setLevel(logging.INFO)
+    return handler
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _rounded(value: float | None) -> float | None:
+    return None if value is None else round(value, 6)

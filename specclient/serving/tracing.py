@@ -1,0 +1,65 @@
+"""Turn a request into a span of OpenTelemetry, a part of the client's own trace.
+
+A ``traceparent`` that came with the request is continued: by this span and, below it, by those of the calls
+that are made for it (:mod:`specclient.observability`). In a program that does not trace, the header goes on to
+the provider as it came.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from specclient.observability import SCOPE
+from specclient.serving.requests_log import CLIENT_GONE, OTHER, Entry
+from specclient.serving.talk import Scope
+from specclient.version import VERSION
+
+__all__ = ["served"]
+
+
+@contextmanager
+def served(scope: Scope, entry: Entry) -> Iterator[None]:
+    """Trace what is done for a request, by the conventions for HTTP servers; nothing where nobody traces.
+
+    Names: https://opentelemetry.io/docs/specs/semconv/http/http-spans/#http-server.
+    """
+    if "opentelemetry.trace" not in sys.modules:
+        yield
+        return
+    from opentelemetry import context, trace  # noqa: PLC0415 - only in programs that trace
+    from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415
+        TraceContextTextMapPropagator,
+    )
+
+    headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+    address, port = scope.get("server") or (None, None)
+    asked = {
+        "http.request.method": scope["method"],
+        "url.path": scope["path"],
+        "url.scheme": scope["scheme"],
+        "server.address": address,
+        "server.port": port,
+        "specclient.request.id": entry.id,
+    }
+    span = trace.get_tracer(SCOPE, VERSION).start_span(
+        scope["method"],
+        context=TraceContextTextMapPropagator().extract(headers),
+        kind=trace.SpanKind.SERVER,
+        attributes={name: value for name, value in asked.items() if value is not None},
+    )
+    token = context.attach(trace.set_span_in_context(span))
+    try:
+        yield
+    finally:
+        context.detach(token)
+        if entry.route != OTHER:
+            span.update_name(f"{scope['method']} {entry.route}")
+            span.set_attribute("http.route", entry.route)
+        status = entry.status or CLIENT_GONE
+        span.set_attribute("http.response.status_code", status)
+        if status >= 500:
+            span.set_attribute("error.type", entry.code or str(status))
+            span.set_status(trace.StatusCode.ERROR)
+        span.end()
