@@ -211,6 +211,16 @@ class BudgetSettings(_Strict):
     unpriced: str = "allow"
 
 
+class ServerSettings(_Strict):
+    """The ``[server]`` table: ``specclient serve``.
+
+    Attributes:
+        redis_url: of a Redis server in which workers share what keys use of their limits.
+    """
+
+    redis_url: SecretStr | None = None  # may hold a password
+
+
 class Settings(_Strict):
     """Everything that can be set.
 
@@ -226,6 +236,7 @@ class Settings(_Strict):
         limits: what deployments take, by ``provider/model``; their own headers add to it.
         circuit: when a deployment that keeps failing is given a rest; False for never.
         budgets: what calls may cost or use, by name.
+        server: of ``specclient serve``.
         source: the file that was read, None if none was.
     """
 
@@ -250,6 +261,7 @@ class Settings(_Strict):
     circuit: CircuitSettings | Literal[False] = Field(default_factory=CircuitSettings.model_construct)
     local: LocalSettings = Field(default_factory=LocalSettings.model_construct)
     budgets: dict[str, BudgetSettings] = Field(default_factory=dict)
+    server: ServerSettings = Field(default_factory=ServerSettings.model_construct)
     source: Path | None = Field(default=None, exclude=True)
 
     @pydantic.field_validator("prices", mode="after")
@@ -288,12 +300,13 @@ class Settings(_Strict):
         return self.policies[name].policy()
 
 
-#: Environment variables that stand over the file: variable, setting.
+#: Environment variables that stand over the file: variable, setting; of a table, with a dot.
 ENVIRONMENT = {
     "SPECCLIENT_LEDGER": "ledger",
     "SPECCLIENT_LEDGER_DURABILITY": "ledger_durability",
     "SPECCLIENT_TRANSPORT": "transport",
     "SPECCLIENT_MODEL": "default_model",
+    "SPECCLIENT_REDIS_URL": "server.redis_url",
 }
 
 
@@ -338,7 +351,7 @@ def load(
             "or unset SPECCLIENT_CONFIG"
         )
     values = _read(source) if source else {}
-    values |= {key: env[name] for name, key in ENVIRONMENT.items() if env.get(name)}
+    values |= _from_environment(env, values)
     values |= {key: value for key, value in arguments.items() if value is not None}
     if values.keys() <= _PLAIN and all(isinstance(value, str) for value in values.values()):
         return Settings.model_construct(**values)  # nothing to check, and no validator to be made
@@ -352,6 +365,18 @@ def load(
     except ConfigurationError as error:
         raise ConfigurationError(f"{source}: {error}") from None
     return settings
+
+
+def _from_environment(env: Mapping[str, str], values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what the environment sets, in tables that hold what else was set of them."""
+    found: dict[str, Any] = {}
+    for name, key in ENVIRONMENT.items():
+        table, _, inner = key.rpartition(".")
+        if env.get(name) and not table:
+            found[key] = env[name]
+        elif env.get(name) and isinstance(values.get(table, {}), dict):
+            found[table] = {**values.get(table, {}), inner: env[name]}
+    return found
 
 
 def _read(source: Path) -> dict[str, Any]:
@@ -390,5 +415,5 @@ def _explain(error: pydantic.ValidationError, source: Path | None) -> str:
 
 
 #: Tables and settings whose values are never quoted back: keys and passwords stand in them.
-_MAY_HOLD_KEYS = ("providers", "ledger")
+_MAY_HOLD_KEYS = ("providers", "ledger", "server")
 _HOLD_NO_KEYS = {"dialect", "api_key_env", "key_header", "stream_usage", "price_provider", "capabilities"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import cached_property
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from specclient.costs.budgets import Budgets
     from specclient.costs.ledger import Ledger
     from specclient.costs.row import Row
-    from specclient.types.budget import Budget
+    from specclient.types.budget import Budget, Scope
 
 #: Seconds that the end of a program waits for the ledger.
 FLUSH_S = 2.0
@@ -150,11 +150,15 @@ class Parts:
     @cached_property
     def budgets(self) -> Budgets | None:
         """What keeps the budgets; None where there are none, and nothing of theirs is imported."""
-        if not self._budgets:
-            return None
-        from specclient.costs.budgets import Budgets  # noqa: PLC0415 - as above
+        return self.keep_budgets() if self._budgets else None
 
-        return Budgets(self._budgets, self.prices, self.estimates, self.ledger)
+    def keep_budgets(self) -> Budgets:
+        """Return what keeps the budgets, made where there is none yet."""
+        if (kept := self.__dict__.get("budgets")) is None:
+            from specclient.costs.budgets import Budgets  # noqa: PLC0415 - as above
+
+            kept = self.__dict__["budgets"] = Budgets(self._budgets, self.prices, self.estimates, self.ledger)
+        return kept
 
     async def note(self, call: Call) -> None:
         """Note a finished call."""
@@ -253,6 +257,12 @@ class Core:
         if name == "base_url":
             self.options["data_residency"] = None
         self.pipeline.router, self.pipeline.transport = self._router(), self._transport()
+
+    def budget_by(self, further: Callable[[Scope], Iterable[Budget]]) -> None:
+        """Have calls counted by budgets that are looked up for each, too, beside the client's own."""
+        budgets = self.parts.keep_budgets()
+        budgets.further = further
+        self.pipeline.budgets = budgets
 
     def _transport(self) -> Transport:
         options = self.options

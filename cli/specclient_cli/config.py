@@ -117,7 +117,8 @@ def show(state: State, keys: tuple[str, ...], as_json: bool) -> None:
       specclient config show candidates local
       specclient config show --json
 
-    Environment: SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, SPECCLIENT_TRANSPORT, SPECCLIENT_MODEL.
+    Environment: SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, SPECCLIENT_TRANSPORT, SPECCLIENT_MODEL,
+    SPECCLIENT_REDIS_URL.
     """
     settings = state.settings()
     every = _flat(settings)
@@ -174,8 +175,8 @@ def _flat(settings: Settings) -> list[tuple[str, Any, str]]:
                 continue
             key = f"{prefix}{name}"
             origin = "file" if name in table.model_fields_set else "default"
-            if not prefix and name in from_environment:
-                origin = from_environment[name]
+            if key in from_environment:
+                origin = from_environment[key]
             add(key, getattr(table, name), source if source == "default" else origin)
 
     def add(key: str, value: Any, source: str) -> None:

@@ -107,6 +107,11 @@ TEMPLATE = """\
 #tokens = 10_000_000
 #period = "day"
 
+# `specclient serve`: where several workers, on one machine or many, share what keys use of their limits
+# (SPECCLIENT_REDIS_URL stands over it); needs the extra `redis`.
+#[server]
+#redis_url = "redis://127.0.0.1:6379/0"
+
 # Models that work together in specclient.speculative_decode(pair="mine"), or in the place of a pair of its
 # own: "cost", "quality" or "balanced".
 #[pairs.mine]

@@ -76,6 +76,9 @@ class Budgets:
         ledger: whose database they are kept in. Where it is off they are kept in this process alone.
         now: the clock; periods begin at midnight UTC.
         lease_s: seconds for which holds outlive their process.
+
+    Attributes:
+        further: asked for each call which other budgets count it, where there are too many to go through.
     """
 
     def __init__(
@@ -89,6 +92,7 @@ class Budgets:
         lease_s: float = LEASE_S,
     ) -> None:
         self.budgets = tuple(budgets)
+        self.further: Callable[[Scope], Iterable[Budget]] = _none_further
         self._prices = prices
         self._past = past
         self._now = now
@@ -154,7 +158,7 @@ class Budgets:
         self._desk.flush()
 
     def standings(self) -> list[Standing]:
-        """Return how the accounts of all budgets stand in their running periods.
+        """Return how the accounts of the client's own budgets stand in their running periods.
 
         Raises:
             LedgerError: they cannot be read.
@@ -185,7 +189,7 @@ class Budgets:
         now = self._now()
         counted = [
             book.account(budget, subject, now)
-            for budget in self.budgets
+            for budget in (*self.budgets, *self.further(scope))
             if (subject := budget.subject(scope)) is not None
         ]
         return _Entry(
@@ -223,6 +227,10 @@ class Budgets:
         entry = self._open.pop(id_, None)
         if entry is not None:
             self._desk.submit(Work(lambda page: page.release(id_, entry.held), lasting=True))
+
+
+def _none_further(_: Scope) -> tuple[Budget, ...]:
+    return ()
 
 
 def _settled(call: Call, entry: _Entry, page: Page) -> list[Reached]:

@@ -23,7 +23,7 @@ from specclient.types.request import Request
 from specclient.types.route import Decision
 from specclient.types.usage import NANO, Usage
 
-__all__ = ["ANSWER_TOKENS", "Past", "size_of"]
+__all__ = ["ANSWER_TOKENS", "Past", "answer_bound", "size_of"]
 
 #: Tokens of an answer that nothing bounds, on a route that has not answered yet.
 ANSWER_TOKENS = 4096
@@ -84,7 +84,7 @@ def size_of(
         return Size(None, 0, 0, priced=quoted() is not None)  # images, sound: not counted in text
     count = tokens.count_prompt(request, route.model)
     prompt = min(math.ceil(count.tokens * _MARGIN) if count.estimated else count.tokens, _MOST)
-    bound = _bound(request, route.model)
+    bound = answer_bound(request, route.model)
     if bound is None:
         longest = past.longest(route.chosen)
         completion = math.ceil(longest * _MARGIN) if longest else ANSWER_TOKENS
@@ -101,8 +101,8 @@ def size_of(
     return replace(size, nano=min(int((dollars * NANO).to_integral_value(ROUND_CEILING)), _MOST))
 
 
-def _bound(request: Request, model: str) -> int | None:
-    """Return the most tokens that an answer may have, None where the request does not say."""
+def answer_bound(request: Request, model: str) -> int | None:
+    """Return the most tokens that an answer in text may have, None where the request does not say."""
     if request.operation in _WITHOUT_ANSWER:
         return 0
     given = {**request.params, **request.options.body}

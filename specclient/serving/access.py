@@ -1,4 +1,4 @@
-"""Turn a request's headers into whether it may be served: by its key, or as one of this machine's own.
+"""Turn a request's headers into whose it is: a key's, the operator's, or that of this machine's own user.
 
 A server without a key listens on loopback, where a web page in the user's browser can reach it, too: by a
 form that posts to it, or by a name of its own that it lets point here. So without a key, a request must name
@@ -14,24 +14,37 @@ from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
+from specclient.serving.keys import StoredKey
+from specclient.serving.keys_ring import KeyRing
 from specclient.serving.problems import ProblemError
 
 
-def check_access(headers: Mapping[str, str], key: SecretStr | None) -> None:
-    """Raise ProblemError for who may not be served: 401 without the right key, 403 for a foreign page."""
-    if key is None:
-        _check_origin(headers)
-        return
+async def admitted(
+    headers: Mapping[str, str], key: SecretStr | None, ring: KeyRing | None = None
+) -> StoredKey | None:
+    """Return the stored key that a request brings; None for the operator's own, and where none is needed.
+
+    Args:
+        key: the operator's; None where there is none.
+        ring: the stored ones.
+
+    Raises:
+        ProblemError: 401 without a right key, 403 for a foreign page, 503 where keys cannot be read.
+    """
     scheme, _, given = headers.get("authorization", "").partition(" ")
     brought = given.strip() if scheme.lower() == "bearer" else ""
+    if key is None and not (ring is not None and await ring.needed()):
+        _check_origin(headers)
+        return None
     # Compared as the bytes that came (headers are read as latin-1), whose lengths alone the time may tell.
-    if not hmac.compare_digest(brought.encode("latin-1"), key.get_secret_value().encode()):
-        reason = (
-            "is not the one of this server" if brought else "is missing: send 'Authorization: Bearer KEY'"
-        )
-        raise ProblemError(
-            401, f"the key {reason}", code="invalid_api_key", headers={"www-authenticate": "Bearer"}
-        )
+    if key is not None and hmac.compare_digest(brought.encode("latin-1"), key.get_secret_value().encode()):
+        return None
+    if ring is not None and brought and (found := await ring.find(brought)) is not None:
+        return found
+    reason = "is none of this server's" if brought else "is missing: send 'Authorization: Bearer KEY'"
+    raise ProblemError(
+        401, f"the key {reason}", code="invalid_api_key", headers={"www-authenticate": "Bearer"}
+    )
 
 
 def is_loopback(host: str) -> bool:

@@ -19,8 +19,11 @@ from specclient.serving.asking import asked
 from specclient.serving.catalogue import Catalogue, model_row
 from specclient.serving.dashboard.data import Dashboard
 from specclient.serving.front import Front
+from specclient.serving.keys_gate import Gate, fitted, names_of
+from specclient.serving.keys_ring import KeyRing
 from specclient.serving.limits import Limits
 from specclient.serving.metrics import CONTENT_TYPE, Metrics
+from specclient.serving.pacing import Meter
 from specclient.serving.passing import Passing
 from specclient.serving.problems import ProblemError
 from specclient.serving.requests_log import OTHER, RequestLog
@@ -40,6 +43,8 @@ def create_app(
     client: AsyncOpenAI,
     *,
     key: SecretStr | None = None,
+    ring: KeyRing | None = None,
+    meter: Meter | None = None,
     models: Sequence[str] = (),
     limits: Limits | None = None,
 ) -> Starlette:
@@ -49,15 +54,18 @@ def create_app(
         client: serves the calls; the application closes it when it shuts down.
         key: what every request but ``/health`` must bring as its bearer token; None asks for none, and then
             only requests that name this machine as their host are served.
+        ring: stored keys, any of which does as well; once there are some, a key is needed.
+        meter: counts what they use of their limits; by default this process by itself.
         models: those that are served, as ``provider/model``; empty for whatever the client can reach.
         limits: see :class:`Limits`.
     """
-    service = Service(client, Catalogue(client, models), limits or Limits())
+    gate = Gate(client.pipeline.router.places, meter)
+    service = Service(client, Catalogue(client, models), limits or Limits(), gate, ring)
     app = Starlette(
         routes=service.routes(), lifespan=service.lifespan, exception_handlers={HTTPException: _unhandled}
     )
     app.router.redirect_slashes = False
-    app.add_middleware(Front, key=key, limits=service.limits, log=service.log)
+    app.add_middleware(Front, key=key, ring=ring, gate=gate, limits=service.limits, log=service.log)
     app.state.service = service
     return app
 
@@ -71,8 +79,13 @@ class Service:
         metrics: what they came to.
     """
 
-    def __init__(self, client: AsyncOpenAI, catalogue: Catalogue, limits: Limits) -> None:
+    def __init__(
+        self, client: AsyncOpenAI, catalogue: Catalogue, limits: Limits, gate: Gate, ring: KeyRing | None
+    ) -> None:
         self.client, self.catalogue, self.limits = client, catalogue, limits
+        self.gate, self.ring = gate, ring
+        if ring is not None:
+            client._core.budget_by(ring.budgets)
         self.turns = Turns(limits.running, limits.waiting)
         self.metrics = Metrics(
             catalogue.names, lambda: (self.turns.running, self.turns.waiting), self._engines
@@ -105,33 +118,44 @@ class Service:
             yield
         finally:
             await self.client.close()
+            await self.gate.close()
+            if self.ring is not None:
+                await self.ring.close()
 
     def _route(self, path: str, handler: Handler, verb: str) -> Route:
         return Route(path, _Endpoint(handler, path.replace(":path", "")), methods=[verb])
 
     def _passing(self) -> Passing:
         own = {"/models": "GET", **{method.path: method.verb for method in CALLS}}
-        return Passing(self.client, self.catalogue, self.turns, own)
+        return Passing(self.client, self.catalogue, self.turns, self.gate, own)
 
     def _caller(self, method: Method) -> Handler:
         """Return what serves one method on which a model works."""
 
         async def call(talk: Talk) -> None:
             given = asked(method, await talk.body(), talk.headers, talk.query)
-            self.catalogue.check(given.request)
+            request = fitted(given.request, talk.key, self.client.pipeline.router.places)
+            given = replace(given, request=request)
+            self.catalogue.check(request)
             talk.entry.model, talk.entry.streamed = given.request.model, given.request.stream
             tell = tell_stream if given.request.stream else tell_whole
-            async with talk.while_there(), self.turns.turn(talk.entry):
+            async with self.gate.paced(talk, request), talk.while_there(), self.turns.turn(talk.entry):
                 await tell(talk, self.client.pipeline, given)
 
         return call
 
+    def _names(self, talk: Talk) -> list[str]:
+        """Return the models that a request may use."""
+        key, places = talk.key, self.client.pipeline.router.places
+        return [n for n in self.catalogue.names() if key is None or key.allows(names_of(n, places))]
+
     async def _models(self, talk: Talk) -> None:
-        await talk.say(json_of({"object": "list", "data": self.catalogue.rows()}))
+        rows = [model_row(name) for name in self._names(talk)]
+        await talk.say(json_of({"object": "list", "data": rows}))
 
     async def _model(self, talk: Talk) -> None:
         name = talk.scope["path_params"]["model"]
-        if name not in self.catalogue.names():
+        if name not in self._names(talk):
             raise ProblemError(404, f"model {name!r} is not served here", "model", "model_not_found")
         await talk.say(json_of(model_row(name)))
 

@@ -10,6 +10,8 @@ The body may hold ``specclient``, an object of:
     true to leave out what the provider cannot express, instead of being refused.
 ``tags``
     labels that the ledger keeps with the call.
+``session``
+    what the call is a part of (a conversation, an agent's run); kept with it.
 ``meta``
     true to be told cost, route and speculation, as the header ``x-specclient-meta: 1`` is.
 
@@ -89,13 +91,14 @@ def asked(method: Method, body: bytes, headers: Mapping[str, str], query: str = 
     if not isinstance(ours, dict):
         raise bad(EXTENSION, f"specclient is {_shown(ours)}; it must be an object")
     policy, strategy, tags = _policy(ours, model), _strategy(ours), _tags(ours.pop("tags", None))
+    session = _session(ours.pop("session", None))
     meta = flag(ours.pop("meta", None), "specclient.meta") or meta
     drop = ours.pop("drop_params", None)
     if drop is not None:
         drop = flag(drop, "specclient.drop_params")
     if ours:
         extra[EXTENSION] = ours
-    options = replace(options, tags=tags, drop_params=drop)
+    options = replace(options, tags=tags, session=session, drop_params=drop)
     request = Request(method, model, params, stream=stream, policy=policy, strategy=strategy, options=options)
     return Asked(request, meta)
 
@@ -195,6 +198,12 @@ def _tags(given: object) -> dict[str, str]:
                 f"specclient.tags[{name[:40]!r}] must be a text of fewer than {_LONGEST_TAG} letters",
             )
     return given
+
+
+def _session(given: object) -> str | None:
+    if given is None or (isinstance(given, str) and 0 < len(given) < _LONGEST_TAG):
+        return given
+    raise bad("specclient.session", f"specclient.session must be a text of 1 to {_LONGEST_TAG - 1} letters")
 
 
 def _check_messages(given: Mapping[str, Any]) -> None:

@@ -50,10 +50,6 @@ class Catalogue:
         hosted = [n for n in (*named, *settings.candidates) if n not in engines and self._reachable(n)]
         return list(dict.fromkeys([*engines, *hosted, *([AUTO] if settings.candidates else [])]))
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Return the models as ``GET /v1/models`` lists them."""
-        return [model_row(name) for name in self.names()]
-
     def check(self, request: Request) -> None:
         """Raise ProblemError for a model or draft that is not served, or a policy that is not configured."""
         policies = self._client.settings.policies

@@ -10,8 +10,10 @@ from collections.abc import Awaitable, Callable
 from pydantic import SecretStr
 from starlette.exceptions import HTTPException
 
-from specclient.serving.access import check_access
+from specclient.serving.access import admitted
 from specclient.serving.dashboard.page import PAGE
+from specclient.serving.keys_gate import Gate, check_route
+from specclient.serving.keys_ring import KeyRing
 from specclient.serving.limits import Limits
 from specclient.serving.problems import ProblemError, problem_of, stopping
 from specclient.serving.requests_log import RequestLog
@@ -25,13 +27,25 @@ ASGI = Callable[[Scope, Receive, Send], Awaitable[None]]
 REQUEST_ID = b"x-request-id"
 #: What is served to everybody: whether the server lives, and the dashboard without a figure in it.
 OPEN = frozenset({"/health", *PAGE})
+#: Where what is served is for every key; what is elsewhere tells of the calls of all of them.
+_OF_ALL = ("/v1/", "/ready")
 
 
 class Front:
-    """The outermost part of the application; see :func:`specclient.serving.create_app` for ``key``."""
+    """The outermost part of the application; see :func:`specclient.serving.create_app` for its keys."""
 
-    def __init__(self, app: ASGI, *, key: SecretStr | None, limits: Limits, log: RequestLog) -> None:
-        self._app, self._key, self._limits, self._log = app, key, limits, log
+    def __init__(
+        self,
+        app: ASGI,
+        *,
+        key: SecretStr | None,
+        ring: KeyRing | None,
+        gate: Gate,
+        limits: Limits,
+        log: RequestLog,
+    ) -> None:
+        self._app, self._limits, self._log = app, limits, log
+        self._key, self._ring, self._gate = key, ring, gate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -44,6 +58,7 @@ class Front:
             async def numbered(message: Message) -> None:
                 if message["type"] == "http.response.start":
                     message["headers"].append((REQUEST_ID, number.encode()))
+                    await self._gate.tell(talk, message)
                     entry.status = message["status"]
                 await send(message)
 
@@ -64,7 +79,10 @@ class Front:
         """Have a request served, and return what went wrong."""
         try:
             if scope["path"] not in OPEN:
-                check_access(talk.headers, self._key)
+                talk.key = await admitted(talk.headers, self._key, self._ring)
+                talk.entry.key = talk.key.name if talk.key is not None else None
+                if not scope["path"].startswith(_OF_ALL):
+                    check_route(talk.key, scope["path"])
             await self._app(scope, receive, send)
         except ClientGoneError:
             raise

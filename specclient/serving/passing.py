@@ -21,6 +21,7 @@ from specclient.resources.table.index import children_of, roots, rows_of
 from specclient.resources.table.rows import Row, method_of
 from specclient.serving.asking import PASSED, flag, json_object
 from specclient.serving.catalogue import Catalogue, has_key
+from specclient.serving.keys_gate import Gate, check_route, fitted
 from specclient.serving.problems import ProblemError, bad, limits_told
 from specclient.serving.talk import JSON, Message, Talk
 from specclient.serving.turns import Turns
@@ -48,6 +49,7 @@ class Passing:
     client: AsyncOpenAI
     catalogue: Catalogue
     turns: Turns
+    gate: Gate
     own: Mapping[str, str]
 
     async def __call__(self, talk: Talk) -> None:
@@ -59,10 +61,13 @@ class Passing:
         row, path = self._row(talk)
         talk.entry.route = f"{_PREFIX}{row.path}"
         request = await self._request(talk, row, path)
-        if request.method.metered:
+        if not request.method.metered:
+            check_route(talk.key, talk.path)
+        else:
+            request = fitted(request, talk.key, self.client.pipeline.router.places)
             self.catalogue.check(request)
             talk.entry.model, talk.entry.streamed = request.model, request.stream
-        async with talk.while_there(), self.turns.turn(talk.entry):
+        async with self.gate.paced(talk, request), talk.while_there(), self.turns.turn(talk.entry):
             async with await self.client.pipeline.open(request) as stream:
                 body = stream.head
                 returned = {name: body.headers[name] for name in _RETURNED if name in body.headers}

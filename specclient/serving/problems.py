@@ -113,6 +113,8 @@ def _of_kind(error: Exception, status: int, code: str | None) -> ProblemError:
     if isinstance(error, APIError):
         code, param, kind = error.code or code, error.param, error.type or ""
     headers = {}
+    if isinstance(error, BudgetExceededError):  # of which clients know by the type that to try again is vain
+        kind, headers["x-should-retry"] = "insufficient_quota", "false"
     if isinstance(error, CircuitOpenError):
         headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
     return ProblemError(status, str(error), _text(param), code, _text(kind) or "", headers)

@@ -9,7 +9,9 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
+from specclient.serving.keys import StoredKey
 from specclient.serving.limits import Limits
+from specclient.serving.pacing import Taken
 from specclient.serving.problems import ProblemError
 from specclient.serving.requests_log import Entry
 
@@ -31,6 +33,7 @@ class Talk:
 
     Attributes:
         entry: of the request in the server's log.
+        key: that it came with, of the stored ones; ``taken``: what its limits had left for it.
         headers: of the request, names in lower case; of several of one name, the last.
         begun, ended: whether the answer has.
         gone: whether the client has left.
@@ -39,6 +42,8 @@ class Talk:
     def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits, entry: Entry) -> None:
         self.scope, self.entry = scope, entry
         self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        self.key: StoredKey | None = None
+        self.taken: Taken | None = None
         self.begun = self.ended = self.gone = False
         self._receive, self._send, self._limits = receive, send, limits
 

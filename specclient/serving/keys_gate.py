@@ -1,0 +1,154 @@
+"""Turn what a key asks for into a request that it may make, counted against its limits, or a refusal."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+from specclient.errors import NotFoundError
+from specclient.loops import in_thread, shielded
+from specclient.routing.places import Places
+from specclient.routing.router import AUTO
+from specclient.serving.keys import StoredKey
+from specclient.serving.pacing import LocalMeter, Meter, headers_of, refusal_of
+from specclient.serving.problems import ProblemError
+from specclient.serving.talk import Message, Talk
+from specclient.types.call import Call
+from specclient.types.request import Request
+from specclient.types.strategy import Strategy
+
+__all__ = ["Gate", "check_route", "fitted"]
+
+#: Tokens that an answer without a bound is taken for while it is made.
+ASSUMED_TOKENS = 1024
+#: Operations that are counted in tokens of text.
+_COUNTED = frozenset({"chat", "completion", "response", "embedding", "moderation"})
+#: Fields by which some providers take further models for a request than the one that is checked.
+_MORE_MODELS = ("models", "fallbacks")
+_LIMITS = b"x-ratelimit-"
+
+
+def fitted(request: Request, key: StoredKey | None, places: Places) -> Request:
+    """Return a request as a key may make it, with its labels.
+
+    Raises:
+        ProblemError: 404 for a model that it may not use, 400 for what would let it use others.
+    """
+    if key is None:
+        return request
+    named = {"model": request.model}
+    if isinstance(request.strategy, Strategy) and request.strategy.draft:
+        named["specclient.draft"] = request.strategy.draft
+    for param, model in named.items():
+        if not key.allows(names_of(model, places)):
+            raise ProblemError(
+                404, f"model {model!r} does not exist, or this key may not use it", param, "model_not_found"
+            )
+    sent = {**request.params, **request.options.body}
+    if key.models and (more := [name for name in _MORE_MODELS if name in sent]):
+        raise ProblemError(400, f"{more[0]} names further models, and this key has its own", more[0])
+    options = request.options
+    return replace(request, options=replace(options, tags={**options.tags, **key.labels}))
+
+
+def names_of(model: str, places: Places) -> Sequence[str]:
+    """Return the names that a model goes by: with its provider, and by itself where that is the default."""
+    if model == AUTO:
+        return [AUTO]
+    try:
+        head, inner = places.split(model)
+    except NotFoundError:
+        return [model]
+    return [f"{head}/{inner}", inner] if head == places.default else [f"{head}/{inner}"]
+
+
+def check_route(key: StoredKey | None, route: str) -> None:
+    """Refuse routes on which no model works to a key whose models or spending are limited.
+
+    What they start (a batch, a fine-tuning job) is neither checked nor counted, and what they show is not the
+    key's alone.
+    """
+    if key is not None and key.confined:
+        raise ProblemError(
+            403, f"{route} is not for this key: its models or its spending are limited", code="not_permitted"
+        )
+
+
+class Gate:
+    """Counts what paced keys ask for.
+
+    Args:
+        places: tell the models' names apart.
+        meter: where it is counted.
+    """
+
+    def __init__(self, places: Places, meter: Meter | None = None) -> None:
+        self._places, self._meter = places, meter or LocalMeter()
+
+    @asynccontextmanager
+    async def paced(self, talk: Talk, request: Request) -> AsyncGenerator[None, None]:
+        """Count a request against the limits of its key while it is served, and its tokens as they were.
+
+        Raises:
+            ProblemError: 429, a limit is reached.
+        """
+        key = talk.key
+        if key is None or not key.paced:
+            yield
+            return
+        tokens = await self._tokens(key, request)
+        talk.taken = taken = await self._meter.take(key, 1, tokens)
+        if taken.slot is None:
+            raise refusal_of(key, taken, 1, tokens)
+        try:
+            yield
+        finally:
+            if tokens and (more := _used(talk.entry.calls, tokens) - tokens):
+                with shielded():
+                    await self._meter.correct(key, taken.slot, more)
+
+    async def tell(self, talk: Talk, message: Message) -> None:
+        """Have an answer's headers say how the limits of its key stand, and nothing of an upstream's.
+
+        Args:
+            message: that begins the answer.
+        """
+        key = talk.key
+        if key is None or not key.paced:
+            return
+        told = headers_of(talk.taken or await self._meter.take(key, 0, 0))
+        others = [line for line in message["headers"] if not line[0].startswith(_LIMITS)]
+        message["headers"] = others + [(name.encode(), text.encode()) for name, text in told.items()]
+
+    async def close(self) -> None:
+        """Close what counts."""
+        await self._meter.close()
+
+    async def _tokens(self, key: StoredKey, request: Request) -> int:
+        """Return the most that a request may come to, in tokens, as far as its limit needs to know."""
+        limit = key.tokens_per_minute
+        if limit is None or request.operation not in _COUNTED or request.content is not None:
+            return 0
+        model = names_of(request.model, self._places)[-1].partition("/")[2] or request.model
+        return await in_thread(lambda: _most(request, model, limit))
+
+
+def _most(request: Request, model: str, limit: int) -> int:
+    from specclient import tokens  # noqa: PLC0415 - only for keys whose tokens are counted
+    from specclient.costs.budgets_size import answer_bound  # noqa: PLC0415
+
+    prompt = tokens.count_prompt(request, model).tokens
+    bound = answer_bound(request, model)
+    return prompt + (min(ASSUMED_TOKENS, max(limit - prompt, 0)) if bound is None else bound)
+
+
+def _used(calls: Iterable[Call], most: int) -> int:
+    """Return the tokens of a request's calls; the most they may be where one left without telling."""
+    used = 0
+    for call in calls:
+        usage = call.usage
+        if usage.prompt is None and usage.completion is None and call.cost.total is None:
+            return most
+        used += (usage.prompt or 0) + (usage.completion or 0)
+    return used
