@@ -19,7 +19,7 @@ from specclient_local.model.eager import EagerPasses
 from specclient_local.model.linear import ROWS_ALONE
 from specclient_local.model.native.passes import NativePasses, native_passes
 from specclient_local.model.rope import turns
-from specclient_local.model.span import Span
+from specclient_local.model.span import Span, Taps
 from specclient_local.model.weights import Weights
 
 
@@ -42,6 +42,7 @@ class Passes(Protocol):
         positions: Sequence[int],
         spans: Sequence[Span],
         wanted: Sequence[int] | None,
+        taps: Taps | None = None,
     ) -> Tensor:
         """Do as :meth:`Decoder.forward`."""
         ...
@@ -104,6 +105,7 @@ class Decoder:
         positions: Sequence[int],
         spans: Sequence[Span],
         wanted: Sequence[int] | None,
+        taps: Taps | None = None,
     ) -> Tensor:
         """Run N rows through the model and write their keys and values into the caches.
 
@@ -112,11 +114,12 @@ class Decoder:
             positions: ``[N]`` where they stand.
             spans: whose they are, in order.
             wanted: the rows whose logits are wanted; None for all.
+            taps: where hidden states of all rows are left.
 
         Returns:
             ``[wanted, V]``.
         """
-        return self.passes.forward(ids, positions, spans, wanted)
+        return self.passes.forward(ids, positions, spans, wanted, taps)
 
     @property
     def guesses(self) -> bool:

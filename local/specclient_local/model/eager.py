@@ -18,7 +18,7 @@ from torch.nn import functional as F
 
 from specclient_local.config import DecoderConfig
 from specclient_local.model.linear import ROWS_ALONE, Kernel, KernelChooser
-from specclient_local.model.span import Span
+from specclient_local.model.span import Span, Taps
 from specclient_local.model.weights import LayerWeights, Weights
 
 
@@ -76,19 +76,25 @@ class EagerPasses:
         positions: Sequence[int],
         spans: Sequence[Span],
         wanted: Sequence[int] | None,
+        taps: Taps | None = None,
     ) -> Tensor:
         """Do as :meth:`specclient_local.model.decoder.Decoder.forward`."""
         device = self._embedding.device
         turns = self._turns[torch.tensor(positions, device=device)]
-        return self._forward(torch.tensor(ids, device=device), turns, spans, wanted)
+        return self._forward(torch.tensor(ids, device=device), turns, spans, wanted, taps)
 
     def _forward(
-        self, ids: Tensor, turns: Tensor, spans: Sequence[Span], wanted: Sequence[int] | None
+        self,
+        ids: Tensor,
+        turns: Tensor,
+        spans: Sequence[Span],
+        wanted: Sequence[int] | None,
+        taps: Taps | None,
     ) -> Tensor:
         """Run a pass; all but its projections on one thread where rows must not depend on their company."""
         threads = torch.get_num_threads()
         if not self._exact or threads == 1 or any(span.mask.shape[0] > ROWS_ALONE for span in spans):
-            return self._run(ids, turns, spans, wanted, lambda kernel, x: kernel(x))
+            return self._run(ids, turns, spans, wanted, lambda kernel, x: kernel(x), taps=taps)
 
         def project(kernel: Kernel, x: Tensor) -> Tensor:
             torch.set_num_threads(threads)
@@ -98,7 +104,7 @@ class EagerPasses:
 
         torch.set_num_threads(1)
         try:
-            return self._run(ids, turns, spans, wanted, project)
+            return self._run(ids, turns, spans, wanted, project, taps=taps)
         finally:
             torch.set_num_threads(threads)
 
@@ -109,10 +115,14 @@ class EagerPasses:
         spans: Sequence[Span],
         wanted: Sequence[int] | None,
         project: Callable[[Kernel, Tensor], Tensor],
+        *,
+        taps: Taps | None,
     ) -> Tensor:
         c = self._config
         rows = len(ids)
         x = self._embedding[ids]
+        if taps is not None:
+            _keep(taps, 0, x)
         for i, layer in enumerate(self._layers):
             h = layer.input_norm(x)
             qkv = project(layer.qkv, h).view(rows, c.heads + 2 * c.kv_heads, c.head_dim)
@@ -124,6 +134,8 @@ class EagerPasses:
             h = layer.post_norm(x)
             gate, up = project(layer.gate_up, h).chunk(2, dim=-1)
             x = x + project(layer.down, F.silu(gate) * up)
+            if taps is not None:
+                _keep(taps, i + 1, x)
         if wanted is not None:
             x = x[torch.tensor(wanted, dtype=torch.int64, device=x.device)]
         return project(self._head, self._norm(x)) if len(x) else x.new_empty(0, c.vocab_size)
@@ -183,6 +195,13 @@ def norm_kernel(weight: Tensor, eps: float) -> Kernel:
         return x.div(length.hypot_(floor)).mul_(scaled)
 
     return norm
+
+
+def _keep(taps: Taps, layers: int, x: Tensor) -> None:
+    """Keep hidden states ``[N, hidden]`` if they are wanted after so many layers."""
+    for i, wanted in enumerate(taps.layers):
+        if wanted == layers:
+            taps.rows[:, i] = x
 
 
 def _layer(w: LayerWeights, choose: KernelChooser, eps: float) -> Layer:

@@ -204,14 +204,9 @@ class Runner:
     @torch.inference_mode()
     def _forward(self, parts: Sequence[Part], *, unread: bool = False) -> list[Tensor]:
         """Run one pass; return each part's logits, none of which are wanted if ``unread``."""
-        spans: list[Span] = []
-        ids: list[int] = []
-        positions: list[int] = []
-        for part in parts:
-            spans.append(self._span(part, len(ids), positions))
-            ids += [*part.tokens, *part.tree.tokens[part.held :]]
+        ids, positions, spans = self._laid_out(parts)
         every = not unread and not any(part.unread for part in parts)
-        logits = self.decoder.forward(ids, positions, spans, None if every else _wanted(parts, spans, unread))
+        logits = self._compute(ids, positions, spans, None if every else _wanted(parts, spans, unread))
         for part, span in zip(parts, spans, strict=True):
             self.cache.lengths[part.slot] = span.start + part.rows
         if unread:
@@ -219,6 +214,26 @@ class Runner:
         if len(parts) == 1:
             return [logits]
         return list(torch.split(logits, [part.rows - part.unread for part in parts]))
+
+    def _laid_out(self, parts: Sequence[Part]) -> tuple[list[int], list[int], list[Span]]:
+        """Return the tokens of a pass, where they stand, and whose they are."""
+        spans: list[Span] = []
+        ids: list[int] = []
+        positions: list[int] = []
+        for part in parts:
+            spans.append(self._span(part, len(ids), positions))
+            ids += [*part.tokens, *part.tree.tokens[part.held :]]
+        return ids, positions, spans
+
+    def _compute(
+        self,
+        ids: Sequence[int],
+        positions: Sequence[int],
+        spans: Sequence[Span],
+        wanted: Sequence[int] | None,
+    ) -> Tensor:
+        """Run the rows of a pass; see :meth:`Decoder.forward`."""
+        return self.decoder.forward(ids, positions, spans, wanted)
 
     def _mask(self, closed: Tensor) -> Tensor:
         """Turn what may not be seen into what is added to the scores, 0 or -inf."""

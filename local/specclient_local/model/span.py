@@ -1,4 +1,4 @@
-"""Turn a request's part of a pass into what the model is told of it: where its rows go, and what they see."""
+"""Turn a request's part of a pass into what the model is told: where its rows go, see, and what is kept."""
 
 from __future__ import annotations
 
@@ -30,3 +30,16 @@ class Span:
     def seen(self, sliding: bool) -> Tensor:
         """Return the mask of a layer."""
         return self.mask if self.window_mask is None or not sliding else self.window_mask
+
+
+@dataclass(frozen=True, slots=True)
+class Taps:
+    """What of a pass is kept beside its logits: each row's hidden state at some depths.
+
+    Attributes:
+        layers: after how many of the model's layers; 0 is the embedding, all of them what the last norm gets.
+        rows: ``[N, layers, hidden]`` in the model's type, on its device: the pass writes it.
+    """
+
+    layers: tuple[int, ...]
+    rows: Tensor

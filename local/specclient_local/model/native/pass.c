@@ -29,6 +29,9 @@ typedef struct {
     const float *turns;  /* [context][D / 2] pairs of cosine and sine */
     const Span *span;
     float *x, *h, *qkv, *attended, *gate_up, *scores, *logits;
+    int64_t taps;  /* after how many layers, each of `tapped`, rows are left in features [rows][taps][hidden] */
+    const int64_t *tapped;
+    float *features;
 } Pass;
 
 /* ---- threads: all run the whole pass, and share out each stage's pieces ---- */
@@ -146,6 +149,18 @@ static void added(Self *self, const float *weight) {
     ended(self);
 }
 
+/* Leave each row where it is wanted after so many layers. */
+static void left(Self *self, int64_t layers) {
+    const Pass *p = self->run->pass;
+    int64_t n = p->model->hidden;
+    for (int64_t tap = 0; tap < p->taps; tap++) {
+        if (p->tapped[tap] != layers) continue;
+        for (int64_t row; (row = claim(self)) < p->rows;)
+            memcpy(p->features + (row * p->taps + tap) * n, p->x + row * n, n * sizeof(float));
+        ended(self);
+    }
+}
+
 static void whole(Self *self) {
     const Pass *p = self->run->pass;
     const Model *m = p->model;
@@ -155,6 +170,7 @@ static void whole(Self *self) {
         norm(p->x + row * n, m->layer[0].input_norm, n, m->eps, p->h + row * n);
     }
     ended(self);
+    left(self, 0);
     for (int64_t i = 0; i < m->layers; i++) {
         const Layer *layer = m->layer + i;
         linear(self, &layer->qkv, p->h, n, p->rows, p->qkv, width);
@@ -170,6 +186,7 @@ static void whole(Self *self) {
         ended(self);
         linear(self, &layer->down, p->gate_up, 2 * m->ff, p->rows, p->h, n);
         added(self, i + 1 < m->layers ? m->layer[i + 1].input_norm : 0);
+        left(self, i + 1);
     }
     for (int64_t row; (row = claim(self)) < p->wanted;) {
         int64_t from = p->wanted_rows ? p->wanted_rows[row] : row;

@@ -15,7 +15,7 @@ from specclient_local.config import DecoderConfig
 from specclient_local.model.native.build import library
 from specclient_local.model.pages import large_pages
 from specclient_local.model.quantize import int8_parts
-from specclient_local.model.span import Span
+from specclient_local.model.span import Span, Taps
 from specclient_local.model.weights import LayerWeights, Weights
 
 _WIDTH = 16
@@ -70,6 +70,8 @@ class _Pass(Structure):
         *((name, c_int64) for name in ("rows", "spans", "wanted", "capacity", "threads")),
         *((name, c_void_p) for name in ("ids", "positions", "wanted_rows", "turns", "span")),
         *((name, c_void_p) for name in ("x", "h", "qkv", "attended", "gate_up", "scores", "logits")),
+        ("taps", c_int64),
+        *((name, c_void_p) for name in ("tapped", "features")),
     ]
 
 
@@ -164,10 +166,15 @@ class NativePasses:
         positions: Sequence[int],
         spans: Sequence[Span],
         wanted: Sequence[int] | None,
+        taps: Taps | None = None,
     ) -> Tensor:
         """Do as :meth:`specclient_local.model.decoder.Decoder.forward`."""
         logits = torch.empty(len(ids) if wanted is None else len(wanted), self._config.vocab_size)
-        self._run(self._pass(ids, positions, spans, wanted, logits))
+        told = self._pass(ids, positions, spans, wanted, logits)
+        if taps is not None:
+            tapped = (c_int64 * len(taps.layers))(*taps.layers)
+            told.taps, told.tapped, told.features = len(tapped), addressof(tapped), taps.rows.data_ptr()
+        self._run(told)
         return logits
 
     def guess(

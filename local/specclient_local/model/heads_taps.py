@@ -1,0 +1,96 @@
+"""Turn passes of a target into its hidden states at some depths, kept by slot and position beside its caches.
+
+A position's features stay, move and go as its keys and values do, so after any history of guesses they are
+those of the tokens that stand there. Whoever drafts from them reads them by position.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from specclient_local.model.decoder import Decoder
+from specclient_local.model.runner import Part, Runner
+from specclient_local.model.span import Span, Taps
+from specclient_local.model.weights import Weights
+
+
+class TappedRunner(Runner):
+    """A :class:`Runner` that keeps hidden states of every position in its cache.
+
+    Args:
+        decoder: the model.
+        weights: its weights, from which heads borrow embedding, last norm and head.
+        slots: sequences it holds at once.
+        context: positions a slot can hold.
+        layers: after how many layers hidden states are kept, ascending; see :class:`Taps`.
+    """
+
+    def __init__(
+        self, decoder: Decoder, weights: Weights, slots: int, context: int, layers: tuple[int, ...]
+    ) -> None:
+        super().__init__(decoder, slots, context)
+        self.weights = weights
+        self.layers = layers
+        self._features = torch.zeros(
+            (slots, context, len(layers), decoder.config.hidden_size), dtype=decoder.dtype, device=self.device
+        )
+
+    def features(self, slot: int, start: int, end: int, layers: Sequence[int]) -> Tensor:
+        """Return hidden states of a slot's positions, ``[end - start, len(layers), hidden]``.
+
+        Args:
+            slot: whose cache.
+            start, end: positions in use.
+            layers: of those that are kept.
+        """
+        rows = self._features[slot, start:end]
+        if tuple(layers) == self.layers:
+            return rows
+        return rows[:, [self.layers.index(layer) for layer in layers]]
+
+    @torch.inference_mode()
+    def keep(self, slot: int, root: int, path: Sequence[int]) -> None:
+        """Keep of a scored tree the root, at cache position ``root``, and the nodes of one path down."""
+        super().keep(slot, root, path)
+        if list(path) != list(range(len(path))):
+            source = torch.tensor([root + 1 + node for node in path], device=self.device)
+            self._features[slot, root + 1 : root + 1 + len(path)] = self._features[slot, source]
+
+    @torch.inference_mode()
+    def copy(self, source: int, slot: int, start: int, end: int) -> None:
+        """Append to a slot, ``start`` positions long, what another has from there to ``end``."""
+        super().copy(source, slot, start, end)
+        self._features[slot, start:end] = self._features[source, start:end]
+
+    @torch.inference_mode()
+    def wipe(self, slot: int) -> None:
+        """Forget a slot's positions for good; see :meth:`KVCache.wipe`."""
+        super().wipe(slot)
+        self._features[slot].zero_()
+
+    @torch.inference_mode()
+    def _forward(self, parts: Sequence[Part], *, unread: bool = False) -> list[Tensor]:
+        """Run one pass as any runner does, and put its hidden states where its keys and values are."""
+        starts = [self.cache.lengths[part.slot] for part in parts]
+        logits = super()._forward(parts, unread=unread)
+        first = 0
+        for part, start in zip(parts, starts, strict=True):
+            end = first + part.rows
+            self._features[part.slot, start : start + part.rows] = self._left[first:end]
+            first = end
+        return logits
+
+    def _compute(
+        self,
+        ids: Sequence[int],
+        positions: Sequence[int],
+        spans: Sequence[Span],
+        wanted: Sequence[int] | None,
+    ) -> Tensor:
+        """Run the rows of a pass, and leave their hidden states in ``_left``."""
+        shape = len(ids), len(self.layers), self.config.hidden_size
+        self._left = torch.empty(shape, dtype=self.decoder.dtype, device=self.device)
+        return self.decoder.forward(ids, positions, spans, wanted, Taps(self.layers, self._left))
