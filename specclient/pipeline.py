@@ -44,7 +44,8 @@ from specclient.types.route import Decision
 
 if TYPE_CHECKING:
     from specclient.costs.budgets import Budgets
-    from specclient.played import Part, Player
+    from specclient.part import Part
+    from specclient.played import Player
     from specclient.speculation.prometheus import Counters
 
 _log = logging.getLogger("specclient")
@@ -137,7 +138,7 @@ class Pipeline:
             source = self._hosted(request, decision, place, record)
         else:
             source = self._local(request, decision, place, record)
-        meta = record.snapshot if part is None else lambda: part.marked(record.snapshot())
+        meta = record.snapshot if part is None else lambda: part.running(record.snapshot())
         return await self._started(self._watched(source, request, place, record, part), meta)
 
     async def open(self, request: Request) -> AsyncStream[bytes]:
@@ -342,7 +343,7 @@ class Pipeline:
         """Close the record and tell the observers, even where the caller has been cancelled."""
         call = record.close(error)
         if part is not None:
-            call = part.ended(call)
+            call = part.ended(call, error)
         with shielded():
             for observe in self.observers:
                 try:

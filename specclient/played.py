@@ -6,80 +6,24 @@ import time
 import uuid
 from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any
 
 from specclient.costs.prices import Prices
 from specclient.errors import APIConnectionError, DeadlineExceededError
+from specclient.part import Part, Walk, Whole, account
 from specclient.providers import Endpoint
 from specclient.reading import Exchange
 from specclient.routing.policy import named
-from specclient.routing.router import Router
 from specclient.speculation import strategies
-from specclient.speculation.strategies import History, Table, Whole
+from specclient.speculation.strategies import History, Table
 from specclient.stream import AsyncStream
 from specclient.types.call import Call, Metered, Purpose, Status
 from specclient.types.request import Request
 from specclient.types.route import Decision
 from specclient.types.strategy import Kind
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """What ties a call to the strategy that made it.
-
-    Attributes:
-        kind, reason: noted in its record.
-        whole: the call it is a part of; None where the strategy came to sending it as it is.
-        route: where it goes; None to have that decided.
-        purpose, pair: noted in its record.
-    """
-
-    kind: Kind
-    reason: str | None = None
-    whole: Whole | None = None
-    route: Decision | None = None
-    purpose: Purpose = "call"
-    pair: str | None = None
-
-    def marked(self, call: Call) -> Call:
-        """Return a call's record with what it is a part of."""
-        parent = None if self.whole is None else self.whole.id
-        return replace(
-            call,
-            parent=parent,
-            strategy=self.kind,
-            strategy_reason=self.reason,
-            purpose=self.purpose,
-            pair=self.pair or call.pair,
-        )
-
-    def ended(self, call: Call) -> Call:
-        """Return the record of a finished part, and count it in."""
-        call = self.marked(call)
-        if self.whole is not None:
-            self.whole.parts.append(call)
-        return call
-
-
-class Walk(Protocol):
-    """What serves single calls; see :class:`specclient.pipeline.Pipeline`."""
-
-    router: Router
-
-    async def serve(self, request: Request, part: Part) -> Exchange:
-        """Serve a request whole."""
-        ...
-
-    async def serve_stream(self, request: Request, part: Part) -> AsyncStream[Any]:
-        """Serve a request as a stream; returns once the answer has begun."""
-        ...
-
-    async def ready(self, kind: str) -> None:
-        """Do what the first request of a kind needs."""
-        ...
 
 
 class Player:
@@ -100,47 +44,50 @@ class Player:
         self._history = history
         self._clock = clock
 
-    async def exchange(self, request: Request) -> Exchange:
-        """Serve a request whole; see :meth:`specclient.pipeline.Pipeline.exchange`."""
-        kind, table, whole, target = await self._lay(request)
+    async def exchange(self, request: Request, part: Part | None = None) -> Exchange:
+        """Serve a request whole; see :meth:`specclient.pipeline.Pipeline.once`."""
+        kind, table, whole, target = await self._lay(request, part)
         if kind == "direct":
-            return await self._walk.serve(table.request, _direct(table, whole.route))
+            return await self._walk.serve(table.request, _direct(table, whole.route, part))
         value = await strategies.whole(kind, table)
         latency_s = self._clock() - whole.begun
         if isinstance(value, Metered):
-            value._meta = strategies.account(
-                whole, table.outcome, status="ok", latency_s=latency_s, ttft_s=None, error=None
-            )
+            value._meta = _account(whole, table, status="ok", latency_s=latency_s, ttft_s=None, error=None)
         came = target.last if table.outcome.unaltered else None
         return Exchange(value) if came is None else replace(came, value=value)
 
-    async def stream(self, request: Request) -> AsyncStream[Any]:
-        """Serve a request as a stream; see :meth:`specclient.pipeline.Pipeline.stream`."""
-        kind, table, whole, _ = await self._lay(request)
+    async def stream(self, request: Request, part: Part | None = None) -> AsyncStream[Any]:
+        """Serve a request as a stream; see :meth:`specclient.pipeline.Pipeline.once_stream`."""
+        kind, table, whole, _ = await self._lay(request, part)
         if kind == "direct":
-            return await self._walk.serve_stream(table.request, _direct(table, whole.route))
+            return await self._walk.serve_stream(table.request, _direct(table, whole.route, part))
         playing = _Playing(kind, table, whole, self._clock)
         batches = playing.batches()
         head, dialect = await anext(batches)
         return AsyncStream(batches, playing.meta, head, dialect)
 
-    async def _lay(self, request: Request) -> tuple[Kind, Table, Whole, _Parts]:
-        """Decide the route, then, by what is known of it, the strategy."""
+    async def _lay(self, request: Request, part: Part | None) -> tuple[Kind, Table, Whole, _Parts]:
+        """Decide the route, where that has not been done, then, by what is known of it, the strategy."""
         strategy = strategies.resolve(request)
         plain = replace(request, strategy=None)
         router = self._walk.router
-        await self._walk.ready(router.kind(plain))
-        route = router.decide(plain)
+        if part is None or part.route is None:
+            await self._walk.ready(router.kind(plain))
+            route = router.decide(plain)
+        else:
+            route = part.route
         draft = None if strategy.draft is None else await self._named(strategy.draft)
         place = router.places.get(route.provider)
         endpoint = place if isinstance(place, Endpoint) else None
+        over = None if part is None else part.whole
         whole = Whole(
-            id=uuid.uuid4().hex,
+            id=uuid.uuid4().hex if over is None else over.id,
             kind=strategy.kind,
             request=plain,
             route=route,
             started_at=datetime.now(UTC),
             begun=self._clock(),
+            parts=[] if over is None else over.parts,
         )
         pair = None if draft is None else f"{route.chosen}+{draft.chosen}"
         target = _Parts(self._walk, whole, route, self._clock, purpose="verify", pair=pair)
@@ -283,9 +230,9 @@ class _Playing:
 
     def _account(self, status: Status, error: str | None) -> Call:
         latency_s = self._clock() - self._whole.begun
-        return strategies.account(
+        return _account(
             self._whole,
-            self._table.outcome,
+            self._table,
             status=status,
             latency_s=latency_s,
             ttft_s=self._ttft_s,
@@ -293,5 +240,11 @@ class _Playing:
         )
 
 
-def _direct(table: Table, route: Decision) -> Part:
-    return Part(kind="direct", reason="; ".join(table.outcome.notes), route=route)
+def _account(whole: Whole, table: Table, **ended: Any) -> Call:
+    outcome = table.outcome
+    return account(whole, speculation=outcome.speculation, reason="; ".join(outcome.notes) or None, **ended)
+
+
+def _direct(table: Table, route: Decision, part: Part | None) -> Part:
+    reason = "; ".join(table.outcome.notes)
+    return replace(part or Part(), kind="direct", reason=reason, route=route)

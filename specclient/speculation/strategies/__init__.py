@@ -1,6 +1,6 @@
 """Speculation played from this side: predicted outputs, committed prefixes, verification over the wire."""
 
-from specclient.speculation.strategies.base import IN_PROCESS, Outcome, Server, Table, Whole, account
+from specclient.speculation.strategies.base import IN_PROCESS, Outcome, Server, Table
 from specclient.speculation.strategies.choosing import choose, resolve
 from specclient.speculation.strategies.playing import stream, whole
 from specclient.speculation.strategies.worth import History, Worth, worth_sending
@@ -11,9 +11,7 @@ __all__ = [
     "Outcome",
     "Server",
     "Table",
-    "Whole",
     "Worth",
-    "account",
     "choose",
     "resolve",
     "stream",
