@@ -31,6 +31,7 @@ SHAPES = {
         "head_dim": 6,
     },
     "whole vectors": {"hidden_size": 64, "intermediate_size": 128, "vocab_size": 320, "head_dim": 64},
+    "a last group that is not quite full": {"vocab_size": 316, "hidden_size": 64, "intermediate_size": 60},
     "biases": {"attention_bias": True, "mlp_bias": True, "hidden_size": 40},
     "norms of heads": {"kind": "qwen3", "head_dim": 20},
     "tied, one key head": {

@@ -7,6 +7,7 @@
 #define ROWS 6      /* rows that share a panel's registers */
 #define QUERIES 4   /* queries that share a key */
 #define AHEAD 4096  /* numbers that are asked of memory before they are needed */
+#define INLINE static inline __attribute__((always_inline)) void
 
 typedef float vec __attribute__((vector_size(64), aligned(4)));
 typedef int32_t ivec __attribute__((vector_size(64)));
@@ -38,7 +39,8 @@ static inline vec eighth(const int8_t *w) {
 
 #define PRODUCT(KIND, NUMBER, R, P)                                                                         \
     static void KIND##_##R##_##P(const void *panels, const float *scale, const float *bias, const float *x, \
-                                 int64_t sx, int64_t in, float *y, int64_t sy, int64_t out) {               \
+                                 int64_t sx, int64_t in, float *y, int64_t sy, int64_t out,                 \
+                                 int64_t ahead) {                                                           \
         const NUMBER *w = panels;                                                                           \
         vec sum[R][P], add[P];                                                                              \
         for (int p = 0; p < P; p++) {                                                                       \
@@ -49,7 +51,7 @@ static inline vec eighth(const int8_t *w) {
         for (int64_t k = 0; k < in; k++)                                                                    \
             for (int p = 0; p < P; p++) {                                                                   \
                 vec weight = KIND(w + (k * P + p) * W);                                                     \
-                __builtin_prefetch(w + (k * P + p) * W + AHEAD);                                            \
+                __builtin_prefetch(w + (k * P + p) * W + ahead);                                            \
                 for (int r = 0; r < R; r++) sum[r][p] += weight * x[r * sx + k];                            \
             }                                                                                               \
         for (int p = 0; p < P; p++) {                                                                       \
@@ -71,7 +73,7 @@ PRODUCTS_OF(full, float)
 PRODUCTS_OF(eighth, int8_t)
 
 typedef void Product(const void *, const float *, const float *, const float *, int64_t, int64_t, float *,
-                     int64_t, int64_t);
+                     int64_t, int64_t, int64_t);
 static Product *const PRODUCTS[2][2][ROWS] = {
     {{full_1_1, full_2_1, full_3_1, full_4_1, full_5_1, full_6_1},
      {full_1_4, full_2_4, full_3_4, full_4_4, full_5_4, full_6_4}},
@@ -189,14 +191,13 @@ static void turn(const Model *m, const Layer *layer, const float *turns, float *
 
 /* Add P vectors of each value row, by the scores of up to QUERIES queries; READ and SIZE are of one vector. */
 #define WEIGH(NAME, P, READ, SIZE)                                                                 \
-    static void NAME(const float *values, int64_t dim, int64_t end, const float *scores,           \
-                     int64_t length, const float *sum, float *const *out, int64_t at, int count) { \
+    INLINE NAME(const float *values, int64_t dim, int64_t end, const float *scores,                \
+                int64_t length, const float *sum, float *const *out, int64_t at, int count) {      \
         vec taken[QUERIES][P] = {{{0}}};                                                           \
         for (int64_t j = 0; j < end; j++)                                                          \
             for (int p = 0; p < P; p++) {                                                          \
                 vec value = READ(values + j * dim + p * W, dim - at);                              \
-                for (int i = 0; i < QUERIES; i++)                                                  \
-                    if (i < count) taken[i][p] += value * scores[i * length + j];                  \
+                for (int i = 0; i < count; i++) taken[i][p] += value * scores[i * length + j];     \
             }                                                                                      \
         for (int i = 0; i < count; i++)                                                            \
             for (int p = 0; p < P; p++) {                                                          \
@@ -232,14 +233,15 @@ static void soften(float *scores, int64_t seen, float most, float *sum) {
  * A query's scores stand together while they are summed, whatever lies between the positions it sees: a row
  * of a tree is summed as it would be had its ancestors stood side by side.
  */
-static void attend(const Model *m, const float *keys, const float *values, const float *const *q,
-                   const float *const *mask, float *const *out, int count, int64_t open, int64_t length,
-                   float *scores) {
+INLINE attended(const Model *m, const float *keys, const float *values, const float *const *q,
+                const float *const *mask, float *const *out, int count, int64_t open, int64_t length,
+                float *scores) {
     const float scale = 1.0f / sqrtf((float)m->dim);
     float most[QUERIES], sum[QUERIES];
     int64_t dim = m->dim, fours = open / 4 * 4, end = fours, seen[QUERIES];
     for (int i = 0; i < count; i++) most[i] = -INFINITY, seen[i] = fours;
-    for (int64_t j = 0; j < fours; j += 4)
+    for (int64_t j = 0; j < fours; j += 4) {
+        for (int64_t d = 0; d < 4 * dim; d += W) __builtin_prefetch(values + j * dim + d);
         for (int i = 0; i < count; i++) {
             vec sums[4];
             float *score = scores + i * length + j;
@@ -250,6 +252,7 @@ static void attend(const Model *m, const float *keys, const float *values, const
                 if (score[k] > most[i]) most[i] = score[k];
             }
         }
+    }
     for (int64_t j = fours; j < length; j++)
         for (int i = 0; i < count; i++) {
             if (mask[i] && mask[i][j] != 0.0f) continue;
@@ -271,4 +274,16 @@ static void attend(const Model *m, const float *keys, const float *values, const
     for (; d + 4 * W <= dim; d += 4 * W) weigh_4(values + d, dim, end, scores, length, sum, out, d, count);
     for (; d + W <= dim; d += W) weigh_1(values + d, dim, end, scores, length, sum, out, d, count);
     if (d < dim) weigh_rest(values + d, dim, end, scores, length, sum, out, d, count);
+}
+
+/* With the number of queries known their sums stay in registers. */
+static void attend(const Model *m, const float *keys, const float *values, const float *const *q,
+                   const float *const *mask, float *const *out, int count, int64_t open, int64_t length,
+                   float *scores) {
+    switch (count) {
+        case 1: attended(m, keys, values, q, mask, out, 1, open, length, scores); break;
+        case 2: attended(m, keys, values, q, mask, out, 2, open, length, scores); break;
+        case 3: attended(m, keys, values, q, mask, out, 3, open, length, scores); break;
+        default: attended(m, keys, values, q, mask, out, QUERIES, open, length, scores);
+    }
 }
