@@ -186,13 +186,13 @@ def _days(report: Report, now: datetime) -> dict[str, Any]:
 
 
 def _rate(span: Span, tokens: Mapping[str, int], now: datetime) -> dict[str, Any]:
-    """Return generated tokens by step; the last one has lasted for ``last_s`` seconds so far."""
+    """Return generated tokens by step; the last one is taken to have lasted for ``last_s`` seconds."""
     begins = span.begins(now)
     steps = [begins + k * span.step for k in range(span.count)]
     form = {"hour": "%Y-%m-%d %H:00", "day": "%Y-%m-%d", None: "%Y-%m-%d %H:%M"}[span.group]
     return {
         "step_s": span.step.total_seconds(),
-        "last_s": max((now - steps[-1]).total_seconds(), 1.0),
+        "last_s": max(now - steps[-1], _MINUTE).total_seconds(),
         "begins": begins.isoformat(),
         "tokens": [tokens.get(f"{step:{form}}", 0) for step in steps],
     }
@@ -282,7 +282,9 @@ def _money(row: Row) -> str:
 
 
 def _time(value: float | None, *, rounded: bool = False) -> str:
-    return UNKNOWN if value is None else seconds(value, rounded=rounded)
+    if value is None or value >= 1:
+        return UNKNOWN if value is None else seconds(value, rounded=rounded)
+    return f"{seconds(1000 * value, rounded=rounded).removesuffix(' s')} ms"
 
 
 def _floor(at: datetime, step: timedelta) -> datetime:
