@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from specclient.costs.prices import Prices
     from specclient.costs.prices_estimate import Estimate, Lengths
     from specclient.costs.row import Row
-    from specclient.routing.estimates import Forecast
+    from specclient.routing.forecasts import Forecast
     from specclient.routing.places import Place
     from specclient.tokens import Count
 
@@ -147,7 +147,8 @@ class _Desk:
 
     def _look_up(self, model: str) -> _Model:
         from specclient.costs.prices_estimate import expected  # noqa: PLC0415 - as above
-        from specclient.routing.estimates import PRIORS, forecast  # noqa: PLC0415
+        from specclient.routing.forecasts import forecast  # noqa: PLC0415
+        from specclient.routing.priors import PRIORS  # noqa: PLC0415
 
         provider, name = self._places.split(model)
         place = self._places.get(provider)

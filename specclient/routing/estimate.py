@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["Estimate", "Length"]
+from specclient.types.route import Task
+
+__all__ = ["Estimate", "Learnt", "Length"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,3 +69,26 @@ class Estimate:
         if self.ttft_s is None or self.token_s is None:
             return None
         return self.ttft_s + self.token_s * tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Learnt:
+    """What was learned of one task on one route, for people to read.
+
+    Attributes:
+        route: ``provider/model``; ``task``: None for all its tasks together.
+        calls: seen of it that brought an answer.
+        estimate: of the next one.
+        length: middle and ends of its answers; None where there were none.
+        age_s: seconds since the route's last call.
+        slow, failing: whether it has become slower than it was, or fails now.
+    """
+
+    route: str
+    task: Task | None
+    calls: int
+    estimate: Estimate
+    length: Length | None
+    age_s: float
+    slow: bool
+    failing: bool

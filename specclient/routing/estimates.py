@@ -1,76 +1,58 @@
-"""Turn the calls that have finished on a route into a forecast of the next: its tokens and its seconds.
+"""Turn the calls that have finished into what is expected of the next: tokens and seconds, by route and task.
 
-Medians over the newest calls of a route, so that one slow call or a model's first load does not
-decide. They come from the ledger at the first question, then from each call as it finishes.
+What calls teach is worked out when it is asked for, not on their own way. It comes from the ledger at the
+first question, then from each call as it finishes.
 """
 
 from __future__ import annotations
 
+import heapq
 import logging
 import threading
-from collections import deque
+import time
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Protocol
 
 from specclient.errors import LedgerError
-from specclient.forks import restart_in_child, uncut
+from specclient.forks import restart_in_child
+from specclient.routing.estimate import Estimate, Learnt, Length
+from specclient.routing.forecasts import COMPLETION_TOKENS, Forecast
+from specclient.routing.learned import Learned
+from specclient.routing.lengths import Lengths, cut
+from specclient.routing.priors import PRIORS, Prior
+from specclient.routing.sample import Sample
+from specclient.routing.sketch import Sketch, quantiles
+from specclient.routing.unknown import assumed
 from specclient.types.call import Call
+from specclient.types.load import Load
+from specclient.types.route import Task
 
 if TYPE_CHECKING:
     from specclient.costs.row import Row
 
-__all__ = ["PRIORS", "Estimates", "Forecast", "Prior", "expected_length", "forecast"]
+__all__ = ["COMPLETION_TOKENS", "PRIORS", "Estimates", "Forecast", "Learnt", "Prior"]
 
 logger = logging.getLogger("specclient")
 
-#: Newest calls of a route that count.
-WINDOW = 50
+#: Finished calls that are kept until somebody asks.
+PENDING = 1000
 #: How far back, and how many calls in all, are read from the ledger.
 MEMORY = timedelta(days=7)
 WARM_ROWS = 500
-#: Routes remembered; beyond it the one first seen is forgotten.
-ROUTES = 512
-#: Tokens of an answer where nothing is known of a route.
-COMPLETION_TOKENS = 256
+#: Newest calls that a forecast's evidence counts at most.
+WINDOW = 50
+#: Routes remembered; beyond it the one whose last call is longest ago is forgotten.
+ROUTES = 2048
+#: Estimates kept until something new is known.
+_KEPT = 16_384
+#: Seconds for which what a place says of its load is believed.
+LOAD_S = 30.0
 
-
-@dataclass(frozen=True, slots=True)
-class Prior:
-    """What is assumed of a route before its first call: seconds to the first token and for each token."""
-
-    ttft_s: float
-    token_s: float
-
-
-#: The bundled pair on two CPU cores, as ``benchmarks/pair.py`` measured it. Other routes have no prior: a
-#: hosted model or a checkpoint of the user's own can be of any speed.
-PRIORS: Mapping[str, Prior] = {
-    "local/demo": Prior(ttft_s=0.02, token_s=0.0026),
-    "local/demo-target": Prior(ttft_s=0.02, token_s=0.0048),
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Forecast:
-    """What the next call on a route is expected to take.
-
-    Attributes:
-        completion_tokens: length of the answer.
-        ttft_s: seconds to its first token; ``latency_s``: to its end; None where nothing is known.
-        engine_s: seconds of the local engine, None for hosted routes or where nothing is known.
-        acceptance_rate: of draft tokens over these calls, None where none was reported.
-        evidence: finished calls behind it; 0 means priors only.
-    """
-
-    completion_tokens: int
-    ttft_s: float | None = None
-    latency_s: float | None = None
-    engine_s: float | None = None
-    acceptance_rate: float | None = None
-    evidence: int = 0
+#: Of an estimate: task, percentile, and the prompt's length by powers of two.
+_View = tuple[Task | None, float, int | None]
 
 
 class History(Protocol):
@@ -82,10 +64,12 @@ class History(Protocol):
 
 
 class Estimates:
-    """The newest finished calls of every route, as an observer of calls sees them.
+    """What finished calls have taught of every route, as an observer of calls.
+
+    For many threads at once. Memory is bounded by :data:`ROUTES`.
 
     Args:
-        history: where earlier calls are read from, once, at the first forecast; None starts empty.
+        history: where earlier calls are read from, once, at the first question; None starts empty.
         priors: by route.
         now: the clock.
     """
@@ -95,38 +79,171 @@ class Estimates:
         history: History | None = None,
         *,
         priors: Mapping[str, Prior] = PRIORS,
-        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+        now: Callable[[], datetime] | None = None,
     ) -> None:
         self._history = history
         self._priors = priors
-        self._now = now
-        self._lock = threading.Lock()
-        self._routes: dict[str, dict[str, Row]] = {}
-        self._fresh: deque[Call] = deque(maxlen=WINDOW * 20)  # finished, and not asked about since
+        self._seconds: Callable[[], float] = time.time if now is None else lambda: now().timestamp()
+        self._lock = threading.RLock()
+        self._routes: OrderedDict[str, Learned] = OrderedDict()
+        self._lengths = Lengths()
+        self._over: dict[Task | None, Sketch] = {}
+        self._loads: dict[str, tuple[float, Load]] = {}
+        self._fresh: deque[Call] = deque(maxlen=PENDING)  # finished, and not asked about since
+        self._known_ids: frozenset[str] = frozenset()
+        self._views: dict[_View, dict[str, Estimate]] = {}
+        self._kept = 0
+        self._due: list[tuple[float, str]] = []
+        self._next_due = float("inf")
+        #: Goes up whenever something new is known: what was worked out from estimates holds until then.
+        self.version = 0
         restart_in_child(self)
 
     def start_afresh(self) -> None:
         """In a forked child: another thread may have held the lock."""
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
 
     def observe(self, call: Call) -> None:
-        """Note a finished call; what it teaches is worked out when a forecast is asked for."""
+        """Note a finished call; what it teaches is worked out when somebody asks."""
         self._fresh.append(call)
 
     def warm(self) -> None:
         """Read earlier calls from the ledger, if that has not been done; reads a file."""
         with self._lock:
             history, self._history = self._history, None
-            seen, self._routes = self._routes, ({} if history else self._routes)
-        if history is None:
-            return
-        try:
-            earlier = history.rows(since=self._now() - MEMORY, limit=WARM_ROWS)
-        except LedgerError as error:
-            logger.warning("routing starts without earlier calls: %s", error)
-            earlier = []
-        for row in (*earlier, *(row for rows in seen.values() for row in rows.values())):
-            self._learn(row)
+            if history is None:
+                return
+            try:
+                since = datetime.fromtimestamp(self._seconds(), UTC) - MEMORY
+                rows = history.rows(since=since, limit=WARM_ROWS)
+            except LedgerError as error:
+                logger.warning("routing starts without earlier calls: %s", error)
+                return
+            self._known_ids = frozenset(
+                row.id for row in rows
+            )  # some are also among those that just finished
+            samples = [sample for row in rows if (sample := Sample.of_row(row)) is not None]
+            for sample in sorted(samples, key=lambda each: each.at):
+                self.learn(sample)
+
+    def learn(self, sample: Sample) -> None:
+        """Learn from a finished call at once; those of one route must come in the order of their ends."""
+        with self._lock:
+            learned = self._routes.get(sample.route)
+            if learned is None:
+                learned = self._routes[sample.route] = Learned()
+                if len(self._routes) > ROUTES:
+                    self._forget(self._routes.popitem(last=False)[0])
+            else:
+                self._routes.move_to_end(sample.route)
+            expected = self._lengths.expected(sample.task, sample.prompt_tokens, sample.session)
+            shared = self._over.setdefault(sample.task, Sketch(100, 86400.0))
+            if learned.learn(sample, expected.middle, shared):
+                self._forget(sample.route)
+            if not sample.failed and sample.completion_tokens and sample.completion_tokens > 0:
+                self._lengths.add(
+                    sample.task, sample.prompt_tokens, sample.completion_tokens, sample.session, sample.at
+                )
+
+    def loaded(self, place: str, load: Load | None) -> None:
+        """Note how busy a place is now, by its name before the slash; None where that is no longer known."""
+        with self._lock:
+            if load is None:
+                if self._loads.pop(place, None) is None:
+                    return
+            else:
+                earlier = self._loads.get(place)
+                self._loads[place] = self._seconds(), load
+                self._expire(LOAD_S, f"{place}/")
+                if earlier is not None and earlier[1] == load:
+                    return
+            self._forget_place(place)
+
+    def load(self, place: str) -> Load | None:
+        """Return how busy a place is, as far as that was told of late."""
+        at, load = self._loads.get(place, (0.0, None))
+        return None if load is None or self._seconds() - at > LOAD_S else load
+
+    def of(
+        self,
+        route: str,
+        task: Task | None = None,
+        percentile: float = 0.95,
+        prompt_tokens: int | None = None,
+    ) -> Estimate:
+        """Return what is expected of the next call on a route; see :meth:`all_of`."""
+        if not self._fresh and self._history is None and self._seconds() < self._next_due:
+            bits = None if prompt_tokens is None else prompt_tokens.bit_length()
+            known = self._views.get((task, percentile, bits))
+            found = None if known is None else known.get(route)
+            if found is not None:
+                return found
+        return self.all_of((route,), task, percentile, prompt_tokens)[0]
+
+    def all_of(
+        self,
+        routes: Sequence[str],
+        task: Task | None = None,
+        percentile: float = 0.95,
+        prompt_tokens: int | None = None,
+    ) -> list[Estimate]:
+        """Return what is expected of the next call on each of several routes.
+
+        The same objects as last time, until something new is known; that takes a tenth of a microsecond each.
+
+        Args:
+            routes: each ``provider/model``.
+            task: None for a prompt of any.
+            percentile: the share of calls that their limits are to be kept by, above 0 and below 1.
+            prompt_tokens: of the prompt, for routes whose first token comes later after long ones.
+        """
+        if self._fresh or self._history is not None or self._seconds() >= self._next_due:
+            self._catch_up()
+        view = (task, percentile, None if prompt_tokens is None else prompt_tokens.bit_length())
+        known = self._views.get(view)
+        if known is not None:
+            with suppress(KeyError):
+                return [known[route] for route in routes]
+        with self._lock:
+            return [self._estimate(route, view) for route in routes]
+
+    def length(
+        self,
+        task: Task | None,
+        prompt_tokens: int | None,
+        max_tokens: int | None = None,
+        *,
+        session: str | None = None,
+    ) -> Length:
+        """Return how long the answer to a prompt may be, from answers to prompts like it.
+
+        Args:
+            max_tokens: the longest answer that was asked for.
+            session: what the call is counted to; its own answers tell most.
+        """
+        self._catch_up()
+        with self._lock:
+            return cut(self._lengths.expected(task, prompt_tokens, session), max_tokens)
+
+    def stats(self, percentile: float = 0.95) -> list[Learnt]:
+        """Return what was learned, route by route in their order, all of a route before its tasks."""
+        self._catch_up()
+        with self._lock:
+            now = self._seconds()
+            return [
+                Learnt(
+                    route=route,
+                    task=task,
+                    calls=track.calls,
+                    estimate=self._estimate(route, (task, percentile, None)),
+                    length=_length(track.tokens),
+                    age_s=max(now - learned.at, 0.0),
+                    slow=learned.slow,
+                    failing=learned.failing(now),
+                )
+                for route, learned in sorted(self._routes.items())
+                for task, track in learned.tracks.items()
+            ]
 
     def predict(self, route: str, *, max_tokens: int | None = None) -> Forecast:
         """Forecast the next call on a route; see :meth:`compare`."""
@@ -139,95 +256,113 @@ class Estimates:
             routes: each ``provider/model``.
             max_tokens: the longest answer that was asked for.
         """
-        self._catch_up()
+        estimates = self.all_of(routes)
         with self._lock:
-            seen = [tuple(self._routes.get(route, {}).values()) for route in routes]
-        length = expected_length([row for rows in seen for row in rows], max_tokens)
+            answers = [each.tracks[None].tokens for route in routes if (each := self._routes.get(route))]
+        mixture = [(tokens, tokens.weight()) for tokens in answers if tokens.weight()]
+        length = round(quantiles(mixture, (0.5,))[0]) if mixture else COMPLETION_TOKENS
+        length = length if max_tokens is None else max(min(length, max_tokens), 0)
         return [
-            forecast(rows, length=length, prior=self._priors.get(route))
-            for route, rows in zip(routes, seen, strict=True)
+            Forecast(
+                completion_tokens=length,
+                ttft_s=each.ttft_s if each.ttft_limit_s is not None else None,
+                latency_s=each.latency_s(length),
+                engine_s=_engine_s(each, length),
+                acceptance_rate=each.acceptance_rate,
+                evidence=min(self._answered(route), WINDOW),
+            )
+            for route, each in zip(routes, estimates, strict=True)
         ]
 
     def longest(self, route: str) -> int | None:
         """Return the tokens of the longest answer among a route's newest calls, None without any."""
         self._catch_up()
         with self._lock:
-            rows = self._routes.get(route, {}).values()
-            return max((row.completion_tokens or 0 for row in rows), default=None)
+            learned = self._routes.get(route)
+            return max(learned.longest, default=None) if learned is not None else None
+
+    def _answered(self, route: str) -> int:
+        learned = self._routes.get(route)
+        return 0 if learned is None else learned.tracks[None].calls
 
     def _catch_up(self) -> None:
-        with uncut:
-            from specclient.costs.row import Row  # noqa: PLC0415 - where routes are compared, not on a call's way
-
-        self.warm()
+        """Take in what has come since: finished calls, and time."""
+        if self._history is not None:
+            self.warm()
         while self._fresh:
-            with suppress(IndexError):  # another thread took the last one
-                self._learn(Row.of(self._fresh.popleft()))
+            with self._lock, suppress(IndexError):  # another thread took the last one
+                call = self._fresh.popleft()
+                if call.id not in self._known_ids and (sample := Sample.of(call)) is not None:
+                    self.learn(sample)
+        now = self._seconds()
+        if now >= self._next_due:
+            with self._lock:
+                while self._due and self._due[0][0] <= now:
+                    named = heapq.heappop(self._due)[1]
+                    if named.endswith("/"):
+                        self._forget_place(named[:-1])
+                    else:
+                        self._forget(named)
+                self._next_due = self._due[0][0] if self._due else float("inf")
 
-    def _learn(self, row: Row) -> None:
-        if row.status != "ok" or not row.completion_tokens:
-            return
-        with self._lock:
-            newest = self._routes.setdefault(row.route, {})
-            newest[row.id] = row  # a call that is also in the ledger counts once
-            if len(newest) > WINDOW:
-                del newest[next(iter(newest))]
-            if len(self._routes) > ROUTES:
-                del self._routes[next(iter(self._routes))]
+    def _estimate(self, route: str, view: _View) -> Estimate:
+        """Return what is expected of a route, worked out if need be; the lock is held."""
+        known = self._views.setdefault(view, {})
+        found = known.get(route)
+        if found is not None:
+            return found
+        task, percentile, bits = view
+        prior, load = self._priors.get(route), self.load(route.partition("/")[0])
+        learned = self._routes.get(route)
+        if learned is None:
+            found = assumed(prior, task, percentile, load=load)
+        else:
+            now = self._seconds()
+            found = learned.estimate(
+                task,
+                percentile,
+                now,
+                prompt_tokens=None if bits is None else (3 << bits) >> 2,
+                load=load,
+                shared=self._over.get(task),
+                prior=prior,
+            )
+            self._expire(learned.expires_s(now), route)
+        if self._kept >= _KEPT:
+            self._views.clear()
+            self._kept = 0
+            known = self._views.setdefault(view, {})
+        self._kept += 1
+        known[route] = found
+        return found
+
+    def _expire(self, seconds: float, named: str) -> None:
+        due = self._seconds() + seconds
+        heapq.heappush(self._due, (due, named))
+        self._next_due = min(self._next_due, due)
+
+    def _forget(self, route: str) -> None:
+        """Have a route's estimates worked out anew."""
+        self.version += 1
+        for known in self._views.values():
+            if known.pop(route, None) is not None:
+                self._kept -= 1
+
+    def _forget_place(self, place: str) -> None:
+        for route in {route for known in self._views.values() for route in known}:
+            if route.startswith(f"{place}/"):
+                self._forget(route)
 
 
-def expected_length(rows: Sequence[Row], max_tokens: int | None = None) -> int:
-    """Return the median length of finished answers, cut at ``max_tokens``."""
-    with uncut:
-        from statistics import median  # noqa: PLC0415 - only who forecasts pays for it
-
-    tokens = [row.completion_tokens for row in rows if row.completion_tokens]
-    length = round(median(tokens)) if tokens else COMPLETION_TOKENS
-    return length if max_tokens is None else max(min(length, max_tokens), 0)
+def _engine_s(estimate: Estimate, tokens: int) -> float | None:
+    """Return the seconds that an engine in this process works on an answer, its prompt included."""
+    if estimate.engine_token_s is None:
+        return None
+    return estimate.latency_s(tokens) if estimate.assumed else estimate.engine_token_s * tokens
 
 
-def forecast(rows: Sequence[Row], *, length: int, prior: Prior | None = None) -> Forecast:
-    """Forecast a call from finished ones of the same route.
-
-    Seconds grow in a line with the answer: ``ttft + tokens × seconds per token``, each a median. A call
-    that was not streamed has no time of its first token; that of the streamed ones is taken off it. An
-    engine in this process is forecast by the seconds it worked: the rest of a call was its weights being
-    loaded, or a queue that is gone.
-
-    Args:
-        rows: finished calls with a known, positive number of completion tokens.
-        length: tokens of the answer.
-        prior: used where there are no rows.
-    """
-    with uncut:
-        from statistics import median  # noqa: PLC0415 - as above
-
-    if not rows:
-        if prior is None:
-            return Forecast(completion_tokens=length)
-        total = prior.ttft_s + prior.token_s * length
-        return Forecast(completion_tokens=length, ttft_s=prior.ttft_s, latency_s=total, engine_s=total)
-    firsts = [row.ttft_s for row in rows if row.ttft_s is not None and row.engine_s is None]
-    first = median(firsts) if firsts else None
-    per_token = median(_seconds_per_token(row, first or 0.0) for row in rows if row.completion_tokens)
-    working = [
-        row.engine_s / row.completion_tokens
-        for row in rows
-        if row.engine_s is not None and row.completion_tokens
-    ]
-    known = [(row.accepted, row.drafted) for row in rows if row.accepted is not None and row.drafted]
-    return Forecast(
-        completion_tokens=length,
-        ttft_s=first,
-        latency_s=(first or 0.0) + per_token * length,
-        engine_s=median(working) * length if working else None,
-        acceptance_rate=sum(a for a, _ in known) / sum(d for _, d in known) if known else None,
-        evidence=len(rows),
-    )
-
-
-def _seconds_per_token(row: Row, typical_ttft_s: float) -> float:
-    if row.engine_s is not None:
-        return row.engine_s / (row.completion_tokens or 1)
-    ttft = typical_ttft_s if row.ttft_s is None else row.ttft_s
-    return max(row.latency_s - ttft, 0.0) / (row.completion_tokens or 1)
+def _length(tokens: Sketch) -> Length | None:
+    if not tokens.weight():
+        return None
+    low, middle, high = (round(each) for each in quantiles(((tokens, 1.0),), (0.1, 0.5, 0.9)))
+    return Length(low, middle, high, measured=True)

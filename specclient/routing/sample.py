@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Sample"]
 
+#: What calls are made for that answer as any other; what else a call is played in says nothing of the next.
+_WHOLE = frozenset({"call", "hedge", "failover"})
 #: Failures that say something of the route, and not of what was asked of it.
 _ITS_OWN = frozenset({408, 409, 425, 429})
 _TASKS = frozenset(get_args(Task))
@@ -29,8 +31,9 @@ class Sample:
         failed: whether the route failed it; what the caller asked wrongly, or left, is no sample at all.
         ttft_s: seconds to the first token, None where it was not streamed; ``latency_s``: in all.
         engine_s: seconds of the engine in this process, None for hosted calls.
-        prompt_tokens, completion_tokens: as billed.
+        prompt_tokens, completion_tokens: as billed; no completion of what was only drafted or verified.
         drafted, accepted, steps: as in :class:`specclient.types.usage.Speculation`.
+        session: what the caller counts the call to, None where it said nothing.
     """
 
     route: str
@@ -45,6 +48,7 @@ class Sample:
     drafted: int | None = None
     accepted: int | None = None
     steps: int | None = None
+    session: str | None = None
 
     @classmethod
     def of(cls, call: Call) -> Sample | None:
@@ -62,17 +66,18 @@ class Sample:
             latency_s=call.latency_s,
             engine_s=call.engine_s,
             prompt_tokens=call.usage.prompt,
-            completion_tokens=call.usage.completion,
+            completion_tokens=call.usage.completion if call.purpose in _WHOLE else None,
             drafted=None if told is None else told.drafted,
             accepted=None if told is None else told.accepted,
             steps=None if told is None else told.steps,
+            session=call.session,
         )
 
     @classmethod
     def of_row(cls, row: Row) -> Sample | None:
         """Return what a call that the ledger keeps teaches, None where that is nothing."""
         failed = _failed(row.status, row.http_status)
-        if failed is None:
+        if failed is None or row.purpose == "retry":  # a lost try: its call tells how that ended
             return None
         task = row.decision.get("task")
         return cls(
@@ -84,10 +89,11 @@ class Sample:
             latency_s=row.latency_s,
             engine_s=row.engine_s,
             prompt_tokens=row.prompt_tokens,
-            completion_tokens=row.completion_tokens,
+            completion_tokens=row.completion_tokens if row.purpose in _WHOLE else None,
             drafted=row.drafted,
             accepted=row.accepted,
             steps=row.steps,
+            session=row.session,
         )
 
 

@@ -187,6 +187,6 @@ def test_engine_time_is_told_by_the_pace_of_earlier_calls() -> None:
             )
         )
     size = sized(model="big", messages=MESSAGES, max_tokens=100, past=past)
-    assert size.nano == pytest.approx(10**9)  # a second of a machine at a dollar a second
+    assert size.nano == pytest.approx(10**9, rel=0.03)  # a second of a machine at a dollar a second
     longest_and_a_quarter = 25
     assert sized(model="big", messages=MESSAGES, past=past).completion == longest_and_a_quarter

@@ -1,0 +1,354 @@
+"""Turn the finished calls of one route into what is expected of its next one, by task; old ones fade."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from dataclasses import dataclass
+
+from specclient.routing.depth import acceptance
+from specclient.routing.drift import FAILING, Drift, Failures
+from specclient.routing.estimate import Estimate
+from specclient.routing.pace import LEAN, Pace, Timing, Typical, timing, typical
+from specclient.routing.priors import Prior
+from specclient.routing.sample import Sample
+from specclient.routing.sketch import Sketch, quantiles
+from specclient.routing.track import SPREAD_CALLS, SPREAD_SECONDS, Track
+from specclient.routing.unknown import assumed, depth_of, usual_spread, waiting_s
+from specclient.types.load import Load
+from specclient.types.route import Task
+
+__all__ = ["Learned"]
+
+#: Calls that the assumed spread counts as, and at most those of other routes.
+_ASSUMED_CALLS, _SHARED_CALLS = 2.0, 6.0
+#: Calls held back until it is clear that no shift began with them.
+_WATCHED = 16
+#: Calls from which on what is typical is worked out anew at every fourth one only.
+_STEADY = 16.0
+#: Calls below which too little is known, and seconds after which nothing is recent.
+_FEW, _STALE_S = 5.0, 900.0
+#: Seconds after which a route that was left for being slow or failing is worth a try: at first, and at most,
+#: each try that found it as bad doubling them.
+RETRY_S, MOST_RETRY_S = 30.0, 600.0
+#: Calls after which a route that got slow is not thought to become again what it was.
+_REMEMBERED = 64
+#: How much a call may speak for a return to what was, and the sum of it that is believed; the second where
+#: the route had been left alone.
+_RETURN_BOUND, _RETURN, _RETURN_RETRIED = 1.5, 2.0, 1.0
+#: Draft tokens that the figure of all tasks counts as for one task.
+_LEAN_DRAFTED = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """A call that may be one after a shift; the ratios are of what it took to what was predicted."""
+
+    number: int
+    sample: Sample
+    call: Timing
+    over: float
+    ratio: float
+    first: float | None
+
+
+class Learned:
+    """What the calls of one route have taught."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.at = -math.inf
+        self.failures = Failures()
+        self.tracks: dict[Task | None, Track] = {None: Track()}
+        self._paces: dict[Task | None, Pace] = {None: Pace()}
+        self._typical: dict[Task | None, Typical | None] = {}
+        self._ratio = Sketch(SPREAD_CALLS, SPREAD_SECONDS)
+        self._drift, self._drift_first = Drift(), Drift()
+        self._watched: deque[_Watched] = deque()
+        self._before: dict[Task | None, Pace] | None = None
+        self._until = 0
+        self._return = 0.0
+        self.wait_s = RETRY_S
+        self.longest: deque[int] = deque(maxlen=50)
+
+    def learn(self, sample: Sample, expected_tokens: float, shared: Sketch | None = None) -> bool:
+        """Learn from a finished call and tell whether that changes what is expected.
+
+        Args:
+            expected_tokens: of the answer, as they were predicted.
+            shared: what all routes know of the spread around predictions; takes this call in.
+        """
+        retried = sample.at - self.at > self.wait_s
+        self.at = max(self.at, sample.at)
+        self.calls += 1
+        was_bad = self.bad(sample.at)
+        self.failures.add(sample.failed, sample.at, retried=retried)
+        call = timing(sample)
+        if call is None:
+            self._wait(was_bad, retried, sample.at)
+            return True
+        self.longest.append(call.tokens)
+        known = self.typical(sample.task)
+        for key in dict.fromkeys((None, sample.task)):
+            self.tracks.setdefault(key, Track()).add(sample, call)
+        shifted = False
+        if known is not None:
+            watched = self._compared(sample, call, known, expected_tokens)
+            shifted = self._returned(watched, retried) or self._shifted(watched, shared)
+        if not shifted:
+            self._take(self._paces, sample, call)
+        self._wait(was_bad, retried, sample.at)
+        steady = self._paces[None].token.weight() >= _STEADY and self.calls % 4
+        if steady and not shifted:
+            return False
+        self._typical.clear()
+        return True
+
+    @property
+    def slow(self) -> bool:
+        """Whether the route has become slower than it was not long ago."""
+        return self._before is not None
+
+    def failing(self, at: float) -> bool:
+        """Tell whether so many of its calls fail that it is left alone."""
+        return self.failures.rate(at) > FAILING
+
+    def bad(self, at: float) -> bool:
+        """Tell whether the route has become slow or is failing."""
+        return self.slow or self.failing(at)
+
+    def typical(self, task: Task | None) -> Typical | None:
+        """Return what is typical of a task's calls, None without any of the route."""
+        if task not in self._typical:
+            self._typical[task] = typical(self._paces.get(task), self._paces[None], self.at)
+        return self._typical[task]
+
+    def _compared(self, sample: Sample, call: Timing, known: Typical, expected_tokens: float) -> _Watched:
+        expected = max(known.seconds(expected_tokens, call.prompt), 1e-6)
+        first = None
+        if call.first_s is not None and known.told:
+            first = call.first_s / max(known.first_s(call.prompt), 1e-6)
+        return _Watched(
+            number=self.calls,
+            sample=sample,
+            call=call,
+            over=call.total_s / expected,
+            ratio=max(call.total_s, 1e-6) / max(known.seconds(call.tokens, call.prompt), 1e-6),
+            first=first,
+        )
+
+    def _shifted(self, new: _Watched, shared: Sketch | None) -> bool:
+        """Watch for a route that became faster or slower; what came before then no longer counts."""
+        self._watched.append(new)
+        alarms = []
+        if self._drift.add(_below(self._ratio, new.ratio), new.number):
+            alarms.append(self._drift)
+        if new.first is not None and self._drift_first.add(
+            _below(self.tracks[None].over_first, new.first), new.number
+        ):
+            alarms.append(self._drift_first)
+        if not alarms:
+            settled = len(self._watched) if self._drift.calm and self._drift_first.calm else 0
+            for _ in range(max(settled, len(self._watched) - _WATCHED)):
+                self._settle(self._watched.popleft(), shared)
+            if self._before is not None and self.calls > self._until:
+                self._before = None
+            return False
+        slower = any(alarm.slower is not None for alarm in alarms)
+        since = min(n for alarm in alarms for n in (alarm.slower, alarm.faster) if n is not None)
+        while self._watched and self._watched[0].number < since:
+            self._settle(self._watched.popleft(), shared)
+        left = self._paces
+        self._begin_anew({None: Pace()}, tuple(self._watched))
+        if slower and self._before is None:
+            self._before, self._until, self.wait_s = left, self.calls + _REMEMBERED, RETRY_S
+        elif not slower:
+            self._before = None
+        return True
+
+    def _returned(self, new: _Watched, retried: bool) -> bool:
+        """Tell whether a route that became slow is again what it was, and take up what was known then."""
+        if self._before is None:
+            return False
+        then = typical(self._before.get(new.sample.task), self._before[None], self.at)
+        assert then is not None  # it was worked with
+        was = max(then.seconds(new.call.tokens, new.call.prompt), 1e-6)
+        ratio_then = max(new.call.total_s, 1e-6) / was
+        said = abs(math.log(new.ratio)) - abs(math.log(ratio_then))
+        self._return = max(self._return + min(max(said, -_RETURN_BOUND), _RETURN_BOUND), 0.0)
+        if self._return < (_RETURN_RETRIED if retried else _RETURN):
+            return False
+        before, self._before = self._before, None
+        self._begin_anew(before, (new,))
+        return True
+
+    def _begin_anew(self, paces: dict[Task | None, Pace], calls: tuple[_Watched, ...]) -> None:
+        self._paces = paces
+        self._return = 0.0
+        self._drift, self._drift_first = Drift(), Drift()
+        self._watched.clear()
+        for each in calls:
+            self._take(paces, each.sample, each.call)
+
+    def _take(self, paces: dict[Task | None, Pace], sample: Sample, call: Timing) -> None:
+        every = paces[None]
+        own = paces.setdefault(sample.task, Pace())
+        usual = every.first.quantile(0.5) if call.first_s is None else None
+        for pace in (every,) if own is every else (every, own):
+            pace.add(call, usual, sample.at)
+
+    def _settle(self, each: _Watched, shared: Sketch | None) -> None:
+        """Count a call to the spread around what was predicted: it was no shift."""
+        at = each.sample.at
+        self._ratio.add(each.ratio, at)
+        for key in dict.fromkeys((None, each.sample.task)):
+            track = self.tracks[key]
+            track.over.add(each.over, at)
+            if each.first is not None:
+                track.over_first.add(each.first, at)
+        if shared is not None:
+            shared.add(each.over, at)
+
+    def _wait(self, was_bad: bool, retried: bool, at: float) -> None:
+        if not self.bad(at):
+            self.wait_s = RETRY_S
+        elif was_bad and retried:
+            self.wait_s = min(2 * self.wait_s, MOST_RETRY_S)
+
+    def weight(self, task: Task | None, now: float) -> float:
+        """Return the calls behind what is expected of a task, as far as they have not faded by ``now``."""
+        own, every = self._paces.get(task), self._paces[None].token.weight(now)
+        mine = 0.0 if own is None else own.token.weight(now)
+        return min(mine + LEAN * LEAN / (LEAN + mine), every)
+
+    def expires_s(self, now: float) -> float:
+        """Return the seconds after which :meth:`estimate` would say something else without any new call."""
+        return self.wait_s / 6 if self.bad(now) else 60.0
+
+    def estimate(
+        self,
+        task: Task | None,
+        percentile: float,
+        now: float,
+        *,
+        prompt_tokens: int | None = None,
+        load: Load | None = None,
+        shared: Sketch | None = None,
+        prior: Prior | None = None,
+    ) -> Estimate:
+        """Return what is expected of the next call.
+
+        Args:
+            percentile: the share of calls that ``late`` and ``ttft_limit_s`` are kept by.
+            prompt_tokens: of its prompt; None for one as usual.
+            load: of its place, as far as it is known.
+            shared: as in :meth:`learn`.
+            prior: of the route; what was measured goes before it.
+        """
+        known = self.typical(task)
+        rate = self.failures.rate(now)
+        if known is None:
+            return assumed(prior, task, percentile, calls=self.calls, failure_rate=rate, load=load)
+        early, late = self._spread("over", task, percentile, now, shared)
+        evidence = self.weight(task, now)
+        first = known.first_s(prompt_tokens)
+        waiting = waiting_s(load, first + known.token_s * (self.tracks[None].tokens.quantile(0.5) or 0.0))
+        limit = None
+        if known.told:
+            limit = waiting + first * self._spread("over_first", task, percentile, now, None)[1]
+        age = max(now - self.at, 0.0)
+        accepted, given, alpha = self._speculation(task, load)
+        engine = self._paces[None].engine
+        doubtful = evidence < _FEW or age > (self.wait_s if self.bad(now) else _STALE_S)
+        return Estimate(
+            evidence=evidence,
+            calls=self.calls,
+            ttft_s=first + waiting,
+            token_s=known.token_s,
+            ttft_limit_s=limit,
+            early=early,
+            late=late,
+            engine_token_s=engine.quantile(0.5),
+            failure_rate=rate,
+            acceptance_rate=accepted,
+            tokens_per_verification=given,
+            depth=self._depth(alpha, task, load, prompt_tokens, prior),
+            doubtful=doubtful,
+            hopeful=max(_hopeful(early, evidence, age), self._as_before(known, task) if doubtful else 1.0),
+            assumed=False,
+        )
+
+    def _spread(
+        self, name: str, task: Task | None, percentile: float, now: float, shared: Sketch | None
+    ) -> tuple[float, float]:
+        """Return what a tenth of calls and the share ``percentile`` of them stay below, as ratios."""
+        every: Sketch = getattr(self.tracks[None], name)
+        track = self.tracks.get(task)
+        own = None if track is None or task is None else getattr(track, name)
+        calls = 0.0 if own is None else own.weight(now)
+        mixture = [(every, min(every.weight(now), LEAN + LEAN) if task is not None else every.weight(now))]
+        if own is not None:
+            mixture.append((own, calls))
+        if shared is not None:
+            mixture.append((shared, min(shared.weight(now), _SHARED_CALLS)))
+        mixture.append((usual_spread(), _ASSUMED_CALLS))
+        if percentile < 0.1:
+            late, early = quantiles(mixture, (percentile, 0.1))
+        else:
+            early, late = quantiles(mixture, (0.1, percentile))
+        return early, late
+
+    def _speculation(
+        self, task: Task | None, load: Load | None
+    ) -> tuple[float | None, float | None, float | None]:
+        """Return the accepted share, the tokens of a verification and the chance α, where they are known."""
+        every = self.tracks[None]
+        own = self.tracks.get(task, every)
+        if not every.drafted:
+            told = (None, None) if load is None else (load.acceptance_rate, load.tokens_per_verification)
+            return *told, None
+        lean = _LEAN_DRAFTED / every.drafted if own is not every else 0.0
+        accepted = own.accepted + lean * every.accepted
+        drafted, steps = own.drafted + lean * every.drafted, own.steps + lean * every.steps
+        share = accepted / drafted
+        if not steps:
+            return share, None, None
+        given = (own.given + lean * every.given) / steps
+        return share, given, acceptance(accepted, max(drafted, steps), steps)
+
+    def _depth(
+        self,
+        alpha: float | None,
+        task: Task | None,
+        load: Load | None,
+        prompt: int | None,
+        prior: Prior | None,
+    ) -> int | None:
+        line = self.tracks[None].cost
+        slope, start = line.slope, line.intercept
+        ratio = slope / start if slope and start else None if prior is None else prior.cost_ratio
+        return depth_of(alpha, ratio, task, load, prompt)
+
+    def _as_before(self, known: Typical, task: Task | None) -> float:
+        """Return how many times faster the route was before it became slow, 1 where it did not."""
+        if self._before is None:
+            return 1.0
+        then = typical(self._before.get(task), self._before[None], self.at)
+        assert then is not None  # it was worked with
+        tokens = self.tracks[None].tokens.quantile(0.5) or 0.0
+        return known.seconds(tokens, None) / max(then.seconds(tokens, None), 1e-6)
+
+
+def _hopeful(early: float, evidence: float, age_s: float) -> float:
+    """Return how many times faster it could well be: the median is uncertain, and it may have drifted."""
+    spread = min(max(-math.log(max(early, 1e-3)) / 1.28, 0.15), 1.0)
+    unknown = 1.25 * spread / math.sqrt(max(evidence, 0.5))
+    drifted = 0.3 * min(math.sqrt(age_s / _STALE_S), 2.0)
+    return math.exp(1.28 * math.hypot(unknown, drifted))
+
+
+def _below(seen: Sketch, ratio: float) -> float:
+    """Return the share of earlier calls that took less than this one, beside what was predicted of each."""
+    calls, usual = seen.weight(), usual_spread()
+    known = seen.share_below(ratio) * calls + usual.share_below(ratio) * 2 * _ASSUMED_CALLS
+    return (known + 0.1) / (calls + 2 * _ASSUMED_CALLS + 0.2)
