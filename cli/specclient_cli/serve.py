@@ -4,31 +4,35 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import shlex
 import signal
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 from pydantic import SecretStr
 
 from specclient.client import AsyncOpenAI
 from specclient.config import LocalModelSettings, Settings
-from specclient.errors import ConfigurationError
-from specclient_cli import options
+from specclient.errors import ConfigurationError, LedgerError
+from specclient_cli import options, render
+from specclient_cli.serve_keys import check_installed, keys
 from specclient_cli.state import State, pass_state
+
+if TYPE_CHECKING:
+    from specclient.serving import Plan
+    from specclient.serving.keys import StoredKey
 
 KEY_VARIABLE = "SPECCLIENT_SERVER_KEY"
 
-#: Packages of the extra ``server``; a distribution installed without it still has this command.
-_NEEDED = ("starlette", "uvicorn")
 
-
-@click.command(name="serve")
+@click.group(name="serve", invoke_without_command=True)
 @click.option(
     "-m",
     "--model",
@@ -56,8 +60,21 @@ _NEEDED = ("starlette", "uvicorn")
 @click.option(
     "--api-key",
     envvar=KEY_VARIABLE,
-    help=f"What requests must bring as their bearer token. Better set {KEY_VARIABLE}: other users of this "
-    "machine can read a command line.",
+    help=f"What requests must bring as their bearer token, beside the keys of `serve keys`. Better set "
+    f"{KEY_VARIABLE}: other users of this machine can read a command line.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 512),
+    default=1,
+    show_default=True,
+    help="Processes that serve the one port. They share the ledger and its budgets; limits of keys where "
+    "SPECCLIENT_REDIS_URL is set. Each would load its own copy of a local model.",
+)
+@click.option(
+    "--model-per-worker",
+    is_flag=True,
+    help="Let each of several --workers load its own copy of the local models that --model names.",
 )
 @click.option(
     "--preload", is_flag=True, help="Load the local models before listening, not at the first request."
@@ -67,7 +84,7 @@ _NEEDED = ("starlette", "uvicorn")
     type=click.IntRange(min=1),
     default=1000,
     show_default=True,
-    help="Requests worked on at once.",
+    help="Requests worked on at once, by each worker.",
 )
 @click.option(
     "--max-waiting",
@@ -83,54 +100,144 @@ _NEEDED = ("starlette", "uvicorn")
     show_default=True,
     help="MiB that a request's body may have.",
 )
+@click.pass_context
 @pass_state
-def command(state: State, /, **given: Any) -> None:
+def command(state: State, ctx: click.Context, /, **given: Any) -> None:
     """Serve the engine and every provider behind OpenAI's HTTP routes.
 
     Any program that speaks OpenAI uses it by its base URL. Model names are PROVIDER/MODEL, a bare name of the
     default provider, or 'auto'. What is called goes into this machine's ledger, with its cost. The engine is
-    loaded by the first request for it. Ctrl-C lets running answers end, within 30 s.
+    loaded by the first request for it. Ctrl-C lets running answers end, within 30 s. SIGHUP replaces the
+    workers one by one, without an interruption.
 
     \b
     Examples:
       specclient serve
       specclient serve --model local/demo --port 8000
       specclient serve --model ./llama-3.2-3b --draft ./llama-3.2-1b --preload
-      SPECCLIENT_SERVER_KEY=... specclient serve --host 0.0.0.0
+      SPECCLIENT_SERVER_KEY=... specclient serve --host 0.0.0.0 --workers 4
+      specclient serve keys create alice --budget 5/day
 
-    Environment: SPECCLIENT_SERVER_KEY, SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, and the providers' keys.
+    Environment: SPECCLIENT_SERVER_KEY, SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, SPECCLIENT_REDIS_URL, and the
+    providers' keys.
     """
-    _check_installed()
-    from specclient.serving import Limits, bind, create_app, make_server, preload  # noqa: PLC0415
-    from specclient.serving.access import is_loopback  # noqa: PLC0415
-
     if given["config"] is not None:
         state.config = given["config"]
-    host, key = given["host"], given["api_key"]
-    if not key and not is_loopback(host):
-        raise ConfigurationError(
-            f"host {host!r} can be reached from other machines, and there is no key: set {KEY_VARIABLE}, "
-            "or leave --host out to serve this machine alone"
-        )
-    named = _named(state, given["models"], given["draft"])
-    limits = Limits(
-        running=given["max_running"],
-        waiting=given["max_waiting"],
-        body_bytes=given["max_body"] * 2**20,
-    )
-    client = AsyncOpenAI(config=named.settings)
-    app = create_app(client, key=SecretStr(key) if key else None, models=named.models, limits=limits)
-    sock = bind(host, given["port"])
+    if ctx.invoked_subcommand is not None:
+        return
+    check_installed()
+    from specclient.serving import bind  # noqa: PLC0415 - an extra
+
+    plan = _plan(state, given)
+    if (workers := given["workers"]) > 1:
+        _check_workers(plan, each_loads=given["model_per_worker"])
+    sock = bind(given["host"], given["port"])
     try:
-        if given["preload"]:
-            click.echo("Loading …")
-            asyncio.run(preload(client, named.models or [named.settings.default_model]))
-        _introduce(app.state.service.catalogue.names(), host, sock.getsockname()[1], keyed=bool(key))
-        with _signals_end_it():
-            make_server(app, limits).run(sockets=[sock])
+        began = _serve(plan, sock, given["host"], workers)
     finally:
         sock.close()
+    if not began:
+        ctx.exit(1)
     click.echo("Stopped.")
+
+
+command.add_command(keys)
+
+
+def _serve(plan: Plan, sock: socket.socket, host: str, workers: int) -> bool:
+    """Serve until a signal ends it; returns whether it could begin."""
+    from specclient.serving import app_of, make_server, preload, serve_by_workers  # noqa: PLC0415 - an extra
+    from specclient.serving.catalogue import Catalogue  # noqa: PLC0415
+
+    port, keyed = sock.getsockname()[1], plan.key is not None or plan.keyed
+    if workers > 1:
+        names = Catalogue(AsyncOpenAI(config=plan.settings), plan.models).names()
+        _introduce(names, host, port, keyed=keyed)
+        with _signals_end_it():
+            return serve_by_workers(plan, sock, workers)
+    app = app_of(plan)
+    if plan.preloaded:
+        click.echo("Loading …")
+        asyncio.run(preload(app.state.service.client, plan.preloaded))
+    _introduce(app.state.service.catalogue.names(), host, port, keyed=keyed)
+    with _signals_end_it():
+        make_server(app, plan.limits).run(sockets=[sock])
+    return True
+
+
+def _plan(state: State, given: Any) -> Plan:
+    """Return what the options ask for.
+
+    Raises:
+        ConfigurationError: what cannot be; a host that others reach, and no key.
+    """
+    from specclient.serving import Limits, Plan  # noqa: PLC0415 - an extra
+    from specclient.serving.access import is_loopback  # noqa: PLC0415
+    from specclient.serving.workers import meter_of  # noqa: PLC0415
+
+    host, key = given["host"], given["api_key"]
+    named = _named(state, given["models"], given["draft"])
+    own = is_loopback(host)
+    stored = _stored(named.settings, needed=not key and not own)
+    usable = [each for each in stored if each.status(datetime.now(UTC)) == "active"]
+    if not key and not own and not usable:
+        raise ConfigurationError(
+            f"host {host!r} can be reached from other machines, and there is no key: set {KEY_VARIABLE}, "
+            "make one with `specclient serve keys create NAME`, or leave --host out to serve this machine "
+            "alone"
+        )
+    if meter_of(named.settings) is None and given["workers"] > 1 and any(each.paced for each in usable):
+        render.say(
+            "Each worker counts by itself what keys use of their limits; with SPECCLIENT_REDIS_URL they share "
+            "it.",
+            render.DIM,
+        )
+    return Plan(
+        settings=named.settings,
+        key=SecretStr(key) if key else None,
+        keyed=bool(stored) or not own,
+        models=named.models,
+        limits=Limits(
+            running=given["max_running"],
+            waiting=given["max_waiting"],
+            body_bytes=given["max_body"] * 2**20,
+        ),
+        preloaded=(named.models or (named.settings.default_model,)) if given["preload"] else (),
+    )
+
+
+def _stored(settings: Settings, *, needed: bool) -> list[StoredKey]:
+    """Return the keys that are kept; none where they cannot be read and are not needed."""
+    from specclient.serving.keys_store import KeyStore  # noqa: PLC0415 - an extra
+
+    store = KeyStore.of(settings.ledger)
+    if store is None:
+        return []
+    try:
+        return store.all()
+    except LedgerError:
+        if needed:
+            raise
+        return []
+    finally:
+        store.close()
+
+
+def _check_workers(plan: Plan, *, each_loads: bool) -> None:
+    """Refuse several workers where there can be none, or where each would load a model unasked.
+
+    Raises:
+        click.UsageError: with the way out.
+    """
+    if os.name == "nt":
+        raise click.UsageError("--workers needs a system on which processes can share a port's socket.")
+    engines = AsyncOpenAI(config=plan.settings).pipeline.router.places.backend_names()
+    local = [name for name in (*plan.models, *plan.preloaded) if name.partition("/")[0] in engines]
+    if local and not each_loads:
+        raise click.UsageError(
+            f"each worker would load its own copy of {local[0]}: leave --workers out (one engine batches all "
+            "requests), or say --model-per-worker."
+        )
 
 
 @dataclass(frozen=True)
@@ -202,11 +309,3 @@ def _signals_end_it() -> Iterator[None]:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-
-
-def _check_installed() -> None:
-    missing = [name for name in _NEEDED if find_spec(name) is None]
-    if missing:
-        raise ConfigurationError(
-            f"the server is not installed ({', '.join(missing)} missing): pip install 'specclient[server]'"
-        )

@@ -4,5 +4,15 @@ from specclient.serving.app import create_app
 from specclient.serving.limits import Limits
 from specclient.serving.server import bind, make_server
 from specclient.serving.warming import preload
+from specclient.serving.workers import Plan, app_of, serve_by_workers
 
-__all__ = ["Limits", "bind", "create_app", "make_server", "preload"]
+__all__ = [
+    "Limits",
+    "Plan",
+    "app_of",
+    "bind",
+    "create_app",
+    "make_server",
+    "preload",
+    "serve_by_workers",
+]

@@ -63,21 +63,22 @@ def make_server(app: Starlette, limits: Limits | None = None) -> uvicorn.Server:
     ``limits.grace_s`` to end, then they are told that the server stops.
     """
     limits = limits or Limits()
-    return uvicorn.Server(
-        uvicorn.Config(
-            app,
-            http=_with_head_limit(limits.head_s),
-            ws="none",
-            lifespan="on",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            proxy_headers=False,
-            backlog=BACKLOG,
-            timeout_keep_alive=limits.idle_s,
-            timeout_graceful_shutdown=limits.grace_s,
-        )
-    )
+    return uvicorn.Server(uvicorn.Config(app, http=patient(limits.head_s), **options_of(limits)))
+
+
+def options_of(limits: Limits) -> dict[str, Any]:
+    """Return uvicorn's options, all but the protocol: see :func:`patient`."""
+    return {
+        "ws": "none",
+        "lifespan": "on",
+        "log_config": None,
+        "access_log": False,
+        "server_header": False,
+        "proxy_headers": False,
+        "backlog": BACKLOG,
+        "timeout_keep_alive": limits.idle_s,
+        "timeout_graceful_shutdown": limits.grace_s,
+    }
 
 
 def _not_http(message: str) -> bytes:
@@ -92,7 +93,7 @@ def _not_http(message: str) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode() + body
 
 
-def _with_head_limit(seconds: float) -> type[asyncio.Protocol]:
+def patient(seconds: float) -> type[asyncio.Protocol]:
     """Return uvicorn's protocol, which waits for a head without end, with an end to that."""
     base: Any = AutoHTTPProtocol
 
