@@ -177,6 +177,8 @@ class Answer:
         new = "" if token in sequence.eos else self._stream.push(token)
         if sequence.finish_reason is not None:
             new += self._stream.flush()
+        if not sequence.params.stop:  # then nothing is ever held back
+            return [(new, drafted)]
         self._held.append((new, drafted))
         out, stopped = self._filtered(new)
         if stopped:

@@ -100,10 +100,11 @@ class Batch:
         now = self._clock()
         self.busy_s += now - begun
         rows = [outcome.rows if isinstance(outcome, Won) else 1 for outcome in outcomes]
+        share = (now - begun) / sum(rows)
         told: list[Told] = []
         for job, outcome, own in zip(jobs, outcomes, rows, strict=True):
             clocked = job.answer.clocked
-            clocked.decode_s += (now - begun) * own / sum(rows)
+            clocked.decode_s += share * own
             if clocked.first is None:
                 clocked.first = now
             event = _pushed(job, outcome)

@@ -190,9 +190,9 @@ class Speculator:
             self._lengths[slot].update(tree, verdict.path)
         won = [*(tree.tokens[node] for node in verdict.path), verdict.token]
         if sequence.params.logprobs is None:
-            return Won(won, len(logits))
+            return Won(won, logits.shape[0])
         rows = _below_root(move, logits)[[0, *(node + 1 for node in verdict.path)]]
-        return Won(won, len(logits), token_scores(rows, won, sequence.params.logprobs))
+        return Won(won, logits.shape[0], token_scores(rows, won, sequence.params.logprobs))
 
     def _read_prompt(self, sequence: Sequence) -> bool:
         """Read one chunk of the prompt without its last token; return whether no more is to be read.
@@ -301,7 +301,7 @@ def _widened(shape: Shape, sequence: Sequence) -> Shape:
 
 def _below_root(move: Move, logits: Tensor) -> Tensor:
     """Return the logits after the root and after each guess, ``[N + 1, V]``."""
-    return logits[-1 - len(move.tree) :]
+    return logits[-1 - len(move.tree) :] if move.scores_prompt else logits
 
 
 def _shaped(move: Move, logits: Tensor) -> Tensor:

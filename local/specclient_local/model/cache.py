@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import math
 import os
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -14,6 +16,15 @@ from specclient_local.config import DecoderConfig
 
 BLOCK = 64
 """Attention reads whole blocks of this many positions, the ones not in use masked; see ``decoder``."""
+
+
+class Rows(list[Tensor]):
+    """A slot's rows, ``[2 KV, capacity, D]`` for each layer."""
+
+    @cached_property
+    def addresses(self) -> ctypes.Array[ctypes.c_void_p]:
+        """Where each layer's begin, as the compiled passes are told."""
+        return (ctypes.c_void_p * len(self))(*(rows.data_ptr() for rows in self))
 
 
 class KVCache:
@@ -45,10 +56,12 @@ class KVCache:
         self.rows = _zeros(shape, dtype, device, f"{slots} slots of {capacity} positions")
         self.lengths = [0] * slots
         self.moved = [capacity] * slots
-        self._views = [[self.rows[layer, slot] for layer in range(config.layers)] for slot in range(slots)]
+        self._views = [
+            Rows(self.rows[layer, slot] for layer in range(config.layers)) for slot in range(slots)
+        ]
 
-    def views(self, slot: int) -> list[Tensor]:
-        """Return a slot's rows, ``[2 KV, capacity, D]`` for each layer."""
+    def views(self, slot: int) -> Rows:
+        """Return a slot's rows."""
         return self._views[slot]
 
     def truncate(self, slot: int, length: int) -> None:
@@ -69,7 +82,6 @@ class KVCache:
         self.rows[:, slot].zero_()
         self.truncate(slot, 0)
 
-    @torch.inference_mode()
     def keep(self, slot: int, start: int, kept: Sequence[int]) -> None:
         """Keep of the positions from ``start`` on only those at the offsets ``kept``, moved together.
 
@@ -78,9 +90,10 @@ class KVCache:
         if list(kept) != list(range(len(kept))):
             first = next(i for i, offset in enumerate(kept) if i != offset)
             self.moved[slot] = min(self.moved[slot], start + first)
-            source = torch.tensor([start + offset for offset in kept], device=self.rows.device)
-            rows = self.rows[:, slot]
-            rows[:, :, start : start + len(kept)] = rows.index_select(2, source)
+            with torch.inference_mode():
+                source = torch.tensor([start + offset for offset in kept], device=self.rows.device)
+                rows = self.rows[:, slot]
+                rows[:, :, start : start + len(kept)] = rows.index_select(2, source)
         self.lengths[slot] = start + len(kept)
 
 

@@ -49,7 +49,7 @@ class Part:
     @property
     def rows(self) -> int:
         """Rows of it in the pass."""
-        return len(self.tokens) + len(self.tree) - self.held
+        return len(self.tokens) + len(self.tree.tokens) - self.held
 
     @property
     def unread(self) -> int:

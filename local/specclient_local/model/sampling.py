@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from specclient.errors import EngineError
+from specclient_local.model.native.greedy import native_largest
 from specclient_local.params import SamplingParams
 from specclient_local.sequence import NOTHING, NOTHING_ALLOWED
 from specclient_local.tree import Distribution
@@ -50,11 +51,11 @@ def all_distributions(
             one in which its rules leave no token is then ``NOTHING``, wrong only if something is drawn
             from it.
     """
-    best, values = _largest(logits[0] if len(logits) == 1 else torch.cat(list(logits)))
+    best, values = _largest(logits)
     out: list[list[Distribution] | EngineError] = []
     begin = 0
     for rows, own in zip(logits, params, strict=True):
-        end = begin + len(rows)
+        end = begin + rows.shape[0]
         wrong = _wrong(values[begin:end], guessed=guessed)
         out.append(_drawn_from(rows, best[begin:end], values[begin:end], own) if wrong is None else wrong)
         begin = end
@@ -77,17 +78,21 @@ def greedy_tokens(logits: Tensor) -> list[int]:
     Raises:
         EngineError: a row's largest logit is NaN or infinite.
     """
-    best, values = _largest(logits)
+    best, values = _largest([logits])
     wrong = _wrong(values, guessed=False)
     if wrong is not None:
         raise wrong
     return best
 
 
-def _largest(logits: Tensor) -> tuple[list[int], list[float]]:
-    """Return each row's largest logit's token, and that logit."""
-    best = logits.argmax(dim=-1)  # counts NaN as the largest
-    return best.tolist(), logits.gather(-1, best[:, None]).flatten().tolist()
+def _largest(logits: Sequence[Tensor]) -> tuple[list[int], list[float]]:
+    """Return each row's largest logit's token, and that logit; NaN is larger than any number."""
+    found = native_largest(logits)
+    if found is not None:
+        return found
+    together = logits[0] if len(logits) == 1 else torch.cat(list(logits))
+    best = together.argmax(dim=-1)
+    return best.tolist(), together.gather(-1, best[:, None]).flatten().tolist()
 
 
 def _wrong(largest: Sequence[float], *, guessed: bool) -> EngineError | None:

@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from specclient_local.model.cache import Rows
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -21,7 +23,7 @@ class Span:
     """
 
     rows: slice
-    cache: list[Tensor]
+    cache: Rows
     start: int
     mask: Tensor
     open: int

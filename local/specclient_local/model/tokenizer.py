@@ -13,7 +13,9 @@ from specclient.errors import BadRequestError, CheckpointError
 from specclient_local.overlap import overlap
 
 _UNFINISHED = "\ufffd"
-_CONTEXT = 6
+_CONTEXT, _LONGEST = 6, 12
+"""Ids that are decoded again to see what the next one adds: as few as are kept, as many as may gather."""
+
 _RAW_BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 
 #: Special tokens that are text all the same: whoever reads tool calls out of an answer needs them.
@@ -182,8 +184,9 @@ class TextStream:
         text = self._tokenizer.decode(self._ids)
         if text.endswith(_UNFINISHED) or len(text) < len(self._before):
             return ""
-        new = text[len(self._before) :]
-        self._ids, self._before = self._tail(self._ids)
+        new, self._before = text[len(self._before) :], text
+        if len(self._ids) > _LONGEST:
+            self._ids, self._before = self._tail(self._ids)
         return new
 
     def flush(self) -> str:

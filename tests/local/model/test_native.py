@@ -16,6 +16,7 @@ from specclient_local.model import pages
 from specclient_local.model.decoder import Decoder
 from specclient_local.model.eager import EagerPasses
 from specclient_local.model.native import build, passes
+from specclient_local.model.native.greedy import native_largest
 from specclient_local.model.pages import large_pages
 from specclient_local.model.runner import Part, Runner
 from specclient_local.model.weights import load_weights
@@ -301,3 +302,24 @@ def test_a_kernel_without_large_pages_is_served_by_small_ones(monkeypatch):
     assert not large_pages(3 << 20).any()
     monkeypatch.delattr(pages.mmap, "MADV_HUGEPAGE")
     assert not large_pages(3 << 20).any()
+
+
+@pytest.mark.parametrize("width", [5, 16, 37, 4096])
+def test_the_largest_of_all_rows_are_those_of_torch(width):
+    """The first of equal ones; no number is larger than NaN; a matrix may be part of a wider one."""
+    numbers = torch.randint(-3, 3, (9, width + 3), generator=torch.Generator().manual_seed(width)).float()
+    numbers[2, width - 1] = torch.inf
+    numbers[3, :] = -torch.inf
+    numbers[4, width // 2 :] = torch.nan
+    numbers[5, width - 1] = torch.nan
+    matrices = [numbers[:1, :width], numbers[1:6, :width], numbers[6:, :width].contiguous()]
+    places, values = native_largest(matrices)
+    want = numbers[:, :width].argmax(dim=-1)
+    assert places == want.tolist()
+    found = torch.tensor(values)
+    torch.testing.assert_close(found, numbers.gather(-1, want[:, None])[:, 0], rtol=0, atol=0, equal_nan=True)
+
+
+def test_other_numbers_are_left_to_torch():
+    assert native_largest([torch.zeros(1, 4, dtype=torch.bfloat16)]) is None
+    assert native_largest([torch.zeros(4, 1).T, torch.zeros(8, 2)[:, ::2]]) is None

@@ -161,6 +161,32 @@ static vec exponential(vec x) {
     return p * scale;
 }
 
+/* Return the place of the largest number, the first of equal ones; the first NaN is larger than any number. */
+static int64_t largest(const float *x, int64_t n, float *value) {
+    vec most;
+    ivec nan = {0};
+    for (int k = 0; k < W; k++) most[k] = -INFINITY;
+    int64_t i = 0;
+    for (; i + W <= n; i += W) {
+        vec v = full(x + i);
+        nan |= v != v;
+        most = either(v > most, v, most);
+    }
+    float best = -INFINITY;
+    int none = 0;
+    for (int k = 0; k < W; k++) {
+        none |= nan[k];
+        if (most[k] > best) best = most[k];
+    }
+    for (; i < n; i++) {
+        none |= x[i] != x[i];
+        if (x[i] > best) best = x[i];
+    }
+    for (i = 0; none ? x[i] == x[i] : x[i] != best;) i++;
+    *value = x[i];
+    return i;
+}
+
 static void gated(const float *gate, const float *up, int64_t n, float *y) {
     vec g = {0}, u = {0}, one = {0};
     one += 1.0f;

@@ -267,14 +267,13 @@ void specclient_pass(const Pass *pass) {
     }
 }
 
-/* Return the largest number's place, the first of equal ones; -1 where it is not finite, or one is no number. */
-static int64_t largest(const float *x, int64_t n) {
-    int64_t best = 0;
-    for (int64_t i = 0; i < n; i++) {
-        if (x[i] != x[i]) return -1;
-        if (x[i] > x[best]) best = i;
-    }
-    return isfinite(x[best]) ? best : -1;
+typedef struct { const float *first; int64_t count, stride; } Rows;
+
+/* Find in each row of some matrices the largest number and its place, the first of equal ones; NaN is larger. */
+void specclient_largest(const Rows *matrices, int64_t count, int64_t n, int64_t *places, float *values) {
+    for (; count--; matrices++)
+        for (int64_t row = 0; row < matrices->count; row++)
+            *places++ = largest(matrices->first + row * matrices->stride, n, values++);
 }
 
 /* Follow a pass over one request's rows by its likeliest token, `steps` times; return how many are found.
@@ -287,8 +286,9 @@ int64_t specclient_guess(const Pass *first, int64_t steps, int64_t vocab, int64_
     int64_t position = first->positions[first->rows - 1];
     for (int64_t step = 0; step < steps; step++) {
         specclient_pass(&pass);
-        tokens[step] = largest(pass.logits, vocab);
-        if (tokens[step] < 0) return step;
+        float value;
+        tokens[step] = largest(pass.logits, vocab, &value);
+        if (!isfinite(value)) return step;
         span.start += span.rows;
         span.open = span.start;
         span.first = 0;

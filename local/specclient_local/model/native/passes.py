@@ -206,9 +206,8 @@ class NativePasses:
             self._make_room(rows, threads * longest)
         numbers = (c_int64 * (2 * rows + len(wanted or ())))(*ids, *positions, *(wanted or ()))
         where = addressof(numbers)
-        self._tables: list[ctypes.Array[c_void_p]] = []
         told = (_Span * len(spans))(*(self._span(span) for span in spans))
-        self._told = (numbers, told)
+        self._told = (numbers, told, [span.cache for span in spans])
         return _Pass(
             ctypes.pointer(self._model),
             rows,
@@ -238,8 +237,6 @@ class NativePasses:
 
     def _span(self, span: Span) -> _Span:
         first, window = span.rows.start, span.window_mask
-        table = (c_void_p * len(span.cache))(*(rows.data_ptr() for rows in span.cache))
-        self._tables.append(table)
         return _Span(
             first,
             span.rows.stop - first,
@@ -250,7 +247,7 @@ class NativePasses:
             0 if window is None else window.stride(0),
             span.mask.data_ptr(),
             None if window is None else window.data_ptr(),
-            addressof(table),
+            addressof(span.cache.addresses),
         )
 
     def _layer(self, w: LayerWeights, *, sliding: bool) -> _Layer:
