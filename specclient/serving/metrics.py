@@ -199,6 +199,10 @@ class Metrics:
     def text(self) -> bytes:
         """Return all figures as Prometheus reads them."""
         self.turn()
+        for name in self._listed:  # from 0 on: of a series that begins later, a reader takes no difference
+            for counter in (self._steps, self._drafted, self._accepted):
+                counter.labels(name)
+            self._positions.labels(name, "0")
         for engine in self._engines():
             self._in_engine.labels(engine.name).set(engine.unfinished)
             self._busy.labels(engine.name).set(engine.busy_s)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from urllib.parse import urlsplit, urlunsplit
 
 from specclient.speculation.dialects import count, figures
 from specclient.types.usage import Speculation
@@ -60,10 +59,12 @@ def _as_vllm(prefix: str, *, rounds: bool = False) -> Server:
     )
 
 
-# vLLM v1/spec_decode/metrics.py; llama.cpp tools/server/README.md; TensorRT-LLM metrics/collector.py (by
-# finished request, else by iteration); TGI's router, which observes with every pass how many tokens it won
-# beyond the first. SGLang's other figures are gauges, of which no difference can be taken.
+# Our own (specclient/serving/metrics.py); vLLM v1/spec_decode/metrics.py; llama.cpp tools/server/README.md;
+# TensorRT-LLM metrics/collector.py (by finished request, else by iteration); TGI's router, which observes
+# with every pass how many tokens it won beyond the first. SGLang's other figures are gauges, of which no
+# difference can be taken.
 _SERVERS = (
+    _as_vllm("specclient"),
     _as_vllm("vllm"),
     _as_vllm("llamacpp", rounds=True),
     Server(
@@ -85,16 +86,6 @@ _BY_NAME = {name: server for server in _SERVERS for name in server.names}
 #: Told by vLLM's engine V0 alone, which had no counter of passes and called "accepted" also the tokens behind
 #: a rejected one.
 _V0 = "vllm:spec_decode_num_emitted_tokens_total"
-
-
-def metrics_url(base_url: str) -> str:
-    """Return where a server of this base URL serves its counters: ``/metrics``, beside ``/v1``.
-
-    TensorRT-LLM serves them at ``/prometheus/metrics`` instead.
-    """
-    parts = urlsplit(base_url)
-    path = parts.path.rstrip("/").removesuffix("/v1")
-    return urlunsplit((parts.scheme, parts.netloc, f"{path}/metrics", "", ""))
 
 
 def read_metrics(text: str) -> Counters:

@@ -1,0 +1,196 @@
+"""Calls and served requests are spans by OpenTelemetry's conventions, one trace from client to provider."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import openai
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import SpanKind, StatusCode
+from served import Served, upstream_settings
+from servers import OpenAIServer, broken_stream, reply
+
+import specclient
+from specclient import OpenAI
+
+Connect = Callable[[str], openai.OpenAI]
+Spans = Callable[[], Sequence[ReadableSpan]]
+ASK: Any = {"messages": [{"role": "user", "content": "a secret question"}]}
+CHUNK = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": []}
+PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+
+
+@pytest.fixture
+def spans(monkeypatch: pytest.MonkeyPatch) -> Iterator[Spans]:
+    """Have all spans kept in memory, and return those that have ended."""
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    monkeypatch.setattr(trace, "_TRACER_PROVIDER", provider)
+    yield exporter.get_finished_spans
+    provider.shutdown()
+
+
+@pytest.fixture
+def client(openai_server: OpenAIServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[OpenAI]:
+    monkeypatch.setenv("SPECCLIENT_LEDGER", "off")
+    with OpenAI(base_url=openai_server.base_url, api_key="sk-secret-key", max_retries=0) as made:
+        yield made
+
+
+def parts(header: str) -> tuple[int, int]:
+    """Return a traceparent's ids of trace and span."""
+    _, trace_id, span_id, _ = header.split("-")
+    return int(trace_id, 16), int(span_id, 16)
+
+
+def ids(span: ReadableSpan) -> tuple[int, int]:
+    assert span.context is not None
+    return span.context.trace_id, span.context.span_id
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_call_is_a_span(client: OpenAI, openai_server: OpenAIServer, spans: Spans, stream: bool) -> None:
+    asked = {**ASK, "temperature": 0.5, "max_tokens": 9, "stop": ["secret stop"], "seed": 3}
+    with trace.get_tracer("test").start_as_current_span("outer") as outer:
+        answer = client.chat.completions.create(model="m-large", stream=stream, **asked)
+        meta = list(answer) and answer.meta if stream else answer.meta  # type: ignore[call-overload]
+    call, parent = spans()
+    assert (call.name, call.kind) == ("chat m-large", SpanKind.CLIENT)
+    assert call.parent == outer.get_span_context() == parent.context
+    found = dict(call.attributes or {})
+    assert found == found | {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.provider.name": "openai",
+        "gen_ai.request.model": "m-large",
+        "gen_ai.request.temperature": 0.5,
+        "gen_ai.request.max_tokens": 9,
+        "gen_ai.request.seed": 3,
+        "gen_ai.response.model": meta.served_model,
+        "gen_ai.response.finish_reasons": ("stop",),
+        "gen_ai.usage.input_tokens": meta.usage.prompt,
+        "gen_ai.usage.output_tokens": meta.usage.completion,
+        "server.address": "127.0.0.1",
+        "specclient.call.id": meta.id,
+        "specclient.call.status": "ok",
+    }
+    assert found["gen_ai.response.id"]
+    assert found.get("gen_ai.request.stream") is (True if stream else None)
+    assert ("gen_ai.response.time_to_first_chunk" in found) is stream
+    assert call.status.status_code is StatusCode.UNSET
+    (sent,) = openai_server.requests
+    assert parts(sent.headers["traceparent"]) == ids(call)
+    text = call.to_json()
+    assert not [said for said in ("secret", "sk-", "quick brown") if said in text]
+
+
+def test_errors_and_streams_that_are_left(client: OpenAI, openai_server: OpenAIServer, spans: Spans) -> None:
+    openai_server.script(
+        reply(429, {"error": {"message": "slow", "type": "t", "param": None, "code": None}}),
+        broken_stream(b"data: " + json.dumps(CHUNK).encode() + b"\n\n"),
+    )
+    with pytest.raises(specclient.RateLimitError):
+        client.chat.completions.create(model="m-large", **ASK)
+    with pytest.raises(specclient.APIConnectionError):
+        list(client.chat.completions.create(model="m-large", stream=True, **ASK))
+    with client.chat.completions.create(model="m-large", stream=True, **ASK) as stream:
+        next(iter(stream))
+    refused, broken, left = spans()
+    assert refused.attributes is not None
+    assert refused.attributes["error.type"] == "429"
+    assert (refused.status.status_code, refused.status.description) == (StatusCode.ERROR, "RateLimitError")
+    assert broken.status.status_code is StatusCode.ERROR
+    assert left.attributes is not None
+    assert left.attributes["specclient.call.status"] == "cancelled"
+    assert left.status.status_code is StatusCode.UNSET
+
+
+def test_other_operations_have_their_names(client: OpenAI, openai_server: OpenAIServer, spans: Spans) -> None:
+    vector = {"object": "embedding", "index": 0, "embedding": [0.5]}
+    usage = {"prompt_tokens": 1, "total_tokens": 1}
+    answer = {"object": "list", "model": "m-large", "data": [vector], "usage": usage}
+    openai_server.script(reply(200, answer))
+    client.embeddings.create(model="m-large", input="x")
+    client.completions.create(model="m-large", prompt="x")
+    client.models.list()
+    assert [span.name for span in spans()] == ["embeddings m-large", "text_completion m-large"]
+
+
+def test_a_served_request_continues_the_clients_trace(
+    connect: Connect, openai_server: OpenAIServer, spans: Spans
+) -> None:
+    with Served(upstream_settings(openai_server)) as served:
+        client = connect(served.base_url)
+        headers = {"traceparent": PARENT, "tracestate": "vendor=1"}
+        list(client.chat.completions.create(model="mine/m-large", stream=True, extra_headers=headers, **ASK))
+        with pytest.raises(openai.NotFoundError):
+            client.get("/nothing/here", cast_to=object)
+    call, server, missing = spans()
+    assert (server.name, server.kind) == ("POST /v1/chat/completions", SpanKind.SERVER)
+    assert server.parent is not None
+    assert (server.parent.trace_id, server.parent.span_id) == parts(PARENT)
+    assert call.parent == server.context
+    (sent,) = openai_server.requests
+    assert parts(sent.headers["traceparent"]) == ids(call)
+    assert sent.headers["tracestate"] == "vendor=1"
+    found = dict(server.attributes or {})
+    assert found == found | {
+        "http.request.method": "POST",
+        "http.route": "/v1/chat/completions",
+        "http.response.status_code": 200,
+        "url.path": "/v1/chat/completions",
+    }
+    assert missing.name == "GET"
+    assert missing.attributes is not None
+    assert missing.attributes["http.response.status_code"] == 404
+    assert "http.route" not in missing.attributes
+
+
+def test_what_the_engine_did_is_in_the_span(connect: Connect, local_server: Served, spans: Spans) -> None:
+    connect(local_server.base_url).completions.create(model="local/demo", prompt="def f", max_tokens=24)
+    call, _ = spans()
+    found = dict(call.attributes or {})
+    assert call.kind is SpanKind.INTERNAL
+    assert found["gen_ai.provider.name"] == "local"
+    assert 0 <= found["specclient.speculation.accepted"] <= found["specclient.speculation.drafted"]  # type: ignore[operator]
+    assert "server.address" not in found
+
+
+ALONE = """
+import sys
+for name in list(sys.modules):
+    assert not name.startswith("opentelemetry"), name
+sys.modules["opentelemetry"] = None  # as if it were not installed
+from specclient import OpenAI
+with OpenAI(base_url=sys.argv[1], api_key="k") as client:
+    client.chat.completions.create(
+        model="m-large", messages=[{"role": "user", "content": "x"}], extra_headers={"traceparent": sys.argv[2]}
+    )
+assert "specclient.observability" not in sys.modules
+"""
+
+
+def test_without_the_library_nothing_of_it_is_missed(openai_server: OpenAIServer) -> None:
+    env = {**os.environ, "SPECCLIENT_LEDGER": "off"}
+    command = [sys.executable, "-W", "error", "-c", ALONE, openai_server.base_url, PARENT]
+    subprocess.run(command, env=env, check=True, timeout=60)
+    assert openai_server.requests[0].headers["traceparent"] == PARENT
+
+
+def test_a_gateway_that_does_not_trace_hands_the_header_on(
+    connect: Connect, gateway: Served, openai_server: OpenAIServer
+) -> None:
+    connect(gateway.base_url).chat.completions.create(
+        model="mine/m-large", extra_headers={"traceparent": PARENT}, **ASK
+    )
+    (sent,) = openai_server.requests
+    assert sent.headers["traceparent"] == PARENT
+    assert json.loads(sent.body)["model"] == "m-large"
