@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
+from specclient_local.drafting.base import Drafter, Widths, chain, size
 from specclient_local.drafting.costs import Costs, each_count, entry
 from specclient_local.drafting.growth import BREADTH
 from specclient_local.model.base import Model
@@ -117,6 +118,51 @@ class Calibration:
             return cost
         later = max(alone, self._draft_step(draft, known.far.context, 1, 1))
         return replace(cost, far=self._later(cost, later, known.far.verify, known.far.context))
+
+    def drafter(self, drafter: Drafter, depth: int) -> Costs:
+        """Return what rounds cost with a drafter that reads the target's own states, all slots free.
+
+        Args:
+            drafter: of whom whole proposals are timed.
+            depth: most levels of its trees.
+        """
+        known, steps = self.target, min(DEFAULT_DRAFT_LENGTH, depth)
+        alone = self._proposal(drafter, known.context, 1, chain(steps)) / steps
+        wide = self._proposal(drafter, known.context, 1, (BREADTH, *chain(steps - 1)))
+        rows = (BREADTH - 1) * steps
+        full = self._proposal(drafter, known.context, self._batch, chain(steps)) / steps
+        return replace(
+            known,
+            draft=alone,
+            full_draft=max(alone, full),
+            row=max(0.0, wide - alone * steps) / rows,
+            verify=known.verify[: depth + 1],
+            full_verify=known.full_verify[: depth + 1],
+        )
+
+    def _proposal(self, drafter: Drafter, at: int, batch: int, shape: Widths) -> float:
+        """Return what proposals of a shape cost for so many sequences, each after a pass of the target."""
+        at = min(at, self._runner.context - size(shape) - 1)
+        params, taken = SamplingParams(), list[float]()
+        sequences = [
+            Sequence(i, [0] * (at + 1), at + 1, params, "plain", 1, frozenset(), Dice(0), slot=i)
+            for i in range(batch)
+        ]
+        for slot in range(batch):
+            self._runner.pretend(slot, at)
+        while not all(drafter.begin(sequence) for sequence in sequences):
+            pass
+        for _ in range(self._plan.turns + 1):
+            self._runner.score_all([Part(slot, [0]) for slot in range(batch)])
+            for slot in range(batch):
+                self._runner.truncate(slot, at)
+            begun = self._clock()
+            drafter.propose(sequences, [shape] * batch)
+            taken.append(self._clock() - begun)
+        for sequence in sequences:
+            drafter.end(sequence)
+            self._runner.truncate(sequence.granted, 0)
+        return min(taken[1:] or taken) / self._unit
 
     def _beside(self, step: float) -> float:
         """Return what a plain round takes beside its pass; nothing worth knowing of a slow model's."""

@@ -99,6 +99,20 @@ def read_config(folder: Path) -> DecoderConfig:
     """
     path = folder / "config.json"
     raw = read_json(path)
+    return decoder_config(raw, end_tokens(folder, raw), path)
+
+
+def decoder_config(raw: Mapping[str, Any], eos: tuple[int, ...], path: Path) -> DecoderConfig:
+    """Read a table that describes a decoder.
+
+    Args:
+        raw: as ``config.json`` has it.
+        eos: ids that end an answer.
+        path: where it stands, for errors.
+
+    Raises:
+        CheckpointError: naming the file, the value and what is supported.
+    """
     kind = raw.get("model_type")
     if kind not in SUPPORTED:
         named = ", ".join(raw.get("architectures") or []) or "unnamed"
@@ -108,7 +122,7 @@ def read_config(folder: Path) -> DecoderConfig:
             "with runner='hf'."
         )
     try:
-        return _decoder_config(str(kind), raw, end_tokens(folder, raw), path)
+        return _decoder_config(str(kind), raw, eos, path)
     except KeyError as error:
         raise CheckpointError(
             f"{path}: {error.args[0]!r} is missing; the file is no whole config.json."

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
+from pathlib import Path
 
 from specclient.errors import ConfigurationError
 from specclient_local.calibrate import Calibration, several
 from specclient_local.drafting.base import Drafter
 from specclient_local.drafting.costs import Costs
 from specclient_local.drafting.draft_model import DraftModel
+from specclient_local.drafting.eagle import EagleDrafter
+from specclient_local.drafting.medusa import MedusaDrafter
 from specclient_local.drafting.ngram import NgramDrafter
 from specclient_local.drafting.union import UnionDrafter
 from specclient_local.model.base import Model
+from specclient_local.model.eager import norm_kernel
+from specclient_local.model.eagle import EagleRunner, Kernels, Lent
+from specclient_local.model.heads_format import Medusa, read_heads
+from specclient_local.model.heads_taps import TappedRunner
+from specclient_local.model.linear import KernelChooser
+from specclient_local.model.medusa import MedusaHeads
 from specclient_local.model.runner import Runner
 from specclient_local.params import Method
 
@@ -40,20 +49,23 @@ def build(
     slots: int,
     layer_skip: int | Seq[int] | None = None,
     share: bool = True,
+    heads: Seq[Path] = (),
 ) -> Drafters:
     """Build every drafter that the models allow, and measure what its rounds cost.
 
     Args:
         target: loaded, all slots free.
         drafts: draft models, in the order in which their guesses are tried.
-        method: the default method, or ``auto``: ``draft`` with one draft model, ``union`` with several,
-            ``layer_skip`` where layers are named, else ``plain``.
+        method: the default method, or ``auto``: that of the heads, else ``draft`` with one draft model,
+            ``union`` with several, ``layer_skip`` where layers are named, else ``plain``.
         slots: requests that run at once.
         layer_skip: of which of the target's layers to make a draft: the first so many, or these.
         share: whether prompts share what of their beginnings is in a draft's cache.
+        heads: folders of Medusa and EAGLE heads, whose hidden states the target keeps.
 
     Raises:
-        ConfigurationError: layers that the target has not.
+        ConfigurationError: layers that the target has not, or two heads of one method.
+        CheckpointError: heads that do not fit the target.
     """
     if method == "plain":
         return Drafters({}, {}, "plain")
@@ -77,7 +89,27 @@ def build(
         runner = skipping(target, kept_layers(layer_skip, target.config.layers), slots)
         by_method["layer_skip"] = DraftModel(runner, vocab, share=share)
         costs["layer_skip"] = calibration.draft(runner)
+    for folder in heads:
+        own, drafter = headed(target, folder)
+        if own in by_method:
+            raise ConfigurationError(f"heads has two folders of method {own!r}; name one of each at most.")
+        by_method[own], costs[own] = drafter, calibration.drafter(drafter, drafter.depth)
     return Drafters(by_method, costs, _default(method, by_method, len(models)))
+
+
+def headed(target: Model, folder: Path) -> tuple[Method, MedusaDrafter | EagleDrafter]:
+    """Return what drafts by a folder's heads, and the method it stands for.
+
+    Raises:
+        CheckpointError: see :func:`specclient_local.model.heads_format.read_heads`.
+    """
+    assert isinstance(target, TappedRunner)  # who loads heads loads their target so
+    found = read_heads(folder, target.config, target.decoder.dtype, target.device)
+    if isinstance(found, Medusa):
+        kernels = Kernels(KernelChooser(exact=False), norm_kernel)
+        heads = MedusaHeads(found.shape, found.weights, Lent.of(target), kernels)
+        return found.method, MedusaDrafter(target, heads)
+    return found.method, EagleDrafter(target, EagleRunner(found.shape, found.weights, target))
 
 
 def skipping(target: Runner, layers: Seq[int], slots: int) -> Runner:
@@ -103,9 +135,16 @@ def kept_layers(asked: int | Seq[int], layers: int) -> tuple[int, ...]:
 
 def _default(method: str, by_method: dict[Method, Drafter], models: int) -> Method:
     if method == "auto":
+        if "eagle" in by_method or "medusa" in by_method:
+            return "eagle" if "eagle" in by_method else "medusa"
         if models:
             return "union" if models > 1 else "draft"
         return "layer_skip" if "layer_skip" in by_method else "plain"
     if method == "ngram":
         return "ngram"
-    return next(name for name in by_method if name == method)
+    found = next((name for name in by_method if name == method), None)
+    if found is None:
+        raise ConfigurationError(
+            f"method is {method!r}, but heads has none of that kind; there are {', '.join(by_method)}."
+        )
+    return found

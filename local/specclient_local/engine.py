@@ -69,7 +69,8 @@ class Engine:
         model: str | Path,
         draft: str | Path | Seq[str | Path] | None = None,
         *,
-        method: Literal["auto", "plain", "draft", "ngram", "layer_skip", "union"] = "auto",
+        method: Literal["auto", "plain", "draft", "ngram", "layer_skip", "union", "medusa", "eagle"] = "auto",
+        heads: str | Path | Seq[str | Path] | None = None,
         layer_skip: int | Seq[int] | None = None,
         dtype: str = "float32",
         draft_dtype: str | None = None,
@@ -91,8 +92,11 @@ class Engine:
             model: folder or hub id of the target.
             draft: folder or hub id of a smaller model with the same vocabulary; several are tried in order.
             method: of requests that name none: ``plain``, ``draft``, ``ngram`` (what followed before in
-                prompt and answer), ``layer_skip``, or ``union`` (all of its drafts and ``ngram`` at once).
-                ``auto`` drafts with what there is, and takes ``union`` where there are several drafts.
+                prompt and answer), ``layer_skip``, ``medusa`` or ``eagle`` (heads of the target), or
+                ``union`` (all of its drafts and ``ngram`` at once). ``auto`` drafts with what there is, by
+                heads before all else, and takes ``union`` where there are several drafts.
+            heads: folder or hub id of Medusa or EAGLE heads of the target, or one of each: as the EAGLE and
+                Medusa repositories publish them, or in the format of ``speculators``.
             layer_skip: how many of the target's own first layers draft, or which of its layers do.
             dtype: ``float32``, ``bfloat16`` or ``float16``. Greedy identity is promised in float32.
             device: ``auto`` (the first CUDA device, else the CPU), ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
@@ -122,6 +126,7 @@ class Engine:
         options = {
             "draft": draft,
             "method": method,
+            "heads": heads,
             "layer_skip": layer_skip,
             "dtype": dtype,
             "draft_dtype": draft_dtype,

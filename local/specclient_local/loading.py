@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from specclient.errors import CheckpointError, ConfigurationError
+from specclient_local.config import read_config
 from specclient_local.drafters import build
 from specclient_local.drafting.costs import Costs
 from specclient_local.model.base import Model, ModelConfig
@@ -58,12 +59,14 @@ def load(model: str | Path, options: Options) -> Loaded:
     config = read_any_config(folder, placed.runner)
     context = _context(options.context, config.context, folder)
     paths = [resolve(path) for path in (options.draft if options.method != "plain" else ())]
+    headed = [resolve(path) for path in (options.heads if options.method != "plain" else ())]
     for device, own in plans(folder, paths, options, context, free_memory).items():
         own.check(device)
     tokenizer = Tokenizer(folder)
     threads = options.threads or _threads(config)
     with computing_with(threads):  # kernels are chosen and passes timed as they will run
-        target = open_model(folder, placed, slots=options.slots, context=context)
+        taps = _taps(headed, folder, placed)
+        target = open_model(folder, placed, slots=options.slots, context=context, taps=taps)
         _check_vocabulary(tokenizer, target, folder)
         drafts = [_load_draft(path, folder, tokenizer, target, options) for path in paths]
         drafters = build(
@@ -73,6 +76,7 @@ def load(model: str | Path, options: Options) -> Loaded:
             slots=options.slots,
             layer_skip=options.layer_skip,
             share=options.prefix_cache,
+            heads=headed,
         )
     drafting = drafters.by_method, drafters.costs
     speculator = (
@@ -137,6 +141,21 @@ def _load_draft(
         placed = replace(placed, runner="auto")  # the target's runner is the one that was asked for
     context = min(target.context, read_any_config(folder, placed.runner).context)
     return open_model(folder, placed, slots=options.slots, context=context, exact=False)
+
+
+def _taps(heads: Sequence[Path], folder: Path, placed: Placed) -> tuple[int, ...]:
+    """Return after how many of the target's layers its heads read hidden states, ascending."""
+    if not heads:
+        return ()
+    if not runs_itself(folder, placed.runner):
+        raise ConfigurationError(
+            f"heads is {str(heads[0])!r}, but transformers runs the target; only models of the own decoder "
+            "keep hidden states for heads. Leave it out."
+        )
+    from specclient_local.model.heads_format import tapped  # noqa: PLC0415 - for heads alone
+
+    target = read_config(folder)
+    return tuple(sorted({tap for path in heads for tap in tapped(path, target)}))
 
 
 def _threads(config: ModelConfig) -> int:

@@ -32,7 +32,9 @@ class Options:
     Attributes:
         draft: folders or hub ids of smaller models with the target's vocabulary, in the order in which
             their guesses are tried; :meth:`read` takes one, several or None.
-        method: what requests get that name none; ``auto`` drafts if there is a draft.
+        heads: folders or hub ids of Medusa and EAGLE heads of the target, one of each at most; :meth:`read`
+            takes one, several or None.
+        method: what requests get that name none; ``auto`` drafts by the heads or the draft if there are any.
         dtype: to compute in, one of ``config.DTYPES``; ``draft_dtype`` is the target's by default.
         device: ``auto`` (the first CUDA device, else the CPU), ``cpu``, ``cuda``, ``cuda:N`` or ``mps``;
             ``draft_device`` is the target's by default.
@@ -67,6 +69,7 @@ class Options:
     layer_skip: int | tuple[int, ...] | None = None
     prefix_cache: bool = True
     graphs: str = "auto"
+    heads: tuple[str, ...] = ()
 
     @classmethod
     def read(cls, settings: Mapping[str, Any]) -> Options:
@@ -83,10 +86,12 @@ class Options:
             )
         layers = settings.get("layer_skip")
         layers = tuple(layers) if isinstance(layers, list) else layers
-        return cls(**{**settings, "draft": _paths(settings.get("draft")), "layer_skip": layers})
+        paths = {name: _paths(name, settings.get(name)) for name in ("draft", "heads")}
+        return cls(**{**settings, **paths, "layer_skip": layers})
 
     def __post_init__(self) -> None:
-        _paths(self.draft)
+        _paths("draft", self.draft)
+        _paths("heads", self.heads)
         for names, allowed, usable in _CHECKS:
             for name in names:
                 value = getattr(self, name)
@@ -97,16 +102,22 @@ class Options:
             missing = "draft is None; name a draft model"
         if self.method == "layer_skip" and self.layer_skip is None:
             missing = "layer_skip is None; say how many of the target's first layers draft"
+        if self.method in ("medusa", "eagle") and not self.heads:
+            missing = "heads is None; name a folder or hub id of the target's heads"
+        if self.heads and self.graphs == "on":
+            raise ConfigurationError(
+                "graphs is 'on' beside heads, whose passes are not recorded; leave it out."
+            )
         if missing is not None:
             raise ConfigurationError(f"method is {self.method!r}, but {missing}, or use 'plain'.")
 
 
-def _paths(draft: object) -> tuple[str, ...]:
+def _paths(name: str, given: object) -> tuple[str, ...]:
     """Turn one path, several or None into as many strings."""
-    several = [] if draft is None else draft if isinstance(draft, list | tuple) else [draft]
+    several = [] if given is None else given if isinstance(given, list | tuple) else [given]
     for path in several:
         if not isinstance(path, str | os.PathLike) or not str(path):
-            raise ConfigurationError(f"draft is {draft!r}; it names a folder or hub id, or several.")
+            raise ConfigurationError(f"{name} is {given!r}; it names a folder or hub id, or several.")
     return tuple(map(str, several))
 
 

@@ -8,9 +8,17 @@ from typing import Any, Literal, TypedDict, get_args
 
 from specclient_local.checks import bad_parameter, check, integer, is_number, number, optional, several, text
 
-Method = Literal["plain", "draft", "ngram", "prediction", "layer_skip", "union"]
+Method = Literal["plain", "draft", "ngram", "prediction", "layer_skip", "union", "medusa", "eagle"]
 METHODS: tuple[Method, ...] = get_args(Method)
-ENGINE_METHODS: tuple[Method, ...] = ("plain", "draft", "ngram", "layer_skip", "union")
+ENGINE_METHODS: tuple[Method, ...] = (
+    "plain",
+    "draft",
+    "ngram",
+    "layer_skip",
+    "union",
+    "medusa",
+    "eagle",
+)
 """What an engine can be loaded to do; a prediction comes with its request."""
 
 MAX_DRAFT_LENGTH = 10

@@ -127,10 +127,10 @@ class EagerPasses:
             h = layer.input_norm(x)
             qkv = project(layer.qkv, h).view(rows, c.heads + 2 * c.kv_heads, c.head_dim)
             self._rotate(qkv[:, : c.heads + c.kv_heads], layer.qk_norm, turns)
-            attended = [
-                self._attend(qkv[span.rows], span.cache[i], span, span.seen(c.sliding[i])) for span in spans
+            seen = [
+                attended(c, qkv[span.rows], span.cache[i], span, span.seen(c.sliding[i])) for span in spans
             ]
-            x = x + project(layer.o, attended[0] if len(attended) == 1 else torch.cat(attended))
+            x = x + project(layer.o, seen[0] if len(seen) == 1 else torch.cat(seen))
             h = layer.post_norm(x)
             gate, up = project(layer.gate_up, h).chunk(2, dim=-1)
             x = x + project(layer.down, F.silu(gate) * up)
@@ -151,32 +151,34 @@ class EagerPasses:
         else:
             qk.copy_(torch.view_as_real(pairs * turns).flatten(-2))
 
-    def _attend(self, qkv: Tensor, kv: Tensor, span: Span, mask: Tensor) -> Tensor:
-        """Keep a request's keys and values, and attend over its first L positions; ``[N, H D]``.
 
-        Args:
-            qkv: ``[N, H + 2 KV, D]``.
-            kv: its cache of this layer, ``[2 KV, capacity, D]``.
-            span: where its rows go.
-            mask: ``[N, L]`` what they see in this layer.
-        """
-        heads, groups = self._config.heads, self._config.kv_heads
-        rows, dim, length = qkv.shape[0], qkv.shape[2], mask.shape[1]
-        kv[:, span.start : span.start + rows].copy_(qkv[:, heads:].transpose(0, 1))
-        q, keys, values = qkv[:, :heads], kv[:groups, :length], kv[groups:, :length]
-        if rows <= ROWS_ALONE:
-            # The query heads that share a key head stand as its rows, the N rows as the batch.
-            out = F.scaled_dot_product_attention(
-                q.reshape(rows, groups, heads // groups, dim),
-                keys.expand(rows, -1, -1, -1),
-                values.expand(rows, -1, -1, -1),
-                attn_mask=mask[:, None, None, :],
-            )
-            return out.reshape(rows, heads * dim)
+def attended(config: DecoderConfig, qkv: Tensor, kv: Tensor, span: Span, mask: Tensor) -> Tensor:
+    """Keep a request's keys and values, and attend over its first L positions; ``[N, H D]``.
+
+    Args:
+        config: whose heads they are.
+        qkv: ``[N, H + 2 KV, D]``.
+        kv: its cache of this layer, ``[2 KV, capacity, D]``.
+        span: where its rows go.
+        mask: ``[N, L]`` what they see in this layer.
+    """
+    heads, groups = config.heads, config.kv_heads
+    rows, dim, length = qkv.shape[0], qkv.shape[2], mask.shape[1]
+    kv[:, span.start : span.start + rows].copy_(qkv[:, heads:].transpose(0, 1))
+    q, keys, values = qkv[:, :heads], kv[:groups, :length], kv[groups:, :length]
+    if rows <= ROWS_ALONE:
+        # The query heads that share a key head stand as its rows, the N rows as the batch.
         out = F.scaled_dot_product_attention(
-            q.transpose(0, 1)[None], keys[None], values[None], attn_mask=mask, enable_gqa=groups < heads
+            q.reshape(rows, groups, heads // groups, dim),
+            keys.expand(rows, -1, -1, -1),
+            values.expand(rows, -1, -1, -1),
+            attn_mask=mask[:, None, None, :],
         )
-        return out[0].transpose(0, 1).reshape(rows, heads * dim)
+        return out.reshape(rows, heads * dim)
+    out = F.scaled_dot_product_attention(
+        q.transpose(0, 1)[None], keys[None], values[None], attn_mask=mask, enable_gqa=groups < heads
+    )
+    return out[0].transpose(0, 1).reshape(rows, heads * dim)
 
 
 def norm_kernel(weight: Tensor, eps: float) -> Kernel:

@@ -12,6 +12,7 @@ from specclient_local.config import SUPPORTED, read_config, read_json
 from specclient_local.model.base import Model, ModelConfig
 from specclient_local.model.decoder import Decoder
 from specclient_local.model.devices import device_named
+from specclient_local.model.heads_taps import TappedRunner
 from specclient_local.model.runner import Runner, shared_rows
 from specclient_local.model.static import StaticRunner
 from specclient_local.model.weights import load_weights
@@ -52,7 +53,15 @@ def read_any_config(folder: Path, runner: str = "auto") -> ModelConfig:
     return read_hf_config(folder)
 
 
-def open_model(folder: Path, placed: Placed, *, slots: int, context: int, exact: bool = True) -> Model:
+def open_model(
+    folder: Path,
+    placed: Placed,
+    *,
+    slots: int,
+    context: int,
+    exact: bool = True,
+    taps: tuple[int, ...] = (),
+) -> Model:
     """Load a checkpoint folder.
 
     Args:
@@ -61,6 +70,7 @@ def open_model(folder: Path, placed: Placed, *, slots: int, context: int, exact:
         slots: sequences it holds at once.
         context: positions a slot can hold.
         exact: whether rows must not depend on their company: a target's must not.
+        taps: after how many layers hidden states are kept for heads, ascending; the own decoder alone can.
 
     Raises:
         CheckpointError: naming what is wrong with the folder.
@@ -77,6 +87,8 @@ def open_model(folder: Path, placed: Placed, *, slots: int, context: int, exact:
         with torch.inference_mode():
             weights = load_weights(folder, config, placed.dtype, device, placed.quantize)
             decoder = Decoder(config, weights, context, exact=exact, most=shared_rows(slots))
+            if taps:
+                return TappedRunner(decoder, weights, slots, context, taps)
             if placed.graphs == "on" or (placed.graphs == "auto" and decoder.embedding.is_cuda):
                 return StaticRunner(decoder, weights, slots, context)
             return Runner(decoder, slots, context)

@@ -174,7 +174,7 @@ def _layer(take: Take, prefix: str, c: DecoderConfig, quantize: str | None) -> L
 
     def projection(name: str, shape: tuple[int, ...]) -> Tensor:
         tensor = take(f"{prefix}self_attn.{name}", shape)
-        return tensor if name.startswith("v") else _interleave(tensor, d)
+        return tensor if name.startswith("v") else interleave(tensor, d)
 
     def mlp_bias(name: str, size: int) -> Tensor:
         return take(f"{prefix}mlp.{name}_proj.bias", (size,))
@@ -200,7 +200,7 @@ def _layer(take: Take, prefix: str, c: DecoderConfig, quantize: str | None) -> L
     )
 
 
-def _interleave(rows: Tensor, head_dim: int) -> Tensor:
+def interleave(rows: Tensor, head_dim: int) -> Tensor:
     """Reorder each head's rows from (first halves, second halves) to pairs; ``[H D, ...]``."""
     rest = rows.shape[1:]
     return rows.view(-1, 2, head_dim // 2, *rest).transpose(1, 2).reshape(rows.shape)

@@ -1,0 +1,171 @@
+"""Turn a target's hidden states into chains and trees of guesses by its EAGLE head.
+
+A row of the head's cache is a token beside the target's hidden state one place before it. What stands there
+when a draft begins was made of the target's own states alone; the rows of guesses, made of the head's, go as
+soon as the tree is grown (arXiv 2401.15077 §3.2). Trees grow by confidence as in EAGLE-2, see ``growth``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from specclient.errors import EngineError
+from specclient_local.drafting.base import Shape
+from specclient_local.drafting.draft_model import Draft
+from specclient_local.drafting.growth import growth
+from specclient_local.drafting.heads import fitted, in_company
+from specclient_local.model.eagle import EagleRunner
+from specclient_local.model.heads_taps import TappedRunner
+from specclient_local.model.runner import CHUNK, Part
+from specclient_local.model.sampling import all_distributions
+from specclient_local.params import MAX_DRAFT_LENGTH
+from specclient_local.sequence import NOTHING_ALLOWED, Sequence
+from specclient_local.tree import TokenTree
+
+
+@dataclass(slots=True)
+class EagleDraft(Draft):
+    """A sequence's proposal while it grows.
+
+    Attributes:
+        given: ``[rows, width]`` states of the rows that are next.
+        states: ``[1, width]`` what the head gave after the root, then after each scored node.
+    """
+
+    given: Tensor = field(default_factory=lambda: torch.empty(0))
+    states: list[Tensor] = field(default_factory=list)
+
+    @property
+    def part(self) -> Part:
+        """Its rows in the next pass."""
+        return Part(self.sequence.granted, self.unseen, self.growth.scored, held=self.held)
+
+    def advance(self, states: Tensor) -> None:
+        """Learn the states after the rows of a pass; what has grown since then is next."""
+        self.states += torch.split(states, 1)
+
+    def follow(self) -> None:
+        """Give each new guess the state after its parent."""
+        if self.going:
+            parents = self.growth.scored.parents
+            self.given = torch.cat([self.states[parents[node] + 1] for node in self.frontier])
+
+
+class EagleDrafter:
+    """Drafts by an EAGLE head, with the request's own temperature, top-p and top-k.
+
+    Args:
+        target: whose hidden states it reads.
+        runner: the head.
+    """
+
+    depth = MAX_DRAFT_LENGTH
+
+    def __init__(self, target: TappedRunner, runner: EagleRunner) -> None:
+        self.runner = runner
+        self._target = target
+        self._layers = runner.head.shape.tapped(target.config.layers)
+        self._vocab = target.config.vocab_size
+        self._broken: set[int] = set()
+
+    def begin(self, sequence: Sequence) -> bool:
+        """Read a chunk of the prompt where the target has read it, all but the row below the last token.
+
+        Chunks end at the same places always, so what is read does not depend on company.
+        """
+        slot, whole = sequence.granted, max(0, len(sequence.tokens) - 2)
+        done = self.runner.length(slot)
+        end = min(done + CHUNK, whole)
+        if done == whole or self._target.length(slot) < end:
+            return True
+        self._extend(sequence, done, end)
+        return end == whole
+
+    def propose(self, sequences: Seq[Sequence], shapes: Seq[Shape]) -> list[TokenTree]:
+        """Grow trees of these shapes; empty ones where no token has been read yet."""
+        return in_company(self, sequences, shapes)
+
+    @torch.inference_mode()
+    def draw(self, sequences: Seq[Sequence], shapes: Seq[Shape]) -> list[TokenTree]:
+        """Grow trees level by level, each level of all in one pass."""
+        drafts = [
+            EagleDraft(s, growth(fitted(shape, self.depth, self._room(s))))
+            for s, shape in zip(sequences, shapes, strict=True)
+        ]
+        able = [draft for draft in drafts if len(draft.sequence.tokens) > 1 and draft.growth.going]
+        for draft in able:
+            self._catch_up(draft)
+        going = able
+        while going:
+            logits, states = self.runner.step([d.part for d in going], [d.given for d in going])
+            for draft, own in zip(going, states, strict=True):
+                draft.advance(own)
+            self._grow(going, [self._widened(own) for own in logits])
+            going = [draft for draft in going if draft.going]
+        for draft in able:  # rows of guesses go, those of tokens stay
+            self.runner.truncate(draft.sequence.granted, len(draft.sequence.tokens) - 1)
+        return [draft.growth.finish()[0] for draft in drafts]
+
+    def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:
+        """Learn nothing: what was accepted is read beside the target's own states, in the next draft."""
+
+    def end(self, sequence: Sequence) -> None:
+        """Let go of the slot, and where its numbers were not finite of what stands there."""
+        slot = sequence.granted
+        if slot in self._broken:
+            self._broken.remove(slot)
+            self.runner.wipe(slot)
+        self.runner.truncate(slot, 0)
+
+    def _room(self, sequence: Sequence) -> int:
+        return self.runner.context - len(sequence.tokens) + 1
+
+    def _states(self, slot: int, start: int, end: int) -> Tensor:
+        return self.runner.head.read(self._target.features(slot, start, end, self._layers))
+
+    @torch.inference_mode()
+    def _extend(self, sequence: Sequence, start: int, end: int) -> None:
+        """Read tokens, each beside the target's state one place before it."""
+        slot = sequence.granted
+        self.runner.extend(slot, sequence.tokens[start + 1 : end + 1], self._states(slot, start, end))
+
+    def _catch_up(self, draft: EagleDraft) -> None:
+        """Lay out for the first pass what the head has not read yet."""
+        sequence = draft.sequence
+        slot, whole = sequence.granted, len(sequence.tokens) - 1
+        self.runner.truncate(slot, whole - 1)
+        while whole - (done := self.runner.length(slot)) > CHUNK:
+            self._extend(sequence, done, done + CHUNK)
+        draft.unseen = sequence.tokens[done + 1 :]
+        draft.given = self._states(slot, done, whole)
+
+    def _grow(self, drafts: Seq[EagleDraft], rows: Seq[Tensor]) -> None:
+        """Add the next level's guesses to each draft."""
+        shaped = [
+            (draft, own)
+            for draft, logits in zip(drafts, rows, strict=True)
+            if (own := draft.shaped(logits)) is not None
+        ]
+        if not shaped:
+            return
+        laws = all_distributions([own for _, own in shaped], [draft.sequence.params for draft, _ in shaped])
+        for (draft, own), law in zip(shaped, laws, strict=True):
+            if isinstance(law, EngineError):
+                draft.failed = True  # the answer does not need the guesses
+                if str(law) != NOTHING_ALLOWED:
+                    self._broken.add(draft.sequence.granted)
+            else:
+                draft.grow(own, law)
+                draft.follow()
+
+    def _widened(self, logits: Tensor) -> Tensor:
+        """Return logits ``[N, draft_vocab]`` as the target's ``[N, V]``; other tokens have none."""
+        ids = self.runner.head.weights.ids
+        if ids is None:
+            return logits
+        wide = logits.new_full((len(logits), self._vocab), -torch.inf)
+        return wide.index_copy_(1, ids, logits)

@@ -1,0 +1,91 @@
+"""Turn a target's last hidden state into trees of its Medusa heads' likeliest tokens.
+
+Medusa (arXiv 2401.10774 §2.1.2): below each guess of a level stand the same tokens, the likeliest of the
+next head. They are picked, not drawn, at any temperature: their q is one-hot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+
+import torch
+from torch import Tensor
+
+from specclient.errors import EngineError
+from specclient_local.drafting.base import Shape
+from specclient_local.drafting.draft_model import Draft
+from specclient_local.drafting.growth import growth
+from specclient_local.drafting.heads import fitted, in_company
+from specclient_local.model.heads_taps import TappedRunner
+from specclient_local.model.medusa import MedusaHeads
+from specclient_local.model.sampling import all_distributions
+from specclient_local.params import MAX_TREE_NODES, SamplingParams
+from specclient_local.sequence import Sequence
+from specclient_local.tree import TokenTree
+
+_LIKELIEST = SamplingParams(temperature=0.0)
+
+
+class MedusaDrafter:
+    """Drafts by Medusa heads; it has no state of its own.
+
+    Args:
+        target: whose hidden states they read.
+        heads: as loaded.
+    """
+
+    def __init__(self, target: TappedRunner, heads: MedusaHeads) -> None:
+        self._target = target
+        self._heads = heads
+
+    @property
+    def depth(self) -> int:
+        """Most levels of a tree: one of each head."""
+        return self._heads.shape.heads
+
+    def begin(self, sequence: Sequence) -> bool:  # noqa: ARG002 - the target's pass leaves all that is read
+        """Return True: there is nothing to prepare."""
+        return True
+
+    def propose(self, sequences: Seq[Sequence], shapes: Seq[Shape]) -> list[TokenTree]:
+        """Grow trees of these shapes; empty ones where no token has been read yet."""
+        return in_company(self, sequences, shapes)
+
+    @torch.inference_mode()
+    def draw(self, sequences: Seq[Sequence], shapes: Seq[Shape]) -> list[TokenTree]:
+        """Grow trees out of one pass of the heads."""
+        drafts = [
+            Draft(s, growth(fitted(shape, self.depth, MAX_TREE_NODES)), s.tokens[-1:])
+            for s, shape in zip(sequences, shapes, strict=True)
+        ]
+        able = [draft for draft in drafts if len(draft.sequence.tokens) > 1 and draft.growth.going]
+        if able:
+            layers = (self._target.config.layers,)
+            states = [
+                self._target.features(d.sequence.granted, at := len(d.sequence.tokens) - 2, at + 1, layers)
+                for d in able
+            ]
+            rows = self._heads.logits(self._heads.read(torch.cat(states)), self.depth)
+            for draft, own in zip(able, rows, strict=True):
+                _grow(draft, own)
+        return [draft.growth.finish()[0] for draft in drafts]
+
+    def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:
+        """Learn nothing: the target keeps its hidden states itself."""
+
+    def end(self, sequence: Sequence) -> None:
+        """Forget nothing."""
+
+
+def _grow(draft: Draft, rows: Tensor) -> None:
+    """Let a draft grow by what the heads say, ``[heads, V]``, as far as that is finite and allowed."""
+    for row in rows:
+        if not draft.going:
+            return
+        logits = draft.shaped(row.expand(len(draft.frontier), -1))
+        if logits is None:
+            return
+        (picks,) = all_distributions([logits], [_LIKELIEST])
+        if isinstance(picks, EngineError):
+            return  # the answer does not need the guesses
+        draft.grow(logits, picks)

@@ -1,0 +1,310 @@
+"""Turn tokens and a target's hidden states into guesses at the next ones by one layer: an EAGLE head.
+
+EAGLE (arXiv 2401.15077 §3.2): a row is the embedding of a token beside the target's last hidden state one
+place before it; one decoder layer turns it into the hidden state at the token's own place, from which the
+target's head reads what follows. EAGLE-3 (arXiv 2503.01840 §3.1): hidden states of three depths are fused
+into the first one, and a head of its own covers the likeliest part of the vocabulary.
+
+Training and drafting share this code; they differ in where a row's keys and values are (``attend``) and in
+what multiplies matrices (``Kernels``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from specclient_local.config import DecoderConfig
+from specclient_local.model.decoder import Decoder
+from specclient_local.model.eager import attended, norm_kernel
+from specclient_local.model.heads_taps import TappedRunner
+from specclient_local.model.linear import Kernel, KernelChooser, plain_kernel
+from specclient_local.model.rope import turns
+from specclient_local.model.runner import Part, Runner
+from specclient_local.model.span import Span, Taps
+
+Attend = Callable[[Tensor], Tensor]
+"""Rows' queries, keys and values, turned, ``[..., H + 2 KV, D]``, to what they attend to, ``[..., H D]``."""
+
+SPARE = 64
+"""Positions behind the target's context: a tree's nodes stand in the cache while it grows."""
+
+
+@dataclass(frozen=True, slots=True)
+class EagleShape:
+    """What an EAGLE head is like.
+
+    Attributes:
+        kind: ``eagle`` reads the target's last hidden state and head, ``eagle3`` fuses several depths.
+        config: of its layer; ``vocab_size`` is the target's.
+        target_hidden: width of the target's hidden states.
+        taps: after how many of the target's layers hidden states are read; None for the last (``eagle``), or
+            for those that everyone takes, see :meth:`tapped`.
+        draft_vocab: tokens that its own head covers (``eagle3``).
+        norm_before_residual: whether the residual is what ``hidden_norm`` gives.
+        norm_output: whether the next step is fed what the last norm gives.
+        norm_before_fc: whether fused states are normalised together; ``fc_norm`` one by one.
+    """
+
+    kind: Literal["eagle", "eagle3"]
+    config: DecoderConfig
+    target_hidden: int
+    taps: tuple[int, ...] | None = None
+    draft_vocab: int = 0
+    norm_before_residual: bool = False
+    norm_output: bool = False
+    norm_before_fc: bool = False
+    fc_norm: bool = False
+
+    @property
+    def width(self) -> int:
+        """Numbers of a hidden state of its own."""
+        return self.config.hidden_size
+
+    @property
+    def depths(self) -> int:
+        """How many of the target's depths it reads."""
+        return 1 if self.kind == "eagle" else 3 if self.taps is None else len(self.taps)
+
+    def tapped(self, layers: int) -> tuple[int, ...]:
+        """Return the depths read of a target of so many layers.
+
+        EAGLE-3 heads that name none were trained on those of the reference (SafeAILab/EAGLE; vLLM likewise).
+        """
+        if self.kind == "eagle":
+            return (layers,)
+        return (2, layers // 2, layers - 3) if self.taps is None else self.taps
+
+
+@dataclass(slots=True)
+class EagleWeights:
+    """Its parameters, fused as a decoder's are: see :class:`specclient_local.model.weights.LayerWeights`.
+
+    Attributes:
+        fc: ``[width, 2 width]`` of token and state (``eagle``), or ``[width, depths * target_hidden]``.
+        qkv: ``[(H + 2 KV) D, width]``, or for ``eagle3`` ``[…, 2 width]``: token beside state.
+        token_norm, state_norm: of the two (``eagle3``).
+        norm, head: last norm, and ``[draft_vocab, width]`` (``eagle3``).
+        ids: ``[draft_vocab]`` the target's ids of the draft's; None where they are the same.
+        embedding: ``[V, width]`` where it is not the target's.
+        fc_norms: over the fused states, one for all or one for each.
+    """
+
+    fc: Tensor
+    qkv: Tensor
+    o: Tensor
+    post_norm: Tensor
+    gate_up: Tensor
+    down: Tensor
+    fc_bias: Tensor | None = None
+    qkv_bias: Tensor | None = None
+    qk_norm: Tensor | None = None
+    o_bias: Tensor | None = None
+    token_norm: Tensor | None = None
+    state_norm: Tensor | None = None
+    norm: Tensor | None = None
+    head: Tensor | None = None
+    ids: Tensor | None = None
+    embedding: Tensor | None = None
+    fc_norms: tuple[Tensor, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Lent:
+    """What a target lends its heads: ``embedding`` and ``head`` ``[V, hidden]``, ``norm`` and its ``eps``."""
+
+    embedding: Tensor
+    norm: Tensor
+    head: Tensor
+    eps: float
+
+    @classmethod
+    def of(cls, target: TappedRunner) -> Lent:
+        """Return what a loaded target lends."""
+        w = target.weights
+        return cls(w.embedding, w.norm, w.head, target.config.norm_eps)
+
+
+@dataclass(frozen=True, slots=True)
+class Kernels:
+    """What multiplies and normalises; gradients flow through the defaults."""
+
+    linear: Callable[[Tensor, Tensor | None], Kernel] = plain_kernel
+    norm: Callable[[Tensor, float], Kernel] = lambda weight, eps: (
+        lambda x: F.rms_norm(x, (x.shape[-1],), weight, eps)
+    )
+
+
+class EagleHead:
+    """An EAGLE head as a function of rows.
+
+    Args:
+        shape: what it is like.
+        weights: its parameters.
+        lent: what the target lends.
+        kernels: what computes with them.
+    """
+
+    def __init__(
+        self, shape: EagleShape, weights: EagleWeights, lent: Lent, kernels: Kernels | None = None
+    ) -> None:
+        self.shape = shape
+        self.weights = weights
+        self.embedding = lent.embedding if weights.embedding is None else weights.embedding
+        k, eps, w = kernels or Kernels(), shape.config.norm_eps, weights
+        self._fc = k.linear(w.fc, w.fc_bias)
+        self._qkv = k.linear(w.qkv, w.qkv_bias)
+        self._o = k.linear(w.o, w.o_bias)
+        self._gate_up, self._down = k.linear(w.gate_up, None), k.linear(w.down, None)
+        self._post_norm = k.norm(w.post_norm, eps)
+        self._last_norm = k.norm(lent.norm, lent.eps)
+        self._norm = None if w.norm is None else k.norm(w.norm, eps)
+        self._token_norm = None if w.token_norm is None else k.norm(w.token_norm, eps)
+        self._state_norm = None if w.state_norm is None else k.norm(w.state_norm, eps)
+        self._fc_norms = [k.norm(norm, eps) for norm in w.fc_norms]
+        self._head = k.linear(lent.head if w.head is None else w.head, None)
+
+    def read(self, features: Tensor) -> Tensor:
+        """Turn the target's hidden states ``[..., depths, target_hidden]`` into its own, ``[..., width]``."""
+        if self.shape.kind == "eagle":
+            return self._last_norm(features[..., 0, :])
+        if self.shape.fc_norm:
+            each = [norm(x) for norm, x in zip(self._fc_norms, features.unbind(-2), strict=True)]
+            return self._fc(torch.cat(each, dim=-1))
+        fused = features.flatten(-2)
+        return self._fc(self._fc_norms[0](fused) if self.shape.norm_before_fc else fused)
+
+    def step(self, ids: Tensor, states: Tensor, turned: Tensor, attend: Attend) -> Tensor:
+        """Run rows through the layer.
+
+        Args:
+            ids: ``[...]`` tokens.
+            states: ``[..., width]`` hidden states one place before each.
+            turned: ``[..., 1, D / 2]`` complex, their rotations.
+            attend: see ``Attend``.
+
+        Returns:
+            ``[..., width]`` the hidden states at their places, before any norm.
+        """
+        c = self.shape.config
+        tokens = self.embedding[ids]
+        if self._token_norm is None or self._state_norm is None:
+            x = h = self._fc(torch.cat((tokens, states), dim=-1))
+        else:
+            normed = self._state_norm(states)
+            x = normed if self.shape.norm_before_residual else states
+            h = torch.cat((self._token_norm(tokens), normed), dim=-1)
+        qkv = self._qkv(h).view(*h.shape[:-1], -1, c.head_dim)
+        both = c.heads + c.kv_heads
+        qk = self._rotated(qkv[..., :both, :], turned)
+        x = x + self._o(attend(torch.cat((qk, qkv[..., both:, :]), dim=-2)))
+        gate, up = self._gate_up(self._post_norm(x)).chunk(2, dim=-1)
+        return x + self._down(F.silu(gate) * up)
+
+    def fed(self, hidden: Tensor) -> Tensor:
+        """Return the states that the next step is fed, of what :meth:`step` gave."""
+        return self._norm(hidden) if self._norm is not None and self.shape.norm_output else hidden
+
+    def logits(self, hidden: Tensor) -> Tensor:
+        """Return the logits after each row: ``[..., draft_vocab]``, or of the target's tokens (``eagle``)."""
+        return self._head(hidden if self._norm is None else self._norm(hidden))
+
+    def _rotated(self, qk: Tensor, turned: Tensor) -> Tensor:
+        wide = qk.float()
+        if self.weights.qk_norm is not None:
+            eps = self.shape.config.norm_eps
+            wide = F.rms_norm(wide, wide.shape[-1:], None, eps) * self.weights.qk_norm
+        pairs = torch.view_as_complex(wide.reshape(*wide.shape[:-1], -1, 2))
+        return torch.view_as_real(pairs * turned).flatten(-2).type_as(qk)
+
+
+class EaglePasses:
+    """An EAGLE head's passes over caches of its own, for a :class:`Runner`.
+
+    Attributes:
+        given: ``[N, width]`` states of the rows of the next pass.
+        hidden: ``[wanted, width]`` states that the last one gave, as the next one is fed them.
+    """
+
+    exact_rows = False
+
+    def __init__(self, head: EagleHead, table: Tensor, kernels: dict[tuple[int, int], str]) -> None:
+        self.given = self.hidden = table.new_empty(0)
+        self.kernels = kernels
+        self._head, self._table = head, table
+
+    def forward(
+        self,
+        ids: Sequence[int],
+        positions: Sequence[int],
+        spans: Sequence[Span],
+        wanted: Sequence[int] | None,
+        taps: Taps | None = None,  # noqa: ARG002 - nobody drafts from a draft
+    ) -> Tensor:
+        """Do as :meth:`specclient_local.model.decoder.Decoder.forward`."""
+        device, config = self._table.device, self._head.shape.config
+
+        def attend(qkv: Tensor) -> Tensor:
+            return torch.cat(
+                [attended(config, qkv[span.rows], span.cache[0], span, span.mask) for span in spans]
+            )
+
+        turned = self._table[torch.tensor(positions, device=device)]
+        x = self._head.step(torch.tensor(ids, device=device), self.given, turned, attend)
+        if wanted is not None:
+            x = x[torch.tensor(wanted, dtype=torch.int64, device=device)]
+        self.hidden = self._head.fed(x)
+        return self._head.logits(x)
+
+    def only(self, config: DecoderConfig, layers: Sequence[int]) -> EaglePasses:  # noqa: ARG002
+        """Return itself: there is one layer."""
+        return self
+
+
+class EagleDecoder(Decoder):
+    """What a :class:`Runner` knows of an EAGLE head: one layer, which sees all before it."""
+
+    def __init__(self, head: EagleHead, passes: EaglePasses) -> None:
+        self.config = replace(head.shape.config, layers=1, sliding=(False,), window=None)
+        self.embedding, self.passes = head.embedding, passes
+        self.dtype = head.embedding.dtype
+
+
+class EagleRunner(Runner):
+    """An EAGLE head with caches for as many slots as its target has.
+
+    Args:
+        shape: what it is like.
+        weights: its parameters.
+        target: whose hidden states it reads.
+    """
+
+    def __init__(self, shape: EagleShape, weights: EagleWeights, target: TappedRunner) -> None:
+        choose = KernelChooser(exact=False)
+        self.head = EagleHead(shape, weights, Lent.of(target), Kernels(choose, norm_kernel))
+        context = target.context + SPARE
+        table = turns(shape.config.rope, shape.config.head_dim, context).to(target.device)
+        self._passes = EaglePasses(self.head, table, choose.chosen)
+        super().__init__(EagleDecoder(self.head, self._passes), target.slots, context)
+
+    def step(self, parts: Sequence[Part], states: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """Append each part's rows, whose states are given; return logits and states after the wanted ones.
+
+        Args:
+            parts: in one pass, a chunk of rows each at most.
+            states: ``[rows, width]`` of each.
+        """
+        self._passes.given = states[0] if len(states) == 1 else torch.cat(list(states))
+        logits = self._forward(parts)
+        counts = [part.rows - part.unread for part in parts]
+        return logits, list(torch.split(self._passes.hidden, counts))
+
+    def extend(self, slot: int, tokens: Sequence[int], states: Tensor) -> None:
+        """Append tokens whose states are given, a chunk at most, without logits."""
+        self._passes.given = states
+        self._forward([Part(slot, tokens)], unread=True)

@@ -1,0 +1,164 @@
+"""Turn seeds into tiny random heads on disk, in the layouts of those who publish them.
+
+Names and shapes are typed out from the sources: SafeAILab/EAGLE ``model/cnets.py`` and ``cnets1.py``,
+vllm-project/speculators ``models/eagle3`` and (its release 0.2) ``models/eagle.py``, FasterDecoding/Medusa
+``model/medusa_model.py`` and ``train/train_legacy.py``. Nothing of the engine's own code takes part.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+
+HIDDEN, FF, HEADS, KV, HEAD_DIM, VOCAB = 32, 48, 4, 2, 8, 300
+TARGET = {"num_hidden_layers": 4}
+"""What the target of these heads has beside the kit's usual shape: enough layers for three depths."""
+
+
+def save(folder: Path, config: dict, tensors: dict[str, torch.Tensor], file="model.safetensors") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "config.json").write_text(json.dumps(config))
+    save_file(tensors, folder / file)
+    return folder
+
+
+def random(names: dict[str, tuple[int, ...]], seed: int, spread: float) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    return {
+        name: torch.randn(shape, generator=generator) * spread + (1.0 if "norm" in name else 0.0)
+        for name, shape in names.items()
+    }
+
+
+def layer(prefix: str, seen: int, hidden=HIDDEN, ff=FF, heads=HEADS, kv=KV) -> dict[str, tuple[int, ...]]:
+    dim = hidden // heads
+    return {
+        f"{prefix}self_attn.q_proj.weight": (heads * dim, seen),
+        f"{prefix}self_attn.k_proj.weight": (kv * dim, seen),
+        f"{prefix}self_attn.v_proj.weight": (kv * dim, seen),
+        f"{prefix}self_attn.o_proj.weight": (hidden, heads * dim),
+        f"{prefix}mlp.gate_proj.weight": (ff, hidden),
+        f"{prefix}mlp.up_proj.weight": (ff, hidden),
+        f"{prefix}mlp.down_proj.weight": (hidden, ff),
+        f"{prefix}post_attention_layernorm.weight": (hidden,),
+    }
+
+
+def llama(hidden=HIDDEN, vocab=VOCAB, heads=HEADS, kv=KV, ff=FF, **others) -> dict:
+    return {
+        "model_type": "llama",
+        "hidden_act": "silu",
+        "hidden_size": hidden,
+        "intermediate_size": ff,
+        "max_position_embeddings": 128,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv,
+        "num_hidden_layers": 1,
+        "rms_norm_eps": 1e-05,
+        "vocab_size": vocab,
+        "pad_token_id": None,
+        **others,
+    }
+
+
+def eagle(folder: Path, *, seed=0, spread=0.3, bias=True, hidden=HIDDEN, vocab=VOCAB, heads=HEADS, kv=KV):
+    """EAGLE-1 as its repository publishes it."""
+    names = {"embed_tokens.weight": (vocab, hidden), "fc.weight": (hidden, 2 * hidden)}
+    names |= {"fc.bias": (hidden,)} if bias else {}
+    names |= layer("layers.0.", hidden, hidden=hidden, heads=heads, kv=kv)
+    config = {"architectures": ["LlamaForCausalLM"], "bias": bias, **llama(hidden, vocab, heads, kv)}
+    return save(folder, config, random(names, seed, spread))
+
+
+def mapping(vocab: int, draft: int, seed: int) -> dict[str, torch.Tensor]:
+    """Which of the target's tokens a draft knows: ``d2t`` says how far each stands from its place."""
+    chosen = torch.randperm(vocab, generator=torch.Generator().manual_seed(seed))[:draft].sort().values
+    known = torch.zeros(vocab, dtype=torch.bool)
+    known[chosen] = True
+    return {"d2t": chosen - torch.arange(draft), "t2d": known}
+
+
+def eagle3_names(prefix: str, draft: int, hidden: int, heads: int, kv: int, target: int, depths=3):
+    return {
+        "fc.weight": (hidden, depths * target),
+        "norm.weight": (hidden,),
+        "lm_head.weight": (draft, hidden),
+        f"{prefix}hidden_norm.weight": (hidden,),
+        f"{prefix}input_layernorm.weight": (hidden,),
+        **layer(prefix, 2 * hidden, hidden=hidden, heads=heads, kv=kv),
+    }
+
+
+def eagle3(
+    folder: Path, *, seed=0, spread=0.3, draft=120, hidden=HIDDEN, vocab=VOCAB, heads=HEADS, kv=KV
+) -> Path:
+    """EAGLE-3 as its repository publishes it."""
+    tensors = random(eagle3_names("midlayer.", draft, hidden, heads, kv, hidden), seed, spread)
+    tensors |= mapping(vocab, draft, seed)
+    config = {"architectures": ["LlamaForCausalLM"], "draft_vocab_size": draft}
+    return save(folder, {**config, **llama(hidden, vocab, heads, kv)}, tensors)
+
+
+def speculators_config(kind: str, transformer: dict, **others) -> dict:
+    return {
+        "architectures": ["Eagle3Speculator" if kind == "eagle3" else "EagleSpeculator"],
+        "speculators_model_type": kind,
+        "speculators_version": "0.3.0",
+        "speculators_config": {
+            "algorithm": kind,
+            "default_proposal_method": "greedy",
+            "proposal_methods": [
+                {
+                    "proposal_type": "greedy",
+                    "speculative_tokens": 3,
+                    "verifier_accept_k": 1,
+                    "accept_tolerance": 0.0,
+                }
+            ],
+            "verifier": {"name_or_path": "someone/target", "architectures": ["LlamaForCausalLM"]},
+        },
+        "transformer_layer_config": transformer,
+        **others,
+    }
+
+
+def speculators_eagle(folder: Path, *, seed=0, spread=0.3) -> Path:
+    names = {"fusion_fc.weight": (HIDDEN, 2 * HIDDEN)} | layer("transformer.", HIDDEN)
+    config = speculators_config("eagle", llama(), layernorms=False, fusion_bias=False)
+    return save(folder, config, random(names, seed, spread))
+
+
+def speculators_eagle3(folder: Path, *, seed=0, spread=0.3, draft=120, own_width=None, **flags) -> Path:
+    """EAGLE-3 as ``speculators`` saves it; ``own_width`` where it is not the target's."""
+    hidden = own_width or HIDDEN
+    names = eagle3_names("layers.0.", draft, hidden, HEADS, KV, HIDDEN)
+    others = {"draft_vocab_size": draft, "norm_before_residual": False, "target_hidden_size": None, **flags}
+    if own_width:
+        names["embed_tokens.weight"] = (VOCAB, hidden)
+        others["target_hidden_size"] = HIDDEN
+    if flags.get("norm_before_fc"):
+        names["input_norm.weight"] = (3 * HIDDEN,)
+    if flags.get("fc_norm"):
+        names |= {f"fc_norm.{i}.weight": (HIDDEN,) for i in range(3)}
+    tensors = random(names, seed, spread) | mapping(VOCAB, draft, seed)
+    return save(folder, speculators_config("eagle3", llama(hidden), **others), tensors)
+
+
+def medusa(
+    folder: Path, *, seed=0, spread=0.3, heads=3, blocks=1, own_heads=True, hidden=HIDDEN, vocab=VOCAB
+) -> Path:
+    """Medusa as its trainer saves it; without ``own_heads`` all read tokens by the target's head."""
+    names: dict[str, tuple[int, ...]] = {}
+    for head in range(heads):
+        for block in range(blocks):
+            names[f"{head}.{block}.linear.weight"] = (hidden, hidden)
+            names[f"{head}.{block}.linear.bias"] = (hidden,)
+        if own_heads:
+            names[f"{head}.{blocks}.weight"] = (vocab, hidden)
+    config = {"medusa_num_heads": heads, "medusa_num_layers": blocks, "base_model_name_or_path": "a/target"}
+    if not own_heads:
+        config["original_lm_head"] = True
+    return save(folder, config, random(names, seed, spread), "medusa_lm_head.safetensors")
