@@ -188,8 +188,8 @@ def _plan(state: State, given: Any) -> Plan:
         )
     if meter_of(named.settings) is None and given["workers"] > 1 and any(each.paced for each in usable):
         render.say(
-            "Each worker counts by itself what keys use of their limits; with SPECCLIENT_REDIS_URL they share "
-            "it.",
+            "Each worker counts by itself what keys use of their limits; SPECCLIENT_REDIS_URL lets them "
+            "share it.",
             render.DIM,
         )
     return Plan(

@@ -200,4 +200,4 @@ def _connected(url: SecretStr, timeout_s: float) -> tuple[Any, tuple[type[BaseEx
         raise ConfigurationError(
             "server.redis_url is no URL of a Redis server; write redis://HOST:6379/0, rediss:// or unix://"
         ) from None
-    return Redis(connection_pool=pool), (RedisError, OSError, TimeoutError)
+    return Redis.from_pool(pool), (RedisError, OSError, TimeoutError)

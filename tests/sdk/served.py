@@ -20,6 +20,8 @@ from servers import OpenAIServer
 from specclient import AsyncOpenAI
 from specclient.config import Settings
 from specclient.serving import Limits, bind, create_app, make_server
+from specclient.serving.keys_ring import KeyRing
+from specclient.serving.pacing import Meter
 
 
 class Served:
@@ -28,6 +30,7 @@ class Served:
     Args:
         settings: the client's; those of an empty configuration by default.
         key: what requests must bring.
+        ring, meter: stored keys, and what counts their use; see :func:`specclient.serving.create_app`.
         models: those that are served; all by default.
         limits: see :class:`specclient.serving.Limits`.
         options: further options of the client behind it.
@@ -38,13 +41,22 @@ class Served:
         settings: Settings | None = None,
         *,
         key: str | None = None,
+        ring: KeyRing | None = None,
+        meter: Meter | None = None,
         models: Sequence[str] = (),
         limits: Limits | None = None,
         **options: Any,
     ) -> None:
         self.limits = limits or Limits(grace_s=5)
         self.client = AsyncOpenAI(config=settings or Settings(), **options)
-        app = create_app(self.client, key=SecretStr(key) if key else None, models=models, limits=self.limits)
+        app = create_app(
+            self.client,
+            key=SecretStr(key) if key else None,
+            ring=ring,
+            meter=meter,
+            models=models,
+            limits=self.limits,
+        )
         self.service = app.state.service
         self.server = make_server(app, self.limits)
         self._socket = bind("127.0.0.1", 0)
