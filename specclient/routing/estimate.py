@@ -45,6 +45,7 @@ class Estimate:
             where it is not known what drafting costs there.
         doubtful: whether too little, or nothing recent, is known: worth a call to learn more.
         hopeful: how many times faster than expected it could well turn out to be, 1 where much is known.
+        retry: whether it was left for being slow or failing, long enough ago to be tried again.
         assumed: whether these are shipped priors, and nothing was measured.
     """
 
@@ -62,6 +63,7 @@ class Estimate:
     depth: int | None = None
     doubtful: bool = True
     hopeful: float = 1.0
+    retry: bool = False
     assumed: bool = True
 
     def latency_s(self, tokens: float) -> float | None:

@@ -93,7 +93,8 @@ class Estimates:
         self._known_ids: frozenset[str] = frozenset()
         self._views: dict[_View, dict[str, Estimate]] = {}
         self._kept = 0
-        self._due: list[tuple[float, str]] = []
+        self._due: list[tuple[float, bool, str]] = []  # when, whether a load, of what
+        self._due_at: dict[tuple[bool, str], float] = {}
         self._next_due = float("inf")
         #: Goes up whenever something new is known: what was worked out from estimates holds until then.
         self.version = 0
@@ -146,22 +147,22 @@ class Estimates:
                 )
 
     def loaded(self, place: str, load: Load | None) -> None:
-        """Note how busy a place is now, by its name before the slash; None where that is no longer known."""
-        with self._lock:
-            if load is None:
-                if self._loads.pop(place, None) is None:
-                    return
-            else:
-                earlier = self._loads.get(place)
-                self._loads[place] = self._seconds(), load
-                self._expire(LOAD_S, f"{place}/")
-                if earlier is not None and earlier[1] == load:
-                    return
-            self._forget_place(place)
+        """Note how busy a place is now; None where that is no longer known.
 
-    def load(self, place: str) -> Load | None:
-        """Return how busy a place is, as far as that was told of late."""
-        at, load = self._loads.get(place, (0.0, None))
+        Args:
+            place: ``provider``, or ``provider/model`` where each of its models has its own.
+        """
+        with self._lock:
+            earlier = self._loads.pop(place, None)
+            if load is not None:
+                self._loads[place] = self._seconds(), load
+                self._expire(LOAD_S, place, load=True)
+            if load != (None if earlier is None else earlier[1]):
+                self._forget_place(place)
+
+    def load(self, route: str) -> Load | None:
+        """Return how busy what serves a route is, as far as that was told of late."""
+        at, load = self._loads.get(route) or self._loads.get(route.partition("/")[0]) or (0.0, None)
         return None if load is None or self._seconds() - at > LOAD_S else load
 
     def of(
@@ -298,9 +299,12 @@ class Estimates:
         if now >= self._next_due:
             with self._lock:
                 while self._due and self._due[0][0] <= now:
-                    named = heapq.heappop(self._due)[1]
-                    if named.endswith("/"):
-                        self._forget_place(named[:-1])
+                    due, load, named = heapq.heappop(self._due)
+                    if self._due_at.get((load, named)) != due:
+                        continue  # it was put forward
+                    del self._due_at[load, named]
+                    if load:
+                        self._faded(named, now)
                     else:
                         self._forget(named)
                 self._next_due = self._due[0][0] if self._due else float("inf")
@@ -312,7 +316,7 @@ class Estimates:
         if found is not None:
             return found
         task, percentile, bits = view
-        prior, load = self._priors.get(route), self.load(route.partition("/")[0])
+        prior, load = self._priors.get(route), self.load(route)
         learned = self._routes.get(route)
         if learned is None:
             found = assumed(prior, task, percentile, load=load)
@@ -336,10 +340,26 @@ class Estimates:
         known[route] = found
         return found
 
-    def _expire(self, seconds: float, named: str) -> None:
+    def _expire(self, seconds: float, named: str, *, load: bool = False) -> None:
+        """Have a route's estimates, or what is known of a load, looked at again after so many seconds."""
         due = self._seconds() + seconds
-        heapq.heappush(self._due, (due, named))
+        if self._due_at.get((load, named), float("inf")) <= due:
+            return
+        self._due_at[load, named] = due
+        heapq.heappush(self._due, (due, load, named))
         self._next_due = min(self._next_due, due)
+
+    def _faded(self, place: str, now: float) -> None:
+        """Forget what a place told of its load, if that is long ago by now."""
+        told = self._loads.get(place)
+        if told is None:
+            return
+        left = told[0] + LOAD_S - now
+        if left > 0:
+            self._expire(left, place, load=True)
+        else:
+            del self._loads[place]
+            self._forget_place(place)
 
     def _forget(self, route: str) -> None:
         """Have a route's estimates worked out anew."""
@@ -350,7 +370,7 @@ class Estimates:
 
     def _forget_place(self, place: str) -> None:
         for route in {route for known in self._views.values() for route in known}:
-            if route.startswith(f"{place}/"):
+            if route == place or route.startswith(f"{place}/"):
                 self._forget(route)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from specclient.routing.depth import acceptance
 from specclient.routing.drift import FAILING, Drift, Failures
@@ -248,7 +248,8 @@ class Learned:
         known = self.typical(task)
         rate = self.failures.rate(now)
         if known is None:
-            return assumed(prior, task, percentile, calls=self.calls, failure_rate=rate, load=load)
+            found = assumed(prior, task, percentile, calls=self.calls, failure_rate=rate, load=load)
+            return replace(found, retry=self.bad(now) and now - self.at > self.wait_s)
         early, late = self._spread("over", task, percentile, now, shared)
         evidence = self.weight(task, now)
         first = known.first_s(prompt_tokens)
@@ -259,7 +260,8 @@ class Learned:
         age = max(now - self.at, 0.0)
         accepted, given, alpha = self._speculation(task, load)
         engine = self._paces[None].engine
-        doubtful = evidence < _FEW or age > (self.wait_s if self.bad(now) else _STALE_S)
+        retry = self._retry(now)
+        doubtful = retry or evidence < _FEW or age > _STALE_S
         return Estimate(
             evidence=evidence,
             calls=self.calls,
@@ -275,6 +277,7 @@ class Learned:
             depth=self._depth(alpha, task, load, prompt_tokens, prior),
             doubtful=doubtful,
             hopeful=max(_hopeful(early, evidence, age), self._as_before(known, task) if doubtful else 1.0),
+            retry=retry,
             assumed=False,
         )
 

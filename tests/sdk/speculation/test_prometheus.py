@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from specclient.config import load
 from specclient.costs.prices import Prices
 from specclient.record import Recorder
-from specclient.speculation.prometheus import delta, metrics_url, read_metrics
+from specclient.providers.metrics import metrics_url
+from specclient.speculation.prometheus import delta, read_metrics
 from specclient.types import methods
 from specclient.types.chat import ChatCompletion
 from specclient.types.request import Request
