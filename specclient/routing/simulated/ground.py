@@ -1,0 +1,112 @@
+"""What policies are tried out on, a world or a trace: calls, and what each route does with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from specclient.types.route import Task
+
+__all__ = ["Asked", "Change", "Ground", "Outcome", "Rates"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One call that arrives.
+
+    Attributes:
+        index: its place among the calls; ``at``: seconds since the first moment.
+        prompt_tokens, completion_tokens: of its prompt, and of its answer on any route. No policy knows the
+            answer's length beforehand.
+        max_ttft_s, max_latency_s: limits that it brings along, None for none.
+    """
+
+    index: int
+    at: float
+    task: Task
+    prompt_tokens: int
+    completion_tokens: int
+    max_ttft_s: float | None = None
+    max_latency_s: float | None = None
+
+    def keeps(self, ttft_s: float | None, latency_s: float) -> bool:
+        """Tell whether an answer with these times keeps the limits; a missing time counts as the whole."""
+        first = latency_s if ttft_s is None else ttft_s
+        return (self.max_ttft_s is None or first <= self.max_ttft_s) and (
+            self.max_latency_s is None or latency_s <= self.max_latency_s
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What a route does with a call.
+
+    Attributes:
+        failed: whether there was no answer; ``latency_s`` is then the time until that was known.
+        drafted, accepted, steps: as in :class:`specclient.types.usage.Speculation`.
+    """
+
+    latency_s: float
+    ttft_s: float | None = None
+    failed: bool = False
+    drafted: int | None = None
+    accepted: int | None = None
+    steps: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Dollars for each prompt token and each token of the answer."""
+
+    prompt: float
+    completion: float
+
+    def cost(self, prompt_tokens: float, completion_tokens: float) -> float:
+        """Return the dollars of a call."""
+        return self.prompt * prompt_tokens + self.completion * completion_tokens
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """A moment at which a route changed abruptly, and what happened to it."""
+
+    at: float
+    route: str
+    what: str
+
+
+class Ground(Protocol):
+    """A world or a trace.
+
+    Attributes:
+        name: what it is called in a report; ``routes``: the candidates.
+        rates: prices by route; a route without is not priced.
+        per_minute: requests a minute that a route allows, for those with a limit.
+        changes: abrupt ones, in order, where they are known.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def routes(self) -> tuple[str, ...]: ...
+    @property
+    def calls(self) -> Sequence[Asked]: ...
+    @property
+    def rates(self) -> Mapping[str, Rates]: ...
+    @property
+    def per_minute(self) -> Mapping[str, float]: ...
+    @property
+    def changes(self) -> Sequence[Change]: ...
+
+    def outcome(self, call: Asked, route: str, at: float, attempt: int = 0) -> Outcome:
+        """Return what a route does with a call sent to it at ``at`` seconds, 0 being its first attempt."""
+
+    def kept(self, call: Asked, route: str, at: float) -> float:
+        """Return how likely a route keeps a call's limits then, as only an oracle can know."""
+
+    def expected_s(self, call: Asked, route: str, at: float) -> float:
+        """Return the mean seconds of a call on a route then, as only an oracle can know."""
+
+    def expected_tokens(self, call: Asked) -> float:
+        """Return the mean length of an answer to such a call."""
