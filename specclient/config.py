@@ -21,7 +21,7 @@ from specclient.errors import ConfigurationError
 from specclient.folders import folder
 from specclient.types.capabilities import Capabilities
 from specclient.types.limit import Circuit, Limit
-from specclient.types.route import Policy
+from specclient.types.route import EXPLORED_SHARE, Policy
 from specclient.types.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -155,18 +155,28 @@ class PolicySettings(_Strict):
     ``strategy`` is the kind of one, with its ``draft`` and ``depth`` beside it.
     """
 
-    minimize: str = "cost"
-    max_cost_usd: float | None = None
+    minimize: str | dict[str, float] = "cost"
+    max_cost_usd: Decimal | None = None
     max_latency_s: float | None = None
+    max_ttft_s: float | None = None
+    percentile: float = 0.95
+    min_quality: float | None = None
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
+    local_only: bool = False
+    task: str = "auto"
+    deadline_s: float | None = None
+    fallbacks: bool | tuple[str, ...] = True
+    hedge: bool | float = False
+    explore: float = EXPLORED_SHARE
     strategy: str | None = None
     draft: str | None = None
     depth: int | None = None
 
     def policy(self) -> Policy:
         """Return the checked policy."""
-        given = self.model_dump(exclude={"strategy", "draft", "depth"})
+        names = {field.name for field in dataclasses.fields(Policy)} - {"strategy"}
+        given: dict[str, Any] = {name: getattr(self, name) for name in names}
         if self.strategy is None and self.draft is None and self.depth is None:
             return Policy(**given)
         kind: Any = self.strategy or "auto"
@@ -235,6 +245,7 @@ class Settings(_Strict):
         connections: the most that a client may hold at once; further requests wait for one.
         limits: what deployments take, by ``provider/model``; their own headers add to it.
         circuit: when a deployment that keeps failing is given a rest; False for never.
+        quality: how good models are, from 0 to 1, by route or its beginning; goes before the shipped tiers.
         budgets: what calls may cost or use, by name.
         server: of ``specclient serve``.
         source: the file that was read, None if none was.
@@ -257,6 +268,7 @@ class Settings(_Strict):
     prices: dict[str, PriceSettings] = Field(default_factory=dict)
     policies: dict[str, PolicySettings] = Field(default_factory=dict)
     pairs: dict[str, PairSettings] = Field(default_factory=dict)
+    quality: dict[str, Annotated[float, Field(ge=0, le=1)]] = Field(default_factory=dict)
     limits: dict[str, LimitSettings] = Field(default_factory=dict)
     circuit: CircuitSettings | Literal[False] = Field(default_factory=CircuitSettings.model_construct)
     local: LocalSettings = Field(default_factory=LocalSettings.model_construct)

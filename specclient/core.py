@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
 from specclient.config import Settings, load
 from specclient.costs.prices import Prices
 from specclient.errors import ConfigurationError
-from specclient.forks import restart_in_child
+from specclient.forks import restart_in_child, uncut
 from specclient.logs import setup_logging
 from specclient.loops import in_thread
 from specclient.pipeline import Pipeline
@@ -27,6 +27,7 @@ from specclient.resources.base import limit_of
 from specclient.routing.estimates import Estimates
 from specclient.routing.places import Places
 from specclient.routing.router import Router
+from specclient.routing.sizes import Sizes
 from specclient.transport.http import Transport
 from specclient.types.backend import Backend
 from specclient.types.call import Call
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from specclient.costs.budgets import Budgets
     from specclient.costs.ledger import Ledger
     from specclient.costs.row import Row
+    from specclient.routing.polls import Polls
     from specclient.types.budget import Budget, Scope
 
 #: Seconds that the end of a program waits for the ledger.
@@ -98,6 +100,7 @@ class Parts:
         self.settings = _settings(options)
         self.prices = Prices(self.settings)
         self.estimates = Estimates(_Past(self))
+        self.sizes = Sizes()
         self.backends: dict[str, Backend] = {}
         self.closed = False
         self.warm: set[str] = set()
@@ -160,9 +163,22 @@ class Parts:
             kept = self.__dict__["budgets"] = Budgets(self._budgets, self.prices, self.estimates, self.ledger)
         return kept
 
+    @cached_property
+    def polls(self) -> Polls:
+        """What reads how busy places are; imported when the first call is routed."""
+        with uncut:
+            from specclient.routing.polls import Polls  # noqa: PLC0415
+
+        return Polls(self.estimates)
+
+    def flowing(self, router: Router, transport: Transport) -> None:
+        """Note that a call is being routed."""
+        self.polls.flowing(router, transport)
+
     async def note(self, call: Call) -> None:
         """Note a finished call."""
         self.estimates.observe(call)
+        self.sizes.observe(call)
         counted = None if self.budgets is None else self.budgets.settle(call)
         await self.ledger.record(call)
         if counted is not None:
@@ -178,6 +194,8 @@ class Parts:
     async def close(self) -> None:
         """Close connections, free the engines and write what the ledger still holds."""
         self.closed = True
+        if "polls" in self.__dict__:
+            await self.polls.aclose()
         await self.transport.aclose()
         backends = list(self.backends.values())
         self.backends.clear()
@@ -220,6 +238,7 @@ class Core:
             prepare=self.parts.open_ledger,
             budgets=self.parts.budgets,
             warm=self.parts.warm,
+            flowing=self.parts.flowing,
         )
 
     @property
@@ -309,6 +328,7 @@ class Core:
             parts.prices,
             candidates=options.get("candidates") or settings.candidates,
             policy=_policy(settings, options.get("policy")),
+            sizes=parts.sizes,
         )
 
 

@@ -174,6 +174,16 @@ class Prices:
                 return Quote(rates, f"{source}; {note}", estimated=True)
         return None
 
+    def steps(self, provider: str, model: str, price_provider: str | None) -> tuple[int, ...] | None:
+        """Return when a model's price changes: the lengths of prompts, in tokens, beyond which it is another.
+
+        None where it is the same for every prompt and at any time; what is not may change with the date, too.
+        """
+        if price_provider is None or provider == LOCAL or self._table([f"{provider}/{model}"]) is not None:
+            return None
+        found = self._look(price_provider, model)
+        return None if found is None or found.dated is None else found.steps()
+
     def _table(self, routes: Sequence[str]) -> Quote | None:
         """Return the user's own price for the first of these routes that has one; exact ones come first."""
         named = next((route for route in routes if route in self._exact), None)

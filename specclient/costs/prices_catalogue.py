@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from genai_prices.data_snapshot import DataSnapshot
     from genai_prices.types import ModelInfo, Provider, TieredPrices
 
-__all__ = ["Copy", "Found", "find", "keep", "kept_copy", "rates_at", "url"]
+__all__ = ["Copy", "Found", "find", "keep", "kept_copy", "rates_at", "steps_of", "url"]
 
 logger = logging.getLogger("specclient")
 
@@ -125,6 +125,13 @@ def rates_at(model: ModelInfo, at: datetime, prompt: int) -> Rates | None:
         per_call=_thousandth(rate("requests_kcount")),
         per_search=_thousandth(rate("web_searches_kcount")),
     )
+
+
+def steps_of(model: ModelInfo) -> tuple[int, ...]:
+    """Return the lengths of prompts, in tokens, beyond which a model has had other prices, ascending."""
+    listed = model.prices if isinstance(model.prices, list) else [model]
+    values = (value for each in listed for value in vars(each.prices).values())
+    return tuple(sorted({tier.start for value in values for tier in getattr(value, "tiers", ())}))
 
 
 def _thousandth(dollars: Decimal | None) -> Decimal | None:

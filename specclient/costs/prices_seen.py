@@ -80,6 +80,15 @@ class Listed:
 
             return rates_at(self.dated, at, prompt)
 
+    def steps(self) -> tuple[int, ...]:
+        """Return the lengths of prompts, in tokens, beyond which it has other rates, ascending."""
+        if self.dated is None:
+            return ()
+        with uncut:
+            from specclient.costs.prices_catalogue import steps_of  # noqa: PLC0415 - as above
+
+            return steps_of(self.dated)
+
 
 def listed(vendor: str, name: str) -> Listed | None:
     """Find a model, as noted or in the catalogue; None where it knows none of that name. May take a while."""

@@ -113,6 +113,10 @@ class Learned:
         """Tell whether so many of its calls fail that it is left alone."""
         return self.failures.rate(at) > FAILING
 
+    def _retry(self, now: float) -> bool:
+        """Tell whether the route was left for being slow or failing, long enough ago to be tried again."""
+        return now - self.at > self.wait_s and self.bad(now)
+
     def bad(self, at: float) -> bool:
         """Tell whether the route has become slow or is failing."""
         return self.slow or self.failing(at)
@@ -249,7 +253,7 @@ class Learned:
         rate = self.failures.rate(now)
         if known is None:
             found = assumed(prior, task, percentile, calls=self.calls, failure_rate=rate, load=load)
-            return replace(found, retry=self.bad(now) and now - self.at > self.wait_s)
+            return replace(found, retry=self._retry(now))
         early, late = self._spread("over", task, percentile, now, shared)
         evidence = self.weight(task, now)
         first = known.first_s(prompt_tokens)

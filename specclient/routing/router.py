@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import random
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from specclient import tokens
 from specclient.config import Settings
 from specclient.costs.prices import Prices
-from specclient.errors import ConfigurationError, NotFoundError
+from specclient.errors import ConfigurationError
 from specclient.providers.base import Endpoint
-from specclient.routing.estimates import Estimates, Forecast
-from specclient.routing.places import Place, Places
-from specclient.routing.policy import Option, choose, named
+from specclient.routing.estimate import Length
+from specclient.routing.estimates import Estimates
+from specclient.routing.exploring import Explorer
+from specclient.routing.menu import Menu
+from specclient.routing.options import Asked, Option
+from specclient.routing.places import Places
+from specclient.routing.policy import in_order, named
+from specclient.routing.sizes import Sizes
+from specclient.routing.slate import Slate
+from specclient.routing.tasks import BYTES_PER_TOKEN, gist_of, task_of
 from specclient.types.request import Request
-from specclient.types.route import Decision, Policy
+from specclient.types.route import Decision, Policy, Task
 
 AUTO = "auto"
 _PLAYED = frozenset({"chat", "completion"})
+_ANSWERED = frozenset({"chat", "completion", "response"})
+_BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
+_NO_ANSWER = Length(0, 0, 0, measured=True)
+#: Slates that are kept: of policies, tasks, and lengths of prompts.
+_SLATES = 128
+
+_Key = tuple[Policy, Task, int, int]
 
 
 class Router:
@@ -27,6 +43,9 @@ class Router:
     Args:
         candidates: the routes that ``auto`` chooses among, in order of preference.
         policy: of a routed call that brings none.
+        sizes: what prompts come to on each route, for several to share.
+        dice: chance, for what is tried to learn more of it.
+        now: monotonic seconds.
     """
 
     def __init__(
@@ -38,13 +57,25 @@ class Router:
         *,
         candidates: Sequence[str],
         policy: Policy,
+        sizes: Sizes | None = None,
+        dice: random.Random | None = None,
+        now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
         self.places = places
         self._estimates = estimates
         self._prices = prices
-        self._candidates = candidates
+        self._candidates = tuple(candidates)
         self._policy = policy
+        self._menu = Menu(settings, places, prices, sizes or Sizes(), now=now)
+        self._explorer = Explorer(dice or random.Random())
+        self._slates: OrderedDict[_Key, tuple[tuple[Option, ...], Slate]] = OrderedDict()
+        self._named: dict[str, Policy] = {}
+
+    @property
+    def candidates(self) -> tuple[str, ...]:
+        """The routes that ``auto`` chooses among."""
+        return self._candidates
 
     def kind(self, request: Request) -> str:
         """Return what a request's route rests on: the name of its place, or ``auto`` for all candidates."""
@@ -70,11 +101,16 @@ class Router:
                         self._prices.warm(model, listed)
         return sent
 
-    def decide(self, request: Request) -> Decision:
+    def decide(self, request: Request, prefer: str | None = None, cached: int = 0) -> Decision:
         """Choose the route of a request.
 
-        A model that is named is taken; ``auto``, or any call that brings a policy, is routed. With a base
-        URL of the client's own, ``auto`` without a policy is a model name like any other.
+        A model that is named is taken; ``auto``, or any call that brings a policy, is routed. A policy that
+        lists its fallbacks may come with a model: that one is first. With a base URL of the client's own,
+        ``auto`` without a policy is a model name like any other.
+
+        Args:
+            prefer: the route that has served this conversation, which is taken where it scores as well as the
+                best, its prompt cache counted in; ``cached``: tokens of the prompt that it may still hold.
 
         Raises:
             NotFoundError: an unknown provider.
@@ -85,12 +121,19 @@ class Router:
             provider, model = self.places.split(request.model)
             route = request.model if self.places.owns_names else f"{provider}/{model}"
             return named(route, provider, model)
-        if request.model != AUTO:
-            raise ConfigurationError(
-                f"a policy was given together with model {request.model!r}; "
-                "policies choose the model, so use model='auto'"
-            )
-        return choose(self._policy_of(request), self._options(request))
+        policy = self._policy_of(request)
+        first = None if request.model == AUTO else self._first(request, policy)
+        asked = self._asked(request, policy)._replace(prefer=prefer, cached=cached)
+        if first is not None:
+            return self._in_order(policy, (first, *self._fallbacks(policy)), asked)
+        slate = self._slate(policy, asked)
+        slate.update(self._estimates.all_of(slate.routes, asked.task, policy.percentile, asked.prompt_tokens))
+        decision = slate.decide(asked, self._explorer)
+        fallbacks = self._fallbacks(policy)
+        if fallbacks:
+            others = self._in_order(policy, (decision.chosen, *fallbacks), asked).alternatives
+            return replace(decision, alternatives=others)
+        return decision
 
     def with_strategy(self, request: Request) -> Request:
         """Return a call with the strategy of the policy it is routed by, where it brings none of its own."""
@@ -106,56 +149,61 @@ class Router:
         policy = request.policy
         if policy is None:
             return self._policy
-        return self._settings.policy_named(policy) if isinstance(policy, str) else policy
+        if not isinstance(policy, str):
+            return policy
+        if policy not in self._named:
+            self._named[policy] = self._settings.policy_named(policy)
+        return self._named[policy]
 
-    def _options(self, request: Request) -> list[Option]:
-        """Predict every candidate for the same answer, so that they can be compared."""
-        limit = request.params.get("max_completion_tokens") or request.params.get("max_tokens")
-        forecasts = self._estimates.compare(
-            self._candidates, max_tokens=limit if isinstance(limit, int) else None
-        )
-        return [
-            self._option(route, request, forecast)
-            for route, forecast in zip(self._candidates, forecasts, strict=True)
-        ]
+    def _first(self, request: Request, policy: Policy) -> str:
+        """Return the route of a model that is named beside a policy.
 
-    def _option(self, route: str, request: Request, forecast: Forecast) -> Option:
-        head, _, model = route.partition("/")
-        if not model:
+        Raises:
+            ConfigurationError: the policy lists no fallbacks for it, and so chooses the model itself.
+        """
+        if not self._fallbacks(policy):
             raise ConfigurationError(
-                f"candidate {route!r} is no route; write 'provider/model', such as 'local/demo'"
+                f"a policy was given together with model {request.model!r}; policies choose the model, so "
+                "use model='auto', or list the model's fallbacks in the policy: fallbacks=['provider/model']"
             )
-        unavailable = self._unavailable(head, model)
-        place = None if unavailable else self.places.get(head)
-        cost = self._prices.predict(
-            tokens.count_prompt(request, model).tokens,
-            forecast.completion_tokens,
-            head,
-            model,
-            price_provider=place.price_provider if isinstance(place, Endpoint) else None,
-            engine_s=forecast.engine_s,
-            latency_s=forecast.latency_s,
-        )
-        return Option(
-            route=route,
-            provider=head,
-            model=model,
-            unavailable=unavailable,
-            cost=cost,
-            latency_s=forecast.latency_s,
-            acceptance_rate=forecast.acceptance_rate,
-            evidence=forecast.evidence,
-        )
+        return "/".join(self.places.split(request.model))
 
-    def _unavailable(self, head: str, model: str) -> str | None:
-        """Return why a candidate cannot be taken now, and the way out."""
-        try:
-            place: Place = self.places.get(head)
-        except (NotFoundError, ConfigurationError) as error:
-            return str(error)
-        if isinstance(place, Endpoint):
-            return place.lacks
-        known = [m.id for m in place.models()]
-        if model not in known:
-            return f"no model {model!r} in {head}; there are {', '.join(known)}"
-        return None
+    def _fallbacks(self, policy: Policy) -> tuple[str, ...]:
+        return policy.fallbacks if isinstance(policy.fallbacks, tuple) else ()
+
+    def _asked(self, request: Request, policy: Policy) -> Asked:
+        """Return what a route is looked for: the task and the sizes of a request."""
+        gist = gist_of(request)
+        task = task_of(gist) if policy.task == "auto" else policy.task
+        prompt = int(gist.size / BYTES_PER_TOKEN)
+        if request.operation not in _ANSWERED:
+            return Asked(task, prompt, _NO_ANSWER)
+        params = request.params
+        limit = next((most for name in _BOUNDS if type(most := params.get(name)) is int), None)
+        length = self._estimates.length(task, prompt, limit, session=request.options.session)
+        greedy = request.operation == "completion" and (
+            params.get("temperature") == 0 or request.options.body.get("top_k") == 1
+        )
+        return Asked(task, prompt, length, greedy=greedy)
+
+    def _slate(self, policy: Policy, asked: Asked) -> Slate:
+        """Return the candidates as a policy sees them for prompts such as this one."""
+        prompt = asked.prompt_tokens
+        options = self._menu.options(self._candidates, prompt, policy)
+        key = policy, asked.task, prompt.bit_length(), id(options)
+        known = self._slates.get(key)
+        if known is not None and known[0] is options:
+            return known[1]
+        slate = Slate(policy, options, asked.task)
+        self._slates[key] = options, slate
+        if len(self._slates) > _SLATES:
+            with suppress(KeyError):  # another thread made room
+                self._slates.popitem(last=False)
+        return slate
+
+    def _in_order(self, policy: Policy, routes: Sequence[str], asked: Asked) -> Decision:
+        """Decide on the first that may be taken of routes in an order that the caller has given."""
+        listed = tuple(dict.fromkeys(routes))
+        options = self._menu.options(listed, asked.prompt_tokens, policy)[: len(listed)]
+        estimates = self._estimates.all_of(listed, asked.task, policy.percentile, asked.prompt_tokens)
+        return in_order(policy, options, estimates, asked)

@@ -37,31 +37,41 @@ _FRAME_BYTES = 16
 #: What stands in source code and hardly in prose; each counts once.
 _MARKS = (
     "```", "def ", "#include", "import ", "();", "() {", "():", ") {", "=> ", "</", "SELECT ", "Traceback (",
-    "function ", "fn ", "::", "/*", "){", "print(", "console.", "    return", "self.", " == ", "return ", "};",
-    ";\n", "{\n", "):\n", ">>> ",
+    "function ", "fn ", "::", "/*", "){", "print(", "console.", "    return", "self.", " == ", "return ",
+    "};", ";\n", "{\n", "):\n", ">>> ",
 )  # fmt: skip
+
+
+def _set(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
 #: Words by which people ask for source code; one is enough with a second, or with a verb of making.
-_WORDS = frozenset(
-    "python javascript typescript java c++ rust golang sql regex bash html css kotlin ruby php haskell "
-    "function program script algorithm code codebase class method api debug refactor compile compiler bug "
-    "unit-test test tests subroutine recursion dataframe json yaml array arrays variable numpy pandas django "
-    "react stdin stdout traceback stacktrace segfault query leetcode runtime o(n)".split()
-)
-_MAKE = frozenset(
-    "write implement develop create build fix debug refactor code design optimise optimize complete port "
-    "explain review".split()
-)
+_WORDS = _set("""
+    python javascript typescript java c++ rust golang sql regex bash html css kotlin ruby php haskell
+    function program script algorithm code codebase class method api debug refactor compile compiler bug
+    unit-test test tests subroutine recursion dataframe json yaml array arrays variable numpy pandas
+    django react stdin stdout traceback stacktrace segfault query leetcode runtime o(n)
+""")
+_MAKE = _set("""
+    write implement develop create build fix debug refactor code design optimise optimize complete port
+    explain review
+""")
 #: With a verb of making, one of these is enough.
-_THINGS = frozenset("function html css method algorithm subroutine compiler query api".split())
+_THINGS = _set("""
+    function html css method algorithm subroutine compiler query api
+""")
 #: Of these words one is enough, wherever it stands.
-_PLAIN = frozenset("python javascript typescript c++ sql regex refactor codebase leetcode dataframe".split())
+_PLAIN = _set("""
+    python javascript typescript c++ sql regex refactor codebase leetcode dataframe
+""")
 #: What is to be done with a text that is given.
-_VERBS = frozenset(
-    "summarize summarise summary summarizing tldr tl;dr extract extraction translate translation rewrite "
-    "paraphrase proofread condense shorten classify evaluate identify analyze analyse cite quote article "
-    "document report transcript passage contract paper chapter email reviews".split()
-)
-_BLANKS = str.maketrans(dict.fromkeys(',.:!?"\'()[]*`“”‘’', " "))
+_VERBS = _set("""
+    summarize summarise summary summarizing tldr tl;dr extract extraction translate translation rewrite
+    paraphrase proofread condense shorten classify evaluate identify analyze analyse cite quote article
+    document report transcript passage contract paper chapter email reviews
+""")
+_BLANKS = str.maketrans(dict.fromkeys(",.:!?\"'()[]*`“”‘’", " "))
 
 
 class Gist(NamedTuple):
@@ -130,7 +140,9 @@ def _size(given: Any) -> tuple[int, str, int]:
     size = files = 0
     said = ""
     for message in given[-_PARTS:]:
-        content = message.get("content") if isinstance(message, Mapping) else getattr(message, "content", message)
+        content = (
+            message.get("content") if isinstance(message, Mapping) else getattr(message, "content", message)
+        )
         if isinstance(content, str):
             size += _bytes(content) + _FRAME_BYTES
             text = content
@@ -146,7 +158,7 @@ def _size(given: Any) -> tuple[int, str, int]:
 
 
 def _spread(given: Any) -> tuple[int, str, int]:
-    """Return bytes of the texts in a structure, its longest one, and the files in it; looks at a bounded part."""
+    """Return bytes of the texts in a structure, its longest one, and its files; looks at a bounded part."""
     size = files = seen = 0
     longest = ""
     waiting = [given]
@@ -159,7 +171,9 @@ def _spread(given: Any) -> tuple[int, str, int]:
                 longest = each
         elif isinstance(each, Mapping):
             kind = each.get("type")
-            if isinstance(kind, str) and ("image" in kind or "file" in kind or "audio" in kind or kind == "document"):
+            if isinstance(kind, str) and (
+                "image" in kind or "file" in kind or "audio" in kind or kind == "document"
+            ):
                 files += 1
                 size += _FILE_BYTES
             else:

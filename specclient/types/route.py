@@ -259,6 +259,7 @@ class Decision:
         taken: the chosen route as its own alternative, None for a named model.
         alternatives: who may serve the call instead, best first.
         explored: whether it was chosen to learn more of it.
+        prompt_tokens: of the prompt, estimated from its bytes to compare routes by; None for a named model.
     """
 
     chosen: str
@@ -269,5 +270,6 @@ class Decision:
     policy: Policy | None = None
     task: Task | None = None
     taken: Alternative | None = field(default=None, repr=False)
-    alternatives: tuple[Alternative, ...] = field(default=(), repr=False)
+    alternatives: Sequence[Alternative] = field(default=(), repr=False)
     explored: bool = False
+    prompt_tokens: int | None = None

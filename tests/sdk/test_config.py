@@ -105,7 +105,7 @@ def test_where_it_is_looked_for(tmp_path: Path) -> None:
         ("[local]\nwatts = -1\nelectricity_cost_per_kwh = 0.3", "local.watts is -1"),
         ("[local]\nslots = 0", "local.slots is 0"),
         ("[local]\ndevice_cost_per_hour = -0.1", "device_cost_per_hour is -0.1"),
-        ("[policies.p]\nminimize = 'risk'", "policy.minimize is 'risk'.*'cost' or 'latency'"),
+        ("[policies.p]\nminimize = 'risk'", "policy.minimize is 'risk'.*'cost', 'latency'"),
         ("[policies.p]\nmax_latency_s = -2", "policy.max_latency_s is -2"),
         ("[policies.p]\nmax_cost_usd = nan", "policy.max_cost_usd is nan"),
         ("[providers.x]\napi_key = 5\nbase_url='http://h'", "providers.x.api_key"),

@@ -1,0 +1,117 @@
+"""Turn an option, its estimate and a policy into whether it may be taken, and into what it scores.
+
+First the caller's exclusions (``deny``, ``allow``, ``local_only``), then what is unavailable, then the
+limits; what is left is ordered by its score.
+"""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from typing import Final
+
+from specclient.routing.estimate import Estimate
+from specclient.routing.options import Figures, Option
+from specclient.types.route import Broken, Constraint, Policy, Verdict
+
+__all__ = ["BROKEN_DOWN", "broken", "excluded", "failing", "grade", "score", "tries"]
+
+#: The share of failed calls above which a route is taken last, whatever it costs.
+BROKEN_DOWN: Final = 0.5
+_MOST_FAILING = 0.9
+
+
+def excluded(policy: Policy, option: Option) -> tuple[Verdict, str] | None:
+    """Return what keeps an option out whatever a call of it would cost or take, and the way out; or None."""
+    route = option.route
+    if policy.deny and (denied := next((p for p in policy.deny if route.startswith(p)), None)):
+        return "refused", f"denied by policy.deny {denied!r}"
+    if policy.allow and not route.startswith(policy.allow):
+        return "refused", f"not among policy.allow {', '.join(map(repr, policy.allow))}"
+    if policy.local_only:
+        drafted = option.played
+        if not option.local or (drafted is not None and not drafted.local):
+            return "refused", "it leaves this machine, and the policy is local_only"
+    if option.unavailable is not None:
+        return "unavailable", option.unavailable
+    return None
+
+
+def broken(
+    policy: Policy, option: Option, estimate: Estimate, found: Figures, cost: Decimal | None
+) -> tuple[Broken, ...]:
+    """Return the limits that an option is not expected to keep.
+
+    Args:
+        found: its figures; ``cost``: its exact dollars.
+    """
+    missed = []
+    least = policy.min_quality
+    if least is not None and (option.quality is None or option.quality < least):
+        over = None if option.quality is None else least - option.quality
+        missed.append(Broken("min_quality", least, option.quality, over))
+    if policy.max_cost_usd is not None:
+        most = Decimal(str(policy.max_cost_usd))
+        if cost is None:
+            missed.append(Broken("max_cost_usd", float(most)))
+        elif cost > most:
+            missed.append(Broken("max_cost_usd", float(most), float(cost), float(cost - most)))
+    limits: tuple[tuple[Constraint, float | None, float | None], ...] = (
+        ("max_ttft_s", policy.max_ttft_s, found.first_slow_s),
+        ("max_latency_s", policy.max_latency_s, found.slow_s),
+        (
+            "deadline_s",
+            None if policy.deadline_s is None else estimate.late * policy.deadline_s,
+            found.slow_s,
+        ),
+    )
+    for name, limit, predicted in limits:
+        if limit is not None and predicted is not None and predicted > limit:
+            if name == "deadline_s":  # which half of the calls are to keep
+                limit, predicted = limit / estimate.late, predicted / estimate.late  # noqa: PLW2901
+            missed.append(Broken(name, limit, predicted, predicted - limit))
+    return tuple(missed)
+
+
+def failing(policy: Policy, estimate: Estimate) -> bool:
+    """Tell whether an option fails so often that it is taken last.
+
+    That is more calls than the policy lets miss its limits of time, or half of them.
+    """
+    timed = policy.max_latency_s is not None or policy.max_ttft_s is not None
+    return estimate.failure_rate > (min(1 - policy.percentile, BROKEN_DOWN) if timed else BROKEN_DOWN)
+
+
+def grade(policy: Policy, estimate: Estimate, slow_s: float | None, first_slow_s: float | None) -> int:
+    """Return in which order of trust an option stands; a lower one is taken before a better score.
+
+    0: nothing speaks against it; 1: it is not known to keep a limit of time; 2: it keeps failing.
+    """
+    if failing(policy, estimate):
+        return 2
+    unknown = (policy.max_latency_s is not None and slow_s is None) or (
+        policy.max_ttft_s is not None and first_slow_s is None
+    )
+    return 1 if unknown else 0
+
+
+def score(policy: Policy, dollars: float | None, seconds: float | None, failure_rate: float) -> float | None:
+    """Return what is made small, None where what it takes is not known.
+
+    A call that fails has taken its time, and the next try takes its own; it is not billed.
+    """
+    by_cost, by_time = policy.weights
+    total = 0.0
+    if by_cost:
+        if dollars is None:
+            return None
+        total = by_cost * dollars
+    if by_time:
+        if seconds is None:
+            return None
+        total += by_time * seconds * tries(failure_rate)
+    return total
+
+
+def tries(failure_rate: float) -> float:
+    """Return how many tries an answer takes on average."""
+    return 1 / (1 - min(failure_rate, _MOST_FAILING))

@@ -1,0 +1,283 @@
+"""Turn options whose estimates change one at a time into decisions, each for the price of one sum an option.
+
+What a policy makes of an option is a line in the tokens of the prompt and of the answer: worked out once, and
+again when its estimate changes. A decision adds those lines up and takes the least. The words of it are for
+:mod:`specclient.routing.reasons`, when somebody reads them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from specclient.routing.estimate import Estimate
+from specclient.routing.exploring import Explorer
+from specclient.routing.options import Asked, Option
+from specclient.routing.reasons import Snapshot, Why, no_route
+from specclient.routing.rules import excluded, grade, tries
+from specclient.types.route import Decision, Policy, Task
+
+__all__ = ["Slate"]
+
+_NEVER = math.inf
+#: How far a sum of floats may be from the exact dollars, as a share of them.
+_NEAR = 1e-9
+#: Options of which little is known that are looked at for one to try.
+_LOOKED_AT = 32
+
+#: In which order options are looked at: how far they are trusted, and whether what is made small is unknown.
+_Key = tuple[int, bool]
+
+
+class _Row(NamedTuple):
+    """An option as a decision reads it; ``p`` and ``n`` stand for tokens of the prompt and of the answer.
+
+    Attributes:
+        base, by_p, by_n: what it scores is ``base + by_p·p + by_n·n``.
+        slow, slow_n: ``slow + slow_n·n`` seconds are kept, as the policy counts, which are to be at most
+            ``limit``.
+        cost, cost_p, cost_n: its dollars, likewise.
+    """
+
+    base: float
+    by_p: float
+    by_n: float
+    slow: float
+    slow_n: float
+    limit: float
+    cost: float
+    cost_p: float
+    cost_n: float
+
+
+class _State(NamedTuple):
+    """What a slate knows at one time; never changed, so that a decision may keep it.
+
+    Attributes:
+        estimates: of every option; ``drafting``: of what drafts for it.
+        placed: of every option its group, None where it is in none.
+        doubtful, retries: the options that may be tried to learn more of them.
+        groups: by key, in the order of keys: the options of each, and their rows.
+    """
+
+    estimates: tuple[Estimate, ...]
+    drafting: tuple[Estimate | None, ...]
+    placed: tuple[_Key | None, ...]
+    doubtful: tuple[int, ...]
+    retries: tuple[int, ...]
+    groups: Mapping[_Key, tuple[tuple[int, ...], list[_Row]]]
+
+
+class Slate:
+    """The options of one policy, for prompts of one task.
+
+    Args:
+        options: in the order of preference.
+        task: what their estimates are of.
+    """
+
+    def __init__(self, policy: Policy, options: Sequence[Option], task: Task) -> None:
+        self.policy = policy
+        self.options = tuple(options)
+        self.task = task
+        routes = dict.fromkeys(option.route for option in self.options)
+        routes |= dict.fromkeys(option.played.route for option in self.options if option.played is not None)
+        #: Whose estimates it needs, in this order.
+        self.routes = tuple(routes)
+        self._at = {route: index for index, route in enumerate(self.routes)}
+        self._plain = {o.route: i for i, o in enumerate(self.options) if o.played is None}
+        self._cap = _NEVER if policy.max_cost_usd is None else float(policy.max_cost_usd) * (1 + _NEAR)
+        self._limited = (
+            policy.max_cost_usd is not None
+            or policy.max_latency_s is not None
+            or policy.deadline_s is not None
+        )
+        self._open = [excluded(policy, option) is None and _good(policy, option) for option in self.options]
+        contexts = [option.context for option in self.options if option.context is not None]
+        self._least_context = min(contexts, default=_NEVER)
+        #: Options whose figures are no line in the tokens: they are predicted one by one.
+        self._bent = tuple(
+            index for index, option in enumerate(self.options) if self._open[index] and option.bent
+        )
+        self._seen: list[Estimate] = []
+        self._state = _State((), (), (), (), (), {})
+
+    def update(self, fresh: list[Estimate]) -> None:
+        """Take in what is estimated now; cheap where nothing has changed.
+
+        Args:
+            fresh: of each of :attr:`routes`, for this task and the policy's percentile.
+        """
+        if fresh != self._seen:
+            self._seen, self._state = fresh, self._laid(fresh)
+
+    def decide(self, asked: Asked, explorer: Explorer | None = None) -> Decision:
+        """Choose an option for a call.
+
+        Args:
+            explorer: decides when somebody is tried to learn more of them; None never does.
+
+        Raises:
+            NoRouteError: none meets the policy; see :func:`specclient.routing.policy.choose`.
+        """
+        state, policy = self._state, self.policy
+        snapshot = Snapshot(policy, self.options, state.estimates, state.drafting, asked)
+        chosen, least = self._best(state, snapshot, asked)
+        if chosen is None:
+            raise no_route(snapshot)
+        why: Why = "best"
+        if asked.prefer is not None:
+            kept = self._kept(snapshot, asked.prefer, least)
+            if kept is not None:
+                chosen, why = kept, "kept"
+        if explorer is not None and policy.explore:
+            tried = self._tried(state, snapshot, chosen, least, explorer)
+            if tried is not None and why == "best":
+                explorer.trying(self.options[tried].route, state.estimates[tried])
+                chosen, why = tried, "tried"
+        return snapshot.decision(chosen, why)
+
+    def _best(self, state: _State, snapshot: Snapshot, asked: Asked) -> tuple[int | None, float]:
+        """Return the best option and what it scores."""
+        p, n, cap = asked.prompt_tokens, asked.length.middle, self._cap
+        bent = self._judged(snapshot) if self._bent else {}
+        for key in state.groups if not bent else sorted({*state.groups, *bent}):
+            members, rows = state.groups.get(key, ((), ()))
+            if self._limited:
+                sums = [
+                    base + by_p * p + by_n * n
+                    if slow + slow_n * n <= limit and cost + cost_p * p + cost_n * n <= cap
+                    else _NEVER
+                    for base, by_p, by_n, slow, slow_n, limit, cost, cost_p, cost_n in rows
+                ]
+            else:
+                sums = [base + by_p * p + by_n * n for base, by_p, by_n, _, _, _, _, _, _ in rows]
+            if key in bent:
+                members = (*members, *(index for index, _ in bent[key]))
+                sums += [found for _, found in bent[key]]
+            if p + n > self._least_context:
+                sums = [
+                    found if snapshot.fits(index) else _NEVER
+                    for index, found in zip(members, sums, strict=True)
+                ]
+            while sums and (least := min(sums)) < _NEVER:
+                place = sums.index(least)
+                if sums.count(least) > 1:
+                    place = snapshot.first_of(members, sums, least)
+                if cap is _NEVER or not snapshot.judged(members[place]).broken:
+                    return members[place], least
+                sums[place] = _NEVER  # by less than floats tell
+        return None, _NEVER
+
+    def _judged(self, snapshot: Snapshot) -> dict[_Key, list[tuple[int, float]]]:
+        """Predict the options that are no line, and return where they stand and what they score."""
+        found: dict[_Key, list[tuple[int, float]]] = {}
+        for index in self._bent:
+            judged = snapshot.judged(index)
+            if judged.open:
+                found.setdefault(judged.key, []).append((index, judged.score))
+        return found
+
+    def _kept(self, snapshot: Snapshot, route: str, least: float) -> int | None:
+        """Return the option that has served a conversation, where what it still holds of it pays."""
+        index = self._plain.get(route)
+        if index is None:
+            return None
+        judged = snapshot.judged(index)
+        pays = judged.key == (0, False) and judged.score - snapshot.saved(index) <= least
+        return index if judged.open and pays else None
+
+    def _tried(
+        self, state: _State, snapshot: Snapshot, chosen: int, least: float, explorer: Explorer
+    ) -> int | None:
+        """Return whom to learn more of, least known first: who could well be better than the chosen one.
+
+        A limit of time stands for those of whom little is known. For one that was left for being slow it is
+        what it took before that counts, or it would never be found to have recovered.
+        """
+        estimates = state.estimates
+        for index in state.retries:
+            if index != chosen and explorer.due(self.options[index].route, estimates[index]):
+                judged = snapshot.judged(index)
+                if judged.hopeful_open and judged.hopeful < least:
+                    return index
+        if not explorer.may(self.policy.explore):
+            return None
+        doubtful = [index for index in state.doubtful if index != chosen]
+        doubtful.sort(key=lambda index: estimates[index].evidence)
+        for index in doubtful[:_LOOKED_AT]:
+            judged = snapshot.judged(index)
+            if judged.open and judged.hopeful < least:
+                return index
+        return None
+
+    def _laid(self, fresh: Sequence[Estimate]) -> _State:
+        """Work out the rows of options whose estimate has changed, and keep the others."""
+        old, at = self._state, self._at
+        estimates = tuple(fresh[at[option.route]] for option in self.options)
+        drafting = tuple(
+            None if option.played is None else fresh[at[option.played.route]] for option in self.options
+        )
+        known = {
+            index: row
+            for key, (members, rows) in old.groups.items()
+            for index, row in zip(members, rows, strict=True)
+            if estimates[index] is old.estimates[index]
+        }
+        placed: list[_Key | None] = []
+        groups: dict[_Key, tuple[list[int], list[_Row]]] = {}
+        for index, (option, estimate) in enumerate(zip(self.options, estimates, strict=True)):
+            key: _Key | None = None
+            if self._open[index] and not option.bent:
+                row = known.get(index)
+                if row is not None:
+                    key = old.placed[index]
+                elif (laid := _row(self.policy, option, estimate)) is not None:
+                    key, row = laid
+                if key is not None and row is not None:
+                    members, rows = groups.setdefault(key, ([], []))
+                    members.append(index)
+                    rows.append(row)
+            placed.append(key)
+        ordered = {key: (tuple(groups[key][0]), groups[key][1]) for key in sorted(groups)}
+        may = [i for i, each in enumerate(estimates) if each.doubtful and self._open[i]]
+        retries = tuple(i for i in may if estimates[i].retry)
+        return _State(estimates, drafting, tuple(placed), tuple(may), retries, ordered)
+
+
+def _good(policy: Policy, option: Option) -> bool:
+    """Tell whether an option is known to be as good as the policy wants."""
+    return policy.min_quality is None or (option.quality is not None and option.quality >= policy.min_quality)
+
+
+def _row(policy: Policy, option: Option, estimate: Estimate) -> tuple[_Key, _Row] | None:
+    """Return where an option stands and its row, None where no call of it would keep the policy."""
+    tariff, (by_cost, by_time) = option.tariff, policy.weights
+    ttft, token, limit_s = estimate.ttft_s, estimate.token_s, policy.max_latency_s
+    timed = ttft is not None and token is not None
+    worked = estimate.engine_token_s is not None
+    priced = tariff is not None and (worked or timed or not tariff.second)
+    first_slow = estimate.ttft_limit_s if timed else None
+    if policy.max_cost_usd is not None and not priced:
+        return None
+    if policy.max_ttft_s is not None and first_slow is not None and first_slow > policy.max_ttft_s:
+        return None
+    cost = cost_p = cost_n = base = by_p = by_n = 0.0
+    start, step = (ttft or 0.0, token or 0.0) if timed else (0.0, 0.0)
+    if priced and tariff is not None:
+        engine = estimate.engine_token_s
+        cost = tariff.call + tariff.second * (start if engine is None else 0.0)
+        cost_p = tariff.prompt * option.scale
+        cost_n = tariff.output + tariff.second * (step if engine is None else engine)
+        base, by_p, by_n = by_cost * cost, by_cost * cost_p, by_cost * cost_n
+    unknown = (bool(by_cost) and not priced) or (bool(by_time) and not timed)
+    if by_time:
+        seconds = by_time * tries(estimate.failure_rate)
+        base, by_n = base + seconds * start, by_n + seconds * step
+    late = estimate.late
+    limit = _NEVER if limit_s is None else float(limit_s)
+    if policy.deadline_s is not None:
+        limit = min(limit, late * policy.deadline_s)
+    key = grade(policy, estimate, late * start if timed else None, first_slow), unknown
+    return key, _Row(base, by_p, by_n, late * start, late * step, limit, cost, cost_p, cost_n)
