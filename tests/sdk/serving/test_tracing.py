@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
-from served import Served, upstream_settings
+from served import Served, upstream_settings, wait_until
 from servers import OpenAIServer, broken_stream, reply
 
 import specclient
@@ -25,7 +25,10 @@ from specclient import OpenAI
 Connect = Callable[[str], openai.OpenAI]
 Spans = Callable[[], Sequence[ReadableSpan]]
 ASK: Any = {"messages": [{"role": "user", "content": "a secret question"}]}
-CHUNK = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m", "choices": []}
+CHUNK = (
+    b'data: {"id":"c","object":"chat.completion.chunk","created":1,"model":"m",'
+    b'"choices":[{"index":0,"delta":{"content":"x"},"finish_reason":null}]}\n\n'
+)
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
@@ -95,7 +98,8 @@ def test_a_call_is_a_span(client: OpenAI, openai_server: OpenAIServer, spans: Sp
 def test_errors_and_streams_that_are_left(client: OpenAI, openai_server: OpenAIServer, spans: Spans) -> None:
     openai_server.script(
         reply(429, {"error": {"message": "slow", "type": "t", "param": None, "code": None}}),
-        broken_stream(b"data: " + json.dumps(CHUNK).encode() + b"\n\n"),
+        broken_stream(CHUNK),
+        broken_stream(CHUNK, how="hang"),
     )
     with pytest.raises(specclient.RateLimitError):
         client.chat.completions.create(model="m-large", **ASK)
@@ -133,7 +137,8 @@ def test_a_served_request_continues_the_clients_trace(
         list(client.chat.completions.create(model="mine/m-large", stream=True, extra_headers=headers, **ASK))
         with pytest.raises(openai.NotFoundError):
             client.get("/nothing/here", cast_to=object)
-    call, server, missing = spans()
+    assert wait_until(lambda: len(spans()) == 3)
+    call, server, missing = sorted(spans(), key=lambda span: span.name.startswith(("GET", "POST")))
     assert (server.name, server.kind) == ("POST /v1/chat/completions", SpanKind.SERVER)
     assert server.parent is not None
     assert (server.parent.trace_id, server.parent.span_id) == parts(PARENT)
@@ -156,11 +161,13 @@ def test_a_served_request_continues_the_clients_trace(
 
 def test_what_the_engine_did_is_in_the_span(connect: Connect, local_server: Served, spans: Spans) -> None:
     connect(local_server.base_url).completions.create(model="local/demo", prompt="def f", max_tokens=24)
+    assert wait_until(lambda: len(spans()) == 2)  # a request's span ends when its answer is out
     call, _ = spans()
     found = dict(call.attributes or {})
     assert call.kind is SpanKind.INTERNAL
     assert found["gen_ai.provider.name"] == "local"
-    assert 0 <= found["specclient.speculation.accepted"] <= found["specclient.speculation.drafted"]  # type: ignore[operator]
+    accepted, drafted = (found[f"specclient.speculation.{name}"] for name in ("accepted", "drafted"))
+    assert 0 <= accepted <= drafted  # type: ignore[operator]
     assert "server.address" not in found
 
 
@@ -171,9 +178,8 @@ for name in list(sys.modules):
 sys.modules["opentelemetry"] = None  # as if it were not installed
 from specclient import OpenAI
 with OpenAI(base_url=sys.argv[1], api_key="k") as client:
-    client.chat.completions.create(
-        model="m-large", messages=[{"role": "user", "content": "x"}], extra_headers={"traceparent": sys.argv[2]}
-    )
+    asked = {"model": "m-large", "messages": [{"role": "user", "content": "x"}]}
+    client.chat.completions.create(**asked, extra_headers={"traceparent": sys.argv[2]})
 assert "specclient.observability" not in sys.modules
 """
 
