@@ -42,7 +42,7 @@ from specclient.serving.warming import preload
 __all__ = ["Plan", "app_of", "meter_of", "serve_by_workers"]
 
 #: Seconds after which a worker that says nothing is replaced: to import an engine may keep it from answering.
-_SILENT_S = 60
+_SILENT_S = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,6 +134,8 @@ class _Workers(Multiprocess):
 
     def keep_subprocess_alive(self) -> None:
         before = {process.pid for process in self.processes}
+        for process in self.processes:
+            process.child_conn.close()  # the worker has its own: so its death is heard amid a question to it
         super().keep_subprocess_alive()
         gone = before - {process.pid for process in self.processes}
         if gone:

@@ -62,7 +62,7 @@ class House:
 
 
 @pytest.fixture
-def house(openai_server: OpenAIServer, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+def house(openai_server: OpenAIServer, tmp_path: Path) -> Callable[..., Any]:
     @contextmanager
     def opened(**options: Any) -> Iterator[House]:
         found = House(openai_server, tmp_path / "house.sqlite3", **options)
@@ -72,7 +72,7 @@ def house(openai_server: OpenAIServer, tmp_path: Path) -> Iterator[Callable[...,
         finally:
             found.store.close()
 
-    yield opened
+    return opened
 
 
 def _error(answer: httpx.Response) -> dict[str, Any]:
