@@ -39,16 +39,17 @@ _PROVIDERS = {
     "vertex": "gcp.vertex_ai",
     "xai": "x_ai",
 }
-_PARAMETERS: Mapping[str, tuple[str, type | tuple[type, ...]]] = MappingProxyType(
+#: Parameters that are told, by the attribute's name and the type that it has.
+_PARAMETERS: Mapping[str, tuple[str, type[int] | type[float]]] = MappingProxyType(
     {
-        "frequency_penalty": ("gen_ai.request.frequency_penalty", (int, float)),
+        "frequency_penalty": ("gen_ai.request.frequency_penalty", float),
         "max_completion_tokens": ("gen_ai.request.max_tokens", int),
         "max_output_tokens": ("gen_ai.request.max_tokens", int),
         "max_tokens": ("gen_ai.request.max_tokens", int),
-        "presence_penalty": ("gen_ai.request.presence_penalty", (int, float)),
+        "presence_penalty": ("gen_ai.request.presence_penalty", float),
         "seed": ("gen_ai.request.seed", int),
-        "temperature": ("gen_ai.request.temperature", (int, float)),
-        "top_p": ("gen_ai.request.top_p", (int, float)),
+        "temperature": ("gen_ai.request.temperature", float),
+        "top_p": ("gen_ai.request.top_p", float),
     }
 )
 #: Headers that carry a span from one service to the next; https://www.w3.org/TR/trace-context/.
@@ -127,8 +128,8 @@ def _asked(
         yield "gen_ai.request.choice.count", count
     for name, (attribute, kind) in _PARAMETERS.items():
         value = request.params.get(name)
-        if isinstance(value, kind) and not isinstance(value, bool):
-            yield attribute, float(value) if isinstance(kind, tuple) else value
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            yield attribute, kind(value)
     if request.options.session is not None:
         yield "gen_ai.conversation.id", request.options.session
     if endpoint is not None:

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from specclient.serving.keys import StoredKey
 
 KEY_VARIABLE = "SPECCLIENT_SERVER_KEY"
+LOG_VARIABLE = "SPECCLIENT_LOG_FORMAT"
 
 
 @click.group(name="serve", invoke_without_command=True)
@@ -80,6 +81,15 @@ KEY_VARIABLE = "SPECCLIENT_SERVER_KEY"
     "--preload", is_flag=True, help="Load the local models before listening, not at the first request."
 )
 @click.option(
+    "--log-format",
+    type=click.Choice(["plain", "json"]),
+    envvar=LOG_VARIABLE,
+    default="plain",
+    show_default=True,
+    help="json: lines of JSON on stderr, one for each request (id, key's name, route, model, status, tokens, "
+    "cost, times, acceptance; never content), and one for whatever else is logged.",
+)
+@click.option(
     "--max-running",
     type=click.IntRange(min=1),
     default=1000,
@@ -118,8 +128,8 @@ def command(state: State, ctx: click.Context, /, **given: Any) -> None:
       SPECCLIENT_SERVER_KEY=... specclient serve --host 0.0.0.0 --workers 4
       specclient serve keys create alice --budget 5/day
 
-    Environment: SPECCLIENT_SERVER_KEY, SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, SPECCLIENT_REDIS_URL, and the
-    providers' keys.
+    Environment: SPECCLIENT_SERVER_KEY, SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, SPECCLIENT_REDIS_URL,
+    SPECCLIENT_LOG_FORMAT, and the providers' keys.
     """
     if given["config"] is not None:
         state.config = given["config"]
@@ -128,6 +138,7 @@ def command(state: State, ctx: click.Context, /, **given: Any) -> None:
     check_installed()
     from specclient.serving import bind  # noqa: PLC0415 - an extra
 
+    os.environ[LOG_VARIABLE] = given["log_format"]  # for workers, too
     plan = _plan(state, given)
     if (workers := given["workers"]) > 1:
         _check_workers(plan, each_loads=given["model_per_worker"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import replace
@@ -26,7 +28,7 @@ from specclient.serving.metrics import CONTENT_TYPE, Metrics
 from specclient.serving.pacing import Meter
 from specclient.serving.passing import Passing
 from specclient.serving.problems import ProblemError
-from specclient.serving.requests_log import OTHER, RequestLog
+from specclient.serving.requests_log import FORM_VARIABLE, OTHER, RequestLog, logged_as
 from specclient.serving.talk import Receive, Scope, Send, Talk
 from specclient.serving.telling import tell_stream, tell_whole
 from specclient.serving.turns import Turns
@@ -115,7 +117,8 @@ class Service:
     @asynccontextmanager
     async def _serving(self) -> AsyncGenerator[None, None]:
         try:
-            yield
+            with logged_as(os.environ.get(FORM_VARIABLE, ""), sys.stderr):
+                yield
         finally:
             await self.client.close()
             await self.gate.close()

@@ -152,7 +152,8 @@ class Metrics:
         if not os.environ.get(FOLDER):
             return self._turns()
         sums = {found.name: sum(s.value for s in found.samples) for found in self._collected().collect()}
-        return tuple(int(sums[f"specclient:num_requests_{state}"]) for state in ("running", "waiting"))
+        running, waiting = (sums[f"specclient:num_requests_{state}"] for state in ("running", "waiting"))
+        return int(running), int(waiting)
 
     def turn(self) -> None:
         """Note how many requests run and wait, after either has changed."""
@@ -213,7 +214,7 @@ class Metrics:
         if not os.environ.get(FOLDER):
             return self.registry
         registry = CollectorRegistry()
-        MultiProcessCollector(registry)
+        MultiProcessCollector(registry)  # type: ignore[no-untyped-call]
         return registry
 
     def _name(self, call: Call) -> str:

@@ -18,12 +18,15 @@ from typing import Any, TextIO
 
 from specclient.types.call import Call
 
-__all__ = ["Entry", "JSONLines", "RequestLog", "current", "log_as_json"]
+__all__ = ["FORM_VARIABLE", "Entry", "JSONLines", "RequestLog", "current", "logged_as"]
 
 #: The status of a request whose client left before it had one, as nginx calls it.
 CLIENT_GONE = 499
 #: The route of a request that none of the table's fits.
 OTHER = "other"
+
+#: The environment variable that says how the server logs; see :func:`logged_as`.
+FORM_VARIABLE = "SPECCLIENT_LOG_FORMAT"
 
 _log = logging.getLogger("specclient.requests")
 
@@ -179,20 +182,30 @@ class JSONLines(logging.Formatter):
         return json.dumps(line, ensure_ascii=False)
 
 
-def log_as_json(stream: TextIO) -> logging.Handler:
-    """Log what the server and its libraries have to say as lines of JSON, one for each finished request.
+@contextmanager
+def logged_as(form: str, stream: TextIO) -> Iterator[None]:
+    """Log in a form: ``json`` writes each request, and whatever else is logged, as a line of JSON.
 
-    Returns:
-        What was added to the loggers ``specclient`` and ``uvicorn``; it stays until it is removed.
+    Any other form changes nothing: what others have set up stays as it is.
     """
-    handler = logging.StreamHandler(stream)
+    if form != "json":
+        yield
+        return
+    loggers = [logging.getLogger(name) for name in ("specclient", "uvicorn")]
+    before = [(logger, logger.propagate) for logger in loggers]
+    level, handler = _log.level, logging.StreamHandler(stream)
     handler.setFormatter(JSONLines())
-    for name in ("specclient", "uvicorn"):
-        logger = logging.getLogger(name)
+    _log.setLevel(logging.INFO)
+    for logger in loggers:
         logger.addHandler(handler)
         logger.propagate = False
-    _log.setLevel(logging.INFO)
-    return handler
+    try:
+        yield
+    finally:
+        _log.setLevel(level)
+        for logger, propagate in before:
+            logger.removeHandler(handler)
+            logger.propagate = propagate
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:

@@ -13,7 +13,7 @@ import pytest
 from served import Served, upstream_settings, wait_until
 from servers import OpenAIServer
 
-from specclient.serving.requests_log import JSONLines, log_as_json
+from specclient.serving.requests_log import JSONLines, logged_as
 
 Connect = Callable[[str], openai.OpenAI]
 ASK: Any = {"messages": [{"role": "user", "content": "a secret question"}]}
@@ -22,15 +22,9 @@ ASK: Any = {"messages": [{"role": "user", "content": "a secret question"}]}
 @pytest.fixture
 def lines() -> Iterator[Callable[[], list[dict[str, Any]]]]:
     """Log as JSON, and return the lines so far."""
-    loggers = [logging.getLogger(name) for name in ("specclient", "uvicorn", "specclient.requests")]
-    before = [(logger, logger.propagate, logger.level) for logger in loggers]
     stream = io.StringIO()
-    handler = log_as_json(stream)
-    yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
-    for logger, propagate, level in before:
-        logger.removeHandler(handler)
-        logger.propagate = propagate
-        logger.setLevel(level)
+    with logged_as("json", stream):
+        yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
 def test_a_line_for_each_request(
@@ -82,3 +76,21 @@ def test_other_records_are_lines_too() -> None:
     read = json.loads(line)
     assert (read["level"], read["message"]) == ("warning", "it\nfailed")
     assert "ValueError: broken" in read["exception"]
+
+
+def test_a_server_logs_as_its_environment_says(
+    connect: Connect,
+    openai_server: OpenAIServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setenv("SPECCLIENT_LOG_FORMAT", "json")
+    with Served(upstream_settings(openai_server)) as served:
+        connect(served.base_url).chat.completions.create(model="mine/m-large", **ASK)
+    (line,) = capfd.readouterr().err.splitlines()
+    assert json.loads(line)["route"] == "/v1/chat/completions"
+    assert logging.getLogger("specclient").propagate
+    monkeypatch.delenv("SPECCLIENT_LOG_FORMAT")
+    with Served(upstream_settings(openai_server)) as served:
+        connect(served.base_url).chat.completions.create(model="mine/m-large", **ASK)
+    assert capfd.readouterr().err == ""
