@@ -10,8 +10,8 @@ import pytest
 
 #: Of other libraries: what a chat completion over our own sockets has no use for.
 OTHERS = [
-    "anyio", "click", "frozenlist._frozenlist", "genai_prices", "httpcore", "httpx", "httpx2", "platformdirs",
-    "prometheus_client", "pydantic_settings", "rich", "sqlalchemy", "starlette", "statistics", "tenacity",
+    "anyio", "click", "frozenlist._frozenlist", "genai_prices", "httpcore", "httpx", "httpx2",
+    "opentelemetry", "platformdirs", "prometheus_client", "pydantic_settings", "rich", "sqlalchemy", "starlette", "statistics", "tenacity",
     "tiktoken", "tomllib", "torch", "transformers", "uvicorn",
 ]  # fmt: skip
 #: Of this package, with all that is below them.
@@ -19,7 +19,7 @@ OURS = [
     "azure", "costs.budgets", "costs.budgets_book", "costs.budgets_desk", "costs.budgets_size",
     "costs.budgets_words", "costs.database", "costs.page", "costs.reports", "costs.reports_read",
     "costs.reports_sums", "costs.row", "costs.savings", "costs.sums",
-    "resources.costs", "lib", "module_client", "pagination",
+    "resources.costs", "lib", "module_client", "observability", "pagination",
     "resources.agents_calls", "resources.assistants", "resources.beta", "resources.embeddings",
     "resources.flows", "resources.polling",
     "resources.raw", "resources.responses", "resources.table.beta", "resources.table.media",
