@@ -16,6 +16,7 @@ import anyio.to_thread
 
 from specclient.errors import BadRequestError, CheckpointError, ConfigurationError, NotFoundError
 from specclient.types.backend import Answer, BackendModel, Chunk, EngineState, Telemetry
+from specclient.types.load import Load
 from specclient.types.request import Request
 from specclient_local.dialect import Asked, read
 from specclient_local.dialect_forms import OWN_FORMS
@@ -128,6 +129,19 @@ class LocalBackend:
             EngineState(names.get(key, "folder"), engine.unfinished, engine.busy_s)
             for key, engine in tuple(self._engines.items())
         ]
+
+    def busy(self, model: str) -> Load | None:
+        """Return how busy a model's engine is; see :class:`specclient.types.load.Loaded`."""
+        engine = self._engines.get(self._row(model).key)
+        if engine is None:
+            return None
+        unfinished, slots = engine.unfinished, engine.slots
+        return Load(
+            running=min(unfinished, slots),
+            waiting=max(unfinished - slots, 0),
+            slots=slots,
+            cache_use=round(engine.cache_use, 2),
+        )
 
     def _tokenizer(self, row: Row) -> Tokenizer | None:
         """Return a row's tokenizer: its engine's where that is loaded, None where it would be fetched."""

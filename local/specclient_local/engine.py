@@ -164,6 +164,17 @@ class Engine:
         return len(self._worker.jobs)
 
     @property
+    def slots(self) -> int:
+        """Requests that run at once."""
+        return self._worker.slots
+
+    @property
+    def cache_use(self) -> float:
+        """Share of the slots' room for tokens that running requests take, from 0 to 1."""
+        taken = sum(len(each.tokens) for each in tuple(self._worker.batch.scheduler.running))
+        return min(taken / (self.slots * self.context), 1.0)
+
+    @property
     def busy_s(self) -> float:
         """Seconds the models have worked so far; the requests' ``timings.engine_s`` add up to it."""
         return self._worker.batch.busy_s

@@ -35,6 +35,7 @@ class Worker:
 
     Attributes:
         jobs: requests that wait or run, by number.
+        slots: as above.
     """
 
     def __init__(
@@ -48,7 +49,7 @@ class Worker:
         self.threads = threads
         self._max_waiting = max_waiting
         self._speculator = speculator
-        self._slots = slots
+        self.slots = slots
         self._clock = clock
         self._closed = False
         self._idle()
@@ -56,7 +57,7 @@ class Worker:
 
     def _idle(self) -> None:
         """Begin without requests and without a thread."""
-        self.batch = Batch(self._speculator, self._slots, self._clock)
+        self.batch = Batch(self._speculator, self.slots, self._clock)
         self.jobs: dict[int, Job] = {}
         self._inbox: list[Job] = []
         self._cancelled: set[int] = set()
@@ -76,10 +77,10 @@ class Worker:
         with self._changed:
             if self._closed:
                 raise EngineError("the engine is closed; load another.")
-            waiting = len(self.jobs) - len(self._cancelled) - self._slots
+            waiting = len(self.jobs) - len(self._cancelled) - self.slots
             if self._max_waiting is not None and waiting >= self._max_waiting:
                 raise RateLimitError(
-                    f"{self._slots} requests run and {waiting} wait, as many as max_waiting allows; "
+                    f"{self.slots} requests run and {waiting} wait, as many as max_waiting allows; "
                     "ask again later, or load the engine with more slots or a larger max_waiting."
                 )
             self.jobs[job.sequence.id] = job

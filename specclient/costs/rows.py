@@ -34,6 +34,8 @@ _ASKED = (
     "metadata", "session",
 )  # fmt: skip
 _NO_SPECULATION = Speculation()
+#: Candidates of a decision that are kept with its call.
+_CANDIDATES = 20
 _COUNTS = ("drafted", "accepted", "steps", "predicted_accepted", "predicted_rejected")
 
 
@@ -158,10 +160,16 @@ def nano_by_kind(cost: Cost) -> dict[str, int]:
 
 
 def _decision(route: Decision) -> dict[str, Any]:
-    return {
+    """Return why a route was taken: of many candidates, the first ones and the chosen one."""
+    policy = route.policy
+    kept = route.candidates
+    if len(kept) > _CANDIDATES:
+        chosen = next((c for c in kept[_CANDIDATES:] if c.verdict == "chosen"), None)
+        kept = (*kept[: _CANDIDATES - 1], kept[_CANDIDATES - 1] if chosen is None else chosen)
+    told: dict[str, Any] = {
         "chosen": route.chosen,
         "reason": route.reason,
-        "minimize": route.policy.minimize if route.policy else None,
+        "minimize": None,
         "candidates": [
             {
                 "route": c.route,
@@ -172,9 +180,14 @@ def _decision(route: Decision) -> dict[str, Any]:
                 "verdict": c.verdict,
                 "reason": c.reason,
             }
-            for c in route.candidates
+            for c in kept
         ],
     }
+    if policy is not None:
+        minimize = policy.minimize
+        told["minimize"] = minimize if isinstance(minimize, str) else dict(minimize)
+        told |= {"task": route.task, "explored": route.explored, "considered": len(route.candidates)}
+    return told
 
 
 def _speculation(speculation: Speculation) -> dict[str, Any]:

@@ -11,9 +11,9 @@ import math
 
 __all__ = ["Drift", "Failures"]
 
-#: A call's score is how unusual it is in standard deviations, bounded; the slack is taken off each; the alarm
-#: is raised at the height: by 4 calls in a row that are far off, and by chance about once in 10,000 calls.
-BOUND, SLACK, HEIGHT = 2.5, 0.5, 7.0
+#: A call's score is how unusual it is in standard deviations, bounded; the slack is taken off each. The alarm
+#: is raised at the height, by 4 calls in a row that are far off, if the middle one is off by this factor.
+BOUND, SLACK, HEIGHT, LEAST = 2.5, 0.5, 7.0, 1.2
 #: Below this sum, a call is not suspicious.
 CALM = 1.5
 
@@ -25,6 +25,35 @@ _ASSUMED, _RATE = 4.0, 0.01
 _CALLS, _SECONDS = 30.0, 60.0
 
 
+class _Sum:
+    """What speaks for a shift in one direction.
+
+    Attributes:
+        value: the sum; ``since``: number of the call after it was zero last.
+        ratios: of those calls, in the direction of the shift.
+    """
+
+    __slots__ = ("ratios", "since", "value")
+
+    def __init__(self) -> None:
+        self.value, self.since = 0.0, 0
+        self.ratios: list[float] = []
+
+    def add(self, score: float, ratio: float, number: int) -> bool:
+        """Note a call and tell whether it raises the alarm."""
+        if not self.value:
+            self.since = number
+            self.ratios.clear()
+        self.value = max(self.value + score - SLACK, 0.0)
+        self.ratios.append(ratio)
+        if self.value < HEIGHT:
+            return False
+        if sorted(self.ratios)[len(self.ratios) // 2] >= LEAST:
+            return True
+        self.value = 0.0  # few were far off, and most were not
+        return False
+
+
 class Drift:
     """Watches for a shift in either direction.
 
@@ -32,37 +61,33 @@ class Drift:
         slower, faster: number of the call at which the alarm says that the shift began; None without alarm.
     """
 
-    __slots__ = ("_down", "_down_since", "_up", "_up_since", "faster", "slower")
+    __slots__ = ("_down", "_up", "faster", "slower")
 
     def __init__(self) -> None:
-        self._up = self._down = 0.0
-        self._up_since = self._down_since = 0
+        self._up, self._down = _Sum(), _Sum()
         self.slower: int | None = None
         self.faster: int | None = None
 
     @property
     def calm(self) -> bool:
         """Whether nothing speaks for a shift."""
-        return self._up < CALM and self._down < CALM
+        return self._up.value < CALM and self._down.value < CALM
 
-    def add(self, share_below: float, number: int) -> bool:
+    def add(self, share_below: float, ratio: float, number: int) -> bool:
         """Note a call and tell whether the alarm is raised.
 
         Args:
             share_below: of earlier values, those below its own, above 0 and below 1.
+            ratio: of what it took to what was expected.
             number: of the call, one more each time.
         """
         score = math.log(share_below / (1 - share_below)) / 1.702  # near the normal quantile
         score = min(max(score, -BOUND), BOUND)
-        if not self._up:
-            self._up_since = number
-        if not self._down:
-            self._down_since = number
-        self._up = max(self._up + score - SLACK, 0.0)
-        self._down = max(self._down - score - SLACK, 0.0)
-        self.slower = self._up_since if self._up >= HEIGHT else None
-        self.faster = self._down_since if self._down >= HEIGHT else None
-        return self._up >= HEIGHT or self._down >= HEIGHT
+        slower = self._up.add(score, ratio, number)
+        faster = self._down.add(-score, 1 / max(ratio, 1e-9), number)
+        self.slower = self._up.since if slower else None
+        self.faster = self._down.since if faster else None
+        return slower or faster
 
 
 class Failures:
@@ -71,13 +96,13 @@ class Failures:
     Old calls fade by count and by time; a route whose failures are long ago may have been mended.
     """
 
-    __slots__ = ("_at", "_failed", "_run", "_sum", "_total", "_usual_failed", "_usual_total")
+    __slots__ = ("_at", "_failed", "_out", "_run", "_sum", "_total", "_usual_failed", "_usual_total")
 
     def __init__(self) -> None:
         self._failed = self._total = 0.0
         self._usual_failed, self._usual_total = _RATE * _ASSUMED, _ASSUMED
         self._at = -math.inf
-        self._sum = 0.0
+        self._sum, self._out = 0.0, False
         self._run: list[bool] = []
 
     def add(self, failed: bool, at: float, *, retried: bool) -> None:
@@ -89,7 +114,8 @@ class Failures:
         """
         self._fade(at)
         if retried and not failed and self.rate(at) > FAILING:
-            self._failed = self._total = 0.0
+            self._failed = self._total = self._sum = 0.0
+            self._out, self._run = False, []
         keep = 2 ** (-1 / _CALLS)
         self._failed, self._total = self._failed * keep + failed, self._total * keep + 1
         self._watch(failed)
@@ -98,19 +124,19 @@ class Failures:
         good = max(self._usual_failed / self._usual_total, _GOOD)
         bad = max(_BAD, good)
         self._sum += math.log(bad / good) if failed else math.log((1 - bad) / (1 - good))
+        self._run.append(failed)
         if self._sum <= 0:
-            self._sum = 0.0
-            self._settle((*self._run, failed))
-            self._run = []
-        else:
-            self._run.append(failed)
-            if self._sum >= _ALARM:  # an outage: what came before says nothing of it
+            if not self._out:
+                self._settle()
+            self._sum, self._out, self._run = 0.0, False, []
+        elif self._sum >= _ALARM:
+            if not self._out:  # what came before an outage says nothing of it
                 self._failed, self._total = float(sum(self._run)), float(len(self._run))
-                self._sum, self._run = _ALARM, []
+            self._sum, self._out, self._run = _ALARM, True, []
 
-    def _settle(self, calls: tuple[bool, ...]) -> None:
-        """Count calls to what is usual: no outage was among them."""
-        for failed in calls:
+    def _settle(self) -> None:
+        """Count the calls since the last such moment to what is usual: no outage was among them."""
+        for failed in self._run:
             keep = 2 ** (-1 / (10 * _CALLS))
             self._usual_failed = self._usual_failed * keep + failed
             self._usual_total = self._usual_total * keep + 1

@@ -28,6 +28,8 @@ _WATCHED = 16
 _STEADY = 16.0
 #: Calls below which too little is known, and seconds after which nothing is recent.
 _FEW, _STALE_S = 5.0, 900.0
+#: How far apart, in logarithms, calls are taken to lie where few were seen.
+_GUESSED = 0.6
 #: Seconds after which a route that was left for being slow or failing is worth a try: at first, and at most,
 #: each try that found it as bad doubling them.
 RETRY_S, MOST_RETRY_S = 30.0, 600.0
@@ -145,12 +147,12 @@ class Learned:
         """Watch for a route that became faster or slower; what came before then no longer counts."""
         self._watched.append(new)
         alarms = []
-        if self._drift.add(_below(self._ratio, new.ratio), new.number):
+        if self._drift.add(_below(self._ratio, new.ratio), new.ratio, new.number):
             alarms.append(self._drift)
-        if new.first is not None and self._drift_first.add(
-            _below(self.tracks[None].over_first, new.first), new.number
-        ):
-            alarms.append(self._drift_first)
+        if new.first is not None:
+            below = _below(self.tracks[None].over_first, new.first)
+            if self._drift_first.add(below, new.first, new.number):
+                alarms.append(self._drift_first)
         if not alarms:
             settled = len(self._watched) if self._drift.calm and self._drift_first.calm else 0
             for _ in range(max(settled, len(self._watched) - _WATCHED)):
@@ -349,6 +351,7 @@ class Learned:
 def _hopeful(early: float, evidence: float, age_s: float) -> float:
     """Return how many times faster it could well be: the median is uncertain, and it may have drifted."""
     spread = min(max(-math.log(max(early, 1e-3)) / 1.28, 0.15), 1.0)
+    spread = (spread * evidence + _GUESSED * _FEW) / (evidence + _FEW)
     unknown = 1.25 * spread / math.sqrt(max(evidence, 0.5))
     drifted = 0.3 * min(math.sqrt(age_s / _STALE_S), 2.0)
     return math.exp(1.28 * math.hypot(unknown, drifted))

@@ -11,17 +11,19 @@ import asyncio
 import logging
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
-from specclient.errors import NotFoundError, OpenAIError
+from specclient.errors import ConfigurationError, NotFoundError
 from specclient.forks import restart_in_child
 from specclient.providers.base import Endpoint
 from specclient.providers.metrics import metrics_of, metrics_request
 from specclient.routing.estimates import Estimates
 from specclient.routing.load import Reading, load_between, read_load
+from specclient.routing.router import Router
 from specclient.transport.http import Transport
-from specclient.types.backend import Backend
 from specclient.types.load import Loaded
 
 __all__ = ["Polls"]
@@ -65,29 +67,29 @@ class Polls:
         self._clock = clock
         self._chance = chance or random.Random()
         self._pages: dict[str, _Read] = {}
+        self._watched: WeakKeyDictionary[Router, _Watched] = WeakKeyDictionary()
         restart_in_child(self)
 
     def start_afresh(self) -> None:
         """In a forked child: what the parent's loop was reading is never brought to an end there."""
         self._pages = {}
+        self._watched = WeakKeyDictionary()
 
-    def flowing(self, places: Iterable[tuple[str, Endpoint | Backend]], transport: Transport) -> None:
+    def flowing(self, router: Router, transport: Transport) -> None:
         """Note that a call is being routed; takes microseconds, and an event loop must be running.
 
         Args:
-            places: that it may go to, each with its route.
-            transport: reads the pages.
+            router: whose candidates the call may go to.
+            transport: reads their pages.
         """
-        for route, place in places:
-            if isinstance(place, Endpoint):
-                url = _page(place)
-                if url is not None:
-                    self._due(place, url, transport)
-            elif isinstance(place, Loaded):
-                try:
-                    self._estimates.loaded(route, place.load(route.partition("/")[2]))
-                except NotFoundError:  # told where the route is decided
-                    continue
+        watched = self._watched.get(router)
+        if watched is None:
+            watched = self._watched[router] = _watched(router)
+        for place, url in watched.endpoints:
+            self._due(place, url, transport)
+        for route, model, engine in watched.engines:
+            with suppress(NotFoundError):  # told where the route is decided
+                self._estimates.loaded(route, engine.busy(model))
 
     def _due(self, place: Endpoint, url: str, transport: Transport) -> None:
         """Begin to read a page, unless that is being done or was done a moment ago."""
@@ -101,7 +103,7 @@ class Polls:
         try:
             reply = await transport.fetch(metrics_request(place, url))
             reading = read_load(reply.content.decode("utf-8", "replace"))
-        except OpenAIError as error:
+        except Exception as error:  # noqa: BLE001 - nobody waits for it, and nothing is lost with it
             _log.debug("the load of %r cannot be read: %s", place.name, error)
             reading = None
         if reading is None:
@@ -123,6 +125,31 @@ class Polls:
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+
+@dataclass(frozen=True, slots=True)
+class _Watched:
+    """What a router's candidates tell their load by: pages of endpoints, and engines of this process."""
+
+    endpoints: tuple[tuple[Endpoint, str], ...]
+    engines: tuple[tuple[str, str, Loaded], ...]
+
+
+def _watched(router: Router) -> _Watched:
+    endpoints: dict[str, tuple[Endpoint, str]] = {}
+    engines: list[tuple[str, str, Loaded]] = []
+    for route in router.candidates:
+        head, _, model = route.partition("/")
+        try:
+            place = router.places.get(head)
+        except (NotFoundError, ConfigurationError):  # as above
+            continue
+        if not isinstance(place, Endpoint):
+            if isinstance(place, Loaded):
+                engines.append((route, model, place))
+        elif (url := _page(place)) is not None:
+            endpoints[head] = place, url
+    return _Watched(tuple(endpoints.values()), tuple(engines))
 
 
 def _page(place: Endpoint) -> str | None:

@@ -66,8 +66,10 @@ def depth_of(
 
 def waiting_s(load: Load | None, usual_s: float) -> float:
     """Return the seconds in line: each that waits is let in when one of those that run is done."""
-    if load is None or load.waiting <= 0:
+    if load is None:
         return 0.0
+    if load.slots and load.running >= load.slots:  # the next one waits, too
+        return (load.waiting + 1) / load.slots * usual_s
     return load.waiting / max(load.slots or load.running, 1.0) * usual_s
 
 

@@ -43,7 +43,7 @@ class Load:
 class Loaded(Protocol):
     """What a backend may offer beside: how busy it is."""
 
-    def load(self, model: str) -> Load | None:
+    def busy(self, model: str) -> Load | None:
         """Return how busy a model of its own is; at once, None where it is not loaded.
 
         Raises:
