@@ -33,7 +33,7 @@ from specclient.providers import Endpoint, usage_requested
 from specclient.reading import Exchange, Passing, decoded, read
 from specclient.record import Recorder
 from specclient.routing.places import Place
-from specclient.routing.router import Router
+from specclient.routing.router import AUTO, Router
 from specclient.stream import AsyncStream
 from specclient.transport.http import Transport
 from specclient.types.backend import Backend, Telemetry
@@ -65,6 +65,7 @@ class Pipeline:
         budgets: refuse what may cost too much, before it is sent; None where there are none. What they hold
             for a call they let go of by its record, as one of the observers hands it to them.
         warm: what has been prepared, for several to share.
+        flowing: told of every call that is about to be routed.
         clock: monotonic seconds.
     """
 
@@ -78,6 +79,7 @@ class Pipeline:
         prepare: Callable[[], None] = lambda: None,
         budgets: Budgets | None = None,
         warm: set[str] | None = None,
+        flowing: Callable[[Router, Transport], None] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.router = router
@@ -88,6 +90,7 @@ class Pipeline:
         self.budgets = budgets
         self._warm: set[str] = set() if warm is None else warm
         self._warming = threading.Lock()
+        self._flowing = flowing
         self._clock = clock
         restart_in_child(self)
 
@@ -201,6 +204,8 @@ class Pipeline:
         """Do what the first request of a kind needs; see :meth:`Router.kind`."""
         if kind not in self._warm:
             await in_thread(lambda: self._warm_up(kind))
+        if kind == AUTO and self._flowing is not None:
+            self._flowing(self.router, self.transport)
 
     async def _begin(self, request: Request, part: Part | None = None) -> tuple[Decision, Place, Recorder]:
         if part is None or part.route is None:
