@@ -162,6 +162,16 @@ def test_a_worker_that_dies_is_replaced_and_a_signal_lets_streams_end(
     os.kill(victim, signal.SIGKILL)
     assert wait_until(lambda: len(team.workers() - {victim}) == 2), "another one takes its place"
     assert all(team.ask().status_code == 200 for _ in range(6))
+    old = team.workers()
+    team.process.send_signal(signal.SIGHUP)
+    answers: list[int] = []
+
+    def replaced() -> bool:
+        answers.append(team.ask().status_code)
+        return len(team.workers()) == 2 and not team.workers() & old
+
+    assert wait_until(replaced, 40)
+    assert set(answers) == {200}, "nobody notices"
     chunk = {"id": "1", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     chunk["choices"] = [{"index": 0, "delta": {"content": "a"}, "finish_reason": None}]
     frame = b"data: " + json.dumps(chunk).encode() + b"\n\n"
