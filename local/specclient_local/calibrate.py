@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable
 from collections.abc import Sequence as Seq
@@ -165,22 +166,31 @@ class Calibration:
         return min(taken[1:] or taken) / self._unit
 
     def _beside(self, step: float) -> float:
-        """Return what a plain round takes beside its pass; nothing worth knowing of a slow model's."""
-        limit = min(_ROUNDS, self._runner.context - 1)
-        if step > _SLOW_S or limit < 1 or self._runner.device.type != "cpu":
+        """Return what a plain round takes beside its pass; nothing worth knowing of a slow model's.
+
+        Each round is followed by its pass alone, so that what else the machine does disturbs both alike.
+        """
+        runner, clock = self._runner, self._clock
+        limit = min(_ROUNDS, runner.context - 1)
+        if step > _SLOW_S or limit < 1 or runner.device.type != "cpu":
             return 0.0
         params = SamplingParams(max_tokens=limit, method="plain")
         sequence = Sequence(0, [0], 1, params, "plain", limit, frozenset(), Dice(0), slot=0)
-        speculator, taken = Speculator(self._runner), list[float]()
+        speculator, taken = Speculator(runner), list[float]()
         for _ in range(limit):
-            begun = self._clock()
+            place, root = runner.length(0), sequence.tokens[-1:]
+            begun = clock()
             (won,) = speculator.round([sequence])
-            taken.append(self._clock() - begun)
+            ended = clock()
+            runner.truncate(0, place)
+            again = clock()
+            runner.score_all([Part(0, root)])
+            taken.append(ended - begun - (clock() - again))
             if isinstance(won, Exception):
                 break  # whoever asks this model for an answer hears of it
             sequence.take(won.tokens[0])
-        self._runner.truncate(0, 0)
-        return max(0.0, min(taken) / self._unit - 1.0)
+        runner.truncate(0, 0)
+        return max(0.0, statistics.median(taken) / self._unit)
 
     def _seconds(self, batch: int, rows: Seq[int], at: int) -> list[float]:
         """Return the seconds of passes over 1, 2, … rows of each; a small context caps the counts."""
