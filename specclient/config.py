@@ -156,7 +156,7 @@ class PolicySettings(_Strict):
     """
 
     minimize: str | dict[str, float] = "cost"
-    max_cost_usd: Decimal | None = None
+    max_cost_usd: float | None = None
     max_latency_s: float | None = None
     max_ttft_s: float | None = None
     percentile: float = 0.95

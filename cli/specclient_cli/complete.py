@@ -65,9 +65,7 @@ def command(state: State, /, prompt: str, **given: Any) -> None:
 
 def _ask(settings: Any, text: str, given: dict[str, Any]) -> calls.Ask:
     """Read the options into a call."""
-    policy = options.policy_of(
-        settings, **{name: given[name] for name in ("policy_name", "minimize", "max_latency", "max_cost")}
-    )
+    policy = options.policy_of(settings, **{name: given[name] for name in options.POLICY})
     model = options.model_of(settings, given["model"], policy)
     form = given["form"] or ("chat" if given["system"] else calls.form_of(model))
     if form == "text" and given["system"]:

@@ -5,16 +5,17 @@ from __future__ import annotations
 import dataclasses
 import math
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 import click
 from click.shell_completion import CompletionItem
 
 from specclient.config import Settings
+from specclient.errors import ConfigurationError
 from specclient.providers import PRESETS
-from specclient.types.route import Minimize, Policy
+from specclient.types.route import Minimize, Policy, Task
 from specclient_cli.state import known_settings
 
 if TYPE_CHECKING:
@@ -52,6 +53,35 @@ class Dollars(Finite):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         super().convert(value, param, ctx)
         return Decimal(str(value))
+
+
+class Minimized(Type):
+    """``cost``, ``latency``, or what both weigh: ``cost=1,latency=0.002``."""
+
+    name = "cost|latency|weights"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if not isinstance(value, str) or value in get_args(Minimize):
+            return value
+        weights = {}
+        for each in value.split(","):
+            name, _, weight = each.strip().partition("=")
+            try:
+                weights[name.strip()] = float(weight)
+            except ValueError:
+                weights = {}
+                break
+        try:
+            return Policy(minimize=weights).minimize
+        except ConfigurationError:
+            self.fail(
+                f"{value!r} is none of cost, latency, or weights such as cost=1,latency=0.002.", param, ctx
+            )
+
+    def shell_complete(
+        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(name) for name in get_args(Minimize) if name.startswith(incomplete)]
 
 
 class Tag(Type):
@@ -154,6 +184,22 @@ def sampling_options(function: F) -> F:
     return function
 
 
+#: Names of what :func:`policy_options` adds, as commands are handed them.
+POLICY = (
+    "policy_name", "minimize", "max_latency", "max_ttft", "max_cost", "percentile", "min_quality", "allow",
+    "deny", "local_only", "task", "deadline", "no_fallbacks", "hedge", "explore",
+)  # fmt: skip
+
+
+#: What they are called in a policy.
+_FIELDS = {
+    "minimize": "minimize", "max_latency": "max_latency_s", "max_ttft": "max_ttft_s",
+    "max_cost": "max_cost_usd", "percentile": "percentile", "min_quality": "min_quality", "allow": "allow",
+    "deny": "deny", "local_only": "local_only", "task": "task", "deadline": "deadline_s", "hedge": "hedge",
+    "explore": "explore",
+}  # fmt: skip
+
+
 def policy_options(function: F) -> F:
     """Add what a policy is made of."""
     for option in reversed(
@@ -162,18 +208,67 @@ def policy_options(function: F) -> F:
                 "--policy",
                 "policy_name",
                 type=PolicyName(),
-                help="Route by this [policies.NAME] of the configuration.",
+                help="Route by this [policies.NAME] of the configuration; other options here change it.",
             ),
             click.option(
                 "--minimize",
-                type=click.Choice(["cost", "latency"]),
-                help="Route to what is predicted to be cheapest, or fastest.",
+                type=Minimized(),
+                help="Route to what is predicted to be cheapest (cost), or fastest (latency); or say what a "
+                "dollar and a second weigh: cost=1,latency=0.002.",
             ),
             click.option(
                 "--max-latency", type=Finite(), help="Rule out what is predicted to take more seconds."
             ),
             click.option(
+                "--max-ttft",
+                type=Finite(),
+                help="Rule out what is predicted to take more seconds to its first token.",
+            ),
+            click.option(
                 "--max-cost", type=Dollars(), help="Rule out what is predicted to cost more dollars."
+            ),
+            click.option(
+                "--percentile",
+                type=click.FloatRange(0, 1, min_open=True, max_open=True),
+                help="The share of calls that must keep the limits of time. Default: 0.95.",
+            ),
+            click.option(
+                "--min-quality", type=Finite(1), help="Rule out models of a lower tier, from 0 to 1."
+            ),
+            click.option(
+                "--allow",
+                multiple=True,
+                metavar="ROUTE",
+                help="Route to this one, or to those that begin so (local/), alone; may be repeated.",
+            ),
+            click.option(
+                "--deny",
+                multiple=True,
+                metavar="ROUTE",
+                help="Never route to this one, or to those that begin so; may be repeated.",
+            ),
+            click.option("--local-only", is_flag=True, help="Let nothing leave this machine."),
+            click.option(
+                "--task",
+                type=click.Choice([*get_args(Task), "auto"]),
+                help="What kind of prompt it is. Default: told from the prompt.",
+            ),
+            click.option(
+                "--deadline", type=Finite(above_zero=True), help="Seconds for all tries, fallbacks included."
+            ),
+            click.option("--no-fallbacks", is_flag=True, help="Fail where the chosen route fails."),
+            click.option(
+                "--hedge",
+                type=Finite(1),
+                metavar="SHARE",
+                help="Ask a second route too where the first is unusually slow, for at most this share of "
+                "calls.",
+            ),
+            click.option(
+                "--explore",
+                type=Finite(1),
+                metavar="SHARE",
+                help="Send this share of calls where more is to be learned. Default: 0.02.",
             ),
         ]
     ):
@@ -204,21 +299,21 @@ def text_of(argument: str) -> str:
     return text
 
 
-def policy_of(
-    settings: Settings,
-    *,
-    policy_name: str | None,
-    minimize: Minimize | None,
-    max_latency: float | None,
-    max_cost: Decimal | None,
-) -> Policy | None:
+def policy_of(settings: Settings, **given: Any) -> Policy | None:
     """Return the policy that the options stand for, None where there are none of them.
 
+    Args:
+        given: of :data:`POLICY`, those that there are.
+
     Raises:
-        ConfigurationError: a name that is not configured.
+        ConfigurationError: a name that is not configured, or values that no policy has.
     """
-    given: Mapping[str, Any] = {"minimize": minimize, "max_latency_s": max_latency, "max_cost_usd": max_cost}
-    changes = {name: value for name, value in given.items() if value is not None}
+    changes = {
+        field: given[name] for name, field in _FIELDS.items() if given.get(name) not in (None, (), False)
+    }
+    if given.get("no_fallbacks"):
+        changes["fallbacks"] = False
+    policy_name = given.get("policy_name")
     if policy_name is None and not changes:
         return None
     base = Policy() if policy_name is None else settings.policy_named(policy_name)

@@ -37,6 +37,9 @@ def decision(route: Decision) -> dict[str, Any]:
     return {
         "chosen": route.chosen or None,
         "reason": route.reason,
+        "task": route.task,
+        "explored": route.explored,
+        "fallbacks": [other.route for other in route.alternatives],
         "candidates": [_candidate(candidate) for candidate in route.candidates],
     }
 
@@ -98,4 +101,9 @@ def _cost(cost: Cost) -> dict[str, Any]:
 
 def _candidate(candidate: Candidate) -> dict[str, Any]:
     values = asdict(candidate)
-    return {**values, "cost": None if candidate.cost is None else f"{candidate.cost:f}"}
+    ends = candidate.cost_range
+    return {
+        **values,
+        "cost": None if candidate.cost is None else f"{candidate.cost:f}",
+        "cost_range": None if ends is None else [f"{end:f}" for end in ends],
+    }

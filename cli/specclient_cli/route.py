@@ -1,9 +1,11 @@
-"""Turn a prompt and a policy into the table of where it could go: the command ``specclient route``."""
+"""Turn a prompt and a policy into the table of where it could go: the commands of ``specclient route``."""
 
 from __future__ import annotations
 
 import json
-from typing import Any
+from dataclasses import asdict
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,15 +18,36 @@ from specclient_cli import options, render
 from specclient_cli.record import decision
 from specclient_cli.state import State, pass_state
 
+if TYPE_CHECKING:
+    from specclient.routing.estimates import Learnt
+
 _COLUMNS = (
     render.Column("route"),
     render.Column("verdict"),
     render.Column("cost", right=True, rank=1),
+    render.Column("(range)", right=True, rank=6),
     render.Column("latency", right=True, rank=1),
-    render.Column("accepted", right=True, rank=2),
+    render.Column("(interval)", right=True, rank=4),
+    render.Column("ttft", right=True, rank=3),
+    render.Column("accepted", right=True, rank=5),
+    render.Column("depth", right=True, rank=5),
+    render.Column("quality", right=True, rank=6),
     render.Column("calls", right=True, rank=3),
 )
 _STYLES = {"chosen": render.GOOD, "left": "", "refused": render.DIM, "unavailable": render.DIM}
+
+_LEARNED = (
+    render.Column("route"),
+    render.Column("task"),
+    render.Column("calls", right=True),
+    render.Column("ttft", right=True, rank=1),
+    render.Column("tokens/s", right=True, rank=1),
+    render.Column("failed", right=True, rank=2),
+    render.Column("accepted", right=True, rank=3),
+    render.Column("a pass", right=True, rank=4),
+    render.Column("tokens", right=True, rank=3),
+    render.Column("last", right=True, rank=2),
+)
 
 
 @click.group(name="route")
@@ -34,6 +57,7 @@ def command() -> None:
     \b
     Examples:
       specclient route explain "def fibonacci(n):"
+      specclient route stats
     """
 
 
@@ -47,12 +71,15 @@ def explain(state: State, /, prompt: str, max_tokens: int | None, as_json: bool,
     """Show what 'auto' would choose for a prompt, and why not the others. Nothing is sent.
 
     PROMPT is the text, or - to read it from stdin. Cost and latency are predicted from the calls in your
-    ledger ('calls' counts those behind a figure); 'accepted' is the share of drafts that the target kept.
+    ledger ('calls' counts those behind a figure): the middle, then the range in which eight answers in ten
+    cost, and from the fastest tenth to what the policy's share of calls keep. 'accepted' is the share of
+    drafts that the target keeps, 'depth' the tokens drafted at a time that serve best.
 
     \b
     Examples:
       specclient route explain "def fibonacci(n):"
       specclient route explain - --minimize latency --max-cost 0.001 < prompt.txt
+      specclient route explain "hello" --minimize cost=1,latency=0.002 --max-ttft 1
       specclient route explain "hello" --policy fast --json
 
     Environment: SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, and the providers' keys (whether they are set).
@@ -65,16 +92,45 @@ def explain(state: State, /, prompt: str, max_tokens: int | None, as_json: bool,
         params["max_tokens"] = max_tokens
     router = state.parts(settings).pipeline.router
     try:
-        chosen = router.decide(Request(methods.CHAT, options.AUTO, params, policy=policy))
+        chosen = router.decide(Request(methods.CHAT, options.AUTO, params, policy=policy), explore=False)
     except NoRouteError as error:
         if error.decision is not None and error.decision.candidates:
             show(error.decision, as_json=as_json)
             count = len(error.decision.candidates)
-            raise NoRouteError(
-                f"none of {count} candidates satisfies the policy; loosen it, or add candidates"
-            ) from None
+            nearest = error.decision.reason.rpartition("\n")[2]
+            way_out = nearest if nearest.startswith("nearest") else "loosen it, or add candidates"
+            raise NoRouteError(f"none of {count} candidates satisfies the policy; {way_out}") from None
         raise
     show(chosen, as_json=as_json)
+
+
+@command.command()
+@options.json_option
+@pass_state
+def stats(state: State, /, as_json: bool) -> None:
+    """Show what the calls in your ledger have taught of each route: what predictions are made from.
+
+    A route's first line is of all its calls, the others of one kind of prompt each. 'ttft' is the middle of
+    the seconds to the first token, 'failed' the share of calls that the route failed, 'a pass' the tokens
+    that each pass of the target gave, 'tokens' the middle length of answers, 'last' how long ago it served a
+    call. Old calls count less; a route that is marked 'slow' or 'failing' is left alone for a while.
+
+    \b
+    Examples:
+      specclient route stats
+      specclient route stats --json
+
+    Environment: SPECCLIENT_CONFIG, SPECCLIENT_LEDGER.
+    """
+    from specclient.routing.estimates import Estimates  # noqa: PLC0415 - keeps --help quick
+
+    learned = Estimates(state.ledger()).stats()
+    if as_json:
+        click.echo(json.dumps([asdict(each) for each in learned]))
+    elif not learned:
+        render.say("No call has taught anything yet: make some, or name their ledger in SPECCLIENT_LEDGER.")
+    else:
+        render.grid(_LEARNED, [_learned(each) for each in learned])
 
 
 def show(route: Decision, *, as_json: bool = False) -> None:
@@ -87,16 +143,64 @@ def show(route: Decision, *, as_json: bool = False) -> None:
 
 def _line(candidate: Candidate) -> render.Line:
     unknown = render.UNKNOWN
-    rate = candidate.acceptance_rate
+    rate, ends, times = candidate.acceptance_rate, candidate.cost_range, candidate.latency_range_s
     return render.Line(
         cells=(
             candidate.route,
             candidate.verdict,
             unknown if candidate.cost is None else dollars(candidate.cost),
+            unknown if ends is None else _between(*map(_bare, ends)),
             unknown if candidate.latency_s is None else seconds(candidate.latency_s),
+            unknown if times is None else f"{_between(*(seconds(each)[:-2] for each in times))} s",
+            unknown if candidate.ttft_s is None else seconds(candidate.ttft_s),
             unknown if rate is None else f"{rate:.0%}",
+            unknown if candidate.depth is None else str(candidate.depth),
+            unknown if candidate.quality is None else f"{candidate.quality:.2g}",
             str(candidate.evidence),
         ),
         style=_STYLES[candidate.verdict],
         note=candidate.reason,
     )
+
+
+def _learned(each: Learnt) -> render.Line:
+    estimate, unknown = each.estimate, render.UNKNOWN
+    accepted, given = estimate.acceptance_rate, estimate.tokens_per_verification
+    state = (
+        "failing: left alone for now"
+        if each.failing
+        else "slow, compared with what it was"
+        if each.slow
+        else ""
+    )
+    return render.Line(
+        cells=(
+            each.route if each.task is None else "",
+            each.task or "all",
+            str(each.calls),
+            unknown if estimate.ttft_s is None else seconds(estimate.ttft_s),
+            f"{1 / estimate.token_s:.3g}" if estimate.token_s else unknown,
+            f"{estimate.failure_rate:.0%}",
+            unknown if accepted is None else f"{accepted:.0%}",
+            unknown if given is None else f"{given:.2f}",
+            unknown if each.length is None else str(each.length.middle),
+            _age(each.age_s),
+        ),
+        style=render.BAD if each.failing else "",
+        note=state,
+    )
+
+
+def _bare(amount: Decimal) -> str:
+    return dollars(amount)[1:]
+
+
+def _between(low: str, high: str) -> str:
+    return f"{low}–{high}"
+
+
+def _age(age_s: float) -> str:
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if age_s >= size:
+            return f"{age_s / size:.0f} {unit}"
+    return f"{age_s:.0f} s"

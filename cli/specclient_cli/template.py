@@ -78,13 +78,23 @@ TEMPLATE = """\
 #lasting_s = 10
 #rest_s = 30
 
-# Policies by name: --policy fast, or policy="fast". minimize is "cost" or "latency".
+# Policies by name: --policy fast, or policy="fast". minimize is "cost", "latency", or what a dollar and a
+# second weigh: { cost = 1, latency = 0.002 }. Limits of time are kept by the percentile of calls.
 #[policies.fast]
 #minimize = "latency"
 #max_cost_usd = 0.01
 #max_latency_s = 10
+#max_ttft_s = 1
+#percentile = 0.95
+#min_quality = 0.5
 #allow = ["local/", "openai/gpt-4.1"]
 #deny = ["openai/gpt-4.1-mini"]
+#local_only = false
+#task = "auto"
+#deadline_s = 30
+#fallbacks = true
+#hedge = 0.05
+#explore = 0.02
 #strategy = "auto"
 #draft = "local/demo"
 #depth = 8
@@ -117,6 +127,11 @@ TEMPLATE = """\
 #[pairs.mine]
 #draft = "deepseek/deepseek-chat"
 #target = "anthropic/claude-sonnet-4-0"
+
+# How good models are, from 0 to 1, for min_quality: by route, or by what it begins with.
+#[quality]
+#"openai/gpt-4.1-mini" = 0.7
+#"local/" = 0.2
 
 # The engine in this process. Its time is priced at device_cost_per_hour (an assumed 0.10 until you set it),
 # and what it draws meanwhile, if you tell, at your price of electricity.

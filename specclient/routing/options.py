@@ -30,7 +30,6 @@ class Tariff:
         quote: the price, from which exact dollars are worked out.
         call, prompt, output, second: dollars for a call, for a token of its prompt and of its answer, and for
             a second of work on it; near enough to compare routes by.
-        cached: dollars for a token of a prompt that is read from a cache.
     """
 
     quote: Quote
@@ -38,7 +37,6 @@ class Tariff:
     prompt: float = 0.0
     output: float = 0.0
     second: float = 0.0
-    cached: float = 0.0
 
     @classmethod
     def of(cls, quote: Quote | None) -> Tariff | None:
@@ -48,14 +46,12 @@ class Tariff:
         rates = quote.rates
         if rates.input is not None and rates.output is None:
             return None
-        prompt = float(rates.input or 0) / _MILLION
         return cls(
             quote,
             call=float(rates.per_call or 0),
-            prompt=prompt,
+            prompt=float(rates.input or 0) / _MILLION,
             output=0.0 if rates.input is None else float(rates.output or 0) / _MILLION,
             second=sum(float(rate) for rate in rates.per_hour.values()) / _HOUR,
-            cached=prompt if rates.cached_input is None else float(rates.cached_input) / _MILLION,
         )
 
     def dollars(
@@ -135,15 +131,12 @@ class Asked(NamedTuple):
         task: what its prompt was taken for.
         prompt_tokens: of its prompt, as estimated for all routes alike.
         length: of its answer, as predicted.
-        prefer: a route that has served this conversation; ``cached``: tokens of the prompt it may still hold.
         greedy: whether its answer is greedy, so that drafts can be verified token by token.
     """
 
     task: Task
     prompt_tokens: int
     length: Length
-    prefer: str | None = None
-    cached: int = 0
     greedy: bool = False
 
 
@@ -183,7 +176,9 @@ def figures(option: Option, estimate: Estimate, asked: Asked, drafting: Estimate
     if tariff is not None and (worked is not None or not tariff.second):
         dollars = tariff.call + tariff.prompt * option.scale * asked.prompt_tokens + tariff.output * n
         dollars += tariff.second * (worked or 0.0)
-    return Figures(dollars, seconds, slow_s(estimate, n), estimate.ttft_s, estimate.ttft_limit_s)
+    first_slow_s = estimate.ttft_limit_s  # without it nobody has seen when a first token comes
+    first_s = None if first_slow_s is None else estimate.ttft_s
+    return Figures(dollars, seconds, slow_s(estimate, n), first_s, first_slow_s)
 
 
 def slow_s(estimate: Estimate, tokens: int) -> float | None:

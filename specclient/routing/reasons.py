@@ -19,7 +19,7 @@ from specclient.types.route import Alternative, Broken, Candidate, Decision, Pol
 __all__ = ["Judged", "Lazy", "Snapshot", "dollars", "no_route", "seconds"]
 
 T = TypeVar("T")
-Why = Literal["best", "kept", "tried", "given"]
+Why = Literal["best", "tried", "given"]
 
 _UNKNOWN = Estimate()
 
@@ -128,13 +128,6 @@ class Snapshot:
         tied = [place for place, found in enumerate(sums) if found == least]
         return min(tied, key=lambda place: (self.judged(members[place]).second, members[place]))
 
-    def saved(self, index: int) -> float:
-        """Return what an option's score gains by the part of the prompt that it still holds."""
-        option, by_cost = self.options[index], self.policy.weights[0]
-        if option.tariff is None:
-            return 0.0
-        return by_cost * (option.tariff.prompt - option.tariff.cached) * self.asked.cached * option.scale
-
     def alternative(self, index: int) -> Alternative:
         """Return an option as it is carried out."""
         option, estimate = self.options[index], self.estimates[index]
@@ -235,6 +228,8 @@ class Snapshot:
             verdict, reason = "refused", "; ".join(_missed(each) for each in judged.broken)
         else:
             verdict, reason = "left", self._left(index, chosen)
+        if option.played is not None and index != chosen:
+            reason = f"{option.played.strategy.kind} with {option.played.route}: {reason}"
         ends = [
             exact_cost(option, estimate, asked, tokens, drafting)
             for tokens in (asked.length.low, asked.length.high)
@@ -271,8 +266,8 @@ class Snapshot:
         policy, option, estimate = self.policy, self.options[chosen], self.estimates[chosen]
         found = figures(option, estimate, self.asked, self.drafting[chosen])
         told = _prediction(found, estimate)
-        if why == "kept":
-            return f"kept for this session, whose prompt it may still hold: {told}"
+        if option.played is not None:
+            told = f"{option.played.strategy.kind} with {option.played.route}, {told}"
         if why == "tried":
             return f"tried to learn more of it, as it could turn out to be the best: {told}"
         if why == "given":

@@ -101,7 +101,7 @@ class Router:
                         self._prices.warm(model, listed)
         return sent
 
-    def decide(self, request: Request, prefer: str | None = None, cached: int = 0) -> Decision:
+    def decide(self, request: Request, *, explore: bool = True) -> Decision:
         """Choose the route of a request.
 
         A model that is named is taken; ``auto``, or any call that brings a policy, is routed. A policy that
@@ -109,8 +109,8 @@ class Router:
         ``auto`` without a policy is a model name like any other.
 
         Args:
-            prefer: the route that has served this conversation, which is taken where it scores as well as the
-                best, its prompt cache counted in; ``cached``: tokens of the prompt that it may still hold.
+            explore: whether it may go where more is to be learned, as the policy says; False for a question
+                that no call follows.
 
         Raises:
             NotFoundError: an unknown provider.
@@ -123,12 +123,12 @@ class Router:
             return named(route, provider, model)
         policy = self._policy_of(request)
         first = None if request.model == AUTO else self._first(request, policy)
-        asked = self._asked(request, policy)._replace(prefer=prefer, cached=cached)
+        asked = self._asked(request, policy)
         if first is not None:
             return self._in_order(policy, (first, *self._fallbacks(policy)), asked)
         slate = self._slate(policy, asked)
         slate.update(self._estimates.all_of(slate.routes, asked.task, policy.percentile, asked.prompt_tokens))
-        decision = slate.decide(asked, self._explorer)
+        decision = slate.decide(asked, self._explorer if explore else None)
         fallbacks = self._fallbacks(policy)
         if fallbacks:
             others = self._in_order(policy, (decision.chosen, *fallbacks), asked).alternatives

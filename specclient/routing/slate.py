@@ -14,7 +14,7 @@ from typing import NamedTuple
 from specclient.routing.estimate import Estimate
 from specclient.routing.exploring import Explorer
 from specclient.routing.options import Asked, Option
-from specclient.routing.reasons import Snapshot, Why, no_route
+from specclient.routing.reasons import Snapshot, no_route
 from specclient.routing.rules import excluded, grade, tries
 from specclient.types.route import Decision, Policy, Task
 
@@ -86,7 +86,6 @@ class Slate:
         #: Whose estimates it needs, in this order.
         self.routes = tuple(routes)
         self._at = {route: index for index, route in enumerate(self.routes)}
-        self._plain = {o.route: i for i, o in enumerate(self.options) if o.played is None}
         self._cap = _NEVER if policy.max_cost_usd is None else float(policy.max_cost_usd) * (1 + _NEAR)
         self._limited = (
             policy.max_cost_usd is not None
@@ -126,17 +125,12 @@ class Slate:
         chosen, least = self._best(state, snapshot, asked)
         if chosen is None:
             raise no_route(snapshot)
-        why: Why = "best"
-        if asked.prefer is not None:
-            kept = self._kept(snapshot, asked.prefer, least)
-            if kept is not None:
-                chosen, why = kept, "kept"
         if explorer is not None and policy.explore:
             tried = self._tried(state, snapshot, chosen, least, explorer)
-            if tried is not None and why == "best":
+            if tried is not None:
                 explorer.trying(self.options[tried].route, state.estimates[tried])
-                chosen, why = tried, "tried"
-        return snapshot.decision(chosen, why)
+                return snapshot.decision(tried, "tried")
+        return snapshot.decision(chosen)
 
     def _best(self, state: _State, snapshot: Snapshot, asked: Asked) -> tuple[int | None, float]:
         """Return the best option and what it scores."""
@@ -179,15 +173,6 @@ class Slate:
                 found.setdefault(judged.key, []).append((index, judged.score))
         return found
 
-    def _kept(self, snapshot: Snapshot, route: str, least: float) -> int | None:
-        """Return the option that has served a conversation, where what it still holds of it pays."""
-        index = self._plain.get(route)
-        if index is None:
-            return None
-        judged = snapshot.judged(index)
-        pays = judged.key == (0, False) and judged.score - snapshot.saved(index) <= least
-        return index if judged.open and pays else None
-
     def _tried(
         self, state: _State, snapshot: Snapshot, chosen: int, least: float, explorer: Explorer
     ) -> int | None:
@@ -208,7 +193,7 @@ class Slate:
         doubtful.sort(key=lambda index: estimates[index].evidence)
         for index in doubtful[:_LOOKED_AT]:
             judged = snapshot.judged(index)
-            if judged.open and judged.hopeful < least:
+            if judged.hopeful_open and judged.hopeful < least:
                 return index
         return None
 
