@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -13,12 +14,35 @@ from specclient.types.request import Request
 from specclient.types.route import Decision
 from specclient.types.wire import WireRequest
 
+#: What tells an engine how to draft, or forbids that anything but the request decides it.
+_OWN_DRAFTING = frozenset({"draft_length", "draft_tree", "method", "prediction", "seed"})
+
 
 def encoded(request: Request, decision: Decision, place: Endpoint, record: Recorder) -> WireRequest:
     """Return a request as its endpoint takes it, whose record is told of tries that come to nothing."""
-    wire = place.dialect.encode(request, place, decision.model)
+    wire = place.dialect.encode(_to_depth(request, decision, place), place, decision.model)
     headers = wire.headers if record.span is None else record.span.carried(wire.headers)
     return replace(wire, headers=headers, tried=record.tried)
+
+
+def _to_depth(request: Request, decision: Decision, place: Endpoint) -> Request:
+    """Return a request with the depth that its route was chosen with, where requests can say it there.
+
+    A caller's own field goes before it. A depth of 0 is not sent: each server takes that otherwise.
+    """
+    depth = None if decision.taken is None else decision.taken.depth
+    if not depth or request.operation not in ("chat", "completion"):
+        return request
+    field = place.capabilities_of(decision.model).draft_length
+    if field is None:
+        return request
+    top, _, nested = field.partition(".")
+    body = request.options.body
+    given = body.get(top, request.params.get(top))
+    if given is not None and not (nested and isinstance(given, Mapping) and nested not in given):
+        return request
+    value = {**(given or {}), nested: depth} if nested else depth
+    return replace(request, options=replace(request.options, body={**body, top: value}))
 
 
 def asking_nothing(place: Endpoint, request: Request) -> Endpoint:
@@ -74,12 +98,18 @@ def dialect_of(place: Place) -> Dialect:
 def in_process(request: Request, decision: Decision) -> Request:
     """Return a request as engines take it: ``extra_body`` merged, usage always asked for.
 
+    Where drafting was found to lose it is switched off, unless the request says itself how it drafts, or is
+    seeded, for then the same seed is to draw the same whatever the load. Otherwise the engine, which measures
+    every round, adapts the depth by itself.
+
     Raises:
         NotFoundError: for a method that no engine serves.
     """
     if request.operation not in ("chat", "completion"):
         raise not_over_http(decision.provider)
     params = {**request.params, **request.options.body}
+    if decision.taken is not None and decision.taken.depth == 0 and params.keys().isdisjoint(_OWN_DRAFTING):
+        params["draft_length"] = 0
     if request.stream:
         params["stream_options"] = {**(params.get("stream_options") or {}), "include_usage": True}
     return replace(request, params=params)

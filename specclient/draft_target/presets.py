@@ -9,6 +9,7 @@ from typing import Any, Literal, get_args
 
 from specclient.config import FILE_NAME, Settings
 from specclient.errors import ConfigurationError
+from specclient.routing.pairs import CLIENT_SIDE
 
 Task = Literal["chat", "documents", "code", "long_context"]
 
@@ -33,18 +34,9 @@ class Pair:
     target: str
 
 
-#: DeepSeek-V3.2 without reasoning, by the name that DeepSeek's own endpoint has for it.
-_DRAFT = "deepseek/deepseek-chat"
-
-#: Pairs by what they are for, each model by the name that its vendor's own endpoint has: a default must work
-#: with nothing but the two keys. At a gateway the same models may have other names (``deepseek-v3.2``,
-#: ``claude-sonnet-4``): say so in a ``[pairs.NAME]`` table of the configuration, or by ``draft``, ``target``.
+#: Pairs by what they are for: those that :data:`specclient.routing.pairs.CLIENT_SIDE` knows more of.
 PAIRS: Mapping[str, Pair] = MappingProxyType(
-    {
-        "cost": Pair(_DRAFT, "gemini/gemini-2.5-flash"),
-        "quality": Pair(_DRAFT, "openai/gpt-4.1"),
-        "balanced": Pair(_DRAFT, "anthropic/claude-sonnet-4-0"),
-    }
+    {name: Pair(row.draft, row.target) for name, row in CLIENT_SIDE.items()}
 )
 
 
