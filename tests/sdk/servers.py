@@ -213,12 +213,16 @@ def _usage(asked: Any) -> dict[str, int]:
 class OpenAIServer:
     """The server; a context manager.
 
+    Args:
+        usual: how requests are answered that no script is for.
+
     Attributes:
         requests: all that came, in order.
         connections: how many were made; ``left``: how many the client has closed or broken.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, usual: Behaviour = behave) -> None:
+        self._usual = usual
         self.requests: list[Received] = []
         self.connections = 0
         self.left = 0
@@ -237,7 +241,7 @@ class OpenAIServer:
         return f"{self.url}/v1"
 
     def script(self, *behaviours: Behaviour) -> None:
-        """Answer the next requests so, one each; those after them are answered by :func:`behave`."""
+        """Answer the next requests so, one each; those after them are answered as usual."""
         self._script.extend(behaviours)
 
     def wait_left(self, count: int, timeout: float = 10.0) -> bool:
@@ -293,7 +297,7 @@ class OpenAIServer:
             while wire.keep:
                 received = await _receive(reader, number)
                 self.requests.append(received)
-                behaviour = self._script.popleft() if self._script else behave
+                behaviour = self._script.popleft() if self._script else self._usual
                 await behaviour(received, wire)
         except (ConnectionError, asyncio.IncompleteReadError):
             pass
