@@ -181,19 +181,19 @@ class Slate:
         A limit of time stands for those of whom little is known. For one that was left for being slow it is
         what it took before that counts, or it would never be found to have recovered.
         """
-        estimates = state.estimates
+        estimates, chance = state.estimates, explorer.may(self.policy.explore)
         for index in state.retries:
             if index != chosen and explorer.due(self.options[index].route, estimates[index]):
                 judged = snapshot.judged(index)
                 if judged.hopeful_open and judged.hopeful < least:
                     return index
-        if not explorer.may(self.policy.explore):
+        if not chance:
             return None
         doubtful = [index for index in state.doubtful if index != chosen]
         doubtful.sort(key=lambda index: estimates[index].evidence)
         for index in doubtful[:_LOOKED_AT]:
             judged = snapshot.judged(index)
-            if judged.hopeful_open and judged.hopeful < least:
+            if judged.open and judged.hopeful < least:
                 return index
         return None
 
