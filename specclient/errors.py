@@ -81,6 +81,7 @@ class APIError(OpenAIError):
         request: the request as sent, where there was one.
         code, param, type: the fields of OpenAI's error object, where the body had them.
         attempts: tries that were made, the first included.
+        partial: the text received before a stream broke off, else None.
     """
 
     message: str
@@ -89,6 +90,7 @@ class APIError(OpenAIError):
     param: str | None = None
     type: str | None = None
     attempts: int = 1
+    partial: str | None = None
 
     def __init__(self, message: str, request: Any = None, *, body: object | None = None) -> None:
         super().__init__(message)
@@ -106,11 +108,12 @@ class APIConnectionError(APIError):
     """No answer came, or a stream broke off.
 
     Attributes:
-        partial: the text received before a stream broke off, else None.
         sent: whether the last try may have reached the server, and so may have been billed.
+        closed: whether the client was closed beneath it.
     """
 
     sent: bool = True
+    closed: bool = False
 
     def __init__(
         self, *, message: str = "Connection error.", request: Any = None, partial: str | None = None

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from specclient import plain
 from specclient.costs.prices import Prices
-from specclient.errors import APIConnectionError
+from specclient.errors import APIError
 from specclient.fitting import (
     asking_nothing,
     cut_short,
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from specclient.costs.budgets import Budgets
     from specclient.part import Part
     from specclient.played import Player
+    from specclient.routed import Routed
     from specclient.speculation.prometheus import Counters
 
 _log = logging.getLogger("specclient")
@@ -106,6 +107,18 @@ class Pipeline:
 
         return Player(self, self._prices, History(), clock=self._clock)
 
+    @cached_property
+    def _routed(self) -> Routed:
+        """Serves routed calls; imported when the first one is made."""
+        with uncut:
+            from specclient.routed import Routed  # noqa: PLC0415
+
+        return Routed(self, self._prices, clock=self._clock)
+
+    def _routes(self, request: Request) -> bool:
+        """Tell whether a request's route is chosen; most name their model, and this is on their way."""
+        return (request.policy is not None or request.model == AUTO) and self.router.kind(request) == AUTO
+
     async def call(self, request: Request) -> Any:
         """Serve a request whole and return what its method gives."""
         return (await self.exchange(request)).answer()
@@ -116,23 +129,27 @@ class Pipeline:
         An answer that cannot be read is an error inside the exchange, not one of this method: whoever asked
         for the raw response still has it.
         """
-        request = self.router.with_strategy(request)
-        if request.strategy is not None:
-            return await self._player.exchange(request)
-        return await (
-            self.serve(request)
-            if request.method.metered
-            else plain.exchange(request, self.router.places, self.transport)
-        )
+        if not request.method.metered:
+            return await plain.exchange(request, self.router.places, self.transport)
+        return await (self._routed.exchange(request) if self._routes(request) else self.once(request))
 
     async def stream(self, request: Request) -> AsyncStream[Any]:
         """Serve a request in the events of its method; returns once the answer has begun."""
-        request = self.router.with_strategy(request)
-        if request.strategy is not None:
-            return await self._player.stream(request)
         if not request.method.metered:
             return await self._started(plain.events(request, self.router.places, self.transport), _no_call)
-        return await self.serve_stream(request)
+        return await (self._routed.stream(request) if self._routes(request) else self.once_stream(request))
+
+    async def once(self, request: Request, part: Part | None = None) -> Exchange:
+        """Serve a request whole at one place: as its strategy plays it, else as it is."""
+        if request.strategy is not None:
+            return await self._player.exchange(request, part)
+        return await self.serve(request, part)
+
+    async def once_stream(self, request: Request, part: Part | None = None) -> AsyncStream[Any]:
+        """Serve a request as a stream at one place: as its strategy plays it, else as it is."""
+        if request.strategy is not None:
+            return await self._player.stream(request, part)
+        return await self.serve_stream(request, part)
 
     async def serve_stream(self, request: Request, part: Part | None = None) -> AsyncStream[Any]:
         """Serve a request on which a model works, by itself or as a part of another."""
@@ -150,11 +167,16 @@ class Pipeline:
             raise not_as_bytes()
         if not request.method.metered:
             return await self._started(plain.body(request, self.router.places, self.transport), _no_call)
-        decision, place, record = await self._begin(request)
+        return await (self._routed.bytes(request) if self._routes(request) else self.once_bytes(request))
+
+    async def once_bytes(self, request: Request, part: Part | None = None) -> AsyncStream[bytes]:
+        """Serve a request on which a model works in the bytes of its body, at one place."""
+        decision, place, record = await self._begin(request, part)
         if not isinstance(place, Endpoint):
-            await self._end(record, error := not_over_http(decision.provider))
+            await self._end(record, error := not_over_http(decision.provider), part)
             raise error
-        return await self._started(self._metered_bytes(request, decision, place, record), record.snapshot)
+        source = self._metered_bytes(request, decision, place, record, part)
+        return await self._started(source, record.snapshot)
 
     async def models(self, provider: str | None = None) -> list[Model]:
         """List what an endpoint or an engine serves; the default endpoint's where none is named."""
@@ -299,7 +321,7 @@ class Pipeline:
                         batch = kept  # noqa: PLW2901
                     yield batch
         except BaseException as error:
-            if isinstance(error, APIConnectionError) and error.partial is None:
+            if isinstance(error, APIError) and error.partial is None:
                 error.partial = record.text or None
             await self._end(record, error, part)
             raise
@@ -307,7 +329,7 @@ class Pipeline:
         await self._end(record, None, part)
 
     async def _metered_bytes(
-        self, request: Request, decision: Decision, place: Endpoint, record: Recorder
+        self, request: Request, decision: Decision, place: Endpoint, record: Recorder, part: Part | None
     ) -> AsyncGenerator[Any, None]:
         """Yield the response, then its body; whatever of it was read is what the call is recorded by."""
         passing = Passing(place, request, record)
@@ -324,12 +346,12 @@ class Pipeline:
                 await self._counted(place, record, before)
         except BaseException as error:
             passing.end()
-            await self._end(record, error)
+            await self._end(record, error, part)
             raise
         passing.end()
         if (used := record.tokens) is not None:
             self.transport.used(sent, used)
-        await self._end(record)
+        await self._end(record, None, part)
 
     async def _counters(self, place: Endpoint) -> Counters | None:
         with uncut:

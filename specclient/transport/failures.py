@@ -114,10 +114,12 @@ def _connection_failure(
 
 def client_closed(request: WireRequest) -> APIConnectionError:
     """Return the error for a request that was running when its client was closed."""
-    return APIConnectionError(
+    error = APIConnectionError(
         message="Connection error. The client was closed while the answer of "
         f"{origin_of(request.url)} was coming."
     )
+    error.closed = True
+    return error
 
 
 def refusal(response: Any, content: bytes, request: WireRequest) -> APIStatusError:

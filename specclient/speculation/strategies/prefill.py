@@ -12,11 +12,12 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from specclient.errors import BadRequestError, OpenAIError
+from specclient.errors import BadRequestError, OpenAIError, UnsupportedParameterError
 from specclient.providers import dialect
 from specclient.providers.predictions import conflicts
 from specclient.speculation.strategies.base import Table, given, text_of, unkeyed, unsupported
 from specclient.speculation.strategies.prediction import draft_request
+from specclient.types.capabilities import Capabilities
 from specclient.types.request import Request
 from specclient.types.usage import Speculation
 
@@ -84,6 +85,30 @@ async def stream(table: Table) -> AsyncGenerator[list[Any], None]:
                     head = heads.setdefault(choice.index, Head(prefix, repeated=_repeats(table)))
                     _add(choice, head)
             yield batch
+
+
+def continued(request: Request, capabilities: Capabilities, text: str, tokens: int) -> Request | None:
+    """Return the request that goes on behind the text, of so many tokens, that an answer has come to.
+
+    None where the model is not known to continue one, or not beside what else is asked.
+    """
+    if conflicts(request, CONFLICTS):
+        return None
+    messages = request.params.get("messages")
+    put: Callable[[Request, str], Request] | None
+    if request.operation == "completion":
+        put = None if capabilities.prefill is False else _after_prompt
+    else:
+        put = FORMS.get(str(capabilities.prefill))
+        if messages and _is_assistant(messages):  # the answer has gone on behind the caller's own beginning
+            begun = messages[-1]["content"] if isinstance(messages[-1], Mapping) else messages[-1].content
+            if not isinstance(begun, str):
+                return None
+            text = begun + text
+    try:
+        return None if put is None else _shortened(put(request, text), tokens)
+    except UnsupportedParameterError:
+        return None
 
 
 class Head:

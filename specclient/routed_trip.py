@@ -1,0 +1,258 @@
+"""Turn a decision into the legs of one call: who is asked, in what order, in the time that is left."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import NamedTuple, TypeVar
+
+from specclient.errors import DeadlineExceededError, NotFoundError, OpenAIError
+from specclient.loops import in_thread
+from specclient.part import Part, Whole, account
+from specclient.providers import Endpoint
+from specclient.routed_errors import Whom, context_of, named, refused_unsent, whom
+from specclient.routing.places import Places
+from specclient.types.call import Call, Purpose, Status
+from specclient.types.request import Request
+from specclient.types.route import Alternative, Decision
+
+T = TypeVar("T")
+
+#: What ties a request to the provider that has what it refers to.
+_HELD_THERE = ("previous_response_id", "conversation")
+
+
+class Leg(NamedTuple):
+    """One try: with whom, what for, and why it is made; None where that is what was decided."""
+
+    to: Alternative
+    purpose: Purpose = "call"
+    why: str | None = None
+
+
+@dataclass(slots=True, kw_only=True)
+class Trip(Whole):
+    """A routed call on its way.
+
+    Attributes:
+        decision: as it was made.
+        places: where its routes lead.
+        clock: monotonic seconds.
+        several: whether it has come to more than one call.
+        spoken: whether the caller has some of the answer.
+        continued: tells, of what broke off an answer that the caller has some of, whether others go on.
+        tried: routes that failed, and with what, in words.
+    """
+
+    decision: Decision
+    places: Places
+    clock: Callable[[], float]
+    several: bool = False
+    spoken: bool = False
+    continued: Callable[[BaseException | None], bool] | None = None
+    tried: list[str] = field(default_factory=list)
+    _waiting: list[Alternative] | None = None
+    _error: OpenAIError | None = None
+
+    @classmethod
+    def of(cls, request: Request, decision: Decision, places: Places, clock: Callable[[], float]) -> Trip:
+        """Return the trip of a request for which the decision has just been made."""
+        return cls(
+            id=uuid.uuid4().hex,
+            kind=None,
+            request=request,
+            route=decision,
+            started_at=datetime.now(UTC),
+            begun=clock(),
+            decision=decision,
+            places=places,
+            clock=clock,
+        )
+
+    @property
+    def first(self) -> Leg:
+        """Return the leg that was decided on."""
+        decision = self.decision
+        taken = decision.taken or Alternative(decision.chosen, decision.provider, decision.model)
+        return Leg(taken)
+
+    @property
+    def falls_back(self) -> bool:
+        """Whether others are asked where one fails."""
+        policy = self.decision.policy
+        return policy is None or policy.fallbacks is not False
+
+    @property
+    def waiting(self) -> list[Alternative]:
+        """Who has not been asked yet, best first; only those who can be."""
+        if self._waiting is None:
+            self._waiting = [each for each in self.decision.alternatives if self._is_asked(each)]
+        return self._waiting
+
+    def _is_asked(self, other: Alternative) -> bool:
+        """Tell whether somebody may serve this request instead of the chosen route."""
+        request, decision = self.request, self.decision
+        if other.route == decision.chosen and other.strategy == self.first.to.strategy:
+            return False
+        if request.method.files:  # read once
+            return False
+        if request.operation == "embedding":  # vectors of another model mean something else
+            return _bare(other.model) == _bare(decision.model)
+        given = {**request.params, **request.options.body}
+        return other.provider == decision.provider or not any(given.get(name) for name in _HELD_THERE)
+
+    @property
+    def limit_s(self) -> float | None:
+        """Seconds for the call with all its tries, None for no end; the call's own win."""
+        own, policy = self.request.options.deadline_s, self.decision.policy
+        return policy.deadline_s if own is None and policy is not None else own
+
+    @property
+    def left_s(self) -> float | None:
+        """Seconds that are left of them."""
+        limit = self.limit_s
+        return None if limit is None else limit - (self.clock() - self.begun)
+
+    def ask(self, leg: Leg, request: Request | None = None) -> tuple[Request, Part]:
+        """Return what a leg sends, by default what the caller asked for, and what ties it to this call.
+
+        Raises:
+            DeadlineExceededError: no time is left for it.
+        """
+        if request is None:
+            request, strategy = self.request, leg.to.strategy
+            if request.strategy is None and strategy is not None:
+                request = replace(request, strategy=strategy)
+        left, limit = self.left_s, request.options.deadline_s
+        if left is not None and left <= 0:
+            raise self.too_late()
+        if left is not None and (limit is None or leg.why is not None):
+            request = replace(request, options=replace(request.options, deadline_s=left))
+        if leg.why is None:
+            return request, Part(whole=self, route=self.decision)
+        self.several = True
+        return _unkeyed(request), Part(whole=self, route=self.routed(leg), purpose=leg.purpose)
+
+    def routed(self, leg: Leg) -> Decision:
+        """Return the decision by which a leg goes where it does."""
+        if leg.why is None:
+            return self.decision
+        to, decision = leg.to, self.decision
+        return replace(
+            decision,
+            chosen=to.route,
+            provider=to.provider,
+            model=to.model,
+            taken=to,
+            reason=f"{leg.why}; {decision.chosen} was chosen as {decision.reason}",
+        )
+
+    async def within(self, leg: Leg, work: Awaitable[T]) -> T:
+        """Return what ``work`` returns; the transport knows of deadlines, engines in this process do not.
+
+        Raises:
+            DeadlineExceededError: the time is over first.
+        """
+        left = self.left_s
+        if left is None or isinstance(self.places.get(leg.to.provider), Endpoint):
+            return await work
+        limit = asyncio.timeout(max(left, 0.0))
+        try:
+            async with limit:
+                return await work
+        except TimeoutError:
+            if not limit.expired():
+                raise
+        raise self.too_late()
+
+    def too_late(self) -> DeadlineExceededError:
+        """Return the error for a call whose time is over."""
+        tried = f" Tried: {'; '.join(self.tried)}." if self.tried else ""
+        return DeadlineExceededError(
+            message=f"Request timed out. The deadline of {self.limit_s:g} s is over; pass a larger "
+            f"deadline_s= if it needs longer.{tried}"
+        )
+
+    def alone(self, error: BaseException | None) -> bool:
+        """Tell whether a part that ended so is all that there is of the call; see :class:`Whole`."""
+        return not self.several and (error is None or not self._goes_on(error))
+
+    def _goes_on(self, error: BaseException) -> bool:
+        """Tell whether somebody else is asked after an error."""
+        if self.spoken:
+            return self.continued is not None and self.continued(error)
+        asked, provider = whom(error), self.decision.provider
+        if not self._may_ask(asked):
+            return False
+        return any(asked != "elsewhere" or each.provider != provider for each in self.waiting)
+
+    def _may_ask(self, asked: Whom) -> bool:
+        left = self.left_s
+        return asked != "nobody" and self.falls_back and (left is None or left > 0)
+
+    def failed(self, leg: Leg, error: OpenAIError) -> None:
+        """Note what a leg came to."""
+        self.tried.append(f"{leg.to.route} ({named(error)})")
+        if self._error is None or (refused_unsent(self._error) and not refused_unsent(error)):
+            self._error = error
+
+    async def next(self, leg: Leg, error: OpenAIError) -> Leg | None:
+        """Return who is asked after a leg that failed, None where nobody is."""
+        asked = whom(error)
+        if not self._may_ask(asked):
+            return None
+        if asked == "elsewhere":
+            self.waiting[:] = [each for each in self.waiting if each.provider != leg.to.provider]
+        elif asked == "longer":
+            await self._keep_longer(leg.to)
+        if not self.waiting:
+            return None
+        return Leg(self.waiting.pop(0), "failover", f"in place of {', '.join(self.tried)}")
+
+    async def _keep_longer(self, than: Alternative) -> None:
+        """Let wait only those whose context is known to be longer than one that was too short."""
+        asked = [than, *self.waiting]
+        known, *others = await in_thread(lambda: [self._context(each) for each in asked])
+        self.waiting[:] = [
+            each
+            for each, context in zip(self.waiting, others, strict=True)
+            if context is not None and (known is None or context > known)
+        ]
+
+    def _context(self, to: Alternative) -> int | None:
+        try:
+            return context_of(self.places.get(to.provider), to.model)
+        except NotFoundError:
+            return None
+
+    def verdict(self, error: OpenAIError) -> OpenAIError:
+        """Return the error that a call ends with: the first that came from where it was sent to.
+
+        Where several were tried, a note lists them.
+        """
+        chosen, self._error = self._error or error, None
+        if len(self.tried) > 1:
+            chosen.add_note(f"Tried, in this order: {'; '.join(self.tried)}.")
+        return chosen
+
+    def account(self, status: Status, *, ttft_s: float | None = None, error: str | None = None) -> Call:
+        """Return the record of the call, where it has come to several."""
+        latency_s = self.clock() - self.begun
+        return account(self, status=status, latency_s=latency_s, ttft_s=ttft_s, error=error)
+
+
+def _bare(model: str) -> str:
+    """Return a model's name without whose it is, which aggregators write before it."""
+    return model.rpartition("/")[2].lower()
+
+
+def _unkeyed(request: Request) -> Request:
+    """Return a request without the idempotency key, which is that of what was sent first."""
+    headers = request.options.headers
+    if not any(name.lower() == "idempotency-key" for name in headers):
+        return request
+    kept = {name: value for name, value in headers.items() if name.lower() != "idempotency-key"}
+    return replace(request, options=replace(request.options, headers=kept))
