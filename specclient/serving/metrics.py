@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TypeVar, cast
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
@@ -24,6 +24,8 @@ from specclient.types.call import Call
 from specclient.types.usage import Speculation
 
 __all__ = ["CONTENT_TYPE", "OTHER_MODEL", "Metrics"]
+
+T = TypeVar("T", Counter, Histogram)
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OTHER_MODEL = "other"
@@ -69,6 +71,7 @@ class Metrics:
     ) -> None:
         self._models, self._turns, self._engines = models, turns, engines
         self._known: set[str] = set()
+        self._series: dict[tuple[object, ...], Counter | Histogram] = {}
         self.registry = CollectorRegistry()
         self._make_requests()
         self._make_calls()
@@ -164,38 +167,38 @@ class Metrics:
     def request(self, entry: Entry) -> None:
         """Note a finished request."""
         self.turn()
-        self._requests.labels(entry.verb, entry.route, str(entry.status)).inc()
+        self._of(self._requests, entry.verb, entry.route, str(entry.status)).inc()
         if entry.code in _REFUSALS and not entry.calls:
-            self._refused.labels(entry.code).inc()
+            self._of(self._refused, entry.code).inc()
             if entry.code == BUDGET:
                 self._budget_refusals.inc()
         if entry.waited_s is not None:
             self._queue.observe(entry.waited_s)
-            self._whole.labels(entry.route).observe(entry.seconds or 0.0)
+            self._of(self._whole, entry.route).observe(entry.seconds or 0.0)
 
     async def observe(self, call: Call) -> None:
         """Note a finished call; an observer of a pipeline."""
         model = self._name(call)
         usage = call.usage
-        self._calls.labels(model, call.status).inc()
-        _add(self._prompt, model, usage.prompt)
-        _add(self._cached, model, usage.cached)
-        _add(self._generated, model, usage.completion)
+        self._of(self._calls, model, call.status).inc()
+        self._add(self._prompt, model, usage.prompt)
+        self._add(self._cached, model, usage.cached)
+        self._add(self._generated, model, usage.completion)
         if call.cost.total is None:
-            self._unpriced.labels(model).inc()
+            self._of(self._unpriced, model).inc()
         elif call.cost.total > 0:
-            self._cost.labels(model).inc(float(call.cost.total))
+            self._of(self._cost, model).inc(float(call.cost.total))
         if call.ttft_s is not None:
-            self._first.labels(model).observe(call.ttft_s)
+            self._of(self._first, model).observe(call.ttft_s)
             if call.status == "ok" and usage.completion is not None and usage.completion > 1:
-                self._each.labels(model).observe((call.latency_s - call.ttft_s) / (usage.completion - 1))
+                self._of(self._each, model).observe((call.latency_s - call.ttft_s) / (usage.completion - 1))
         drafts = call.speculation
         if drafts is not None and drafts.drafted is not None and drafts.accepted is not None:
-            _add(self._steps, model, drafts.steps)
-            _add(self._drafted, model, drafts.drafted)
-            _add(self._accepted, model, drafts.accepted)
+            self._add(self._steps, model, drafts.steps)
+            self._add(self._drafted, model, drafts.drafted)
+            self._add(self._accepted, model, drafts.accepted)
             for place, kept in enumerate(accepted_at(drafts)):
-                self._positions.labels(model, str(min(place, _MOST_POSITIONS - 1))).inc(kept)
+                self._of(self._positions, model, str(min(place, _MOST_POSITIONS - 1))).inc(kept)
 
     def text(self) -> bytes:
         """Return all figures as Prometheus reads them."""
@@ -208,6 +211,17 @@ class Metrics:
             self._in_engine.labels(engine.name).set(engine.unfinished)
             self._busy.labels(engine.name).set(engine.busy_s)
         return generate_latest(self._collected())
+
+    def _of(self, family: T, *labels: str) -> T:
+        """Return the one of a family's series that has these labels; its own look-up is slow."""
+        series = self._series.get((family, *labels))
+        if series is None:
+            series = self._series[family, *labels] = family.labels(*labels)
+        return cast("T", series)
+
+    def _add(self, family: Counter, model: str, count: int | None) -> None:
+        if count is not None and count > 0:
+            self._of(family, model).inc(count)
 
     def _collected(self) -> CollectorRegistry:
         """Return where the figures of all processes are."""
@@ -244,8 +258,3 @@ def accepted_at(drafts: Speculation) -> Sequence[int]:
         return ()
     kept = [round(share * steps) for share in shares]
     return kept if sum(kept) == drafts.accepted else ()
-
-
-def _add(counter: Any, model: str, count: int | None) -> None:
-    if count is not None and count > 0:
-        counter.labels(model).inc(count)

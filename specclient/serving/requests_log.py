@@ -22,6 +22,9 @@ __all__ = ["FORM_VARIABLE", "Entry", "JSONLines", "RequestLog", "current", "logg
 
 #: The status of a request whose client left before it had one, as nginx calls it.
 CLIENT_GONE = 499
+#: What a method that HTTP does not have is called, as OpenTelemetry calls it: clients may make up any.
+OTHER_VERB = "_OTHER"
+_VERBS = frozenset({"CONNECT", "DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT", "TRACE"})
 #: The route of a request that none of the table's fits.
 OTHER = "other"
 
@@ -37,6 +40,7 @@ class Entry:
 
     Attributes:
         id: as in its answer's ``x-request-id``.
+        verb: of HTTP, or ``OTHER_VERB``.
         route: of the server's table, with its placeholders; ``OTHER`` where there is none.
         key: the name of the key that it came with.
         model: as asked for.
@@ -110,6 +114,7 @@ class RequestLog:
     @contextmanager
     def entry(self, number: str, verb: str) -> Iterator[Entry]:
         """Keep the entry of a request while it is served; :func:`current` finds it meanwhile."""
+        verb = verb if verb in _VERBS else OTHER_VERB
         entry = Entry(id=number, verb=verb, begun=self.clock(), started_at=self._now())
         self.live[number] = entry
         token = _current.set(entry)

@@ -1,8 +1,8 @@
 """Turn a request into a span of OpenTelemetry, a part of the client's own trace.
 
 A ``traceparent`` that came with the request is continued: by this span and, below it, by those of the calls
-that are made for it (:mod:`specclient.observability`). In a program that does not trace, the header goes on to
-the provider as it came.
+that are made for it (:mod:`specclient.observability`). In a program that does not trace, the header goes on
+to the provider as it came.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def served(scope: Scope, entry: Entry) -> Iterator[None]:
     headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
     address, port = scope.get("server") or (None, None)
     asked = {
-        "http.request.method": scope["method"],
+        "http.request.method": entry.verb,
         "url.path": scope["path"],
         "url.scheme": scope["scheme"],
         "server.address": address,
@@ -44,7 +44,7 @@ def served(scope: Scope, entry: Entry) -> Iterator[None]:
         "specclient.request.id": entry.id,
     }
     span = trace.get_tracer(SCOPE, VERSION).start_span(
-        scope["method"],
+        entry.verb,
         context=TraceContextTextMapPropagator().extract(headers),
         kind=trace.SpanKind.SERVER,
         attributes={name: value for name, value in asked.items() if value is not None},
@@ -55,7 +55,7 @@ def served(scope: Scope, entry: Entry) -> Iterator[None]:
     finally:
         context.detach(token)
         if entry.route != OTHER:
-            span.update_name(f"{scope['method']} {entry.route}")
+            span.update_name(f"{entry.verb} {entry.route}")
             span.set_attribute("http.route", entry.route)
         status = entry.status or CLIENT_GONE
         span.set_attribute("http.response.status_code", status)

@@ -108,8 +108,12 @@ def test_no_client_makes_series(connect: Connect, gateway: Served, openai_server
             client.get(f"/made-up-{number}", cast_to=object)
         with pytest.raises(openai.NotFoundError):
             client.get(f"/../made-up-{number}", cast_to=object)
+        made_up = urllib.request.Request(f"{gateway.url}/v1/models", method=f"MADE-UP-{number}")
+        with pytest.raises(urllib.error.HTTPError) as caught:
+            urllib.request.urlopen(made_up, timeout=10)
+        caught.value.close()
     text = text_of(gateway)
-    assert "made-up" not in text
+    assert "made-up" not in text.lower()
     assert value(samples(text), "calls_total", "other", "error") == 5
 
 
