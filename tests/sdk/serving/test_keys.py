@@ -201,6 +201,12 @@ async def test_a_running_server_learns_of_keys_and_of_their_end_within_seconds(s
     time.at = 14.0
     assert await ring.find(token) is None
     assert await ring.needed(), "a server that had a key needs one for ever"
+    later = KeyRing(store, clock=time.clock, now=time.now)
+    assert await later.needed(), "one that begins after the last was revoked, too"
+    store.add(_made()[1])
+    time.at = 20.0
+    await ring.needed()
+    assert ring.budgets(Scope("p", (), {"key": "alice"}, None)) == (), "the new key of the name has none"
     await ring.close()
 
 

@@ -211,9 +211,11 @@ def test_requests_a_minute_are_counted_and_told(house: Callable[..., Any]) -> No
     with house() as home:
         key, free = home.make(requests_per_minute=3), home.make("bob")
         assert home.ask(key, "/models", None).headers["x-ratelimit-remaining-requests"] == "3"
-        home.upstream.script(reply(200, {"object": "list"}, {"x-ratelimit-remaining-requests": "77777"}))
-        left = [home.ask(key).headers["x-ratelimit-remaining-requests"] for _ in range(3)]
-        assert left == ["2", "1", "0"]
+        told = {f"x-ratelimit-{what}": "77777" for what in ("remaining-requests", "limit-tokens")}
+        home.upstream.script(*[reply(200, home.ask(free).json(), told)] * 3)
+        answers = [home.ask(key) for _ in range(3)]
+        assert [each.headers["x-ratelimit-remaining-requests"] for each in answers] == ["2", "1", "0"]
+        assert not any("x-ratelimit-limit-tokens" in each.headers for each in answers), "the operator's"
         refused = home.ask(key)
         error = _error(refused)
         assert (refused.status_code, error["type"], error["code"]) == (429, "requests", "rate_limit_exceeded")
@@ -222,7 +224,7 @@ def test_requests_a_minute_are_counted_and_told(house: Callable[..., Any]) -> No
         assert refused.headers["x-ratelimit-remaining-requests"] == "0"
         assert refused.headers["x-ratelimit-reset-requests"].endswith("s")
         assert "x-ratelimit-limit-tokens" not in refused.headers
-        assert len(home.upstream.requests) == 3
+        assert len(home.upstream.requests) == 4
         assert "x-ratelimit-limit-requests" not in home.ask(free).headers
 
 
