@@ -299,6 +299,7 @@ def _introduce(models: Sequence[str], host: str, port: int, *, keyed: bool) -> N
     url = f"http://{f'[{shown}]' if ':' in shown else shown}:{port}/v1"
     click.echo(f"Serving {', '.join(models) or 'no model: no engine is installed, and no key is set'}")
     click.echo(f"     at {url}")
+    click.echo(f"  watch {url.removesuffix('/v1')}/dashboard")
     click.echo(f"    try {curl_line(url, models[0] if models else options.AUTO, keyed=keyed)}")
 
 

@@ -18,6 +18,7 @@ from typing import TypeVar, cast
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
 
+from specclient.routing.router import AUTO
 from specclient.serving.requests_log import Entry
 from specclient.types.backend import EngineState
 from specclient.types.call import Call
@@ -243,7 +244,7 @@ class Metrics:
 
     @cached_property
     def _listed(self) -> frozenset[str]:
-        return frozenset(self._models())
+        return frozenset(self._models()) - {AUTO}  # which calls take the route that was chosen for it
 
 
 def accepted_at(drafts: Speculation) -> Sequence[int]:
