@@ -14,7 +14,7 @@ from typing import Any
 from specclient.config import DEFAULT_DEVICE_COST_PER_HOUR, LocalSettings, PriceSettings
 from specclient.types.usage import Cost, Usage
 
-__all__ = ["EXACT", "Quote", "Rates", "Work", "bill"]
+__all__ = ["EXACT", "Quote", "Rates", "Work", "bill", "total_of"]
 
 #: Wide enough for every product of a price and a count, whatever context the caller's thread has set.
 EXACT = Context(prec=80, rounding=ROUND_HALF_EVEN)
@@ -132,6 +132,24 @@ def bill(usage: Usage, quote: Quote, work: Work) -> Cost:
     for dollars in by_kind.values():
         total = EXACT.add(total, dollars)
     return Cost(total=total, by_kind=by_kind, source=source, estimated=estimated)
+
+
+def total_of(prompt: int, completion: int, rates: Rates, seconds: float | None) -> Decimal | None:
+    """Return the dollars of a plain call, as :func:`bill` does for one of these tokens, and quicker.
+
+    Args:
+        seconds: of work on it. None is returned where they, or a rate, would be needed and are not known.
+    """
+    total = _ZERO
+    if rates.input is not None:
+        if rates.output is None and completion:
+            return None
+        total = EXACT.add(_bill(rates.input, prompt), _bill(rates.output or _ZERO, completion))
+    for rate in rates.per_hour.values():
+        if seconds is None:
+            return None
+        total = EXACT.add(total, _timed(rate, seconds))
+    return total if rates.per_call is None else EXACT.add(total, rates.per_call)
 
 
 def _lacking(usage: Usage, rates: Rates) -> str | None:

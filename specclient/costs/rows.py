@@ -162,10 +162,7 @@ def nano_by_kind(cost: Cost) -> dict[str, int]:
 def _decision(route: Decision) -> dict[str, Any]:
     """Return why a route was taken: of many candidates, the first ones and the chosen one."""
     policy = route.policy
-    kept = route.candidates
-    if len(kept) > _CANDIDATES:
-        chosen = next((c for c in kept[_CANDIDATES:] if c.verdict == "chosen"), None)
-        kept = (*kept[: _CANDIDATES - 1], kept[_CANDIDATES - 1] if chosen is None else chosen)
+    kept = route.shortened(_CANDIDATES)
     told: dict[str, Any] = {
         "chosen": route.chosen,
         "reason": route.reason,

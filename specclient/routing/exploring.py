@@ -23,13 +23,13 @@ class Explorer:
         self._dice = dice
         self._tried: dict[str, int] = {}
 
-    def may(self, share: float) -> bool:
-        """Tell whether this call is one of the share that may go to learn more."""
-        return self._dice.random() < share
+    def draw(self) -> float:
+        """Return a number from 0 to 1: below the share of calls that may go to learn more, this is one."""
+        return self._dice.random()
 
     def due(self, route: str, estimate: Estimate) -> bool:
-        """Tell whether a route that was left for being slow or failing is tried again: once each time."""
-        return estimate.retry and self._tried.get(route) != estimate.calls
+        """Tell whether a route is tried that was left for being slow or failing, or never called: once each time."""
+        return (estimate.retry or not estimate.calls) and self._tried.get(route) != estimate.calls
 
     def trying(self, route: str, estimate: Estimate) -> None:
         """Note that a route is being tried: nobody else is sent there before what came of it is known."""

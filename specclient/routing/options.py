@@ -6,12 +6,11 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import NamedTuple
 
-from specclient.costs.prices_rates import Quote, Work, bill
+from specclient.costs.prices_rates import Quote, total_of
 from specclient.routing.depth import best_depth, expected_tokens
 from specclient.routing.estimate import Estimate, Length
 from specclient.types.route import Task
 from specclient.types.strategy import Strategy
-from specclient.types.usage import Usage
 
 __all__ = ["Asked", "Drafted", "Figures", "Option", "Tariff", "depth_of", "exact_cost", "figures", "slow_s"]
 
@@ -58,8 +57,7 @@ class Tariff:
         self, prompt_tokens: int, tokens: int, engine_s: float | None, latency_s: float | None
     ) -> Decimal | None:
         """Return what :meth:`specclient.costs.prices.Prices.predict` says, None where that is unknown."""
-        usage = Usage(prompt=prompt_tokens, completion=tokens)
-        return bill(usage, self.quote, Work(engine_s, latency_s)).total
+        return total_of(prompt_tokens, tokens, self.quote.rates, latency_s if engine_s is None else engine_s)
 
 
 @dataclass(frozen=True, slots=True)

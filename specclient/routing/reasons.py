@@ -5,65 +5,23 @@ They are worked out when somebody reads them, from a snapshot that nothing chang
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from decimal import Decimal
-from typing import Any, Generic, Literal, TypeVar, overload
+from typing import Any, Literal, overload
 
 from specclient.errors import NoRouteError
 from specclient.routing.estimate import Estimate
 from specclient.routing.options import Asked, Figures, Option, depth_of, exact_cost, figures
 from specclient.routing.rules import BROKEN_DOWN, broken, excluded, grade, score
+from specclient.types.lazy import Lazy
 from specclient.types.route import Alternative, Broken, Candidate, Decision, Policy, Verdict
 
-__all__ = ["Judged", "Lazy", "Snapshot", "dollars", "no_route", "seconds"]
+__all__ = ["Judged", "Snapshot", "dollars", "no_route", "seconds"]
 
-T = TypeVar("T")
 Why = Literal["best", "tried", "given"]
 
 _UNKNOWN = Estimate()
-
-
-class Lazy(Sequence[T], Generic[T]):
-    """A sequence that is made when it is first read; equal to, and pickled as, the tuple it stands for."""
-
-    __slots__ = ("_made", "_make")
-
-    def __init__(self, make: Callable[[], tuple[T, ...]]) -> None:
-        self._make: Callable[[], tuple[T, ...]] | None = make
-        self._made: tuple[T, ...] = ()
-
-    def _read(self) -> tuple[T, ...]:
-        make = self._make
-        if make is not None:
-            self._made = make()
-            self._make = None  # and what it was made of may go
-        return self._made
-
-    @overload
-    def __getitem__(self, index: int) -> T: ...
-    @overload
-    def __getitem__(self, index: slice) -> tuple[T, ...]: ...
-    def __getitem__(self, index: int | slice) -> T | tuple[T, ...]:
-        return self._read()[index]
-
-    def __len__(self) -> int:
-        return len(self._read())
-
-    def __iter__(self) -> Iterator[T]:
-        return iter(self._read())
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Lazy | tuple) and self._read() == tuple(other)
-
-    def __hash__(self) -> int:
-        return hash(self._read())
-
-    def __repr__(self) -> str:
-        return repr(self._read())
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return tuple, (self._read(),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,21 +118,23 @@ class Snapshot:
             option.route,
             option.provider,
             option.model,
-            Lazy(lambda: self.candidates(chosen, reason)),
+            Lazy(len(self.options), lambda index: self._candidate(index, chosen, reason)),
             reason,
             self.policy,
             self.asked.task,
             self.alternative(chosen),
-            Lazy(lambda: self._others(chosen)) if self.policy.fallbacks is True or not self.ranked else (),
+            _Others(self, chosen) if self.policy.fallbacks is True or not self.ranked else (),
             why == "tried",
             self.asked.prompt_tokens,
+            chosen,
         )
 
-    def candidates(self, chosen: int | None = None, reason: str = "") -> tuple[Candidate, ...]:
-        """Return every option with its figures, and why it was taken or left."""
-        return tuple(self._candidate(index, chosen, reason) for index in range(len(self.options)))
+    def candidates(self) -> tuple[Candidate, ...]:
+        """Return every option with its figures, and why it was left; for a decision that took none."""
+        return tuple(self._candidate(index, None, "") for index in range(len(self.options)))
 
-    def _others(self, chosen: int) -> tuple[Alternative, ...]:
+    def others(self, chosen: int) -> tuple[Alternative, ...]:
+        """Return who may serve the call in the chosen one's place, best first, one of each route."""
         seen = {self.options[chosen].route}
         others = []
         for index in self.order():
@@ -308,6 +268,46 @@ class Snapshot:
             return f"{told}: better, and known well"
         times = f", {judged.score / best.score:.3g}× the chosen" if best.score else ""
         return f"{told}{times}"
+
+
+class _Others(Sequence[Alternative]):
+    """The alternatives of a decision, put in order when somebody asks for them."""
+
+    __slots__ = ("_chosen", "_made", "_snapshot")
+
+    def __init__(self, snapshot: Snapshot, chosen: int) -> None:
+        self._snapshot: Snapshot | None = snapshot
+        self._chosen = chosen
+        self._made: tuple[Alternative, ...] = ()
+
+    def _read(self) -> tuple[Alternative, ...]:
+        snapshot = self._snapshot
+        if snapshot is not None:
+            self._made = snapshot.others(self._chosen)
+            self._snapshot = None  # and what it was made of may go
+        return self._made
+
+    @overload
+    def __getitem__(self, index: int) -> Alternative: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Alternative, ...]: ...
+    def __getitem__(self, index: int | slice) -> Alternative | tuple[Alternative, ...]:
+        return self._read()[index]
+
+    def __len__(self) -> int:
+        return len(self._read())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Others | tuple) and self._read() == tuple(other)
+
+    def __hash__(self) -> int:
+        return hash(self._read())
+
+    def __repr__(self) -> str:
+        return repr(self._read())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return tuple, (self._read(),)
 
 
 def no_route(snapshot: Snapshot) -> NoRouteError:

@@ -34,7 +34,7 @@ _NO_ANSWER = Length(0, 0, 0, measured=True)
 #: Slates that are kept: of policies, tasks, and lengths of prompts.
 _SLATES = 128
 
-_Key = tuple[Policy, Task, int, int]
+_Key = tuple[int, Task, int, int]
 
 
 class Router:
@@ -69,7 +69,8 @@ class Router:
         self._policy = policy
         self._menu = Menu(settings, places, prices, sizes or Sizes(), now=now)
         self._explorer = Explorer(dice or random.Random())
-        self._slates: OrderedDict[_Key, tuple[tuple[Option, ...], Slate]] = OrderedDict()
+        self._slates: OrderedDict[_Key, tuple[Policy, tuple[Option, ...], Slate]] = OrderedDict()
+        self._alike: dict[Policy, Policy] = {}
         self._named: dict[str, Policy] = {}
 
     @property
@@ -150,7 +151,9 @@ class Router:
         if policy is None:
             return self._policy
         if not isinstance(policy, str):
-            return policy
+            if len(self._alike) >= _SLATES:
+                self._alike.clear()
+            return self._alike.setdefault(policy, policy)  # made anew for each call, it is the same
         if policy not in self._named:
             self._named[policy] = self._settings.policy_named(policy)
         return self._named[policy]
@@ -190,12 +193,12 @@ class Router:
         """Return the candidates as a policy sees them for prompts such as this one."""
         prompt = asked.prompt_tokens
         options = self._menu.options(self._candidates, prompt, policy)
-        key = policy, asked.task, prompt.bit_length(), id(options)
+        key = id(policy), asked.task, prompt.bit_length(), id(options)
         known = self._slates.get(key)
-        if known is not None and known[0] is options:
-            return known[1]
+        if known is not None and known[0] is policy and known[1] is options:
+            return known[2]
         slate = Slate(policy, options, asked.task)
-        self._slates[key] = options, slate
+        self._slates[key] = policy, options, slate
         if len(self._slates) > _SLATES:
             with suppress(KeyError):  # another thread made room
                 self._slates.popitem(last=False)

@@ -25,6 +25,8 @@ _NEVER = math.inf
 _NEAR = 1e-9
 #: Options of which little is known that are looked at for one to try.
 _LOOKED_AT = 32
+#: The share of decisions that look for a route that was never called and could well be the best.
+_UNTRIED_SHARE = 0.25
 
 #: In which order options are looked at: how far they are trusted, and whether what is made small is unknown.
 _Key = tuple[int, bool]
@@ -57,15 +59,17 @@ class _State(NamedTuple):
     Attributes:
         estimates: of every option; ``drafting``: of what drafts for it.
         placed: of every option its group, None where it is in none.
-        doubtful, retries: the options that may be tried to learn more of them.
+        open: the options that may be tried to learn more of them; ``retries``, ``untried``: of these, who was
+            left for being slow or failing and is to be tried again, and who has never been called.
         groups: by key, in the order of keys: the options of each, and their rows.
     """
 
     estimates: tuple[Estimate, ...]
     drafting: tuple[Estimate | None, ...]
     placed: tuple[_Key | None, ...]
-    doubtful: tuple[int, ...]
+    open: tuple[int, ...]
     retries: tuple[int, ...]
+    untried: tuple[int, ...]
     groups: Mapping[_Key, tuple[tuple[int, ...], list[_Row]]]
 
 
@@ -87,6 +91,7 @@ class Slate:
         self.routes = tuple(routes)
         self._at = {route: index for index, route in enumerate(self.routes)}
         self._cap = _NEVER if policy.max_cost_usd is None else float(policy.max_cost_usd) * (1 + _NEAR)
+        self._sure = _NEVER if policy.max_cost_usd is None else float(policy.max_cost_usd) * (1 - _NEAR)
         self._limited = (
             policy.max_cost_usd is not None
             or policy.max_latency_s is not None
@@ -100,7 +105,7 @@ class Slate:
             index for index, option in enumerate(self.options) if self._open[index] and option.bent
         )
         self._seen: list[Estimate] = []
-        self._state = _State((), (), (), (), (), {})
+        self._state = _State((), (), (), (), (), (), {})
 
     def update(self, fresh: list[Estimate]) -> None:
         """Take in what is estimated now; cheap where nothing has changed.
@@ -159,7 +164,9 @@ class Slate:
                 place = sums.index(least)
                 if sums.count(least) > 1:
                     place = snapshot.first_of(members, sums, least)
-                if cap is _NEVER or not snapshot.judged(members[place]).broken:
+                if place < len(rows) and _spent(rows[place], p, n) < self._sure:
+                    return members[place], least
+                if not snapshot.judged(members[place]).broken:
                     return members[place], least
                 sums[place] = _NEVER  # by less than floats tell
         return None, _NEVER
@@ -178,24 +185,24 @@ class Slate:
     ) -> int | None:
         """Return whom to learn more of, least known first: who could well be better than the chosen one.
 
-        A limit of time stands for those of whom little is known. For one that was left for being slow it is
-        what it took before that counts, or it would never be found to have recovered.
+        Limits of time stand for what a call could well take, as far as that is known, and not for what it is
+        expected to take: a route that a few bad calls have ruled out would never be found to be better.
         """
-        estimates, chance = state.estimates, explorer.may(self.policy.explore)
-        for index in state.retries:
-            if index != chosen and explorer.due(self.options[index].route, estimates[index]):
-                judged = snapshot.judged(index)
-                if judged.hopeful_open and judged.hopeful < least:
-                    return index
-        if not chance:
-            return None
-        doubtful = [index for index in state.doubtful if index != chosen]
-        doubtful.sort(key=lambda index: estimates[index].evidence)
-        for index in doubtful[:_LOOKED_AT]:
+        estimates, drawn = state.estimates, explorer.draw()
+
+        def hopeful(index: int) -> bool:
             judged = snapshot.judged(index)
-            if judged.open and judged.hopeful < least:
+            return judged.hopeful_open and judged.hopeful < least
+
+        waiting = state.retries if drawn >= _UNTRIED_SHARE else (*state.retries, *state.untried[:_LOOKED_AT])
+        for index in waiting:
+            due = index != chosen and explorer.due(self.options[index].route, estimates[index])
+            if due and hopeful(index):
                 return index
-        return None
+        if drawn >= self.policy.explore:
+            return None
+        others = sorted(state.open, key=lambda index: estimates[index].evidence)[:_LOOKED_AT]
+        return next((index for index in others if index != chosen and hopeful(index)), None)
 
     def _laid(self, fresh: Sequence[Estimate]) -> _State:
         """Work out the rows of options whose estimate has changed, and keep the others."""
@@ -226,9 +233,14 @@ class Slate:
                     rows.append(row)
             placed.append(key)
         ordered = {key: (tuple(groups[key][0]), groups[key][1]) for key in sorted(groups)}
-        may = [i for i, each in enumerate(estimates) if each.doubtful and self._open[i]]
+        may = tuple(i for i, open_ in enumerate(self._open) if open_)
         retries = tuple(i for i in may if estimates[i].retry)
-        return _State(estimates, drafting, tuple(placed), tuple(may), retries, ordered)
+        untried = tuple(i for i in may if not estimates[i].calls)
+        return _State(estimates, drafting, tuple(placed), may, retries, untried, ordered)
+
+
+def _spent(row: _Row, p: int, n: int) -> float:
+    return row.cost + row.cost_p * p + row.cost_n * n
 
 
 def _good(policy: Policy, option: Option) -> bool:

@@ -259,6 +259,7 @@ class Decision:
         taken: the chosen route as its own alternative, None for a named model.
         alternatives: who may serve the call instead, best first.
         explored: whether it was chosen to learn more of it.
+        place: the chosen one's among the candidates.
         prompt_tokens: of the prompt, estimated from its bytes to compare routes by; None for a named model.
     """
 
@@ -273,3 +274,12 @@ class Decision:
     alternatives: Sequence[Alternative] = field(default=(), repr=False)
     explored: bool = False
     prompt_tokens: int | None = None
+    place: int = field(default=0, repr=False)
+
+    def shortened(self, most: int) -> Sequence[Candidate]:
+        """Return so many of the candidates at most, the chosen one among them: each takes time to be told."""
+        if len(self.candidates) <= most:
+            return self.candidates
+        if self.place < most:
+            return self.candidates[:most]
+        return (*self.candidates[: most - 1], self.candidates[self.place])
