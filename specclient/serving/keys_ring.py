@@ -9,9 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from specclient.errors import LedgerError
 from specclient.loops import in_thread
@@ -60,7 +61,7 @@ class KeyRing:
         self._failing = False
         self._reading = asyncio.Lock()
         self._noted: dict[str, datetime] = {}
-        self._noting: set[asyncio.Task[None]] = set()
+        self._works: set[asyncio.Task[None]] = set()
 
     async def needed(self) -> bool:
         """Tell whether a request must bring a key: some was made once, or the server was told so."""
@@ -95,13 +96,21 @@ class KeyRing:
 
     async def close(self) -> None:
         """Write what is to be noted, and close the database."""
-        while self._noting:
-            await asyncio.wait(self._noting)
+        while self._works:
+            await asyncio.wait(self._works)
         await in_thread(self._store.close)
 
     async def _refresh(self) -> None:
+        """Read the keys again where it is time; while that fails, nobody waits for another try."""
         if self._is_fresh():
             return
+        if self._failing:
+            if not self._reading.locked():
+                self._start(self._read())
+            return
+        await self._read()
+
+    async def _read(self) -> None:
         async with self._reading:
             if self._is_fresh():  # another request has been waiting for the same
                 return
@@ -128,9 +137,13 @@ class KeyRing:
         if before is not None and now - before < _NOTED:
             return
         self._noted[key.digest] = now
-        task = asyncio.create_task(self._write(key, now))
-        self._noting.add(task)
-        task.add_done_callback(self._noting.discard)
+        self._start(self._write(key, now))
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        """Have a work done that nobody waits for but :meth:`close`."""
+        task = asyncio.create_task(work)
+        self._works.add(task)
+        task.add_done_callback(self._works.discard)
 
     async def _write(self, key: StoredKey, now: datetime) -> None:
         with suppress(LedgerError):  # the ledger says itself that it cannot be written

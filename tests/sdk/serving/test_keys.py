@@ -254,6 +254,12 @@ async def test_keys_go_on_for_a_minute_while_their_database_fails(
     assert (caught.value.status, caught.value.code) == (503, "keys_unavailable")
     assert await ring.needed()
     await ring.close()
+    file.rmdir()
+    time.at = 70.0
+    with pytest.raises(ProblemError):
+        await ring.find(token)
+    await ring.close()
+    assert await ring.find(token) is None, "read again, from a database without it"
 
 
 def test_the_hash_is_sha_256_and_the_rest_of_a_record_is_no_secret() -> None:
