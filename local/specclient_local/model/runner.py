@@ -153,9 +153,10 @@ class Runner:
             after each of the others.
         """
         logits: dict[int, Tensor] = {}
-        for indices in _passes([part.rows for part in parts], self.shared):
+        rows = [part.rows for part in parts]
+        for indices in _passes(rows, self.shared):
             together = [parts[i] for i in indices]
-            alone = together[0].rows > ROWS_ALONE
+            alone = rows[indices[0]] > ROWS_ALONE
             logits.update(
                 zip(indices, self._alone(*together) if alone else self._forward(together), strict=True)
             )
@@ -205,15 +206,16 @@ class Runner:
     def _forward(self, parts: Sequence[Part], *, unread: bool = False) -> list[Tensor]:
         """Run one pass; return each part's logits, none of which are wanted if ``unread``."""
         ids, positions, spans = self._laid_out(parts)
-        every = not unread and not any(part.unread for part in parts)
+        skipped = [part.unread for part in parts]
+        every = not unread and not any(skipped)
         logits = self._compute(ids, positions, spans, None if every else _wanted(parts, spans, unread))
         for part, span in zip(parts, spans, strict=True):
-            self.cache.lengths[part.slot] = span.start + part.rows
+            self.cache.lengths[part.slot] = span.start + span.count
         if unread:
             return []
         if len(parts) == 1:
             return [logits]
-        return list(torch.split(logits, [part.rows - part.unread for part in parts]))
+        return list(logits.split([span.count - least for span, least in zip(spans, skipped, strict=True)]))
 
     def _laid_out(self, parts: Sequence[Part]) -> tuple[list[int], list[int], list[Span]]:
         """Return the tokens of a pass, where they stand, and whose they are."""

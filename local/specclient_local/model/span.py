@@ -29,6 +29,11 @@ class Span:
     open: int
     window_mask: Tensor | None = None
 
+    @property
+    def count(self) -> int:
+        """How many rows it has."""
+        return self.rows.stop - self.rows.start
+
     def seen(self, sliding: bool) -> Tensor:
         """Return the mask of a layer."""
         return self.mask if self.window_mask is None or not sliding else self.window_mask

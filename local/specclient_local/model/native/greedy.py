@@ -16,16 +16,18 @@ def native_largest(logits: Sequence[Tensor]) -> tuple[list[int], list[float]] | 
     """Return each row's largest number's place, the first of equal ones, and that number; NaN is larger.
 
     Args:
-        logits: matrices ``[N, V]`` of one width, in their rows' order; each has its own N.
+        logits: matrices ``[N, V]`` of one width, on one device; each has its own N.
 
     Returns:
         None where they are not float32 on a processor, or nothing compiles.
     """
+    if logits[0].device.type != "cpu":
+        return None
     told: list[int] = []
     rows = 0
     for matrix in logits:
         count, stride = matrix.shape[0], matrix.stride()
-        if matrix.dtype != torch.float32 or matrix.device.type != "cpu" or stride[1] != 1:
+        if matrix.dtype != torch.float32 or stride[1] != 1:
             return None
         told += matrix.data_ptr(), count, stride[0]
         rows += count

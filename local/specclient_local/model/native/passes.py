@@ -236,10 +236,10 @@ class NativePasses:
         self._scratch = [buffer.data_ptr() for buffer in self._buffers]
 
     def _span(self, span: Span) -> _Span:
-        first, window = span.rows.start, span.window_mask
+        window = span.window_mask
         return _Span(
-            first,
-            span.rows.stop - first,
+            span.rows.start,
+            span.count,
             span.start,
             span.open,
             span.mask.shape[1],
