@@ -28,6 +28,7 @@ from specclient_local.loading import Loaded, load
 from specclient_local.options import Options
 from specclient_local.params import Method, Parameters, SamplingParams
 from specclient_local.requests import Prompt
+from specclient_local.rows import pair_named
 from specclient_local.speculate import Speculator
 from specclient_local.worker import Worker
 
@@ -89,7 +90,7 @@ class Engine:
         """Load a target and, to speculate, its draft.
 
         Args:
-            model: folder or hub id of the target.
+            model: folder or hub id of the target; ``demo`` is the bundled pair.
             draft: folder or hub id of a smaller model with the same vocabulary; several are tried in order.
             method: of requests that name none: ``plain``, ``draft``, ``ngram`` (what followed before in
                 prompt and answer), ``layer_skip``, ``medusa`` or ``eagle`` (heads of the target), or
@@ -123,6 +124,7 @@ class Engine:
             raise ConfigurationError(
                 f"max_waiting is {max_waiting!r}; allowed is None, or an integer of at least 0."
             )
+        model, draft = pair_named(model, draft)
         options = {
             "draft": draft,
             "method": method,
@@ -213,6 +215,7 @@ class Engine:
             BadRequestError, ContextOverflowError, RateLimitError, EngineError: see :meth:`generate`.
         """
         check("n", n, "an integer of at least 1", integer(1))
+        self._worker.outside_sinks("generate_many()")
         events: queue.SimpleQueue[tuple[int, Event]] = queue.SimpleQueue()
         seed, numbers = params.get("seed"), list[int]()
         answers: dict[int, Generation] = {}
@@ -255,6 +258,7 @@ class Engine:
 
     def stream(self, prompt: Prompt, **params: Unpack[Parameters]) -> Iterator[Piece]:
         """Answer a prompt round by round; the last piece has the whole. Closing early stops the work."""
+        self._worker.outside_sinks("stream() or generate()")
         events: queue.SimpleQueue[Event] = queue.SimpleQueue()
         number = self.add(prompt, events.put, **params)
         self._worker.start()
@@ -287,7 +291,9 @@ class Engine:
 
         Args:
             prompt: text, or token ids.
-            sink: called from the stepping thread with each piece, or with the exception that ended it.
+            sink: called from the stepping thread with each piece, or with the exception that ended it. The
+                engine waits for it, so it may call ``add``, ``cancel`` and ``close``, and nothing that waits
+                for the engine.
             params: fields of :class:`~specclient_local.params.SamplingParams`.
 
         Raises:

@@ -97,6 +97,12 @@ class Options:
                 value = getattr(self, name)
                 if not usable(value):
                     raise ConfigurationError(f"{name} is {value!r}; allowed {allowed}.")
+        lone = [name for name in _OF_DRAFTS if getattr(self, name) is not None and not self.draft]
+        if lone:
+            value = getattr(self, lone[0])
+            raise ConfigurationError(
+                f"{lone[0]} is {value!r}, but there is no draft; name one or leave it out."
+            )
         missing = None
         if self.method in ("draft", "union") and not self.draft:
             missing = "draft is None; name a draft model"
@@ -110,6 +116,9 @@ class Options:
             )
         if missing is not None:
             raise ConfigurationError(f"method is {self.method!r}, but {missing}, or use 'plain'.")
+
+
+_OF_DRAFTS = ("draft_dtype", "draft_device", "draft_quantize")
 
 
 def _paths(name: str, given: object) -> tuple[str, ...]:

@@ -98,6 +98,13 @@ def rows_of(settings: Mapping[str, Any]) -> dict[str, Row]:
     return rows | {name: _row(name, row, common) for name, row in (settings.get("models") or {}).items()}
 
 
+def pair_named(model: str | Path, draft: Any) -> tuple[str | Path, Any]:
+    """Return what a target and its draft are where ``demo`` names the bundled pair; else what is given."""
+    if model != "demo" or Path(model).is_dir():
+        return model, draft
+    return BUNDLED / "target", BUNDLED / "draft" if draft is None else draft
+
+
 def folder_row(path: str, like: Row) -> Row:
     """Return the row of a checkpoint folder that is asked for by its path: the target alone."""
     return Row(path, Options(slots=like.options.slots, threads=like.options.threads))

@@ -101,6 +101,18 @@ class Worker:
                 self._cancelled.add(number)
                 self._changed.notify()
 
+    def outside_sinks(self, call: str) -> None:
+        """Refuse a call that would wait for itself: one from a sink, which the engine waits for.
+
+        Raises:
+            EngineError: this thread is in a step.
+        """
+        if self._owner == threading.get_ident():
+            raise EngineError(
+                f"{call} was called from a sink, but the engine goes on only when its sinks return; "
+                "let the sink hand the piece to another thread, or queue a request by add()."
+            )
+
     def step(self) -> bool:
         """Read some prompts on and let all others do one round; return whether any request is left."""
         with self._owned(), computing_with(self.threads):
@@ -136,6 +148,7 @@ class Worker:
     @contextmanager
     def _owned(self) -> Iterator[None]:
         """Have the models to oneself."""
+        self.outside_sinks("step()")
         with self._stepping:
             self._owner = threading.get_ident()
             try:

@@ -76,3 +76,10 @@ def test_it_is_without_a_compiler_too(prompts, monkeypatch):
 def test_the_pair_speculates_better_than_chance(pair):
     answer = pair.generate("def fibonacci(n):\n", max_tokens=64, draft_length=4)
     assert answer.speculation.mean_accepted_length > 1.5
+
+
+def test_demo_is_the_bundled_pair(prompts, plain):
+    with Engine.load("demo", threads=1) as engine:
+        answer = engine.generate(prompts[0], max_tokens=len(plain[0]), temperature=0.0)
+    assert answer.token_ids == plain[0]
+    assert answer.speculation.method == "draft"

@@ -102,6 +102,33 @@ def test_a_step_that_breaks_fails_what_is_there_and_nothing_later(checkpoint, mo
         assert ask(engine, max_tokens=2).finish_reason
 
 
+@pytest.mark.parametrize("call", ["step", "generate", "generate_many", "stream"])
+def test_a_sink_that_would_wait_for_itself_is_told(checkpoint, call):
+    told = []
+
+    def waiting(event):
+        try:
+            if call == "step":
+                engine.step()
+            else:
+                list(
+                    getattr(engine, call)("x", **({"n": 2} if call == "generate_many" else {}), max_tokens=2)
+                )
+        except EngineError as error:
+            told.append(str(error))
+
+    with load(checkpoint()) as engine:
+        engine.add("x", waiting, max_tokens=3)
+        stepping = threading.Thread(target=drain, args=(engine,), daemon=True)
+        stepping.start()
+        stepping.join(20)
+        assert not stepping.is_alive(), "the sink never came back"
+        assert len(told) == 3
+        assert f"{call}()" in told[0]
+        assert "called from a sink" in told[0]
+        assert ask(engine, max_tokens=2).finish_reason
+
+
 @pytest.mark.parametrize("by", ["worker", "caller"])
 def test_a_sink_may_close_the_engine(checkpoint, by):
     engine, events, others = load(checkpoint()), [], []
