@@ -96,8 +96,9 @@ def spoilt(ids: Sequence[int]) -> list[int]:
 class Depth:
     """Drafts of one length beside what theory expects.
 
-    ``alpha`` is counted in these runs; ``closed_form`` is (1 − α^(K+1)) / ((1 − α)(Kc + 1));
-    ``measured`` leaves the reading of prompts out.
+    ``alpha`` is counted in these runs; ``closed_form`` is (1 − α^(K+1)) / ((1 − α)(Kc + 1)), c being a draft
+    step over a plain step, each timed as a whole call of its runner: what calling a model costs is in both,
+    what a round does beside is in neither. ``measured`` has all of it, and leaves the reading of prompts out.
     """
 
     length: int

@@ -215,7 +215,9 @@ class Runner:
             return []
         if len(parts) == 1:
             return [logits]
-        return list(logits.split([span.count - least for span, least in zip(spans, skipped, strict=True)]))
+        return list(
+            torch.split(logits, [span.count - least for span, least in zip(spans, skipped, strict=True)])
+        )
 
     def _laid_out(self, parts: Sequence[Part]) -> tuple[list[int], list[int], list[Span]]:
         """Return the tokens of a pass, where they stand, and whose they are."""

@@ -32,7 +32,8 @@ class Span:
     @property
     def count(self) -> int:
         """How many rows it has."""
-        return self.rows.stop - self.rows.start
+        count: int = self.rows.stop - self.rows.start
+        return count
 
     def seen(self, sliding: bool) -> Tensor:
         """Return the mask of a layer."""
