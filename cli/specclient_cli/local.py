@@ -12,6 +12,7 @@ COMMANDS = {
     "bench": "Time methods of decoding against each other, on your prompts.",
     "profile": "See where a round's time goes, and what passes cost.",
     "pick-depth": "Find the draft length that is fastest here.",
+    "train": "Train Medusa or EAGLE heads of a target.",
     "plan": "See what memory models take, before they are loaded.",
 }
 

@@ -25,6 +25,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 #: Options of :func:`loading_options` that the engine takes by these names.
 _LOADING = (
+    "heads",
     "layer_skip",
     "dtype",
     "draft_dtype",
@@ -98,6 +99,12 @@ def loading_options(function: F) -> F:
                 multiple=True,
                 help="Folder or hub id of a smaller model that drafts; may be repeated. Default: what is "
                 "configured with the model's name; none for a folder.",
+            ),
+            click.option(
+                "--heads",
+                multiple=True,
+                help="Folder or hub id of Medusa or EAGLE heads of the model (methods medusa, eagle); may be "
+                "given once for each.",
             ),
             click.option(
                 "--layer-skip",
@@ -228,7 +235,7 @@ def pair(state: State, given: Mapping[str, Any]) -> Pair:
     drafts = configured.pop("draft", ())
     asked = {name: given[name] for name in _LOADING if name in given}
     asked["threads"] = given.get("threads") or settings.threads
-    options = {**configured, **{name: value for name, value in asked.items() if value is not None}}
+    options = {**configured, **{name: value for name, value in asked.items() if value not in (None, ())}}
     named = given["drafts"] or ([drafts] if isinstance(drafts, str) else drafts)
     return Pair(given["model"] if row is None else row.path, tuple(named), options)
 

@@ -63,7 +63,7 @@ def load(model: str | Path, options: Options) -> Loaded:
     for device, own in plans(folder, paths, options, context, free_memory).items():
         own.check(device)
     tokenizer = Tokenizer(folder)
-    threads = options.threads or _threads(config)
+    threads = options.threads or threads_for(config)
     with computing_with(threads):  # kernels are chosen and passes timed as they will run
         taps = _taps(headed, folder, placed)
         target = open_model(folder, placed, slots=options.slots, context=context, taps=taps)
@@ -158,7 +158,7 @@ def _taps(heads: Sequence[Path], folder: Path, placed: Placed) -> tuple[int, ...
     return tuple(sorted({tap for path in heads for tap in tapped(path, target)}))
 
 
-def _threads(config: ModelConfig) -> int:
+def threads_for(config: ModelConfig) -> int:
     """Return 1 for a small model, else all of torch's threads.
 
     A small model's pass is too short to share: wherever another process or thread holds a core, the

@@ -73,14 +73,15 @@ class MedusaHeads:
         """Turn hidden states ``[..., 1, hidden]``, of the target's last layer, into what its head reads."""
         return self._last_norm(features[..., 0, :])
 
+    def state(self, head: int, states: Tensor) -> Tensor:
+        """Return what a head makes of states, ``[..., hidden]``, for tokens to be read from."""
+        for block in self._blocks[head]:
+            states = states + F.silu(block(states))
+        return states
+
     def logits(self, states: Tensor, heads: int) -> Tensor:
         """Return what the first heads say after states ``[..., hidden]``: ``[..., heads, V]``."""
-        rows: list[Tensor] = []
-        for blocks in self._blocks[:heads]:
-            x = states
-            for block in blocks:
-                x = x + F.silu(block(x))
-            rows.append(x)
+        rows = [self.state(head, states) for head in range(heads)]
         if self._shared is None:
             return torch.stack([head(x) for head, x in zip(self._own, rows, strict=False)], dim=-2)
         together = self._shared(torch.stack(rows, dim=-2).flatten(0, -2))

@@ -1,0 +1,292 @@
+"""Turn hidden states of a target into what its heads say depth by depth, and that into a loss and acceptance.
+
+Depth k of a row at place t is the guess at token t + 2 + k, made of hidden states up to place t; the right
+answer is the target's own distribution after token t + 1 + k. Heads that follow their own guesses are trained
+on them: EAGLE-3's training-time test (arXiv 2503.01840 §3.2), which EAGLE-1 heads gain from as well (HASS,
+arXiv 2408.15766 §3.2). Medusa's depths are its heads (arXiv 2401.10774 §2.2.1).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from specclient_local.model.eagle import EagleHead, EagleShape, EagleWeights, Lent
+from specclient_local.model.medusa import MedusaHeads, MedusaShape, MedusaWeights
+from specclient_local.model.rope import turns
+from specclient_local.training.heads_data import Rows
+
+_FADING = 0.8
+"""What each further depth weighs beside the one before it: it counts only where that one is right."""
+
+_SOFT = 0.5
+"""Weight of the target's whole distribution; the rest is its likeliest token's."""
+
+
+_SHARE = 0.5
+"""Places of a row that count."""
+
+
+class Learner(nn.Module):
+    """Heads that learn.
+
+    Attributes:
+        depth: how many depths it learns.
+        ids: ``[draft_vocab]`` tokens that it can say; None for all.
+        follows: whether its states should be the target's own.
+    """
+
+    depth: int
+    ids: Tensor | None = None
+    follows: bool = False
+
+    def depths(self, rows: Rows, depth: int) -> Iterator[Tensor]:
+        """Yield each depth's states, ``[B, L - 1, width]``."""
+        raise NotImplementedError
+
+    def say(self, states: Tensor) -> Tensor:
+        """Return logits ``[…, draft_vocab]`` after states of :meth:`depths`."""
+        raise NotImplementedError
+
+    def weights(self) -> EagleWeights | MedusaWeights:
+        """Return the parameters as they are now."""
+        raise NotImplementedError
+
+
+class EagleLearner(Learner):
+    """An EAGLE head that learns.
+
+    Args:
+        shape: what it is like.
+        lent: what the target lends; frozen.
+        ids: tokens of its own head (``eagle3``).
+        depth: depths it learns.
+        length: most tokens of a row.
+    """
+
+    def __init__(self, shape: EagleShape, lent: Lent, ids: Tensor | None, *, depth: int, length: int) -> None:
+        super().__init__()
+        self.shape, self.depth, self.ids, self.follows = shape, depth, ids, shape.kind == "eagle"
+        self._weights = _eagle_begin(shape, lent, ids)
+        for name, value in _trained(self._weights).items():
+            parameter = nn.Parameter(value)
+            self.register_parameter("lm_head" if name == "head" else name, parameter)
+            setattr(self._weights, name, parameter)
+        self._head = EagleHead(shape, self._weights, lent)
+        table = turns(shape.config.rope, shape.config.head_dim, length + depth + MOST_DEPTH)
+        self._turns = table.to(lent.embedding.device)
+
+    def weights(self) -> EagleWeights:
+        """Return the parameters as they are now."""
+        return self._weights
+
+    def depths(self, rows: Rows, depth: int) -> Iterator[Tensor]:
+        """Yield each depth's states, those of a depth made of the ones before."""
+        last = rows.features.shape[2] - 1
+        seen = rows.features[:, :-1, last:] if self.shape.kind == "eagle" else rows.features[:, :-1, :last]
+        states = self._head.read(seen.to(self._weights.fc.dtype))
+        attend = _TestTime(self.shape.config.heads, self.shape.config.kv_heads)
+        count = rows.ids.shape[1] - 1
+        for k in range(depth):
+            ids = F.pad(rows.ids[:, 1 + k :], (0, k))
+            hidden = self._head.step(ids, states, self._turns[k : k + count], attend)
+            states = self._head.fed(hidden)
+            yield hidden
+
+    def say(self, states: Tensor) -> Tensor:
+        """Return logits after states."""
+        return self._head.logits(states)
+
+
+MOST_DEPTH = 8
+"""Depths that are measured at most, whatever was learnt."""
+
+
+class _TestTime:
+    """Attention of a head that follows its own guesses: over what a row stands below, then over those."""
+
+    def __init__(self, heads: int, kv_heads: int) -> None:
+        self._heads, self._kv = heads, kv_heads
+        self._past: list[tuple[Tensor, Tensor]] = []
+
+    def __call__(self, qkv: Tensor) -> Tensor:
+        """Attend; ``[B, T, H + 2 KV, D]`` to ``[B, T, H D]``."""
+        q, k, v = torch.split(qkv.transpose(1, 2), [self._heads, self._kv, self._kv], dim=1)
+        groups = self._heads // self._kv
+        k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+        self._past.append((k, v))
+        first_keys, first_values = self._past[0]
+        if len(self._past) == 1:
+            out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+            return out.transpose(1, 2).flatten(2)
+        scale, rows = q.shape[-1] ** -0.5, q.shape[2]
+        ahead = torch.ones(rows, rows, dtype=torch.bool, device=q.device).triu(1)
+        scores = (q @ first_keys.transpose(-1, -2) * scale).masked_fill(ahead, -torch.inf)
+        own = [(q * keys).sum(-1, keepdim=True) * scale for keys, _ in self._past[1:]]
+        shares = torch.softmax(torch.cat([scores, *own], dim=-1).float(), dim=-1).type_as(v)
+        out = shares[..., :rows] @ first_values
+        for i, (_, values) in enumerate(self._past[1:]):
+            out = out + shares[..., rows + i : rows + i + 1] * values
+        return out.transpose(1, 2).flatten(2)
+
+
+class MedusaLearner(Learner):
+    """Medusa heads that learn; they read tokens by the target's own head.
+
+    Args:
+        shape: what they are like.
+        lent: what the target lends; frozen.
+    """
+
+    def __init__(self, shape: MedusaShape, lent: Lent) -> None:
+        super().__init__()
+        self.shape, self.depth = shape, shape.heads
+        new = lent.embedding.new_zeros
+        self._blocks = nn.ParameterList(
+            new(size, dtype=torch.float32)
+            for _ in range(shape.heads * shape.blocks)
+            for size in ((shape.hidden, shape.hidden), (shape.hidden,))
+        )
+        pairs = list(zip(self._blocks[::2], self._blocks[1::2], strict=True))
+        each = range(0, len(pairs), shape.blocks)
+        self._weights = MedusaWeights([pairs[i : i + shape.blocks] for i in each], [])
+        self._heads, self._read = MedusaHeads(shape, self._weights, lent), lent.head
+
+    def weights(self) -> MedusaWeights:
+        """Return the parameters as they are now."""
+        return self._weights
+
+    def depths(self, rows: Rows, depth: int) -> Iterator[Tensor]:
+        """Yield each head's states."""
+        last = self._heads.read(rows.features[:, :-1, -1:].to(self._blocks[0].dtype))
+        for head in range(min(depth, self.depth)):
+            yield self._heads.state(head, last)
+
+    def say(self, states: Tensor) -> Tensor:
+        """Return logits after states."""
+        return F.linear(states, self._read)
+
+
+@dataclass(frozen=True, slots=True)
+class Teacher:
+    """The target, as far as its last hidden states tell."""
+
+    lent: Lent
+
+    @torch.no_grad()
+    def states(self, rows: Rows) -> Tensor:
+        """Return the last states as its head reads them, ``[B, L, hidden]``."""
+        last = rows.features[:, :, -1].float()
+        return F.rms_norm(last, last.shape[-1:], self.lent.norm.float(), self.lent.eps)
+
+    @torch.no_grad()
+    def logits(self, states: Tensor) -> Tensor:
+        """Return what it says after states, ``[…, V]``."""
+        return F.linear(states.to(self.lent.head.dtype), self.lent.head)
+
+
+def loss_of(learner: Learner, teacher: Teacher, rows: Rows, dice: torch.Generator) -> Tensor:
+    """Return the loss of rows: cross-entropy to the target, softly and to its likeliest token, by depth.
+
+    Of each depth some places count, drawn anew each time: what all of them say costs more than it teaches.
+    An ``eagle`` head's states are drawn to the target's, too (arXiv 2401.15077 §3.3).
+    """
+    states = teacher.states(rows)
+    count = states.shape[1]
+    real = torch.arange(count, device=states.device) < rows.lengths[:, None]
+    total = states.new_zeros(())
+    for k, own in enumerate(learner.depths(rows, learner.depth)):
+        chosen = torch.rand(real.shape, generator=dice).to(states.device) < _SHARE
+        valid = (real & chosen)[:, 1 + k :]
+        truth, near = states[:, 1 + k :][valid], own[:, : count - 1 - k][valid]
+        said = teacher.logits(truth)
+        best = said.argmax(-1)
+        if learner.ids is not None:
+            said, best, known = _restricted(said, best, learner.ids)
+            said, best, near, truth = said[known], best[known], near[known], truth[known]
+        wanted = F.softmax(said.float(), dim=-1).mul_(_SOFT)
+        wanted.scatter_add_(1, best[:, None], torch.full_like(wanted[:, :1], 1 - _SOFT))
+        loss = F.cross_entropy(learner.say(near).float(), wanted)
+        if learner.follows:
+            loss = loss + F.smooth_l1_loss(near.float(), truth)
+        total = total + _FADING**k * loss
+    return total
+
+
+def _restricted(said: Tensor, best: Tensor, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the target's logits over some tokens, its best ones' places there, and where they are there."""
+    place = best.new_full((said.shape[-1],), -1)
+    place[ids] = torch.arange(len(ids), device=ids.device)
+    found: Tensor = place[best]
+    return said[..., ids], found.clamp(min=0), found.ge(0)
+
+
+@torch.inference_mode()
+def acceptance(learner: Learner, teacher: Teacher, rows: Rows, begin: int, depth: int) -> Tensor:
+    """Return how many rounds there are, then how many of them go right up to each depth, ``[1 + depth]``.
+
+    Of greedy answers: as long as a head's likeliest token is the target's, what follows is what it would
+    have been fed.
+
+    Args:
+        rows: greedy answers.
+        begin: their first own token's place.
+        depth: guesses of a round.
+    """
+    best = teacher.logits(teacher.states(rows)).argmax(-1)
+    count = best.shape[1] - 1
+    place = torch.arange(count, device=best.device)
+    right = (place >= begin - 1) & (place + depth < rows.lengths[:, None])
+    found = [right.sum()]
+    for k, own in enumerate(learner.depths(rows, depth)):
+        token = learner.say(own).argmax(-1)
+        token = token if learner.ids is None else learner.ids[token]
+        right = right & (token == F.pad(best[:, 1 + k :], (0, k), value=-1))
+        found.append(right.sum())
+    return torch.stack(found)
+
+
+def _trained(weights: EagleWeights) -> dict[str, Tensor]:
+    """Return the parameters of an EAGLE head that learn."""
+    names = [field.name for field in dataclasses.fields(weights) if field.name != "ids"]
+    found = {name: getattr(weights, name) for name in names}
+    return {name: value for name, value in found.items() if isinstance(value, Tensor)}
+
+
+def _eagle_begin(shape: EagleShape, lent: Lent, ids: Tensor | None) -> EagleWeights:
+    """Return parameters to begin with: what passes the target's last state on, unchanged.
+
+    Its own head begins as the target's rows of its tokens.
+    """
+    c, width = shape.config, shape.width
+    three = shape.kind == "eagle3"
+    device = lent.embedding.device
+
+    def drawn(out: int, size: int, scale: float = 1.0) -> Tensor:
+        return torch.randn(out, size, device=device) * (scale / math.sqrt(size))
+
+    seen = shape.depths * shape.target_hidden if three else 2 * width
+    fc = torch.zeros(width, seen, device=device)
+    fc[:, -width:] = torch.eye(width, device=device)
+    ones = torch.ones(width, device=device)
+    heads = (c.heads + 2 * c.kv_heads) * c.head_dim
+    weights = EagleWeights(
+        fc=fc,
+        qkv=drawn(heads, 2 * width if three else width),
+        o=drawn(width, c.heads * c.head_dim, 0.1),
+        post_norm=ones.clone(),
+        gate_up=drawn(2 * c.intermediate_size, width),
+        down=drawn(width, c.intermediate_size, 0.1),
+    )
+    if three:
+        assert ids is not None
+        weights.token_norm, weights.state_norm = ones.clone(), ones.clone()
+        weights.norm, weights.head = lent.norm.float().clone(), lent.head[ids].float().clone()
+        weights.ids = ids
+    return weights
