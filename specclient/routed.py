@@ -243,9 +243,12 @@ class Routed:
         left, policy = trip.left_s, trip.decision.policy
         if policy is None or (left is not None and left <= 0) or not self._hedges.spend(policy.hedged_share):
             return None
+        other = trip.beside(leg)
+        if other is None:
+            return None
         what = "begun to answer" if trip.request.stream else "answered"
         why = f"beside {leg.to.route}, which had not {what} after {after_s:.3g} s, as 95 % of its calls have"
-        legs.append(Leg(trip.waiting.pop(0), "hedge", why))
+        legs.append(Leg(other, "hedge", why))
         return legs[-1]
 
     def remember(self, call: Call) -> None:

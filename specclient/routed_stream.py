@@ -205,7 +205,10 @@ class Streamed:
         """Return the request that continues a text at a route, None where it is not known to do so."""
         with uncut:
             from specclient.speculation.strategies.base import IN_PROCESS  # noqa: PLC0415 - after a break alone
-            from specclient.speculation.strategies.prefill import continued  # noqa: PLC0415
+            from specclient.speculation.strategies.prefill import (  # noqa: PLC0415
+                continued,
+                without_beginning,
+            )
 
         try:
             place = self._trip.places.get(to.provider)
@@ -213,6 +216,8 @@ class Streamed:
             return None
         known = place.capabilities_of(to.model) if isinstance(place, Endpoint) else IN_PROCESS
         request = replace(self._trip.request, strategy=None)
+        if any(part.strategy == "prefill" for part in self._trip.parts):  # which hands it out with the answer
+            request = without_beginning(request)
         return continued(request, known, text.rstrip(), tokens.count_text(text, to.model).tokens)
 
     async def _continued(self, broken: Opened, failure: APIError) -> Opened:

@@ -9,7 +9,13 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import NamedTuple, TypeVar
 
-from specclient.errors import DeadlineExceededError, NotFoundError, OpenAIError
+from specclient.errors import (
+    ConfigurationError,
+    DeadlineExceededError,
+    NotFoundError,
+    OpenAIError,
+    UnsupportedParameterError,
+)
 from specclient.loops import in_thread
 from specclient.part import Part, Whole, account
 from specclient.providers import Endpoint
@@ -157,7 +163,7 @@ class Trip(Whole):
             DeadlineExceededError: the time is over first.
         """
         left = self.left_s
-        if left is None or isinstance(self.places.get(leg.to.provider), Endpoint):
+        if left is None or self._is_sent(leg):
             return await work
         limit = asyncio.timeout(max(left, 0.0))
         try:
@@ -167,6 +173,9 @@ class Trip(Whole):
             if not limit.expired():
                 raise
         raise self.too_late()
+
+    def _is_sent(self, leg: Leg) -> bool:
+        return isinstance(self.places.get(leg.to.provider), Endpoint)
 
     def too_late(self) -> DeadlineExceededError:
         """Return the error for a call whose time is over."""
@@ -184,14 +193,24 @@ class Trip(Whole):
         """Tell whether somebody else is asked after an error."""
         if self.spoken:
             return self.continued is not None and self.continued(error)
-        asked, provider = whom(error), self.decision.provider
+        asked, first = whom(error), self.decision
         if not self._may_ask(asked):
             return False
-        return any(asked != "elsewhere" or each.provider != provider for each in self.waiting)
+        if asked == "elsewhere":
+            return any(each.provider != first.provider for each in self.waiting)
+        other = isinstance(error, UnsupportedParameterError)
+        return any(other or each.route != first.chosen for each in self.waiting)
 
     def _may_ask(self, asked: Whom) -> bool:
         left = self.left_s
         return asked != "nobody" and self.falls_back and (left is None or left > 0)
+
+    def beside(self, leg: Leg) -> Alternative | None:
+        """Return who may race with a leg, None where nobody is left; not its own route, played otherwise."""
+        for place, each in enumerate(self.waiting):
+            if each.route != leg.to.route:
+                return self.waiting.pop(place)
+        return None
 
     def failed(self, leg: Leg, error: OpenAIError) -> None:
         """Note what a leg came to."""
@@ -204,6 +223,8 @@ class Trip(Whole):
         asked = whom(error)
         if not self._may_ask(asked):
             return None
+        if not isinstance(error, UnsupportedParameterError):  # of a route played otherwise, too
+            self.waiting[:] = [each for each in self.waiting if each.route != leg.to.route]
         if asked == "elsewhere":
             self.waiting[:] = [each for each in self.waiting if each.provider != leg.to.provider]
         elif asked == "longer":
@@ -225,7 +246,7 @@ class Trip(Whole):
     def _context(self, to: Alternative) -> int | None:
         try:
             return context_of(self.places.get(to.provider), to.model)
-        except NotFoundError:
+        except (NotFoundError, ConfigurationError):
             return None
 
     def verdict(self, error: OpenAIError) -> OpenAIError:

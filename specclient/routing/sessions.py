@@ -15,6 +15,7 @@ from specclient.providers.base import Endpoint
 from specclient.routing.places import Places
 from specclient.types.call import Call
 from specclient.types.route import Alternative, Candidate, Decision, Policy, Verdict
+from specclient.types.strategy import Kind
 from specclient.types.usage import Usage
 
 __all__ = ["Sessions"]
@@ -102,8 +103,8 @@ class Sessions:
         own = next((each for each in decision.alternatives if each.route == last.route), None)
         if own is None:
             return decision
-        candidates = {each.route: each for each in decision.candidates}
-        mine, chosen = candidates.get(own.route), candidates.get(decision.chosen)
+        candidates = {(each.route, each.strategy): each for each in decision.candidates}
+        mine, chosen = candidates.get(_key(own)), candidates.get(_key(_taken(decision)))
         if mine is None or chosen is None:
             return decision
         saved = self._saved(own, last.expected, places)
@@ -148,27 +149,34 @@ def _is_worth(mine: Candidate, chosen: Candidate, policy: Policy, saved: Decimal
     return score(mine, float(saved), saved_s) <= score(chosen, 0.0, 0.0)
 
 
+def _taken(decision: Decision) -> Alternative:
+    return decision.taken or Alternative(decision.chosen, decision.provider, decision.model)
+
+
+def _key(route: Alternative) -> tuple[str, Kind | None]:
+    """Return what a route's candidate is known by."""
+    return route.route, None if route.strategy is None else route.strategy.kind
+
+
 def _moved(decision: Decision, to: Alternative, reason: str) -> Decision:
     """Return a decision with an alternative in the place of the chosen one."""
-    was = decision.taken or Alternative(decision.chosen, decision.provider, decision.model)
-    verdicts: dict[str, tuple[Verdict, str]] = {
-        to.route: ("chosen", reason),
-        was.route: ("left", f"{decision.reason}; left for {to.route}, which {reason}"),
+    was = _taken(decision)
+    verdicts: dict[tuple[str, Kind | None], tuple[Verdict, str]] = {
+        _key(to): ("chosen", reason),
+        _key(was): ("left", f"{decision.reason}; left for {to.route}, which {reason}"),
     }
-    candidates = tuple(
-        replace(each, verdict=verdicts[each.route][0], reason=verdicts[each.route][1])
-        if each.route in verdicts
-        else each
-        for each in decision.candidates
-    )
+    candidates = []
+    for each in decision.candidates:
+        verdict, why = verdicts.get((each.route, each.strategy), (each.verdict, each.reason))
+        candidates.append(replace(each, verdict=verdict, reason=why))
     return replace(
         decision,
         chosen=to.route,
         provider=to.provider,
         model=to.model,
-        candidates=candidates,
+        candidates=tuple(candidates),
         reason=reason,
         taken=to,
-        alternatives=(was, *(each for each in decision.alternatives if each.route != to.route)),
+        alternatives=(was, *(each for each in decision.alternatives if each is not to)),
         explored=False,
     )

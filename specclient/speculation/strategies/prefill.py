@@ -111,6 +111,14 @@ def continued(request: Request, capabilities: Capabilities, text: str, tokens: i
         return None
 
 
+def without_beginning(request: Request) -> Request:
+    """Return a conversation without the beginning of an answer that the caller has put last."""
+    messages = list(request.params.get("messages") or ())
+    if not _is_assistant(messages):
+        return request
+    return replace(request, params={**request.params, "messages": messages[:-1]})
+
+
 class Head:
     """Puts a prefix before a text, once, whether or not the server repeats it.
 

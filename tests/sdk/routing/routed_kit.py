@@ -75,14 +75,14 @@ def answering(text: str = ANSWER, *, name: str = "c1", after_s: float = 0.0) -> 
 
 
 def continuing(answer: str = ANSWER, *, name: str = "c2", echo: bool = False) -> Behaviour:
-    """Stream what is left of an answer behind the assistant's turn, or the prompt's end after ``|``."""
+    """Give what is left of an answer behind the assistant's turn, or the prompt's end after ``|``."""
 
     async def run(received: Received, wire: Wire) -> None:
         asked = received.json
         given = asked["messages"][-1]["content"] if "messages" in asked else asked["prompt"].partition("|")[2]
         assert answer.startswith(given), given
         rest = answer if echo else answer.removeprefix(given)
-        await events(*frames(asked, rest, name))(received, wire)
+        await answering(rest, name=name)(received, wire)
 
     return run
 
@@ -115,6 +115,7 @@ class Kit:
     Attributes:
         servers: one for each route; ``routes``: ``s0/m``, ``s1/m``, …, and what else is named.
         policy, patience_s, strategies: of the decisions that are made.
+        chooses: the router's own way to decide.
     """
 
     def __init__(self, client: AsyncOpenAI, servers: Sequence[OpenAIServer], routes: Sequence[str]) -> None:
@@ -124,10 +125,13 @@ class Kit:
         self.policy = Policy()
         self.patience_s: float | None = None
         self.strategies: dict[str, Strategy] = {}
+        self.chooses = client.pipeline.router.decide
         client.pipeline.router.decide = self.decide  # type: ignore[method-assign]
 
     def decide(self, request: Request) -> Decision:
         """Take the first route, with the others as its alternatives, in order."""
+        if request.model != "auto":
+            return self.chooses(request)
         policy = request.policy if isinstance(request.policy, Policy) else self.policy
         first, *others = [
             Alternative(

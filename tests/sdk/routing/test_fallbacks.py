@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from routed_kit import ANSWER, ASK, answering, kit, status
-from servers import Behaviour, hang, reply, reset
+from servers import Behaviour, OpenAIServer, hang, reply, reset
 
 from specclient import (
     APIConnectionError,
@@ -426,15 +426,16 @@ async def test_routes_learn_from_each_part(tmp_path: Path) -> None:
     assert [(call.route.chosen, call.status) for call in seen] == [("s0/m", "error"), ("s1/m", "ok")]
 
 
-async def test_named_models_load_nothing_of_it(tmp_path: Path) -> None:
+def test_named_models_load_nothing_of_it(openai_server: OpenAIServer) -> None:
     code = (
-        "import sys, asyncio; from specclient import AsyncOpenAI, Settings\n"
-        "async def main():\n"
-        "    async with AsyncOpenAI(config=Settings(), ledger='off') as c:\n"
-        "        await c.completions.create(model='local/demo', prompt='x', max_tokens=1)\n"
-        "asyncio.run(main())\n"
-        "ours = ('specclient.routed', 'specclient.routing.sessions')\n"
+        "import sys\n"
+        "from specclient import OpenAI, Settings\n"
+        "with OpenAI(config=Settings(), ledger='off', base_url=sys.argv[1], api_key='k') as client:\n"
+        "    client.completions.create(model='m', prompt='x')\n"
+        "ours = ('specclient.routed', 'specclient.routing.sessions', 'specclient.part')\n"
         "print(sorted(m for m in sys.modules if m.startswith(ours)))"
     )
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert out.stdout.strip() == "[]"
+    told = subprocess.run(
+        [sys.executable, "-c", code, openai_server.base_url], capture_output=True, text=True, check=True
+    )
+    assert told.stdout.strip() == "[]"
