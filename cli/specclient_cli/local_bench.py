@@ -27,16 +27,10 @@ if TYPE_CHECKING:
     metavar="NAME,…",
     help="Methods to time; plain is always among them. Default: all that these models can.",
 )
-@click.option(
-    "--draft-length",
-    type=click.IntRange(0, 10),
-    help="Tokens drafted for each pass. Default: adapted to the measured acceptance and cost.",
-)
+@local_pair.draft_length_option
 @local_pair.prompt_options(128)
 @local_pair.repeat_option
-@click.option(
-    "--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Prompts answered at a time."
-)
+@local_pair.batch_option
 @options.json_option
 @pass_state
 def command(state: State, /, **given: Any) -> None:

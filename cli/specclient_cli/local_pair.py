@@ -178,6 +178,14 @@ def prompt_options(new: int) -> Callable[[F], F]:
     return add
 
 
+draft_length_option = click.option(
+    "--draft-length",
+    type=click.IntRange(0, 10),
+    help="Tokens drafted for each pass. Default: adapted to the measured acceptance and cost.",
+)
+batch_option = click.option(
+    "--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Prompts answered at a time."
+)
 repeat_option = click.option(
     "--repeat",
     type=click.IntRange(min=1),

@@ -28,15 +28,9 @@ if TYPE_CHECKING:
     type=click.Choice(ENGINE_METHODS),
     help="What is profiled. Default: drafting if there is a draft, else plain.",
 )
-@click.option(
-    "--draft-length",
-    type=click.IntRange(0, 10),
-    help="Tokens drafted for each pass. Default: adapted to the measured acceptance and cost.",
-)
+@local_pair.draft_length_option
 @local_pair.prompt_options(128)
-@click.option(
-    "--batch", type=click.IntRange(min=1), default=1, show_default=True, help="Prompts answered at a time."
-)
+@local_pair.batch_option
 @options.json_option
 @pass_state
 def command(state: State, /, **given: Any) -> None:
