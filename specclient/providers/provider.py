@@ -41,7 +41,8 @@ class Provider:
         metrics: reads its Prometheus counters before and after each call, for what its answers do not tell
             of speculation: True at ``/metrics`` beside ``/v1``, or their URL; the key goes to the provider's
             own server alone. They count all that the server does, so they tell of one call where it is the
-            only one; each reading is one more request.
+            only one; each reading is one more request. Where ``auto`` may choose it, how busy it is is read
+            there too, now and then and beside the calls; of the known servers that is done in any case.
         capabilities: what it exposes of speculation; what is not said in them stays as it is known.
 
     Raises:

@@ -415,6 +415,7 @@ def decided(count, policy, chosen=0):
         policy=policy,
         task="code" if policy else None,
         explored=True,
+        place=chosen,
     )
 
 

@@ -185,7 +185,9 @@ async def test_a_page_that_cannot_be_read_neither_delays_nor_breaks_a_call(page:
                 assert answer.choices[0].message.content
             await until(lambda: asked(server))
             assert client._core.parts.estimates.load("vllm/m-small") is None
+            (read,) = client._core.parts.polls._pages.values()
         assert len(asked(server)) == 1
+        assert read.failures == (page is not hang), "what hangs is ended with the client, not waited for"
     assert asyncio.all_tasks() == before
 
 
