@@ -308,8 +308,9 @@ def policy_of(settings: Settings, **given: Any) -> Policy | None:
     Raises:
         ConfigurationError: a name that is not configured, or values that no policy has.
     """
+    words = {field: given.get(name) for name, field in _FIELDS.items()}
     changes = {
-        field: given[name] for name, field in _FIELDS.items() if given.get(name) not in (None, (), False)
+        field: value for field, value in words.items() if not (value is None or value is False or value == ())
     }
     if given.get("no_fallbacks"):
         changes["fallbacks"] = False

@@ -79,7 +79,7 @@ def explain(state: State, /, prompt: str, max_tokens: int | None, as_json: bool,
     Examples:
       specclient route explain "def fibonacci(n):"
       specclient route explain - --minimize latency --max-cost 0.001 < prompt.txt
-      specclient route explain "hello" --minimize cost=1,latency=0.002 --max-ttft 1
+      specclient route explain "hi" --minimize cost=1,latency=0.002 --max-ttft 1
       specclient route explain "hello" --policy fast --json
 
     Environment: SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, and the providers' keys (whether they are set).

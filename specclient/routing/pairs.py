@@ -125,7 +125,7 @@ CLIENT_SIDE: Mapping[str, PairRow] = MappingProxyType(
 )
 
 _SIZE = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)([bm])(?![a-z])")
-_FAMILY = re.compile(r"[a-z]+[-_]?\d*(?:\.\d+)?")
+_FAMILY = re.compile(r"[a-z]+(?:[-_]?\d+(?:\.\d+)?(?![\d.]*[bm](?![a-z])))?")
 
 
 def row_of(target: str, draft: str) -> PairRow:

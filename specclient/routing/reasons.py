@@ -333,13 +333,18 @@ def no_route(snapshot: Snapshot) -> NoRouteError:
 def _way_out(candidates: Sequence[Candidate]) -> str:
     """Name the least change of limits by which a candidate would do, nothing where none would help."""
     near = [
-        (sum((b.over or 0.0) / (b.limit or b.predicted or 1.0) for b in c.broken), place, c)
+        (
+            sum((b.over or 0.0) / (b.limit or b.predicted or 1.0) for b in c.broken),
+            sum(b.over or 0.0 for b in c.broken),  # where a limit is 0, all miss it by their whole
+            place,
+            c,
+        )
         for place, c in enumerate(candidates)
         if c.broken and all(b.over is not None for b in c.broken)
     ]
     if not near:
         return ""
-    _, _, nearest = min(near)
+    nearest = min(near)[-1]
     changes = " and ".join(
         f"{b.constraint} from {_short(b.limit)} to {_rounded(b)}"
         for b in nearest.broken

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import json
 import os
@@ -16,6 +17,7 @@ from servers import OpenAIServer, hang, reply
 from terminal import Terminal
 
 from specclient import BadRequestError, OpenAI
+from specclient.types.route import Candidate
 
 
 @pytest.fixture
@@ -261,7 +263,10 @@ def test_route_explain_names_every_candidate_and_sends_nothing(run, spent) -> No
     assert code == 0
     assert len(spent.requests) == asked
     heading, large, small = out.splitlines()
-    assert heading.split() == ["route", "verdict", "cost", "latency", "accepted", "calls"]
+    assert heading.split() == [
+        "route", "verdict", "cost", "(range)", "latency", "(interval)", "ttft", "accepted", "depth",
+        "quality", "calls",
+    ]  # fmt: skip
     assert large.split()[:2] == ["mine/m-large", "left"]
     assert "the chosen" in large
     assert small.split()[:2] == ["mine/m-small", "chosen"]
@@ -272,12 +277,15 @@ def test_route_explain_json(run, spent) -> None:
     _, out, _ = run("route", "explain", "hello", "--policy", "cheap", "--json")
     told = json.loads(out)
     assert told["chosen"] == "mine/m-small"
-    assert [c["route"] for c in told["candidates"]] == ["mine/m-large", "mine/m-small"]
-    assert set(told["candidates"][0]) == {
-        "route", "cost", "latency_s", "acceptance_rate", "evidence", "verdict", "reason",
-    }  # fmt: skip
-    assert Decimal(told["candidates"][0]["cost"]) > Decimal(told["candidates"][1]["cost"])
-    assert told["candidates"][0]["evidence"] == 1
+    assert (told["task"], told["explored"], told["fallbacks"]) == ("chat", False, ["mine/m-large"])
+    large, small = told["candidates"]
+    assert [large["route"], small["route"]] == ["mine/m-large", "mine/m-small"]
+    assert set(large) == {field.name for field in dataclasses.fields(Candidate)}
+    assert Decimal(large["cost"]) > Decimal(small["cost"])
+    low, high = map(Decimal, large["cost_range"])
+    assert low <= Decimal(large["cost"]) <= high
+    assert large["latency_range_s"][0] <= large["latency_s"] <= large["latency_range_s"][1]
+    assert large["evidence"] == 1
 
 
 def test_route_explain_without_a_route(run, hosted) -> None:
@@ -285,8 +293,78 @@ def test_route_explain_without_a_route(run, hosted) -> None:
     assert (code, err.count("\n")) == (4, 1)
     assert out.count("refused") == 2
     assert "exceeds max_cost_usd 0" in out
+    assert "nearest is mine/m-small: change max_cost_usd from 0 to 0.00" in err
     code, out, _ = run("route", "explain", "hello", "--max-cost", "0", "--json")
     assert (code, json.loads(out)["chosen"]) == (4, None)
+    missed = json.loads(out)["candidates"][0]["broken"][0]
+    assert (missed["constraint"], missed["limit"]) == ("max_cost_usd", 0.0)
+    assert missed["over"] == missed["predicted"] > 0
+
+
+@pytest.mark.parametrize(
+    ("words", "route", "verdict", "reason"),
+    [
+        ("--deny mine/m-small", "mine/m-large", "chosen", "cheapest"),
+        ("--allow mine/m-l --allow mine/m-x", "mine/m-small", "refused", "not among policy.allow"),
+        ("--min-quality 0.5", "mine/m-small", "refused", "below min_quality 0.5 by 0.3"),
+        ("--max-latency 0.0001", "mine/m-large", "refused", "exceeds max_latency_s 0.0001"),
+        ("--minimize cost=1,latency=0.002", "mine/m-small", "chosen", "best by cost and latency"),
+        (
+            "--task code --percentile 0.5 --deadline 9 --hedge 0.1",
+            "mine/m-small",
+            "chosen",
+            "cheapest",
+        ),
+    ],
+)
+def test_every_field_of_a_policy_has_an_option(
+    run, spent, in_empty_folder, words, route, verdict, reason
+) -> None:
+    with (in_empty_folder / "specclient.toml").open("a") as file:
+        file.write('[quality]\n"mine/m-small" = 0.2\n"mine/m-large" = 0.9\n')
+    _, out, _ = run("route", "explain", "hello", "--json", *words.split())
+    told = {c["route"]: c for c in json.loads(out)["candidates"]}
+    assert told[route]["verdict"] == verdict
+    assert reason in told[route]["reason"]
+
+
+def test_no_fallbacks_and_local_only(run, hosted) -> None:
+    _, out, _ = run("route", "explain", "hello", "--no-fallbacks", "--json")
+    assert json.loads(out)["fallbacks"] == []
+    with (Path("specclient.toml")).open("a") as file:
+        file.write('[providers.far]\nbase_url = "https://far.example/v1"\n')
+    text = Path("specclient.toml").read_text().replace('"mine/m-small"]', '"far/m"]', 1)
+    Path("specclient.toml").write_text(text)
+    _, out, _ = run("route", "explain", "hello", "--local-only", "--json")
+    told = {c["route"]: c["reason"] for c in json.loads(out)["candidates"]}
+    assert "local_only" in told["far/m"]
+    assert "local_only" not in told["mine/m-large"]  # on loopback
+
+
+def test_weights_that_are_none_are_told_what_is(run, hosted) -> None:
+    for wrong in ("cheap", "cost=1,speed=2", "cost=x", "cost=0"):
+        code, _, err = run("route", "explain", "hello", "--minimize", wrong)
+        assert code == 2
+        assert "cost=1,latency=0.002" in err
+
+
+def test_route_stats(run, spent) -> None:
+    code, out, _ = run("route", "stats")
+    assert code == 0
+    heading, *lines = out.splitlines()
+    assert heading.split()[:5] == ["route", "task", "calls", "ttft", "tokens/s"]
+    first = next(line for line in lines if line.startswith("mine/m-large"))
+    assert first.split()[1:3] == ["all", "1"]
+    _, out, _ = run("route", "stats", "--json")
+    told = {(each["route"], each["task"]): each for each in json.loads(out)}
+    assert told["mine/m-large", None]["calls"] == 1
+    assert told["mine/m-large", None]["estimate"]["token_s"] is not None
+
+
+def test_route_stats_before_the_first_call(run, hosted) -> None:
+    code, out, _ = run("route", "stats")
+    assert code == 0
+    assert "No call has taught anything yet" in out
 
 
 def test_default_candidates_without_a_key_are_unavailable(run) -> None:

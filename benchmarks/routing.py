@@ -1,0 +1,177 @@
+"""What a decision costs: `Router.decide` among 1, 20 and 1,000 candidates, beside LiteLLM's choice of one.
+
+    python benchmarks/routing.py
+
+CPU time of the calling thread, medians of rounds in which all take turns; estimates are warm: every candidate
+has been measured. `decide` is all of it: what kind of prompt it is and how long, the length of the answer,
+the choice among all candidates, and the decision with its reason. LiteLLM is measured where it is installed.
+Prints a table, then one JSON line.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import random
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from specclient import Policy
+from specclient.config import Settings
+from specclient.core import Core
+from specclient.routing.sample import Sample
+from specclient.types import methods
+from specclient.types.request import Request
+
+COUNTS = (1, 20, 1000)
+ROUNDS = 15
+#: Seconds of CPU that a round takes of each subject, about.
+ROUND_S = 0.02
+PROMPT = (
+    "Why is the sky blue, and why is it red in the evening? Answer in two sentences, for a child of eight."
+)
+MESSAGES = [
+    {"role": "system", "content": "You are a helpful assistant."},
+    {"role": "user", "content": PROMPT},
+]
+POLICIES = {
+    "cost": Policy(),
+    "limits": Policy(max_latency_s=30, max_ttft_s=5, max_cost_usd=1, min_quality=0.1),
+    "weighed": Policy(minimize={"cost": 1, "latency": 0.002}),
+}
+
+
+def core_of(count: int) -> Core:
+    """Return a client's parts with so many candidates, each of which has answered a dozen calls."""
+    routes = [f"place{i % 10}/model-{i}" for i in range(count)]
+    settings = Settings.model_validate(
+        {
+            "ledger": "off",
+            "candidates": routes,
+            "quality": {"place": 0.5},
+            "providers": {f"place{i}": {"base_url": f"http://127.0.0.1:9{i:03}/v1"} for i in range(10)},
+            "prices": {
+                route: {"input": 1 + i % 17 / 10, "output": 4 + i % 13 / 10} for i, route in enumerate(routes)
+            },
+        }
+    )
+    core = Core({"config": settings, "api_key": "none"})
+    dice, now = random.Random(1), time.time()
+    for route in routes:
+        speed = dice.uniform(0.5, 2)
+        for k in range(12):
+            core.parts.estimates.learn(sample(route, speed * dice.lognormvariate(0, 0.2), now - 12 + k))
+    return core
+
+
+def sample(route: str, speed: float, at: float) -> Sample:
+    """Return what a finished call teaches."""
+    return Sample(
+        route=route,
+        at=at,
+        task="chat",
+        ttft_s=0.3 * speed,
+        latency_s=2.3 * speed,
+        prompt_tokens=40,
+        completion_tokens=150,
+    )
+
+
+def subjects(count: int) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield what is measured among so many candidates, by name."""
+    core = core_of(count)
+    router, estimates = core.pipeline.router, core.parts.estimates
+    for name, policy in POLICIES.items():
+        request = Request(methods.CHAT, "auto", {"messages": MESSAGES}, policy=policy)
+        yield f"decide, {name}", lambda request=request: router.decide(request)
+    plain = Request(methods.CHAT, "auto", {"messages": MESSAGES})
+    route = router.decide(plain).chosen
+    dice = random.Random(2)
+
+    def after_a_call() -> None:
+        estimates.learn(sample(route, dice.lognormvariate(0, 0.1), time.time()))
+        router.decide(plain)
+
+    def learning() -> None:
+        estimates.learn(sample(route, dice.lognormvariate(0, 0.1), time.time()))
+
+    yield "learn from a call", learning
+    yield "learn from a call, decide", after_a_call
+    yield "decide, and read every reason", lambda: list(router.decide(plain).candidates)
+    named = Request(methods.CHAT, route, {"messages": MESSAGES})
+    yield "a named model", lambda: router.decide(named)
+
+
+def peer(count: int) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield LiteLLM's choice among so many deployments of one model, where it is installed."""
+    try:
+        from litellm import Router  # noqa: PLC0415 - a peer that need not be there
+    except ImportError:
+        return
+    listed = [
+        {
+            "model_name": "auto",
+            "litellm_params": {
+                "model": f"openai/model-{i}",
+                "api_key": "none",
+                "api_base": "http://127.0.0.1:9/v1",
+            },
+        }
+        for i in range(count)
+    ]
+    for strategy in ("simple-shuffle", "latency-based-routing"):
+        try:
+            router = Router(model_list=listed, routing_strategy=strategy)
+            router.get_available_deployment("auto", messages=MESSAGES)
+        except Exception as error:  # noqa: BLE001 - a peer's own trouble is told, and stops nothing
+            print(f"litellm, {strategy}: {type(error).__name__}: {str(error)[:120]}")
+            continue
+        yield (
+            f"litellm, {strategy}",
+            lambda router=router: router.get_available_deployment("auto", messages=MESSAGES),
+        )
+
+
+def cpu_us(call: Callable[[], Any], times: int) -> float:
+    """Return microseconds of CPU that a call takes, over so many in a row."""
+    begun = time.thread_time_ns()
+    for _ in range(times):
+        call()
+    return (time.thread_time_ns() - begun) / times / 1000
+
+
+def measured(listed: list[tuple[str, Callable[[], Any]]]) -> dict[str, float]:
+    """Return medians over rounds in which all take turns."""
+    times = {}
+    for name, call in listed:
+        cpu_us(call, 3)
+        times[name] = max(int(ROUND_S * 1e6 / cpu_us(call, 3)), 1)
+    found: dict[str, list[float]] = {name: [] for name, _ in listed}
+    for _ in range(ROUNDS):
+        for name, call in listed:
+            found[name].append(cpu_us(call, times[name]))
+    return {name: round(statistics.median(each), 1) for name, each in found.items()}
+
+
+def main() -> None:
+    """Measure, and print."""
+    results = {str(count): measured([*subjects(count), *peer(count)]) for count in COUNTS}
+    names = list(dict.fromkeys(name for each in results.values() for name in each))
+    width = max(map(len, names))
+    print(f"{'µs of CPU, candidates:':<{width}}" + "".join(f"{count:>10,}" for count in COUNTS))
+    for name in names:
+        cells = "".join(f"{results[str(count)].get(name, float('nan')):>10,.1f}" for count in COUNTS)
+        print(f"{name:<{width}}{cells}")
+    try:
+        theirs = importlib.metadata.version("litellm")
+    except importlib.metadata.PackageNotFoundError:
+        theirs = None
+        print("LiteLLM is not installed, so it was not measured: pip install litellm")
+    print(json.dumps({"python": platform.python_version(), "litellm": theirs, "cpu_us": results}))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,310 @@
+"""A request finds its route: by its name, by the client's policy or by its own, among what is configured."""
+
+from __future__ import annotations
+
+import random
+from datetime import UTC, datetime
+from decimal import Decimal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specclient.config import Settings
+from specclient.core import Core
+from specclient.costs.prices import Prices
+from specclient.errors import ConfigurationError, NoRouteError, NotFoundError
+from specclient.fitting import encoded, in_process
+from specclient.record import Recorder
+from specclient.routing.options import Tariff
+from specclient.routing.policy import named
+from specclient.routing.sample import Sample
+from specclient.types import methods
+from specclient.types.call import Call
+from specclient.types.request import Options, Request
+from specclient.types.route import Alternative, Decision, Policy
+from specclient.types.usage import Usage
+
+CONFIGURED = {
+    "ledger": "off",
+    "candidates": ["mine/small", "mine/large"],
+    "providers": {"mine": {"base_url": "https://models.example/v1"}},
+    "prices": {"mine/small": {"input": 1, "output": 4}, "mine/large": {"input": 2, "output": 8}},
+}
+
+
+def core(**changes):
+    options = {"api_key": "none", **changes.pop("options", {})}
+    return Core({"config": Settings.model_validate(CONFIGURED | changes), **options})
+
+
+def router(**changes):
+    return core(**changes).pipeline.router
+
+
+def asks(text="hello", model="auto", method=methods.CHAT, **values):
+    params = {"messages": [{"role": "user", "content": text}]} if method is methods.CHAT else {"prompt": text}
+    return Request(method, model, {**params, **values.pop("params", {})}, **values)
+
+
+def test_a_policy_is_the_call_s_else_the_client_s_else_the_default():
+    policies = {"dear": {"allow": ["mine/large"]}, "weighed": {"minimize": {"cost": 1, "latency": 0.002}}}
+    found = router(policies=policies)
+    assert found.decide(asks()).chosen == "mine/small"
+    assert found.decide(asks(policy="dear")).chosen == "mine/large"
+    assert found.decide(asks(policy=Policy(deny=("mine/small",)))).chosen == "mine/large"
+    assert found.decide(asks(policy="weighed")).policy.weights == (1.0, 0.002)
+    with pytest.raises(ConfigurationError, match="no policy named 'none'"):
+        found.decide(asks(policy="none"))
+    assert router(policies=policies, options={"policy": "dear"}).decide(asks()).chosen == "mine/large"
+
+
+def test_every_field_of_a_policy_can_be_configured():
+    table = {
+        "minimize": {"cost": 1, "latency": 0.002}, "max_cost_usd": 0.1, "max_latency_s": 3, "max_ttft_s": 1,
+        "percentile": 0.9, "min_quality": 0.5, "allow": ["mine/"], "deny": ["mine/x"], "local_only": True,
+        "task": "code", "deadline_s": 9, "fallbacks": ["mine/large"], "hedge": 0.1, "explore": 0.05,
+        "strategy": "prediction", "draft": "mine/small", "depth": 4,
+    }  # fmt: skip
+    policy = Settings.model_validate({"policies": {"all": table}}).policy_named("all")
+    for name, value in table.items():
+        if name not in ("strategy", "draft", "depth"):
+            found = getattr(policy, name)
+            assert (list(found) if isinstance(found, tuple) else found) == value, name
+    assert (policy.strategy.kind, policy.strategy.draft, policy.strategy.depth) == (
+        "prediction",
+        "mine/small",
+        4,
+    )
+    assert {*table} == {*Settings.model_validate({"policies": {"p": {}}}).policies["p"].model_dump()}
+
+
+def test_a_model_that_is_named_goes_first_where_the_policy_lists_its_fallbacks():
+    found = router()
+    decision = found.decide(asks(model="mine/large", policy=Policy(fallbacks=("mine/small", "local/demo"))))
+    assert (decision.chosen, decision.taken.route) == ("mine/large", "mine/large")
+    assert [other.route for other in decision.alternatives] == ["mine/small", "local/demo"]
+    assert "named by the caller" in decision.reason
+    with pytest.raises(ConfigurationError, match="list the model's fallbacks"):
+        found.decide(asks(model="mine/large", policy=Policy()))
+    with pytest.raises(NoRouteError, match="leaves this machine"):
+        found.decide(asks(model="mine/large", policy=Policy(fallbacks=("mine/small",), local_only=True)))
+    listed = found.decide(asks(policy=Policy(fallbacks=("local/demo", "mine/large"))))
+    assert listed.chosen == "mine/small"
+    assert [other.route for other in listed.alternatives] == ["local/demo", "mine/large"]
+
+
+def test_named_models_are_decisions_of_one():
+    decision = router().decide(asks(model="mine/anything"))
+    assert (decision.provider, decision.model, decision.taken, list(decision.alternatives)) == (
+        "mine", "anything", None, [],
+    )  # fmt: skip
+    with pytest.raises(NotFoundError, match="unknown provider"):
+        router().decide(asks(model="nobody/x"))
+
+
+def test_what_stays_on_this_machine_is_told_by_its_address():
+    places = {
+        "here": {"base_url": "http://127.0.0.1:8000/v1"},
+        "named": {"base_url": "http://localhost:8000/v1"},
+        "six": {"base_url": "http://[::1]:8000/v1"},
+        "lan": {"base_url": "http://192.168.0.2:8000/v1"},
+        "far": {"base_url": "https://127.0.0.1.example/v1"},
+    }
+    routes = [f"{place}/m" for place in places] + ["local/demo"]
+    decision = router(providers=places, candidates=routes).decide(asks(policy=Policy(local_only=True)))
+    told = {c.route: c.verdict for c in decision.candidates}
+    assert told == {
+        "here/m": "left", "named/m": "left", "six/m": "left", "lan/m": "refused", "far/m": "refused",
+        "local/demo": "chosen",
+    }  # fmt: skip
+
+
+def test_a_candidate_that_is_none_or_cannot_be_used_says_so():
+    with pytest.raises(ConfigurationError, match="candidate 'bare' is no route"):
+        router(candidates=["bare"]).decide(asks())
+    decision = router(
+        candidates=["local/none", "nobody/x", "openai/gpt-4.1", "mine/small"], options={"api_key": None}
+    )
+    told = {c.route: c.reason for c in decision.decide(asks()).candidates if c.verdict == "unavailable"}
+    assert "no model 'none' in local" in told["local/none"]
+    assert "unknown provider" in told["nobody/x"]
+
+
+def test_the_task_is_the_prompt_s_or_the_policy_s_and_goes_with_the_decision():
+    found = router()
+    assert found.decide(asks("Write a Python function that adds.")).task == "code"
+    assert found.decide(asks("hello", policy=Policy(task="document"))).task == "document"
+
+
+def test_learning_changes_the_next_decision():
+    made = core()
+    found = made.pipeline.router
+    fast = asks(policy=Policy(minimize="latency"))
+    for route, latency_s in (("mine/small", 4.0), ("mine/large", 1.0)):
+        for k in range(10):
+            at = datetime.now(UTC).timestamp() - 10 + k
+            made.parts.estimates.learn(
+                Sample(
+                    route=route, at=at, task="chat", ttft_s=0.1, latency_s=latency_s, completion_tokens=100
+                )
+            )
+    assert found.decide(fast).chosen == "mine/large"
+    for k in range(25):
+        at = datetime.now(UTC).timestamp() + k / 10
+        made.parts.estimates.learn(
+            Sample(route="mine/large", at=at, task="chat", ttft_s=0.1, latency_s=60.0, completion_tokens=100)
+        )
+    assert found.decide(fast).chosen == "mine/small"
+
+
+def test_prompts_are_sized_by_what_a_route_has_made_of_them():
+    made = core()
+    found = made.pipeline.router
+    text = "word " * 400
+    before = found.decide(asks(text))
+    for _ in range(30):
+        call = Call(
+            id="x", started_at=datetime.now(UTC), operation="chat", model="auto", route=before, status="ok",
+            usage=Usage(prompt=2 * before.prompt_tokens, completion=10),
+        )  # fmt: skip
+        made.parts.sizes.observe(call)
+    after = found.decide(asks(text, policy=Policy(explore=0)))
+    costs = [{c.route: c.cost for c in each.candidates} for each in (before, after)]
+    assert costs[1]["mine/small"] > costs[0]["mine/small"] * Decimal("1.2")
+    assert costs[1]["mine/large"] == costs[0]["mine/large"]
+
+
+rates = st.decimals(0, 100, places=4)
+tables = st.fixed_dictionaries(
+    {"input": rates, "output": rates}, optional={"per_call": rates, "cached_input": rates, "reasoning": rates}
+) | st.fixed_dictionaries({"per_gpu_second": rates}, optional={"per_call": rates})
+
+
+@given(
+    table=tables,
+    prompt=st.integers(0, 10**6),
+    tokens=st.integers(0, 10**5),
+    engine_s=st.none() | st.floats(0, 1000),
+    latency_s=st.none() | st.floats(0, 1000),
+)
+def test_predicted_dollars_are_those_of_the_prices(table, prompt, tokens, engine_s, latency_s):
+    prices = Prices(Settings.model_validate({"prices": {"a/b": table}}))
+    found = Tariff.of(prices.quote("a", "b", prompt=prompt)).dollars(prompt, tokens, engine_s, latency_s)
+    assert found == prices.predict(prompt, tokens, "a", "b", engine_s=engine_s, latency_s=latency_s)
+
+
+def test_prices_that_rise_with_the_prompt_are_those_of_its_length():
+    made = core(
+        candidates=["gemini/gemini-2.5-pro"], options={"api_key": "x"}, providers={"gemini": {"api_key": "k"}}
+    )
+    found, prices = made.pipeline.router, made.parts.prices
+    vendor = found.places.get("gemini").price_provider
+    assert prices.steps("gemini", "gemini-2.5-pro", vendor) == (200_000,)
+    for text in ("hello", "word " * 300_000, "hello"):
+        decision = found.decide(asks(text, params={"max_tokens": 10}, policy=Policy(explore=0)))
+        expected = prices.predict(
+            decision.prompt_tokens, 10, "gemini", "gemini-2.5-pro", price_provider=vendor
+        )
+        assert decision.candidates[0].cost == expected
+        assert expected is not None
+
+
+PAIRED = {
+    "candidates": ["mine/large"],
+    "pairs": {"x": {"draft": "mine/small", "target": "mine/large"}},
+}
+
+
+class TestPlays:
+    def routes(self, request, **capabilities):
+        providers = {"mine": {"base_url": "https://models.example/v1", "capabilities": capabilities}}
+        decision = router(**PAIRED, providers=providers).decide(request)
+        return {c.strategy: (c.verdict, c.draft) for c in decision.candidates}
+
+    def test_a_pair_makes_a_prediction_possible_where_the_endpoint_verifies_one(self):
+        assert self.routes(asks()) == {None: ("chosen", None)}
+        told = self.routes(asks(), prediction=True)
+        assert told == {None: ("chosen", None), "prediction": ("left", "mine/small")}  # dearer: both are paid
+
+    def test_verifying_token_by_token_is_for_greedy_completions(self):
+        greedy = asks(method=methods.COMPLETION, params={"temperature": 0})
+        assert self.routes(greedy, verification="echo")["remote"] == ("left", "mine/small")
+        assert self.routes(asks(), verification="echo")["remote"] == ("unavailable", "mine/small")
+
+    def test_a_prediction_is_taken_where_it_is_faster(self):
+        providers = {"mine": {"base_url": "https://models.example/v1", "capabilities": {"prediction": True}}}
+        made = core(**PAIRED, providers=providers)
+        now = datetime.now(UTC).timestamp()
+        for route, latency_s in (("mine/small", 0.3), ("mine/large", 20.0)):
+            for k in range(10):
+                made.parts.estimates.learn(
+                    Sample(
+                        route=route, at=now - 10 + k, ttft_s=0.1, latency_s=latency_s, completion_tokens=300
+                    )
+                )
+        decision = made.pipeline.router.decide(asks(policy=Policy(minimize="latency")))
+        assert decision.chosen == "mine/large"
+        assert (decision.taken.strategy.kind, decision.taken.strategy.draft) == ("prediction", "mine/small")
+        assert list(decision.alternatives) == []  # the same route without it would fail alike
+
+    def test_a_policy_s_own_strategy_leaves_no_other_play(self):
+        providers = {"mine": {"base_url": "https://models.example/v1", "capabilities": {"prediction": True}}}
+        made = router(**PAIRED, providers=providers)
+        decision = made.decide(asks(policy=Policy(strategy="direct")))
+        assert [c.strategy for c in decision.candidates] == ["direct"]
+
+
+class TestDepth:
+    def sent(self, depth, *, field="options.draft", body=None, **values):
+        providers = {
+            "mine": {"base_url": "https://models.example/v1", "capabilities": {"draft_length": field}}
+        }
+        made = core(providers=providers)
+        place = made.pipeline.router.places.get("mine")
+        decision = decided("mine/m", depth)
+        request = asks(options=Options(body=body or {}), **values)
+        record = Recorder(request, decision, made.parts.prices, clock=lambda: 0.0, hosted=True)
+        wire = encoded(request, decision, place, record)
+        import json
+
+        return json.loads(wire.content)
+
+    def test_goes_where_requests_can_say_it(self):
+        assert self.sent(4)["options"] == {"draft": 4}
+        assert self.sent(4, field="num_draft")["num_draft"] == 4
+        assert self.sent(4, body={"options": {"seed": 1}})["options"] == {"seed": 1, "draft": 4}
+
+    def test_leaves_what_the_caller_said(self):
+        assert self.sent(4, body={"options": {"draft": 9}})["options"] == {"draft": 9}
+        assert self.sent(4, field="num_draft", body={"num_draft": 2})["num_draft"] == 2
+        assert "options" not in self.sent(None)
+        assert "options" not in self.sent(0)
+
+    @pytest.mark.parametrize(
+        ("depth", "params", "expected"),
+        [(0, {}, 0), (4, {}, None), (None, {}, None), (0, {"seed": 1}, None), (0, {"draft_length": 3}, 3)],
+    )
+    def test_the_engine_is_told_only_to_draft_nothing(self, depth, params, expected):
+        request = in_process(asks(params=params), decided("local/demo", depth))
+        assert request.params.get("draft_length") == expected
+
+    def test_named_models_are_sent_as_they_are(self):
+        request = asks(model="local/demo")
+        assert in_process(request, named("local/demo", "local", "demo")).params == request.params
+
+
+def decided(route, depth):
+    provider, _, model = route.partition("/")
+    return Decision(route, provider, model, taken=Alternative(route, provider, model, depth=depth))
+
+
+def test_a_seed_decides_what_is_explored():
+    def chosen(seed):
+        made = core(candidates=[f"mine/{i}" for i in range(6)], prices={"mine/*": {"per_call": 1}})
+        found = made.pipeline.router
+        found._explorer._dice = random.Random(seed)
+        request = asks(policy=Policy(minimize="latency", explore=0.5))
+        return [found.decide(request).chosen for _ in range(40)]
+
+    assert chosen(3) == chosen(3)
