@@ -37,16 +37,20 @@ class _Server:
     steps: str = ""
 
 
-# vLLM v1/metrics/loggers.py (before 0.10: gpu_cache_usage_perc); SGLang srt/metrics/collector.py; llama.cpp
-# tools/server/README.md (its cache's use was told until 2025); TensorRT-LLM metrics/collector.py.
+# Our own server names them as vLLM does: v1/metrics/loggers.py (before 0.10: gpu_cache_usage_perc). SGLang
+# srt/metrics/collector.py; llama.cpp tools/server/README.md (its cache's use was told until 2025);
+# TensorRT-LLM metrics/collector.py.
 _SERVERS = (
-    _Server(
-        running="vllm:num_requests_running",
-        waiting="vllm:num_requests_waiting",
-        cache=("vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc"),
-        accepted="vllm:spec_decode_num_accepted_tokens_total",
-        drafted="vllm:spec_decode_num_draft_tokens_total",
-        steps="vllm:spec_decode_num_drafts_total",
+    *(
+        _Server(
+            running=f"{prefix}:num_requests_running",
+            waiting=f"{prefix}:num_requests_waiting",
+            cache=(f"{prefix}:kv_cache_usage_perc", f"{prefix}:gpu_cache_usage_perc"),
+            accepted=f"{prefix}:spec_decode_num_accepted_tokens_total",
+            drafted=f"{prefix}:spec_decode_num_draft_tokens_total",
+            steps=f"{prefix}:spec_decode_num_drafts_total",
+        )
+        for prefix in ("specclient", "vllm")
     ),
     _Server(
         running="sglang:num_running_reqs",

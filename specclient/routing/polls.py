@@ -33,7 +33,14 @@ INTERVAL_S, MOST_S = 2.0, 300.0
 #: How much of these seconds is left to chance, so that many programs do not read at once.
 _JITTER = 0.25
 #: Own servers that tell their load, as far as they were started so, beside those that are said to.
-_SERVERS = {"vllm": "", "sglang": "", "llamacpp": "", "nim": "", "tensorrt-llm": "prometheus/"}
+_SERVERS = {
+    "specclient": "",
+    "vllm": "",
+    "sglang": "",
+    "llamacpp": "",
+    "nim": "",
+    "tensorrt-llm": "prometheus/",
+}
 
 _log = logging.getLogger("specclient")
 

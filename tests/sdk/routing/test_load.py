@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from served import Served, upstream_settings
 from servers import Behaviour, OpenAIServer, behave, hang, reply
 
 from specclient import AsyncOpenAI, OpenAI, Policy, Provider
@@ -213,6 +214,20 @@ def test_load_is_read_for_the_synchronous_client_too() -> None:
                     break
                 time.sleep(0.01)
             assert client._core.parts.estimates.load("vllm/m-small") == Load(5, 4, cache_use=0.62)
+
+
+@pytest.mark.anyio
+async def test_the_load_of_our_own_server_is_read(openai_server: OpenAIServer) -> None:
+    with Served(upstream_settings(openai_server), key="sk-own") as served:
+        places = [Provider(name="specclient", base_url=served.base_url, key="sk-own")]
+        route = "specclient/mine/m-small"
+        async with AsyncOpenAI(providers=places, candidates=[route], ledger="off") as client:
+            await client.chat.completions.create(model="auto", messages=ASK)
+            await until(lambda: client._core.parts.estimates.load(route) is not None)
+            load = client._core.parts.estimates.load(route)
+            assert load is not None
+            assert load.waiting == 0
+            assert load.running in (0, 1), "as the page was written, before or after the call"
 
 
 class Clock:
