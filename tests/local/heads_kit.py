@@ -13,6 +13,7 @@ from pathlib import Path
 import torch
 from safetensors.torch import save_file
 
+MEDUSA = "medusa_lm_head.safetensors"
 HIDDEN, FF, HEADS, KV, HEAD_DIM, VOCAB = 32, 48, 4, 2, 8, 300
 TARGET = {"num_hidden_layers": 4}
 """What the target of these heads has beside the kit's usual shape: enough layers for three depths."""
@@ -161,4 +162,4 @@ def medusa(
     config = {"medusa_num_heads": heads, "medusa_num_layers": blocks, "base_model_name_or_path": "a/target"}
     if not own_heads:
         config["original_lm_head"] = True
-    return save(folder, config, random(names, seed, spread), "medusa_lm_head.safetensors")
+    return save(folder, config, random(names, seed, spread), MEDUSA)

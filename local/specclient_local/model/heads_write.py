@@ -36,7 +36,13 @@ def write_eagle(
         target: folder or hub id of its target.
         guesses: tokens that whoever serves it should draft at a time.
         dtype: of the numbers in the file.
+
+    Raises:
+        ValueError: a layer with biases, norms of its heads or stretched rotations: none is trained here.
     """
+    others = (weights.qkv_bias, weights.o_bias, weights.qk_norm)
+    if any(tensor is not None for tensor in others) or shape.config.rope.kind != "default":
+        raise ValueError("the head's layer has biases, norms of its heads or stretched rotations")
     three, c = shape.kind == "eagle3", shape.config
     tensors = _layer(c, "layers.0." if three else "transformer.", weights)
     tensors["fc.weight" if three else "fusion_fc.weight"] = weights.fc

@@ -1,0 +1,176 @@
+"""What heads draft from, and how: hidden states after any history, trees of picks, prompts of any length."""
+
+from __future__ import annotations
+
+import heads_kit
+import pytest
+import torch
+from local_kit import load, run, sequence, write_checkpoint
+from specclient_local.config import read_config
+from specclient_local.drafters import headed
+from specclient_local.drafting.base import Grown
+from specclient_local.model import decoder
+from specclient_local.model.heads_format import tapped
+from specclient_local.model.heads_taps import TappedRunner
+from specclient_local.model.opening import Placed, open_model
+from specclient_local.model.runner import CHUNK, Part
+from specclient_local.speculate import Speculator
+from specclient_local.tree import ROOT, TokenTree
+
+DEPTHS = (0, 1, 3, 4)
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("target")
+    return write_checkpoint(folder, spread=0.1, max_position_embeddings=700, **heads_kit.TARGET)
+
+
+@pytest.fixture(params=["native", "torch"])
+def runner(target, request, monkeypatch) -> TappedRunner:
+    if request.param == "torch":
+        monkeypatch.setattr(decoder, "native_passes", lambda *_: None)
+    opened = open_model(target, Placed(), slots=3, context=128, taps=DEPTHS)
+    assert isinstance(opened, TappedRunner)
+    return opened
+
+
+def by_transformers(target, tokens):
+    """Hidden states after each of ``DEPTHS``, ``[N, depths, hidden]``, the last before its norm."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32).eval()
+    last: list[torch.Tensor] = []
+    model.model.norm.register_forward_pre_hook(lambda _, given: last.append(given[0][0]))
+    with torch.inference_mode():
+        states = model(torch.tensor([tokens]), output_hidden_states=True).hidden_states
+    return torch.stack([states[0][0], states[1][0], states[3][0], last[0]], dim=1)
+
+
+def test_hidden_states_are_those_of_transformers(target, runner):
+    tokens = [5, 17, 120, 33, 80, 201, 9]
+    runner.prefill(0, tokens[:4])
+    runner.score_all([Part(1, [7, 8]), Part(0, tokens[4:])])
+    found = runner.features(0, 0, 7, DEPTHS)
+    torch.testing.assert_close(found, by_transformers(target, tokens), atol=1e-4, rtol=1e-4)
+    assert torch.equal(runner.features(0, 2, 7, (3,)), found[2:, 2:3])
+
+
+def test_hidden_states_follow_what_is_kept_copied_and_forgotten(runner):
+    tree = TokenTree()
+    first, second = tree.add(ROOT, 40), tree.add(ROOT, 41)
+    tree.add(first, 42)
+    below = tree.add(second, 43)
+    last = tree.add(below, 44)
+    runner.prefill(0, [5, 6, 7])
+    runner.score(0, [8], tree)
+    runner.keep(0, 3, [second, below, last])
+    runner.score(0, [9])
+    tokens = [5, 6, 7, 8, 41, 43, 44, 9]
+    assert runner.length(0) == len(tokens)
+    runner.prefill(1, tokens)
+    torch.testing.assert_close(
+        runner.features(0, 0, 8, DEPTHS), runner.features(1, 0, 8, DEPTHS), atol=1e-4, rtol=1e-4
+    )
+    runner.copy(0, 2, 0, 5)
+    runner.score(2, tokens[5:])
+    torch.testing.assert_close(
+        runner.features(2, 0, 8, DEPTHS), runner.features(0, 0, 8, DEPTHS), atol=1e-4, rtol=1e-4
+    )
+    runner.wipe(0)
+    assert not runner.features(0, 0, 8, DEPTHS).any()
+
+
+@pytest.mark.parametrize("make", [heads_kit.eagle, heads_kit.eagle3], ids=["eagle", "eagle3"])
+def test_a_heads_cache_is_that_of_a_fresh_one_whatever_was_refused(target, tmp_path, make):
+    folder = make(tmp_path)
+    opened = open_model(target, Placed(), slots=2, context=128, taps=_taps(folder, target))
+    _, drafter = headed(opened, folder)
+    accepted = 0
+    for seed in range(6):
+        tree = [None, (2, 2), "grow"][seed % 3]
+        request = sequence(
+            [7, 8, 9],
+            method="eagle",
+            max_tokens=30,
+            temperature=1.0,
+            seed=seed,
+            draft_length=3,
+            draft_tree=tree,
+        )
+        speculator = Speculator(opened, {"eagle": drafter})
+        run(speculator, request)
+        accepted += request.tally.accepted
+        length = drafter.runner.length(0)
+        assert length >= len(request.tokens) - 6
+        other = sequence(request.tokens[: length + 2], slot=1)
+        opened.prefill(1, other.tokens[:-1])
+        assert drafter.begin(other)
+        assert drafter.runner.length(1) == length
+        used, fresh = (drafter.runner.cache.rows[:, slot, :, :length] for slot in (0, 1))
+        torch.testing.assert_close(used, fresh, atol=1e-4, rtol=1e-4)
+        for ended in (request, other):
+            speculator.end(ended)
+        opened.truncate(1, 0)
+    assert accepted > 0
+
+
+def _taps(folder, target):
+    return tuple(sorted(set(tapped(folder, read_config(target)))))
+
+
+def medusa_trees(target, folder, shape, **params):
+    opened = open_model(target, Placed(), slots=1, context=128, taps=(4,))
+    _, drafter = headed(opened, heads_kit.medusa(folder, spread=0.1))
+    request = sequence([7, 8, 9], method="medusa", **params)
+    opened.prefill(0, request.tokens[:-1])
+    (tree,) = drafter.propose([request], [shape])
+    with torch.inference_mode():
+        rows = drafter._heads.logits(drafter._heads.read(opened.features(0, 1, 2, (4,))), 3)[0]
+    return tree, rows.topk(4).indices.tolist()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 0.9])
+def test_medusas_tree_is_static_and_made_of_picks(target, tmp_path, temperature):
+    tree, likeliest = medusa_trees(target, tmp_path, (3, 2, 1, 1), temperature=temperature)
+    assert tree.depths() == sorted(tree.depths())
+    assert max(tree.depths()) == 3, "there are three heads"
+    for node, depth in zip((ROOT, *range(len(tree))), (0, *tree.depths()), strict=True):
+        wanted = likeliest[depth][: (3, 2, 1)[depth]] if depth < 3 else []
+        assert [tree.tokens[child] for child in tree.children(node)] == wanted
+    assert all(q in (None, token) for q, token in zip(tree.q, tree.tokens, strict=True))
+
+
+def test_medusas_grown_tree_keeps_the_likeliest(target, tmp_path):
+    tree, likeliest = medusa_trees(target, tmp_path, Grown(3, 6), temperature=0.9)
+    assert len(tree) == 6
+    assert tree.tokens[tree.children(ROOT)[0]] == likeliest[0][0]
+    assert all(q is None for q in tree.q)
+
+
+@pytest.mark.parametrize("kind", ["medusa", "eagle", "eagle3"])
+def test_prompts_of_any_length_and_with_scores_are_drafted_for(target, tmp_path, kind):
+    folder = getattr(heads_kit, kind)(tmp_path)
+    with load(target, heads=folder, slots=2) as engine:
+        for length in (1, 2, CHUNK, CHUNK + 1, 2 * CHUNK + 3):
+            prompt = [3 + i * 7 % 290 for i in range(length)]
+            wanted = engine.generate(prompt, max_tokens=8, method="plain")
+            for scored in (None, 0):
+                answer = engine.generate(prompt, max_tokens=8, draft_length=3, prompt_logprobs=scored)
+                assert answer.token_ids == wanted.token_ids, (length, scored)
+                assert answer.speculation.drafted > 0
+
+
+@pytest.mark.parametrize("kind", ["medusa", "eagle3"])
+def test_rules_and_sliding_contexts_go_with_heads(target, tmp_path, kind):
+    folder = getattr(heads_kit, kind)(tmp_path)
+    with load(target, heads=folder, context=40) as engine:
+        for params in (
+            {"max_tokens": 20, "regex": "[a-z ]{5,40}", "repetition_penalty": 1.2},
+            {"max_tokens": 90, "overflow": "slide"},
+        ):
+            wanted = engine.generate("def f(x):", method="plain", **params)
+            for tree in (None, (2, 2), "grow"):
+                answer = engine.generate("def f(x):", draft_tree=tree, draft_length=3, **params)
+                assert answer.token_ids == wanted.token_ids, (params, tree)
+                assert answer.speculation.drafted > 0
