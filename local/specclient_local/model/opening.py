@@ -8,6 +8,7 @@ from pathlib import Path
 import torch
 
 from specclient.errors import ConfigurationError
+from specclient.forks import uncut
 from specclient_local.config import SUPPORTED, read_config, read_json
 from specclient_local.model.base import Model, ModelConfig
 from specclient_local.model.decoder import Decoder
@@ -48,7 +49,8 @@ def read_any_config(folder: Path, runner: str = "auto") -> ModelConfig:
     """
     if runs_itself(folder, runner):
         return read_config(folder)
-    from specclient_local.model.hf_checkpoint import read_hf_config  # noqa: PLC0415 - imports transformers
+    with uncut:  # as in tokenizer.py
+        from specclient_local.model.hf_checkpoint import read_hf_config  # noqa: PLC0415 - imports transformers
 
     return read_hf_config(folder)
 
@@ -92,7 +94,8 @@ def open_model(
             if placed.graphs == "on" or (placed.graphs == "auto" and decoder.embedding.is_cuda):
                 return StaticRunner(decoder, weights, slots, context)
             return Runner(decoder, slots, context)
-    from specclient_local.model.hf import HfRunner  # noqa: PLC0415 - imports transformers
+    with uncut:
+        from specclient_local.model.hf import HfRunner  # noqa: PLC0415 - imports transformers
 
     return HfRunner.load(
         folder,

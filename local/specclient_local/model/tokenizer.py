@@ -10,6 +10,7 @@ from typing import Any
 from tokenizers import Tokenizer as Library
 
 from specclient.errors import BadRequestError, CheckpointError
+from specclient.forks import uncut
 from specclient_local.overlap import overlap
 
 _UNFINISHED = "\ufffd"
@@ -111,10 +112,11 @@ class Tokenizer:
         Raises:
             BadRequestError: the checkpoint has none.
         """
-        from transformers import PreTrainedTokenizerFast  # noqa: PLC0415 - needed by chats alone, and slow
+        with uncut:  # the library makes its names when they are asked for; two threads at once may find none
+            from transformers import PreTrainedTokenizerFast  # noqa: PLC0415 - for chats alone, and slow
 
-        if self._chat is None:
-            self._chat = PreTrainedTokenizerFast.from_pretrained(self.folder)
+            if self._chat is None:
+                self._chat = PreTrainedTokenizerFast.from_pretrained(self.folder)
         if not self._chat.chat_template:
             raise BadRequestError(
                 f"{self.folder} has no chat template, so it cannot chat; use the completions endpoint."

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 
 import pytest
 from local_kit import byte_tokenizer, write_checkpoint
 from specclient_local.model.tokenizer import StopFilter, TextStream, Tokenizer
+from specclient_local.rows import BUNDLED
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers
 
@@ -174,3 +177,32 @@ def test_characters_spelled_in_bytes_stay_whole(bytewise, prompt):
     for text in [*LONG, *random_texts]:
         parts = increments(bytewise, bytewise.encode(text), bytewise.encode(prompt))
         assert "".join(parts) == text.replace("c", bytewise.decode(bytewise.encode("c")))
+
+
+_FIRST_CHATS = """
+import threading
+from specclient_local.model.tokenizer import Tokenizer
+
+tokenizer, together, found = Tokenizer(FOLDER), threading.Barrier(6), []
+
+def chat():
+    together.wait()
+    found.append(tuple(tokenizer.chat([{"role": "user", "content": "hi"}])))
+
+threads = [threading.Thread(target=chat) for _ in range(6)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+assert len(found) == 6 and len(set(found)) == 1, found
+"""
+
+
+def test_the_first_chats_of_a_program_may_come_together() -> None:
+    """The library makes its names when they are first asked for, which two threads must not do at once."""
+    folder = BUNDLED / "target"
+    program = _FIRST_CHATS.replace("FOLDER", f"__import__('pathlib').Path({str(folder)!r})")
+    ended = subprocess.run(  # noqa: S603 - our own program
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=120
+    )
+    assert ended.returncode == 0, ended.stderr
