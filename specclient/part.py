@@ -65,6 +65,8 @@ class Part:
 
     def marked(self, call: Call, parent: str | None) -> Call:
         """Return a call's record with what it is a part of."""
+        if parent is None and self.kind is None and self.purpose == "call" and self.pair is None:
+            return call  # of itself alone
         return replace(
             call,
             parent=parent,

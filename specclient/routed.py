@@ -73,8 +73,8 @@ class Routed:
 
         async def one(leg: Leg) -> Exchange:
             await self._prepared(leg)
-            asked, part = trip.ask(leg)
-            done = await trip.within(leg, self._walk.once(asked, part))
+            walked = self._walk.once(*trip.ask(leg))
+            done = await (walked if trip.limit_s is None else trip.within(leg, walked))
             if done.error is not None:
                 unread.append(done)
                 raise done.error

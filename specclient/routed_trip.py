@@ -47,6 +47,7 @@ class Trip(Whole):
         decision: as it was made.
         places: where its routes lead.
         clock: monotonic seconds.
+        limit_s: for the call with all its tries, None for no end; the call's own wins.
         several: whether it has come to more than one call.
         spoken: whether the caller has some of the answer.
         continued: tells, of what broke off an answer that the caller has some of, whether others go on.
@@ -56,6 +57,7 @@ class Trip(Whole):
     decision: Decision
     places: Places
     clock: Callable[[], float]
+    limit_s: float | None = None
     several: bool = False
     spoken: bool = False
     continued: Callable[[BaseException | None], bool] | None = None
@@ -66,6 +68,9 @@ class Trip(Whole):
     @classmethod
     def of(cls, request: Request, decision: Decision, places: Places, clock: Callable[[], float]) -> Trip:
         """Return the trip of a request for which the decision has just been made."""
+        limit, policy = request.options.deadline_s, decision.policy
+        if limit is None and policy is not None:
+            limit = policy.deadline_s
         return cls(
             id=uuid.uuid4().hex,
             kind=None,
@@ -76,6 +81,7 @@ class Trip(Whole):
             decision=decision,
             places=places,
             clock=clock,
+            limit_s=limit,
         )
 
     @property
@@ -109,12 +115,6 @@ class Trip(Whole):
             return _bare(other.model) == _bare(decision.model)
         given = {**request.params, **request.options.body}
         return other.provider == decision.provider or not any(given.get(name) for name in _HELD_THERE)
-
-    @property
-    def limit_s(self) -> float | None:
-        """Seconds for the call with all its tries, None for no end; the call's own win."""
-        own, policy = self.request.options.deadline_s, self.decision.policy
-        return policy.deadline_s if own is None and policy is not None else own
 
     @property
     def left_s(self) -> float | None:

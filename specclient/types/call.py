@@ -32,13 +32,15 @@ class Call:
         ttft_s: seconds to the first text, None if none came; ``latency_s``: seconds in all.
         engine_s: seconds the local engine worked on it, None for hosted calls.
         request_id: the provider's.
-        parent: of a part of a call that a strategy played in several: the ``id`` of the whole.
+        parent: of a part of a call that a strategy played in several, or that was routed and came to several:
+            the ``id`` of the whole.
         strategy: how speculation was played from this side, where the caller asked for it: the kind of
             :class:`specclient.types.strategy.Strategy` that it came to.
         strategy_reason: why that kind, and what became of it, in words.
-        parts: of a call that a strategy played: every call that was made for it, each recorded by itself.
+        parts: of a call that came to several: every call that was made for it, each recorded by itself.
             Usage and cost of the whole are their sums; the whole is recorded by them alone.
-        purpose: what it was made for; ``call`` where it is the caller's own.
+        purpose: what it was made for: ``call`` where it is the caller's own, ``failover`` where it stands in
+            for one that failed or goes on where one broke off, ``hedge`` where it set out beside a slow one.
         pair: the routes of target and draft where both are known, as ``target+draft``; of the engine in this
             process, its checkpoints, the target's by itself where no model drafted.
         metadata: the request's, as OpenAI defines it: short strings, chosen by the caller.
