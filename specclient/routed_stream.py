@@ -231,6 +231,7 @@ class Streamed:
         trip.failed(broken.leg, failure)
         self._text += (failure.partial or "") if broken.seam is None else broken.seam.text
         failure.partial = None  # it is in the text
+        failure.__traceback__ = None  # its frames lead back to the trip, which keeps it: a circle
         while frame is not None and trip.spoken and self._goes_on(failure):
             to = self._goers().pop(0)
             request = self._asked(to, self._text)

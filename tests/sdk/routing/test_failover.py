@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from servers import events, hang
 
 from specclient import APIConnectionError, APIError, OpenAI, Policy
 from specclient.routed_seam import Seam
+from specclient.routed_trip import Trip
 from specclient.types.chat import ChatCompletionChunk
 from specclient.types.usage import Usage
 
@@ -322,3 +324,22 @@ def test_what_is_joined_is_the_answer(
     assert given_ + "".join(c.choices[0].delta.content or "" for c in out) == answer
     assert given_ + seam.text == answer
     assert {c.id for c in out} == {"c1"}
+
+
+async def test_nothing_of_a_stream_that_went_on_waits_for_the_collector(tmp_path: Path) -> None:
+    async with kit(tmp_path, capabilities=able(1)) as made:
+
+        async def one() -> None:
+            made.servers[0].script(breaking(BEGUN))
+            made.servers[1].script(continuing())
+            await text_of(await made.client.chat.completions.create(**AUTO))
+
+        await one()
+        gc.collect()
+        gc.disable()
+        try:
+            await one()
+            left = [each for each in gc.get_objects() if type(each) is Trip]
+        finally:
+            gc.enable()
+    assert not left
