@@ -38,7 +38,8 @@ class Estimate:
         ttft_limit_s: seconds to the first token that ``percentile`` of calls keep.
         early, late: as above.
         engine_token_s: seconds of the engine in this process for each token, None for hosted routes.
-        failure_rate: share of calls that fail, from 0 to 1.
+        failure_rate: share of calls that fail, from 0 to 1; ``failed_s``: seconds until most failures showed,
+            None where nothing is known.
         acceptance_rate: of drafted tokens, None where none are known of.
         tokens_per_verification: tokens that each pass of the target gave, None where unknown.
         depth: tokens drafted at a time that are expected to serve best, 0 where speculation would lose; None
@@ -58,6 +59,7 @@ class Estimate:
     late: float = 1.0
     engine_token_s: float | None = None
     failure_rate: float = 0.0
+    failed_s: float | None = None
     acceptance_rate: float | None = None
     tokens_per_verification: float | None = None
     depth: int | None = None

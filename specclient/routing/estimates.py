@@ -25,6 +25,7 @@ from specclient.routing.lengths import Lengths, cut
 from specclient.routing.priors import PRIORS, Prior
 from specclient.routing.sample import Sample
 from specclient.routing.sketch import Sketch, quantiles
+from specclient.routing.track import Spread
 from specclient.routing.unknown import assumed
 from specclient.types.call import Call
 from specclient.types.load import Load
@@ -48,6 +49,8 @@ WINDOW = 50
 ROUTES = 2048
 #: Estimates kept until something new is known.
 _KEPT = 16_384
+#: Calls after which what all routes have shown of the spread around predictions weighs half.
+SHARED_CALLS = 400.0
 #: Seconds for which what a place says of its load is believed.
 LOAD_S = 30.0
 
@@ -87,7 +90,7 @@ class Estimates:
         self._lock = threading.RLock()
         self._routes: OrderedDict[str, Learned] = OrderedDict()
         self._lengths = Lengths()
-        self._over: dict[Task | None, Sketch] = {}
+        self._over: dict[Task | None, Spread] = {}
         self._loads: dict[str, tuple[float, Load]] = {}
         self._fresh: deque[Call] = deque(maxlen=PENDING)  # finished, and not asked about since
         self._known_ids: frozenset[str] = frozenset()
@@ -138,7 +141,7 @@ class Estimates:
             else:
                 self._routes.move_to_end(sample.route)
             expected = self._lengths.expected(sample.task, sample.prompt_tokens, sample.session)
-            shared = self._over.setdefault(sample.task, Sketch(100, 86400.0))
+            shared = self._over.setdefault(sample.task, Spread(SHARED_CALLS))
             if learned.learn(sample, expected.middle, shared):
                 self._forget(sample.route)
             if not sample.failed and sample.completion_tokens and sample.completion_tokens > 0:

@@ -28,7 +28,7 @@ class Explorer:
         return self._dice.random()
 
     def due(self, route: str, estimate: Estimate) -> bool:
-        """Tell whether a route is tried that was left for being slow or failing, or never called: once each time."""
+        """Tell whether a route is tried that was left as slow or failing, or never called: once each time."""
         return (estimate.retry or not estimate.calls) and self._tried.get(route) != estimate.calls
 
     def trying(self, route: str, estimate: Estimate) -> None:

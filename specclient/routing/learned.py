@@ -9,11 +9,11 @@ from dataclasses import dataclass, replace
 from specclient.routing.depth import acceptance
 from specclient.routing.drift import FAILING, Drift, Failures
 from specclient.routing.estimate import Estimate
-from specclient.routing.pace import LEAN, Pace, Timing, Typical, timing, typical
+from specclient.routing.pace import LEAN, Pace, Times, Timing, Typical, timing
 from specclient.routing.priors import Prior
 from specclient.routing.sample import Sample
 from specclient.routing.sketch import Sketch, quantiles
-from specclient.routing.track import SPREAD_CALLS, SPREAD_SECONDS, Track
+from specclient.routing.track import SPREAD_CALLS, SPREAD_SECONDS, Spread, Track
 from specclient.routing.unknown import assumed, depth_of, usual_spread, waiting_s
 from specclient.types.load import Load
 from specclient.types.route import Task
@@ -21,7 +21,9 @@ from specclient.types.route import Task
 __all__ = ["Learned"]
 
 #: Calls that the assumed spread counts as, and at most those of other routes.
-_ASSUMED_CALLS, _SHARED_CALLS = 2.0, 6.0
+_ASSUMED_CALLS, _SHARED_CALLS = 1.0, 30.0
+#: Calls that the assumed spread counts as where a call is told to be unusual.
+_BELOW_CALLS = 4.0
 #: Calls held back until it is clear that no shift began with them.
 _WATCHED = 16
 #: Calls from which on what is typical is worked out anew at every fourth one only.
@@ -38,6 +40,8 @@ _REMEMBERED = 64
 #: How much a call may speak for a return to what was, and the sum of it that is believed; the second where
 #: the route had been left alone.
 _RETURN_BOUND, _RETURN, _RETURN_RETRIED = 1.5, 2.0, 1.0
+#: Failures after which what an old one took weighs half.
+_FAILURES = 10.0
 #: Draft tokens that the figure of all tasks counts as for one task.
 _LEAN_DRAFTED = 20.0
 
@@ -49,7 +53,7 @@ class _Watched:
     number: int
     sample: Sample
     call: Timing
-    over: float
+    usual: Typical
     ratio: float
     first: float | None
 
@@ -61,19 +65,22 @@ class Learned:
         self.calls = 0
         self.at = -math.inf
         self.failures = Failures()
+        self._failed_s = Sketch(_FAILURES)
         self.tracks: dict[Task | None, Track] = {None: Track()}
-        self._paces: dict[Task | None, Pace] = {None: Pace()}
+        self._pace = Pace()
+        self._times: dict[Task | None, Times] = {}
         self._typical: dict[Task | None, Typical | None] = {}
         self._ratio = Sketch(SPREAD_CALLS, SPREAD_SECONDS)
+        self._ratio_first = Sketch(SPREAD_CALLS, SPREAD_SECONDS)
         self._drift, self._drift_first = Drift(), Drift()
         self._watched: deque[_Watched] = deque()
-        self._before: dict[Task | None, Pace] | None = None
+        self._before: Pace | None = None
         self._until = 0
         self._return = 0.0
         self.wait_s = RETRY_S
         self.longest: deque[int] = deque(maxlen=50)
 
-    def learn(self, sample: Sample, expected_tokens: float, shared: Sketch | None = None) -> bool:
+    def learn(self, sample: Sample, expected_tokens: float, shared: Spread | None = None) -> bool:
         """Learn from a finished call and tell whether that changes what is expected.
 
         Args:
@@ -85,22 +92,26 @@ class Learned:
         self.calls += 1
         was_bad = self.bad(sample.at)
         self.failures.add(sample.failed, sample.at, retried=retried)
+        if sample.failed and sample.latency_s is not None:
+            self._failed_s.add(sample.latency_s, sample.at)
         call = timing(sample)
         if call is None:
             self._wait(was_bad, retried, sample.at)
             return True
         self.longest.append(call.tokens)
+        if shared is not None and expected_tokens > 0:
+            shared.tokens.add(call.tokens / expected_tokens, sample.at)
         known = self.typical(sample.task)
         for key in dict.fromkeys((None, sample.task)):
             self.tracks.setdefault(key, Track()).add(sample, call)
         shifted = False
         if known is not None:
-            watched = self._compared(sample, call, known, expected_tokens)
+            watched = self._compared(sample, call, known)
             shifted = self._returned(watched, retried) or self._shifted(watched, shared)
         if not shifted:
-            self._take(self._paces, sample, call)
+            self._take(self._pace, sample, call)
         self._wait(was_bad, retried, sample.at)
-        steady = self._paces[None].token.weight() >= _STEADY and self.calls % 4
+        steady = self._pace.token.weight() >= _STEADY and self.calls % 4
         if steady and not shifted:
             return False
         self._typical.clear()
@@ -126,11 +137,10 @@ class Learned:
     def typical(self, task: Task | None) -> Typical | None:
         """Return what is typical of a task's calls, None without any of the route."""
         if task not in self._typical:
-            self._typical[task] = typical(self._paces.get(task), self._paces[None], self.at)
+            self._typical[task] = self._of(task, self._pace)
         return self._typical[task]
 
-    def _compared(self, sample: Sample, call: Timing, known: Typical, expected_tokens: float) -> _Watched:
-        expected = max(known.seconds(expected_tokens, call.prompt), 1e-6)
+    def _compared(self, sample: Sample, call: Timing, known: Typical) -> _Watched:
         first = None
         if call.first_s is not None and known.told:
             first = call.first_s / max(known.first_s(call.prompt), 1e-6)
@@ -138,19 +148,19 @@ class Learned:
             number=self.calls,
             sample=sample,
             call=call,
-            over=call.total_s / expected,
+            usual=self._pace.typical() or known,
             ratio=max(call.total_s, 1e-6) / max(known.seconds(call.tokens, call.prompt), 1e-6),
             first=first,
         )
 
-    def _shifted(self, new: _Watched, shared: Sketch | None) -> bool:
+    def _shifted(self, new: _Watched, shared: Spread | None) -> bool:
         """Watch for a route that became faster or slower; what came before then no longer counts."""
         self._watched.append(new)
         alarms = []
         if self._drift.add(_below(self._ratio, new.ratio), new.ratio, new.number):
             alarms.append(self._drift)
         if new.first is not None:
-            below = _below(self.tracks[None].over_first, new.first)
+            below = _below(self._ratio_first, new.first)
             if self._drift_first.add(below, new.first, new.number):
                 alarms.append(self._drift_first)
         if not alarms:
@@ -164,8 +174,8 @@ class Learned:
         since = min(n for alarm in alarms for n in (alarm.slower, alarm.faster) if n is not None)
         while self._watched and self._watched[0].number < since:
             self._settle(self._watched.popleft(), shared)
-        left = self._paces
-        self._begin_anew({None: Pace()}, tuple(self._watched))
+        left = self._pace
+        self._begin_anew(Pace(), tuple(self._watched))
         if slower and self._before is None:
             self._before, self._until, self.wait_s = left, self.calls + _REMEMBERED, RETRY_S
         elif not slower:
@@ -176,7 +186,7 @@ class Learned:
         """Tell whether a route that became slow is again what it was, and take up what was known then."""
         if self._before is None:
             return False
-        then = typical(self._before.get(new.sample.task), self._before[None], self.at)
+        then = self._of(new.sample.task, self._before)
         assert then is not None  # it was worked with
         was = max(then.seconds(new.call.tokens, new.call.prompt), 1e-6)
         ratio_then = max(new.call.total_s, 1e-6) / was
@@ -188,32 +198,41 @@ class Learned:
         self._begin_anew(before, (new,))
         return True
 
-    def _begin_anew(self, paces: dict[Task | None, Pace], calls: tuple[_Watched, ...]) -> None:
-        self._paces = paces
+    def _begin_anew(self, pace: Pace, calls: tuple[_Watched, ...]) -> None:
+        self._pace = pace
         self._return = 0.0
         self._drift, self._drift_first = Drift(), Drift()
         self._watched.clear()
         for each in calls:
-            self._take(paces, each.sample, each.call)
+            self._take(pace, each.sample, each.call)
 
-    def _take(self, paces: dict[Task | None, Pace], sample: Sample, call: Timing) -> None:
-        every = paces[None]
-        own = paces.setdefault(sample.task, Pace())
-        usual = every.first.quantile(0.5) if call.first_s is None else None
-        for pace in (every,) if own is every else (every, own):
-            pace.add(call, usual, sample.at)
+    def _take(self, pace: Pace, sample: Sample, call: Timing) -> None:
+        pace.add(call, sample.at, self._longer(sample.task))
 
-    def _settle(self, each: _Watched, shared: Sketch | None) -> None:
+    def _longer(self, task: Task | None) -> float:
+        """Return how many times longer a task's tokens take than the route's do."""
+        times, track = self._times.get(task), self.tracks.get(task)
+        if task is None or times is None or track is None:
+            return 1.0
+        return times.middle(self.tracks[None].calls - track.calls)
+
+    def _of(self, task: Task | None, pace: Pace) -> Typical | None:
+        """Return what is typical of a task's calls at a pace of the route, None without any call."""
+        usual = pace.typical()
+        return None if usual is None else replace(usual, token_s=usual.token_s * self._longer(task))
+
+    def _settle(self, each: _Watched, shared: Spread | None) -> None:
         """Count a call to the spread around what was predicted: it was no shift."""
         at = each.sample.at
+        if each.sample.task is not None:
+            self._times.setdefault(each.sample.task, Times()).add(each.call, each.usual, at)
         self._ratio.add(each.ratio, at)
-        for key in dict.fromkeys((None, each.sample.task)):
-            track = self.tracks[key]
-            track.over.add(each.over, at)
-            if each.first is not None:
-                track.over_first.add(each.first, at)
         if shared is not None:
-            shared.add(each.over, at)
+            shared.haste.add(each.ratio, at)
+        if each.first is not None:
+            self._ratio_first.add(each.first, at)
+            if shared is not None:
+                shared.first.add(each.first, at)
 
     def _wait(self, was_bad: bool, retried: bool, at: float) -> None:
         if not self.bad(at):
@@ -223,9 +242,10 @@ class Learned:
 
     def weight(self, task: Task | None, now: float) -> float:
         """Return the calls behind what is expected of a task, as far as they have not faded by ``now``."""
-        own, every = self._paces.get(task), self._paces[None].token.weight(now)
-        mine = 0.0 if own is None else own.token.weight(now)
-        return min(mine + LEAN * LEAN / (LEAN + mine), every)
+        every, times = self._pace.token.weight(now), self._times.get(task)
+        if task is None:
+            return every
+        return min(every, (0.0 if times is None else times.token.weight(now)) + 2 * LEAN)
 
     def expires_s(self, now: float) -> float:
         """Return the seconds after which :meth:`estimate` would say something else without any new call."""
@@ -239,7 +259,7 @@ class Learned:
         *,
         prompt_tokens: int | None = None,
         load: Load | None = None,
-        shared: Sketch | None = None,
+        shared: Spread | None = None,
         prior: Prior | None = None,
     ) -> Estimate:
         """Return what is expected of the next call.
@@ -256,16 +276,16 @@ class Learned:
         if known is None:
             found = assumed(prior, task, percentile, calls=self.calls, failure_rate=rate, load=load)
             return replace(found, retry=self._retry(now))
-        early, late = self._spread("over", task, percentile, now, shared)
+        early, late = self._spread(known, task, prompt_tokens, percentile, now, shared)
         evidence = self.weight(task, now)
         first = known.first_s(prompt_tokens)
         waiting = waiting_s(load, first + known.token_s * (self.tracks[None].tokens.quantile(0.5) or 0.0))
         limit = None
         if known.told:
-            limit = waiting + first * self._spread("over_first", task, percentile, now, None)[1]
+            limit = waiting + first * self._late_first(percentile, now, shared)
         age = max(now - self.at, 0.0)
         accepted, given, alpha = self._speculation(task, load)
-        engine = self._paces[None].engine
+        engine = self._pace.engine
         retry = self._retry(now)
         doubtful = retry or evidence < _FEW or age > _STALE_S
         return Estimate(
@@ -278,6 +298,7 @@ class Learned:
             late=late,
             engine_token_s=engine.quantile(0.5),
             failure_rate=rate,
+            failed_s=self._failed_s.quantile(0.8),
             acceptance_rate=accepted,
             tokens_per_verification=given,
             depth=self._depth(alpha, task, load, prompt_tokens, prior),
@@ -287,25 +308,43 @@ class Learned:
             assumed=False,
         )
 
-    def _spread(
-        self, name: str, task: Task | None, percentile: float, now: float, shared: Sketch | None
+    def _spread(  # noqa: PLR0917 - what a spread is made of
+        self,
+        known: Typical,
+        task: Task | None,
+        prompt: int | None,
+        percentile: float,
+        now: float,
+        shared: Spread | None,
     ) -> tuple[float, float]:
-        """Return what a tenth of calls and the share ``percentile`` of them stay below, as ratios."""
-        every: Sketch = getattr(self.tracks[None], name)
-        track = self.tracks.get(task)
-        own = None if track is None or task is None else getattr(track, name)
-        calls = 0.0 if own is None else own.weight(now)
-        mixture = [(every, min(every.weight(now), LEAN + LEAN) if task is not None else every.weight(now))]
-        if own is not None:
-            mixture.append((own, calls))
+        """Return what a tenth of calls and the share ``percentile`` of them stay below, as ratios.
+
+        Two things make a call longer than predicted: its answer, which is as it is on every route, and the
+        route's own haste. They are known apart, and their logarithms add up as those of independent ones do.
+        """
+        track = self.tracks.get(task, self.tracks[None])
+        tokens = track.tokens.quantile(0.5) or 1.0
+        whole = max(known.seconds(tokens, prompt), 1e-9)
+        shares = sorted((0.1, percentile))
+        lengths = [(usual_spread(), _ASSUMED_CALLS)]
+        hastes = [(usual_spread(), _ASSUMED_CALLS), (self._ratio, self._ratio.weight(now))]
         if shared is not None:
-            mixture.append((shared, min(shared.weight(now), _SHARED_CALLS)))
-        mixture.append((usual_spread(), _ASSUMED_CALLS))
-        if percentile < 0.1:
-            late, early = quantiles(mixture, (percentile, 0.1))
-        else:
-            early, late = quantiles(mixture, (0.1, percentile))
+            lengths.append((shared.tokens, shared.tokens.weight(now)))
+            hastes.append((shared.haste, min(shared.haste.weight(now), _SHARED_CALLS)))
+        found = []
+        for times, haste in zip(quantiles(lengths, shares), quantiles(hastes, shares), strict=True):
+            longer = math.log(max(known.seconds(tokens * times, prompt) / whole, 1e-3))
+            slower = math.log(max(haste, 1e-3))
+            found.append(math.exp(math.copysign(math.hypot(longer, slower), longer + slower)))
+        early, late = found if percentile >= 0.1 else reversed(found)
         return early, late
+
+    def _late_first(self, percentile: float, now: float, shared: Spread | None) -> float:
+        """Return what the share ``percentile`` of first tokens stay below, as a ratio."""
+        mixture = [(usual_spread(), _ASSUMED_CALLS), (self._ratio_first, self._ratio_first.weight(now))]
+        if shared is not None:
+            mixture.append((shared.first, min(shared.first.weight(now), _SHARED_CALLS)))
+        return quantiles(mixture, (percentile,))[0]
 
     def _speculation(
         self, task: Task | None, load: Load | None
@@ -342,7 +381,7 @@ class Learned:
         """Return how many times faster the route was before it became slow, 1 where it did not."""
         if self._before is None:
             return 1.0
-        then = typical(self._before.get(task), self._before[None], self.at)
+        then = self._of(task, self._before)
         assert then is not None  # it was worked with
         tokens = self.tracks[None].tokens.quantile(0.5) or 0.0
         return known.seconds(tokens, None) / max(then.seconds(tokens, None), 1e-6)
@@ -360,5 +399,5 @@ def _hopeful(early: float, evidence: float, age_s: float) -> float:
 def _below(seen: Sketch, ratio: float) -> float:
     """Return the share of earlier calls that took less than this one, beside what was predicted of each."""
     calls, usual = seen.weight(), usual_spread()
-    known = seen.share_below(ratio) * calls + usual.share_below(ratio) * 2 * _ASSUMED_CALLS
-    return (known + 0.1) / (calls + 2 * _ASSUMED_CALLS + 0.2)
+    known = seen.share_below(ratio) * calls + usual.share_below(ratio) * _BELOW_CALLS
+    return (known + 0.1) / (calls + _BELOW_CALLS + 0.2)

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from specclient.routing.line import Line
 from specclient.routing.sample import Sample
-from specclient.routing.sketch import Sketch, quantiles
+from specclient.routing.sketch import Sketch
 
-__all__ = ["Pace", "Timing", "Typical", "timing", "typical"]
+__all__ = ["LEAN", "Pace", "Times", "Timing", "Typical", "timing"]
 
 #: How old calls fade, by count and by time.
 _CALLS, _SECONDS = 25.0, 3600.0
 #: Calls of all tasks that lean in where a task has none of its own; fewer the more it has.
 LEAN = 6.0
+#: How what sets a task apart from the others fades, by count and by time.
+_TIMES_CALLS, _TIMES_SECONDS = 50.0, 86400.0
+#: No task is so many times faster or slower than the others: what is, is a shift of the route.
+_MOST_TIMES = 2.0
 #: A first token later than so many medians bears on none of what prompts cost.
 _OUTLIER = 5.0
 #: An engine's call that took so many times its work, and a second, waited for weights to be loaded.
@@ -87,8 +92,9 @@ class Typical:
 
 
 class Pace:
-    """How fast calls of one route, and of one task or of all, have gone of late."""
+    """How fast calls of one route have gone of late, its tasks made comparable."""
 
+    #: ``first``: without what reading the prompt takes, as far as that can be told.
     __slots__ = ("_prompt", "_unstreamed", "engine", "first", "token")
 
     def __init__(self) -> None:
@@ -98,59 +104,68 @@ class Pace:
         self._prompt = Line(2 * _CALLS)
         self._unstreamed = Line(2 * _CALLS)
 
-    def add(self, call: Timing, usual_first_s: float | None, at: float) -> None:
+    def add(self, call: Timing, at: float, times: float = 1.0) -> None:
         """Note a call.
 
         Args:
-            usual_first_s: taken off one whose own first token was not seen; None where no call's was.
+            times: how many times longer tokens of its task take, as far as that is known.
         """
         first = call.first_s
         if first is None:
-            if usual_first_s is None:
+            usual = self.first.quantile(0.5)
+            if usual is None:
                 self._unstreamed.add(call.tokens, call.working_s)
-            first = usual_first_s or 0.0
+            first = 0.0 if usual is None else self._at(call.prompt, usual)
         else:
             middle = self.first.quantile(0.5)
-            self.first.add(first, at)
-            if call.prompt and (middle is None or first <= _OUTLIER * middle + 1e-3):
+            if call.prompt and (middle is None or first <= _OUTLIER * self._at(call.prompt, middle) + 1e-3):
                 self._prompt.add(call.prompt, first)
-        self.token.add(max(call.working_s - first, 0.0) / call.tokens, at)
+            self.first.add(max(first - self._reading(call.prompt), 0.2 * first), at)
+        self.token.add(max(call.working_s - first, 0.0) / call.tokens / times, at)
         if call.engine_s is not None:
             self.engine.add(call.engine_s / call.tokens, at)
 
-    @property
-    def line(self) -> tuple[float, float]:
-        """Seconds that each token of a prompt adds, 0 where none were seen, and the usual prompt's tokens."""
-        return self._prompt.slope or 0.0, self._prompt.x
+    def _reading(self, prompt: int) -> float:
+        """Return the seconds that the tokens of a prompt take."""
+        return (self._prompt.slope or 0.0) * prompt
 
-    @property
-    def apart(self) -> tuple[float, float] | None:
-        """Seconds to the first token and for each one, told from whole calls of several lengths."""
+    def _at(self, prompt: int, middle: float) -> float:
+        return middle + self._reading(prompt)
+
+    def typical(self) -> Typical | None:
+        """Return what is expected of a call of any task, None without any."""
+        token = self.token.quantile(0.5)
+        if token is None:
+            return None
+        first = self.first.quantile(0.5)
+        if first is not None:
+            slope = self._prompt.slope or 0.0
+            return Typical(first + slope * self._prompt.x, token, slope, self._prompt.x)
         slope, start = self._unstreamed.slope, self._unstreamed.intercept
-        return None if slope is None or start is None else (start, slope)
+        if slope is None or start is None:
+            return Typical(0.0, token, told=False)
+        return Typical(start, slope)
 
 
-def typical(own: Pace | None, every: Pace, at: float) -> Typical | None:
-    """Return what is expected of a task from its own calls and, where they are few, from all of a route."""
-    if not every.token.weight():
-        return None
-    (token,) = mixed(None if own is None else own.token, every.token, at, (0.5,))
-    if every.first.weight():
-        (first,) = mixed(None if own is None else own.first, every.first, at, (0.5,))
-        slope, prompt = every.line
-        if slope and own is not None and own.first.weight():
-            prompt = own.line[1] or prompt
-        return Typical(first, token, slope, prompt)
-    apart = every.apart
-    if apart is None:
-        return Typical(0.0, token, told=False)
-    return Typical(apart[0], apart[1])
+class Times:
+    """How many times longer a token of one task takes than a route's tokens do, whatever its speed is now.
 
+    The first token is not told apart by task: its prompt's length says what there is to say.
+    """
 
-def mixed(own: Sketch | None, every: Sketch, at: float, shares: tuple[float, ...]) -> list[float]:
-    """Return quantiles of a task's values, leaning on those of all tasks as far as it has few."""
-    calls = 0.0 if own is None else own.weight(at)
-    mixture = [(every, LEAN * LEAN / (LEAN + calls))]
-    if own is not None:
-        mixture.append((own, calls))
-    return quantiles(mixture, shares)
+    __slots__ = ("token",)
+
+    def __init__(self) -> None:
+        self.token = Sketch(_TIMES_CALLS, _TIMES_SECONDS)
+
+    def add(self, call: Timing, usual: Typical, at: float) -> None:
+        """Note a call beside what was usual of the route then."""
+        first = usual.first_s(call.prompt) if call.first_s is None else call.first_s
+        each = max(call.working_s - first, 0.0) / call.tokens
+        if usual.token_s > 0:
+            self.token.add(min(max(each / usual.token_s, 1 / _MOST_TIMES), _MOST_TIMES), at)
+
+    def middle(self, others: float) -> float:
+        """Return the usual ratio, nearer to 1 the fewer calls there were of this task, and of any other."""
+        calls = min(self.token.weight(), others)
+        return math.exp(math.log(self.token.quantile(0.5) or 1.0) * calls / (calls + LEAN))

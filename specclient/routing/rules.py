@@ -9,6 +9,7 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Final
 
+from specclient.routing.drift import FAILING
 from specclient.routing.estimate import Estimate
 from specclient.routing.options import Figures, Option
 from specclient.types.route import Broken, Constraint, Policy, Verdict
@@ -18,6 +19,8 @@ __all__ = ["BROKEN_DOWN", "broken", "excluded", "failing", "grade", "score", "tr
 #: The share of failed calls above which a route is taken last, whatever it costs.
 BROKEN_DOWN: Final = 0.5
 _MOST_FAILING = 0.9
+#: The part of a limit of time within which a failure has to show for another route to keep the limit still.
+_SOON = 0.25
 
 
 def excluded(policy: Policy, option: Option) -> tuple[Verdict, str] | None:
@@ -75,10 +78,15 @@ def broken(
 def failing(policy: Policy, estimate: Estimate) -> bool:
     """Tell whether an option fails so often that it is taken last.
 
-    That is more calls than the policy lets miss its limits of time, or half of them.
+    That is half of its calls; under limits of time more than the policy lets miss them. Where others may
+    stand in, and its failures are told soon, they break no limit, and it is left only where it keeps failing.
     """
-    timed = policy.max_latency_s is not None or policy.max_ttft_s is not None
-    return estimate.failure_rate > (min(1 - policy.percentile, BROKEN_DOWN) if timed else BROKEN_DOWN)
+    limits = [each for each in (policy.max_latency_s, policy.max_ttft_s) if each is not None]
+    if not limits:
+        return estimate.failure_rate > BROKEN_DOWN
+    soon = estimate.failed_s is not None and estimate.failed_s <= _SOON * min(limits)
+    most = FAILING if soon and policy.fallbacks else min(1 - policy.percentile, BROKEN_DOWN)
+    return estimate.failure_rate > most
 
 
 def grade(policy: Policy, estimate: Estimate, slow_s: float | None, first_slow_s: float | None) -> int:

@@ -7,21 +7,35 @@ from specclient.routing.pace import Timing
 from specclient.routing.sample import Sample
 from specclient.routing.sketch import Sketch
 
-__all__ = ["SPREAD_CALLS", "SPREAD_SECONDS", "Track"]
+__all__ = ["SPREAD_CALLS", "SPREAD_SECONDS", "Spread", "Track"]
 
 #: How what is known of the spread around a prediction fades, in calls and in seconds.
 SPREAD_CALLS, SPREAD_SECONDS = 100.0, 86400.0
 
 
+class Spread:
+    """How far calls of one task, on all routes, were from what was predicted, as ratios.
+
+    Attributes:
+        tokens: of the answer; ``first``: seconds to the first token; ``haste``: seconds in all, beside what is
+            expected of an answer of that length.
+    """
+
+    __slots__ = ("first", "haste", "tokens")
+
+    def __init__(self, calls: float) -> None:
+        self.tokens = Sketch(calls, SPREAD_SECONDS)
+        self.first = Sketch(calls, SPREAD_SECONDS)
+        self.haste = Sketch(calls, SPREAD_SECONDS)
+
+
 class Track:
     """What is known of one task on a route, or of all of them, whatever the route's speed is now."""
 
-    __slots__ = ("accepted", "calls", "cost", "drafted", "given", "over", "over_first", "steps", "tokens")
+    __slots__ = ("accepted", "calls", "cost", "drafted", "given", "steps", "tokens")
 
     def __init__(self) -> None:
         self.calls = 0
-        self.over = Sketch(SPREAD_CALLS, SPREAD_SECONDS)
-        self.over_first = Sketch(SPREAD_CALLS, SPREAD_SECONDS)
         self.tokens = Sketch(SPREAD_CALLS, SPREAD_SECONDS)
         self.accepted = self.drafted = self.steps = self.given = 0.0
         self.cost = Line(SPREAD_CALLS)
