@@ -55,7 +55,7 @@ class Played:
 
 
 class _Quota:
-    """Requests that routes still allow: a bucket each, filled at an even pace."""
+    """Requests that routes still allow: a bucket each, filled at an even pace; who waits does so in line."""
 
     def __init__(self, ground: Ground) -> None:
         self._rates = {route: rate / 60 for route, rate in ground.per_minute.items()}
@@ -68,9 +68,8 @@ class _Quota:
         rate = self._rates.get(route)
         if rate is None:
             return 0.0
-        passed = max(now - self._at[route], 0.0)
-        left = min(self._left[route] + rate * passed, self._most[route])
-        return 0.0 if left >= 1 - 1e-9 else (1 - left) / rate
+        due = self._at[route] + max(1 - self._left[route], 0.0) / rate
+        return max(due - now, 0.0)
 
     def take(self, route: str, now: float) -> None:
         """Count a request."""

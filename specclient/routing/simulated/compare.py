@@ -1,0 +1,120 @@
+"""Turn calls into what a policy, every fixed route and oracles make of them, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from specclient.routing.simulated.ground import Ground
+from specclient.routing.simulated.players import Clairvoyant, Fixed, InTurn, Judge, Oracle, Player
+from specclient.routing.simulated.replay import Played, play
+from specclient.routing.simulated.results import Settled, Summary, best_fixed, settled, summary
+from specclient.routing.simulated.routed import Routed, permitted
+from specclient.types.route import Policy
+
+__all__ = ["Comparison", "compare"]
+
+_HALVINGS = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What a policy made of calls, beside what others would have.
+
+    Attributes:
+        policy: the router under it; ``oracle``: who knows the state of every route, but not how a call turns
+            out; ``equal``: that oracle, asked to keep the limits just as often as the policy did;
+            ``clairvoyant``: who knows that, too.
+        fixed: every route by itself; ``others``: routes in turn, and drawn.
+        settled: after each abrupt change that moved the best choice.
+        plays: what became of every call, by name.
+    """
+
+    percentile: float
+    policy: Summary
+    oracle: Summary
+    equal: Summary
+    clairvoyant: Summary
+    fixed: tuple[Summary, ...]
+    others: tuple[Summary, ...]
+    settled: tuple[Settled, ...]
+    plays: Mapping[str, Played]
+
+    @property
+    def best_fixed(self) -> Summary:
+        """The cheapest fixed route that keeps the limits; see :func:`best_fixed`."""
+        return best_fixed(self.fixed)
+
+    @property
+    def over_oracle(self) -> float:
+        """The policy's dollars above the oracle's that keeps the limits as often, as a share of them."""
+        return self.policy.cost / self.equal.cost - 1 if self.equal.cost else 0.0
+
+    @property
+    def under_fixed(self) -> float:
+        """The policy's dollars below the best fixed route's, as a share of them."""
+        return 1 - self.policy.cost / self.best_fixed.cost if self.best_fixed.cost else 0.0
+
+    @property
+    def calls_to_settle(self) -> tuple[float, int | None] | None:
+        """Median and most calls until good choices were back; the latter None where they once were not.
+
+        None without a change that mattered.
+        """
+        if not self.settled:
+            return None
+        told = [each.calls for each in self.settled]
+        known = [calls for calls in told if calls is not None]
+        return median(known) if known else float("inf"), max(known) if len(known) == len(told) else None
+
+
+def compare(ground: Ground, policy: Policy, *, seed: int = 0) -> Comparison:
+    """Play everybody over a ground.
+
+    Args:
+        policy: its limits hold for calls that bring none of their own.
+        seed: of the router's explorations, and of random routes.
+
+    Raises:
+        ConfigurationError: the policy permits no route, or weighs the cost of one whose cost is not known.
+    """
+    routes = permitted(ground, policy)
+    judge = Judge(ground, policy, routes)
+    share = policy.percentile
+
+    def run(player: Player) -> tuple[Played, Summary]:
+        played = play(ground, player, judge)
+        return played, summary(played, share)
+
+    routed, mine = run(Routed(ground, policy, seed))
+    known, oracle = run(Oracle(judge))
+    seen, clairvoyant = run(Clairvoyant(ground, judge))
+    fixed = [run(Fixed(route)) for route in routes]
+    others = [run(InTurn(routes)), run(InTurn(routes, seed))]
+    runs = [(routed, mine), (known, oracle), (seen, clairvoyant), *fixed, *others]
+    return Comparison(
+        percentile=share,
+        policy=mine,
+        oracle=oracle,
+        equal=_equal(ground, judge, mine.violations, share),
+        clairvoyant=clairvoyant,
+        fixed=tuple(each for _, each in fixed),
+        others=tuple(each for _, each in others),
+        settled=tuple(settled(ground, judge, routed)),
+        plays={played.name: played for played, _ in runs},
+    )
+
+
+def _equal(ground: Ground, judge: Judge, violations: float, share: float) -> Summary:
+    """Return the cheapest oracle, by the percentile it is asked for, that violates no more than that."""
+    low, high = 0.5, 0.9999
+    found = summary(play(ground, Oracle(judge, high), judge), share)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        tried = summary(play(ground, Oracle(judge, middle), judge), share)
+        if tried.violations <= violations:
+            found, high = (tried if tried.cost <= found.cost else found), middle
+        else:
+            low = middle
+    return found

@@ -1,0 +1,115 @@
+"""Play a policy as live calls do: the same estimates learn from the same samples, the same choice is made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from random import Random
+
+from specclient.costs.prices_rates import Quote
+from specclient.costs.prices_rates import Rates as Listed
+from specclient.errors import ConfigurationError, NoRouteError
+from specclient.routing.estimates import Estimates
+from specclient.routing.exploring import Explorer
+from specclient.routing.options import Asked as Wanted
+from specclient.routing.options import Option, Tariff
+from specclient.routing.rules import excluded
+from specclient.routing.sample import Sample
+from specclient.routing.simulated.ground import Asked, Ground
+from specclient.routing.simulated.players import Free
+from specclient.routing.slate import Slate
+from specclient.types.route import Policy, Task
+
+__all__ = ["Routed", "permitted", "policy_for"]
+
+_START = datetime(2026, 1, 1, tzinfo=UTC)
+_MILLION = Decimal(1_000_000)
+
+
+class Routed:
+    """The router's own choice, in simulated time, from a start at which nothing is known.
+
+    Args:
+        policy: its limits hold for calls that bring none of their own.
+        seed: of the calls that go where more is to be learned.
+    """
+
+    patient = False
+
+    def __init__(self, ground: Ground, policy: Policy, seed: int = 0) -> None:
+        self.name = "policy"
+        self._policy = policy
+        self._now = 0.0
+        self._estimates = Estimates(priors={}, now=lambda: _START + timedelta(seconds=self._now))
+        self._explorer = Explorer(Random(seed))
+        self._options = tuple(_option(ground, route) for route in ground.routes)
+        self._slates: dict[tuple[Policy, Task, int], Slate] = {}
+
+    def order(self, call: Asked, free: Free) -> Sequence[str]:  # noqa: ARG002 - the router is not told
+        """Return the route that is chosen, and those that stand in for it."""
+        self._now = call.at
+        policy = policy_for(call, self._policy)
+        task: Task = call.task if policy.task == "auto" else policy.task
+        estimates, prompt = self._estimates, call.prompt_tokens
+        key = policy, task, prompt.bit_length()
+        slate = self._slates.get(key)
+        if slate is None:
+            slate = self._slates[key] = Slate(policy, self._options, task)
+        slate.update(estimates.all_of(slate.routes, task, policy.percentile, prompt))
+        try:
+            decision = slate.decide(Wanted(task, prompt, estimates.length(task, prompt)), self._explorer)
+        except NoRouteError:
+            return ()
+        return (decision.chosen, *(other.route for other in decision.alternatives))
+
+    def learn(self, sample: Sample) -> None:
+        """Learn from a finished try as the estimates of a client do."""
+        self._now = max(self._now, sample.at)
+        self._estimates.learn(replace(sample, at=_START.timestamp() + sample.at))
+
+
+def permitted(ground: Ground, policy: Policy) -> tuple[str, ...]:
+    """Return the routes that a policy does not rule out by their names.
+
+    Raises:
+        ConfigurationError: none is left, or one of which no cost is known and the policy weighs it.
+    """
+    options = [_option(ground, route) for route in ground.routes]
+    left = tuple(option.route for option in options if excluded(policy, option) is None)
+    if not left:
+        raise ConfigurationError(
+            f"the policy permits none of the routes in {ground.name}: {', '.join(ground.routes)}; "
+            "change its allow, deny or local_only"
+        )
+    unpriced = [route for route in left if route not in ground.rates]
+    if unpriced and policy.weights[0]:
+        raise ConfigurationError(
+            f"{ground.name} has no cost of {', '.join(unpriced)}, and the policy weighs cost; give cost_usd "
+            "in the trace, deny the route, or minimize latency"
+        )
+    return left
+
+
+def policy_for(call: Asked, policy: Policy) -> Policy:
+    """Return a policy with the limits that a call brings along, where it has none itself."""
+    first = call.max_ttft_s if policy.max_ttft_s is None else policy.max_ttft_s
+    whole = call.max_latency_s if policy.max_latency_s is None else policy.max_latency_s
+    if first == policy.max_ttft_s and whole == policy.max_latency_s:
+        return policy
+    return replace(policy, max_ttft_s=first, max_latency_s=whole)
+
+
+def _option(ground: Ground, route: str) -> Option:
+    provider, _, model = route.partition("/")
+    rates = ground.rates.get(route)
+    quote = None
+    if rates is not None:
+        listed = Listed(
+            input=Decimal(repr(rates.prompt)) * _MILLION, output=Decimal(repr(rates.completion)) * _MILLION
+        )
+        quote = Quote(listed, source=ground.name)
+    return Option(
+        route=route, provider=provider, model=model, tariff=Tariff.of(quote), local=provider == "local"
+    )
