@@ -16,6 +16,7 @@ from specclient.types.request import Request
 from specclient.types.route import Candidate, Decision, Policy
 from specclient_cli import options, render
 from specclient_cli.record import decision
+from specclient_cli.route_simulate import simulate
 from specclient_cli.state import State, pass_state
 
 if TYPE_CHECKING:
@@ -58,7 +59,11 @@ def command() -> None:
     Examples:
       specclient route explain "def fibonacci(n):"
       specclient route stats
+      specclient route simulate --world mixed
     """
+
+
+command.add_command(simulate)
 
 
 @command.command()
