@@ -17,6 +17,13 @@ __all__ = ["Sample"]
 _WHOLE = frozenset({"call", "hedge", "failover"})
 #: Failures that say something of the route, and not of what was asked of it.
 _ITS_OWN = frozenset({408, 409, 425, 429})
+#: The same, of failures that no status came with; the last two are events by which a stream tells of its own.
+_WITHOUT_STATUS = frozenset(
+    {
+        "APIError", "APIConnectionError", "APITimeoutError", "APIResponseValidationError", "EngineError",
+        "response.failed", "error",
+    }
+)  # fmt: skip
 _TASKS = frozenset(get_args(Task))
 
 
@@ -53,7 +60,7 @@ class Sample:
     @classmethod
     def of(cls, call: Call) -> Sample | None:
         """Return what a finished call teaches, None where that is nothing."""
-        failed = _failed(call.status, call.http_status)
+        failed = _failed(call.status, call.http_status, call.error)
         if failed is None:
             return None
         told = call.speculation
@@ -76,7 +83,7 @@ class Sample:
     @classmethod
     def of_row(cls, row: Row) -> Sample | None:
         """Return what a call that the ledger keeps teaches, None where that is nothing."""
-        failed = _failed(row.status, row.http_status)
+        failed = _failed(row.status, row.http_status, row.error)
         if failed is None or row.purpose == "retry":  # a lost try: its call tells how that ended
             return None
         task = row.decision.get("task")
@@ -97,12 +104,11 @@ class Sample:
         )
 
 
-def _failed(status: str, http_status: int | None) -> bool | None:
+def _failed(status: str, http_status: int | None, error: str | None) -> bool | None:
     """Tell whether a route served a call, None where its end says nothing of the route."""
     if status == "ok":
         return False
     if status != "error":
         return None
-    if http_status is None or http_status >= 500 or http_status in _ITS_OWN:
-        return True
-    return None
+    its_own = error in _WITHOUT_STATUS if http_status is None else http_status in _ITS_OWN
+    return True if its_own or (http_status or 0) >= 500 else None

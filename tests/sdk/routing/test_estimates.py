@@ -352,6 +352,28 @@ def test_rows_of_lost_tries_and_of_what_was_only_drafted_or_verified_are_no_answ
     assert [each.completion_tokens for each in live] == [100, None, None, 100, 100]
 
 
+@pytest.mark.parametrize(
+    ("error", "http_status", "failed"),
+    [
+        ("APITimeoutError", None, True),
+        ("APIConnectionError", None, True),
+        ("EngineError", None, True),
+        ("response.failed", None, True),
+        ("InternalServerError", 500, True),
+        ("RateLimitError", 429, True),
+        ("BadRequestError", 400, None),
+        ("UnsupportedParameterError", None, None),  # what was asked of it cannot be said there
+        ("ContextOverflowError", None, None),
+        ("BudgetExceededError", None, None),
+        ("DeadlineExceededError", None, None),  # what was left of it may have been next to nothing
+    ],
+)
+def test_a_route_has_failed_only_where_that_says_something_of_it(error, http_status, failed):
+    ended = call(status="error", error=error, http_status=http_status)
+    for sample in (Sample.of(ended), Sample.of_row(Row.of(ended))):
+        assert (None if sample is None else sample.failed) is failed
+
+
 def test_threads_may_ask_and_teach_at_once():
     made, broken = Estimates(), []
     switch = sys.getswitchinterval()
