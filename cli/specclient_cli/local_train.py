@@ -34,5 +34,5 @@ def command() -> None:
     \b
     Examples:
       specclient local train heads --kind eagle3 --out ./eagle3
-      specclient local train heads --target ./llama-3.2-1b --kind medusa --data prompts.jsonl --out ./medusa
+      specclient local train heads -m ./llama-3.2-1b --kind medusa --out ./medusa
     """

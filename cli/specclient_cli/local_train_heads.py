@@ -100,7 +100,7 @@ def command(state: State, /, **given: Any) -> None:
     \b
     Examples:
       specclient local train heads --kind eagle3 --out ./eagle3
-      specclient local train heads --kind medusa --data src/ --out ./medusa --prompts 512 --steps 300
+      specclient local train heads --kind medusa --data src/ --out ./medusa
       specclient local generate "def main():" --heads ./eagle3 --method eagle
 
     Environment: SPECCLIENT_CONFIG, HF_TOKEN, HF_HOME, NO_COLOR.

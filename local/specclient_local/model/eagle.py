@@ -136,7 +136,7 @@ class Kernels:
 
     linear: Callable[[Tensor, Tensor | None], Kernel] = plain_kernel
     norm: Callable[[Tensor, float], Kernel] = lambda weight, eps: (
-        lambda x: F.rms_norm(x, (x.shape[-1],), weight, eps)
+        lambda x: F.rms_norm(x.to(weight.dtype), (x.shape[-1],), weight, eps)
     )
 
 
