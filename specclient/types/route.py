@@ -38,7 +38,8 @@ class Policy:
         min_quality: least quality tier, from 0 to 1; a model without a known one does not meet it.
         allow: names or prefixes (``local/``, ``openai/gpt-4.1``) a candidate must match; empty allows all.
         deny: names or prefixes a candidate must not match.
-        local_only: whether nothing may leave this machine.
+        local_only: whether nothing may leave this machine: engines in this process, and endpoints with a
+            loopback address, of which it is not known what they send on.
         task: what kind of prompt this is; ``auto`` tells it from the prompt.
         deadline_s: seconds for the call with all its tries, hedges and fallbacks; a call's own wins.
         fallbacks: who serves the call where the chosen route fails: True for the other candidates that meet
@@ -46,7 +47,9 @@ class Policy:
         hedge: the share of calls that may be sent to a second candidate where the first is slower than it
             nearly always was (:data:`HEDGED_SHARE` for True, none for False).
         explore: the share of calls that may go to a candidate that could turn out to be the best one, where
-            too little is known of it.
+            too little is known of it. One that was left for being slow or failing, or was never called, is
+            tried once in a while beside; 0 leaves all of it. Limits of dollars and of quality always hold;
+            those of time hold for what such a call could well take.
         strategy: how speculation is played on the chosen route, for calls that bring none of their own.
 
     Raises:

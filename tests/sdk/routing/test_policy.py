@@ -282,6 +282,10 @@ def test_alternatives_are_the_rest_in_order_with_what_a_hedge_waits_for():
     assert [other.route for other in decision.alternatives] == ["x/second", "x/third"]
     assert decision.alternatives[0].patience_s == 0.7
     assert list(ask(Policy(fallbacks=False), *listed).alternatives) == []
+    unpriced = (option("x/unpriced"), known(1)), (option("x/failing", 0), known(1, failure_rate=0.8)), *listed
+    assert [other.route for other in ask(Policy(), *unpriced).alternatives] == [
+        "x/second", "x/third", "x/unpriced", "x/failing",
+    ]  # fmt: skip
 
 
 def test_a_given_order_is_kept_and_only_lasting_limits_bind_it():
@@ -311,6 +315,17 @@ def test_a_decision_is_a_snapshot_that_can_be_sent_on():
     copied = pickle.loads(pickle.dumps(early))
     assert copied == early
     assert type(copied.candidates) is tuple
+
+
+def test_what_is_kept_of_a_decision_tells_only_as_many_candidates_as_are_asked_for():
+    listed = [(option(f"x/{i}", 50 - i), known(1)) for i in range(40)]
+    decision = ask(Policy(), *listed)
+    kept = decision.shortened(5)
+    assert [each.route for each in kept] == ["x/0", "x/1", "x/2", "x/3", "x/39"]
+    assert kept[-1].verdict == "chosen"
+    assert len(decision.candidates._made) == 5
+    assert [each.route for each in ask(Policy(), *listed[:3]).shortened(5)] == ["x/0", "x/1", "x/2"]
+    assert [each.route for each in ask(Policy(), *listed[::-1]).shortened(2)] == ["x/39", "x/38"]
 
 
 class TestExploring:
@@ -485,6 +500,46 @@ def test_a_lower_price_never_makes_a_route_lose_nor_a_higher_one_of_others(polic
             for o, e in listed
         ]
         assert decided(policy, dearer).chosen == before
+
+
+per_token = st.builds(
+    lambda n, call, prompt, output, engine, timed, scale: (
+        Option(
+            f"x/{n}", "x", str(n), scale=scale,
+            tariff=Tariff.of(
+                Quote(
+                    Rates(
+                        input=prompt, output=output, per_call=call, per_hour={"e": engine} if engine else {}
+                    ),
+                    "a test",
+                )
+            ),
+        ),
+        known(1 + n / 7, engine_token_s=timed, failure_rate=n / 20),
+    ),
+    st.integers(0, 9), *[st.decimals(0, 9, places=2)] * 3, st.none() | st.decimals(1, 90, places=1),
+    st.none() | st.floats(0.001, 1), st.sampled_from([0.7, 1.0, 1.6]),
+)  # fmt: skip
+
+
+@given(
+    listed=st.lists(per_token, min_size=1, max_size=6, unique_by=lambda pair: pair[0].route),
+    minimize=st.sampled_from(["cost", "latency"]) | st.just({"cost": 1, "latency": 0.01}),
+    prompt=st.integers(0, 50_000),
+    tokens=st.integers(1, 5000),
+)
+def test_what_is_added_up_is_what_the_figures_say(listed, minimize, prompt, tokens):
+    """The sums of a decision are a second account of what candidates tell: both must order alike."""
+    policy = Policy(minimize=minimize)
+    decision = ask(policy, *listed, asked=Asked("chat", prompt, Length(tokens, tokens, tokens)))
+    by_cost, by_time = policy.weights
+    scores = {
+        c.route: by_cost * float(c.cost) + by_time * c.latency_s / (1 - estimate.failure_rate)
+        for c, (_, estimate) in zip(decision.candidates, listed, strict=True)
+    }
+    assert scores[decision.chosen] <= min(scores.values()) * (1 + 1e-6) + 1e-8  # nano-dollars are rounded
+    order = [scores[decision.chosen], *(scores[other.route] for other in decision.alternatives)]
+    assert order == pytest.approx(sorted(order), rel=1e-6, abs=1e-8)
 
 
 def _kept(one):
