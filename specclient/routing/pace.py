@@ -141,10 +141,10 @@ class Pace:
         if first is not None:
             slope = self._prompt.slope or 0.0
             return Typical(first + slope * self._prompt.x, token, slope, self._prompt.x)
-        slope, start = self._unstreamed.slope, self._unstreamed.intercept
-        if slope is None or start is None:
+        each, start = self._unstreamed.slope, self._unstreamed.intercept
+        if each is None or start is None:
             return Typical(0.0, token, told=False)
-        return Typical(start, slope)
+        return Typical(start, each)
 
 
 class Times:

@@ -17,7 +17,7 @@ class Spread:
     """How far calls of one task, on all routes, were from what was predicted, as ratios.
 
     Attributes:
-        tokens: of the answer; ``first``: seconds to the first token; ``haste``: seconds in all, beside what is
+        tokens: of the answer; ``first``: seconds to the first token; ``haste``: seconds in all, beside those
             expected of an answer of that length.
     """
 

@@ -20,7 +20,7 @@ Constraint = Literal["max_cost_usd", "max_latency_s", "max_ttft_s", "min_quality
 #: The share of routed calls that may be hedged where a policy says ``hedge=True``.
 HEDGED_SHARE = 0.05
 #: The share of routed calls that may go where more has to be learned, unless a policy says otherwise.
-EXPLORED_SHARE = 0.02
+EXPLORED_SHARE = 0.05
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,8 +55,8 @@ class Settled:
     """A change that moved the best choice, and what came after it.
 
     Attributes:
-        calls: until good choices were as frequent again as in the whole run; None where the next change, or
-            the end, came first.
+        calls: until good choices were as frequent again as in the whole run; None where the best choice moved
+            again, or the run ended, before that.
     """
 
     at: float
@@ -115,13 +115,16 @@ def settled(ground: Ground, judge: Judge, played: Played) -> list[Settled]:
     """
     steps = played.steps
     usual = _share(steps, lambda step: step.good)
+    moved = [
+        (change, start)
+        for change in ground.changes
+        if _moved(judge, steps, change, start := _first_at(steps, change.at))
+    ]
+    ends = [*(start for _, start in moved[1:]), len(steps)]
     found = []
-    starts = [_first_at(steps, change.at) for change in ground.changes]
-    for place, (change, start) in enumerate(zip(ground.changes, starts, strict=True)):
-        if not _moved(judge, steps, change, start):
-            continue
-        following = [s for s in starts[place + 1 :] if s > start]
-        end = min([*following, len(steps)])
+    for (change, start), end in zip(moved, ends, strict=True):
+        if end - start < _SPAN:
+            continue  # the best choice moved again before anything could be told
         calls = next(
             (
                 at - start
