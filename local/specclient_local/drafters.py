@@ -16,11 +16,9 @@ from specclient_local.drafting.medusa import MedusaDrafter
 from specclient_local.drafting.ngram import NgramDrafter
 from specclient_local.drafting.union import UnionDrafter
 from specclient_local.model.base import Model
-from specclient_local.model.eager import norm_kernel
-from specclient_local.model.eagle import EagleRunner, Kernels, Lent
+from specclient_local.model.eagle import EagleRunner, Lent, fast_kernels
 from specclient_local.model.heads_format import Medusa, read_heads
 from specclient_local.model.heads_taps import TappedRunner
-from specclient_local.model.linear import KernelChooser
 from specclient_local.model.medusa import MedusaHeads
 from specclient_local.model.runner import Runner
 from specclient_local.params import Method
@@ -106,8 +104,7 @@ def headed(target: Model, folder: Path) -> tuple[Method, MedusaDrafter | EagleDr
     assert isinstance(target, TappedRunner)  # who loads heads loads their target so
     found = read_heads(folder, target.config, target.decoder.dtype, target.device)
     if isinstance(found, Medusa):
-        kernels = Kernels(KernelChooser(exact=False), norm_kernel)
-        heads = MedusaHeads(found.shape, found.weights, Lent.of(target), kernels)
+        heads = MedusaHeads(found.shape, found.weights, Lent.of(target), fast_kernels())
         return found.method, MedusaDrafter(target, heads)
     return found.method, EagleDrafter(target, EagleRunner(found.shape, found.weights, target))
 

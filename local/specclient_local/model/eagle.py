@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import ClassVar, Literal
 
 import torch
 from torch import Tensor
@@ -24,6 +24,7 @@ from specclient_local.model.decoder import Decoder
 from specclient_local.model.eager import attended, norm_kernel
 from specclient_local.model.heads_taps import TappedRunner
 from specclient_local.model.linear import Kernel, KernelChooser, plain_kernel
+from specclient_local.model.native.product import native_product
 from specclient_local.model.rope import turns
 from specclient_local.model.runner import Part, Runner
 from specclient_local.model.span import Span, Taps
@@ -140,6 +141,12 @@ class Kernels:
     )
 
 
+def fast_kernels() -> Kernels:
+    """Return what computes fastest here; rows may depend on their company, as a draft's may."""
+    choose = KernelChooser(exact=False)
+    return Kernels(lambda weight, bias: native_product(weight, bias) or choose(weight, bias), norm_kernel)
+
+
 class EagleHead:
     """An EAGLE head as a function of rows.
 
@@ -232,10 +239,10 @@ class EaglePasses:
     """
 
     exact_rows = False
+    kernels: ClassVar[dict[tuple[int, int], str]] = {}
 
-    def __init__(self, head: EagleHead, table: Tensor, kernels: dict[tuple[int, int], str]) -> None:
+    def __init__(self, head: EagleHead, table: Tensor) -> None:
         self.given = self.hidden = table.new_empty(0)
-        self.kernels = kernels
         self._head, self._table = head, table
 
     def forward(
@@ -285,11 +292,10 @@ class EagleRunner(Runner):
     """
 
     def __init__(self, shape: EagleShape, weights: EagleWeights, target: TappedRunner) -> None:
-        choose = KernelChooser(exact=False)
-        self.head = EagleHead(shape, weights, Lent.of(target), Kernels(choose, norm_kernel))
+        self.head = EagleHead(shape, weights, Lent.of(target), fast_kernels())
         context = target.context + SPARE
         table = turns(shape.config.rope, shape.config.head_dim, context).to(target.device)
-        self._passes = EaglePasses(self.head, table, choose.chosen)
+        self._passes = EaglePasses(self.head, table)
         super().__init__(EagleDecoder(self.head, self._passes), target.slots, context)
 
     def step(self, parts: Sequence[Part], states: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:

@@ -267,6 +267,13 @@ void specclient_pass(const Pass *pass) {
     }
 }
 
+/* y [rows, out] = x [rows, in] w + bias, on the caller's thread alone. */
+void specclient_linear(const Linear *l, const float *x, int64_t rows, float *y) {
+    Run run = {.threads = 1};
+    Self self = {&run, 0, 0};
+    linear(&self, l, x, l->in, rows, y, l->out);
+}
+
 typedef struct { const float *first; int64_t count, stride; } Rows;
 
 /* Find in each row of some matrices the largest number and its place, the first of equal ones; NaN is larger. */

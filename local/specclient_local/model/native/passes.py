@@ -30,7 +30,9 @@ _SMALLEST = 16
 """Rows that the scratch memory begins with; it doubles as it grows."""
 
 
-class _Linear(Structure):
+class LinearTable(Structure):
+    """What the library knows of a matrix: where its panels lie, its bias and scale, and its size."""
+
     _fields_ = [
         *((name, c_void_p) for name in ("panels", "bias", "scale")),
         *((name, c_int64) for name in ("outputs", "inputs")),
@@ -40,7 +42,7 @@ class _Linear(Structure):
 class _Layer(Structure):
     _fields_ = [
         *((name, c_void_p) for name in ("input_norm", "post_norm", "qk_norm")),
-        *((name, _Linear) for name in ("qkv", "o", "gate_up", "down")),
+        *((name, LinearTable) for name in ("qkv", "o", "gate_up", "down")),
         ("sliding", c_int64),
     ]
 
@@ -51,7 +53,7 @@ class _Model(Structure):
         ("eps", c_double),
         ("embedding", c_void_p),
         ("norm", c_void_p),
-        ("head", _Linear),
+        ("head", LinearTable),
         ("layer", POINTER(_Layer)),
     ]
 
@@ -262,7 +264,7 @@ class NativePasses:
             sliding,
         )
 
-    def _linear(self, weight: Tensor, bias: Tensor | None) -> _Linear:
+    def _linear(self, weight: Tensor, bias: Tensor | None) -> LinearTable:
         """Lay a weight ``[out, in]`` out in groups ``[out / 64][in][64]``, what is left in panels of 16.
 
         The last one is filled with zeros.
@@ -270,18 +272,25 @@ class NativePasses:
         outputs, inputs = weight.shape
         missing = -outputs % _WIDTH
         numbers, scale = int8_parts(weight) or (weight, None)
-        grouped = outputs // _GROUP * _GROUP
-        groups = numbers[:grouped].view(-1, _GROUP, inputs).transpose(1, 2)
-        rest = F.pad(numbers[grouped:], (0, 0, 0, missing)).view(-1, _WIDTH, inputs).transpose(1, 2)
+        groups, rest = panels(numbers)
         bias_, scale_ = (
             None if t is None else self._pointer(F.pad(t.float(), (0, missing))) for t in (bias, scale)
         )
-        return _Linear(self._arena.hold(groups, rest), bias_, scale_, outputs, inputs)
+        return LinearTable(self._arena.hold(groups, rest), bias_, scale_, outputs, inputs)
 
     def _pointer(self, tensor: Tensor) -> int:
         """Return where a tensor's numbers lie in order, and hold them there."""
         self._held.append(tensor.contiguous())
         return self._held[-1].data_ptr()
+
+
+def panels(numbers: Tensor) -> tuple[Tensor, Tensor]:
+    """Return a matrix ``[out, in]`` in groups ``[out / 64, in, 64]``, and what is left in panels of 16."""
+    outputs, inputs = numbers.shape
+    grouped = outputs // _GROUP * _GROUP
+    groups = numbers[:grouped].view(-1, _GROUP, inputs).transpose(1, 2)
+    rest = F.pad(numbers[grouped:], (0, 0, 0, -outputs % _WIDTH)).view(-1, _WIDTH, inputs).transpose(1, 2)
+    return groups, rest
 
 
 def native_passes(config: DecoderConfig, weights: Weights, turns: Tensor) -> NativePasses | None:
