@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,8 +17,10 @@ from specclient.errors import EngineError
 from specclient.providers import Endpoint
 from specclient.routing.policy import seconds
 from specclient.sync import OpenAI
+from specclient.types import methods
 from specclient.types.call import Call
-from specclient.types.route import Candidate, Minimize, Policy
+from specclient.types.request import Request
+from specclient.types.route import Minimize, Policy
 from specclient_cli import calls, cost, options, render, route
 from specclient_cli.record import record, speculation, tokens_per_s
 from specclient_cli.state import State, pass_state
@@ -201,9 +203,8 @@ def _speedup(plain: Call, speculative: Call) -> float:
 def _routes(run: Run) -> Iterator[Answered]:
     """Send each prompt where its policy says."""
     yield _route(run, "the fastest", ROUTED[0], _policy(run, "latency"))
-    cheapest = _route(run, "the cheapest", ROUTED[1], _policy(run, "cost"))
-    yield cheapest
-    limit = _limit_between(cheapest.call.route.candidates)
+    yield _route(run, "the cheapest", ROUTED[1], _policy(run, "cost"))
+    limit = _limit_between(run, ROUTED[2])
     within = _policy(run, "cost", max_latency_s=limit)
     yield _route(run, f"the cheapest within {limit:g} s", ROUTED[2], within)
 
@@ -213,9 +214,12 @@ def _policy(run: Run, minimize: Minimize, **limits: float) -> Policy:
     return Policy(minimize=minimize, deny=run.deny, explore=0, **limits)  # type: ignore[arg-type]
 
 
-def _limit_between(candidates: Sequence[Candidate]) -> float:
-    """Return a limit that rules something out: seconds between those that the candidates are to keep."""
-    predicted = [c.latency_range_s[1] for c in candidates if c.latency_range_s is not None]
+def _limit_between(run: Run, prompt: str) -> float:
+    """Return a limit that rules something out: seconds between those that the candidates are to keep now."""
+    params = {"prompt": prompt, "max_tokens": SHORT_TOKENS}
+    request = Request(methods.COMPLETION, options.AUTO, params, policy=_policy(run, "cost"))
+    now = run.client.pipeline.router.decide(request)
+    predicted = [c.latency_range_s[1] for c in now.candidates if c.latency_range_s is not None]
     low, high = min(predicted, default=1.0), max(predicted, default=1.0)
     middle = (low + high) / 2
     rounded = (float(f"{middle:.{digits}g}") for digits in (1, 2, 3))
