@@ -11,6 +11,7 @@ import sys
 from typing import ClassVar
 
 CHUNKS = 300
+THINKING_S, WORDS, WORD_S = 0.2, 25, 0.02
 _USAGE = {"prompt_tokens": 8, "completion_tokens": CHUNKS, "total_tokens": CHUNKS + 8}
 _LIMITS = (
     "x-request-id: req-1\r\nx-ratelimit-limit-requests: 100000\r\nx-ratelimit-remaining-requests: 99999\r\n"
@@ -65,7 +66,11 @@ _HEAD = (
 
 
 class _Canned(asyncio.Protocol):
-    """One connection. A path that begins with ``/paced`` gets its chunks half a millisecond apart."""
+    """One connection.
+
+    A path that begins with ``/paced`` gets its chunks half a millisecond apart. One that begins with
+    ``/model`` is answered as by a model: after ``THINKING_S``, a stream's ``WORDS`` chunks ``WORD_S`` apart.
+    """
 
     whole = _whole()
     frames: ClassVar = {usage: _frames(usage=usage) for usage in (False, True)}
@@ -89,12 +94,27 @@ class _Canned(asyncio.Protocol):
             self._read = self._read[end + 4 + length :]
             body = body.replace(b" ", b"")
             streamed, usage = b'"stream":true' in body, b'"include_usage":true' in body
-            if not streamed:
+            as_model = head.startswith(b"post /model/")
+            loop = asyncio.get_running_loop()
+            if as_model and streamed:
+                frames = [*self.frames[usage][: WORDS - 1], *self.frames[usage][CHUNKS - 1 :]]
+                loop.call_later(THINKING_S, self._speak, frames, loop.time() + THINKING_S)
+            elif as_model:
+                loop.call_later(THINKING_S, self._out.write, self.whole)
+            elif not streamed:
                 self._out.write(self.whole)
             elif b"/paced" in head:
                 asyncio.get_running_loop().create_task(self._pace(self.frames[usage]))
             else:
                 self._out.write(_HEAD + self.together[usage])
+
+    def _speak(self, frames: list[bytes], at: float) -> None:
+        """Send the first chunk, and one after the other at the times they are due."""
+        loop = asyncio.get_running_loop()
+        self._out.write(_HEAD + frames[0])
+        for number, frame in enumerate(frames[1:WORDS], 1):
+            last = b"".join(frames[WORDS:]) if number == WORDS - 1 else b""
+            loop.call_at(at + number * WORD_S, self._out.write, frame + last)
 
     async def _pace(self, frames: list[bytes]) -> None:
         self._out.write(_HEAD)

@@ -1,0 +1,198 @@
+"""What a gateway costs: the latency it adds to an upstream, and the throughput, ours beside LiteLLM's.
+
+    python benchmarks/gateway.py [--rounds 5] [--litellm VENV/bin/python] [--save]
+
+The upstream is canned, in a process of its own. For latency it answers as a model would (after 0.2 s, then a
+word every 20 ms); clients ask it directly and through `specclient serve`, in turns, so many at once as the
+table says, each every 0.3 s, or every second for a stream. What is added is the difference of the two medians
+of a round, and of that the median of all rounds. For throughput it answers at once, and 64 clients ask as fast
+as they are answered. Each gateway is one process; ours has its ledger on.
+
+LiteLLM pins what it needs, so it wants an environment of its own; its Python is named by the option, or by
+LITELLM_PYTHON. Without it only our own figures are measured:
+
+    python -m venv /tmp/litellm && /tmp/litellm/bin/pip install 'litellm[proxy]'
+
+Prints a table, then one JSON line; ``--save`` keeps it in ``benchmarks/results/gateway.json``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from canned import CHUNKS, WORDS
+from client import serving
+from gateway_load import Seen, Subject, crowd
+from gateway_servers import KEY, MODEL, QUICK, THINKING, Running, litellm, ours
+
+RESULT = Path(__file__).parent / "results" / "gateway.json"
+CROWDS = (1, 16, 64)
+#: Seconds of asking in a round, for each figure.
+LONG_S = 4.0
+DIRECT = "directly"
+#: Figures, one a round, by who was asked, and for what.
+Table = dict[str, dict[str, list[float]]]
+WANTED_MS, WANTED_RATIO = 3.0, 3.0
+
+
+def right(chunks: int) -> Callable[[bytes], None]:
+    """Return what raises for an answer that is not the upstream's.
+
+    Args:
+        chunks: of a stream with a word or a reason to end; 0 for an answer that is whole.
+    """
+
+    def check(answer: bytes) -> None:
+        good = b"lazy dog." in answer if not chunks else answer.count(b"chat.completion.chunk") >= chunks
+        ended = not chunks or b"data: [DONE]" in answer
+        if not answer.startswith(b"HTTP/1.1 200") or not good or not ended:
+            raise SystemExit(f"a wrong answer: {answer[:1000]!r}")
+
+    return check
+
+
+def subject_of(gateway: Running, path: str) -> Subject:
+    """Return a gateway as it is asked for what the upstream has at a path."""
+    return Subject(gateway.name, gateway.port, "/v1", gateway.models[path], KEY)
+
+
+async def latencies(upstream: int, gateways: list[Running], rounds: int) -> Table:
+    """Return the milliseconds that each gateway adds, by what is asked: one figure a round."""
+    subjects = [Subject(DIRECT, upstream, THINKING, MODEL), *(subject_of(g, THINKING) for g in gateways)]
+    added: Table = {gateway.name: {} for gateway in gateways}
+    for turn, (at_once, stream) in product(range(rounds + 1), product(CROWDS, (False, True))):
+        every_s = 1.0 if stream else 0.3
+        times = round((LONG_S if turn else 1.0) / every_s)
+        seen: dict[str, Seen] = {}
+        for subject in subjects:
+            seen[subject.name] = await crowd(
+                subject, at_once, times, stream=stream, check=right(WORDS * stream), every_s=every_s
+            )
+        if not turn:  # the first warms up
+            continue
+        what, name = ("first", "first event of a stream") if stream else ("whole", "whole answer")
+        for gateway in gateways:
+            more = seen[gateway.name].median_ms(what) - seen[DIRECT].median_ms(what)
+            added[gateway.name].setdefault(f"{name}, {at_once} at once", []).append(more)
+    return added
+
+
+async def throughputs(upstream: int, gateways: list[Running], rounds: int) -> Table:
+    """Return the answers a second, directly and by each gateway, by what is asked: one figure a round."""
+    subjects = [Subject(DIRECT, upstream, QUICK, MODEL), *(subject_of(g, QUICK) for g in gateways)]
+    found: Table = {subject.name: {} for subject in subjects}
+    pace = {subject.name: 50.0 for subject in subjects}
+    for turn in range(rounds + 1):
+        for stream in (False, True):
+            for subject in subjects:
+                rate = pace[subject.name] / (20 if stream else 1)
+                times = max(2, round(rate * (LONG_S if turn else 0.5) / 64))
+                seen = await crowd(subject, 64, times, stream=stream, check=right(CHUNKS * stream))
+                if not stream:
+                    pace[subject.name] = seen.a_second
+                if turn:
+                    name = f"streams of {CHUNKS} events a second" if stream else "answers a second"
+                    found[subject.name].setdefault(name, []).append(seen.a_second)
+    return found
+
+
+def figures_of(added: Table, rates: Table) -> dict[str, Any]:
+    """Return medians over the rounds, and how many times LiteLLM's throughput ours is, round by round."""
+
+    def medians(table: dict[str, list[float]]) -> dict[str, float]:
+        return {what: round(statistics.median(values), 2) for what, values in table.items()}
+
+    figures: dict[str, Any] = {
+        "added_ms": {name: medians(table) for name, table in added.items()},
+        "a_second": {name: medians(table) for name, table in rates.items()},
+    }
+    if "LiteLLM" in rates:
+        pairs = {
+            what: zip(rates["specclient"][what], rates["LiteLLM"][what], strict=True)
+            for what in rates[DIRECT]
+        }
+        figures["ratio"] = {
+            what: round(statistics.median(own / other for own, other in pair), 2)
+            for what, pair in pairs.items()
+        }
+    return figures
+
+
+def show(figures: dict[str, Any]) -> None:
+    """Print the table."""
+    names = list(figures["added_ms"])
+    print(f"{'added, ms at the median':38}", *(f"{name:>12}" for name in names), f"{'wanted':>10}")
+    for what in figures["added_ms"][names[0]]:
+        cells = (f"{figures['added_ms'][name][what]:12.2f}" for name in names)
+        print(f"{what:38}", *cells, f"{f'≤ {WANTED_MS:g}':>10}")
+    print()
+    names = list(figures["a_second"])
+    print(f"{'64 clients, as fast as they can':38}", *(f"{name:>12}" for name in names), f"{'ratio':>10}")
+    for what in figures["a_second"][DIRECT]:
+        cells = (f"{figures['a_second'][name][what]:12,.1f}" for name in names)
+        ratio = figures.get("ratio", {}).get(what)
+        print(f"{what:38}", *cells, f"{'–' if ratio is None else f'{ratio:.1f} ×':>10}")
+    if "ratio" in figures:
+        print(f"{'':38} wanted: {WANTED_RATIO:g} × LiteLLM's")
+    print()
+    for name, seconds in figures["started_s"].items():
+        print(f"{name} answers {seconds:.2f} s after its start")
+
+
+@contextmanager
+def all_running(python: Path | None, options: list[str]) -> Iterator[tuple[int, list[Running]]]:
+    """Run the upstream and the gateways; gives its port, and them."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        url = stack.enter_context(serving())
+        gateways = [stack.enter_context(ours(url, folder, options))]
+        if python is not None:
+            gateways.append(stack.enter_context(litellm(url, folder, python)))
+        yield int(url.rpartition(":")[2]), gateways
+
+
+def main() -> None:
+    """Measure, print a table, then one JSON line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--litellm", type=Path, default=os.environ.get("LITELLM_PYTHON"), metavar="PYTHON")
+    parser.add_argument(
+        "--serve", nargs="*", default=[], metavar="OPTION", help="further options of specclient serve"
+    )
+    parser.add_argument("--save", action="store_true")
+    args = parser.parse_args()
+    python = Path(args.litellm) if args.litellm else None
+    if python is None:
+        print("LiteLLM's proxy is left out: --litellm names the Python that has it (see --help)\n")
+    elif not python.with_name("litellm").exists():
+        sys.exit(f"{python} has no litellm beside it: {python} -m pip install 'litellm[proxy]'")
+    load = os.getloadavg()
+    with all_running(python, args.serve) as (port, gateways):
+        added = asyncio.run(latencies(port, gateways, args.rounds))
+        rates = asyncio.run(throughputs(port, gateways, args.rounds))
+    started = {gateway.name: round(gateway.started_s, 2) for gateway in gateways}
+    figures = {
+        "rounds": args.rounds, "load": [round(value, 1) for value in load],
+        **figures_of(added, rates), "started_s": started,
+    }  # fmt: skip
+    show(figures)
+    print(json.dumps(figures))
+    if args.save:
+        RESULT.write_text(json.dumps(figures, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,147 @@
+"""Turn a server's address into how long its answers take, to a crowd of clients on raw sockets."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+MESSAGES = [{"role": "user", "content": "Tell me about foxes, in a sentence or two."}]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """A server that is asked.
+
+    Attributes:
+        path: below which ``/chat/completions`` lies.
+        model: as it knows the one upstream model.
+    """
+
+    name: str
+    port: int
+    path: str
+    model: str
+    key: str = "sk-1"
+
+    def request(self, *, stream: bool) -> bytes:
+        """Return the bytes of a request."""
+        body = json.dumps(
+            {
+                "model": self.model,
+                "messages": MESSAGES,
+                "temperature": 0.5,
+                **({"stream": True} if stream else {}),
+            }
+        ).encode()
+        head = (
+            f"POST {self.path}/chat/completions HTTP/1.1\r\nhost: 127.0.0.1:{self.port}\r\n"
+            f"authorization: Bearer {self.key}\r\ncontent-type: application/json\r\naccept: */*\r\n"
+            f"content-length: {len(body)}\r\n\r\n"
+        )
+        return head.encode() + body
+
+
+@dataclass
+class Seen:
+    """What a crowd saw: seconds of each answer, seconds to each stream's first event, and seconds in all."""
+
+    whole: list[float] = field(default_factory=list)
+    first: list[float] = field(default_factory=list)
+    elapsed: float = 0.0
+
+    @property
+    def a_second(self) -> float:
+        """Answers a second."""
+        return len(self.whole) / self.elapsed
+
+    def median_ms(self, what: str) -> float:
+        """Return the median of ``whole`` or ``first`` in milliseconds."""
+        return statistics.median(getattr(self, what)) * 1000
+
+
+class Client(asyncio.Protocol):
+    """A connection that asks one thing after the other."""
+
+    def __init__(self) -> None:
+        self._read = bytearray()
+        self._done: asyncio.Future[bytes] | None = None
+        self.first_at: float | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._out: asyncio.Transport = transport  # type: ignore[assignment]
+
+    async def ask(self, request: bytes) -> bytes:
+        """Send a request and return all of its answer."""
+        self._read.clear()
+        self.first_at, self._length = None, -1
+        self._done = asyncio.get_running_loop().create_future()
+        self._out.write(request)
+        return await self._done
+
+    def data_received(self, data: bytes) -> None:
+        self._read += data
+        if self._done is None or self._done.done():
+            return
+        if self.first_at is None and b"data:" in data:
+            self.first_at = time.perf_counter()
+        if self._length < 0 and (end := self._read.find(b"\r\n\r\n")) >= 0:
+            head = bytes(self._read[:end]).lower()
+            at = head.find(b"content-length:")
+            size = int(head[at + 15 :].split(b"\r\n", 1)[0]) if at >= 0 else 0
+            self._length = end + 4 + size if at >= 0 else 0
+        whole = len(self._read) >= self._length > 0 or (
+            self._length == 0 and self._read.endswith(b"0\r\n\r\n")
+        )
+        if whole:
+            self._done.set_result(bytes(self._read))
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._done is not None and not self._done.done():
+            self._done.set_exception(ConnectionError(f"the connection ended amid an answer: {exc}"))
+
+    def close(self) -> None:
+        """Hang up."""
+        self._out.close()
+
+
+async def crowd(
+    subject: Subject,
+    at_once: int,
+    times: int,
+    *,
+    stream: bool,
+    check: Callable[[bytes], None],
+    every_s: float = 0.0,
+) -> Seen:
+    """Have some clients ask, each so many times.
+
+    Args:
+        check: raises for an answer that is not what the upstream sends.
+        every_s: seconds from one question of a client to its next, which the clients share evenly: who asked
+            as soon as it was answered would fall in step with the others, and wait for them. 0 for that.
+    """
+    loop, seen, request = asyncio.get_running_loop(), Seen(), subject.request(stream=stream)
+    connected = [loop.create_connection(Client, "127.0.0.1", subject.port) for _ in range(at_once)]
+    clients = [client for _, client in await asyncio.gather(*connected)]
+    begun = time.perf_counter()
+
+    async def one(client: Client, place: int) -> None:
+        for number in range(times):
+            if (ahead := begun + every_s * (place / at_once + number) - time.perf_counter()) > 0:
+                await asyncio.sleep(ahead)
+            asked = time.perf_counter()
+            answer = await client.ask(request)
+            seen.whole.append(time.perf_counter() - asked)
+            check(answer)
+            if client.first_at is not None:
+                seen.first.append(client.first_at - asked)
+
+    await asyncio.gather(*[one(client, place) for place, client in enumerate(clients)])
+    seen.elapsed = time.perf_counter() - begun
+    for client in clients:
+        client.close()
+    return seen

@@ -1,0 +1,118 @@
+"""Turn the canned upstream's address into gateways before it, each a process of its own on loopback."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+MODEL = "gpt-4.1-mini"
+KEY = "sk-benchmark"
+#: Paths of the upstream below which it answers at once, and as a model would.
+QUICK, THINKING = "/v1", "/model/v1"
+_SERVE = "from specclient_cli.main import main; main()"
+
+
+@dataclass(frozen=True)
+class Running:
+    """A gateway that takes requests.
+
+    Attributes:
+        models: its names of the upstream's model, by the upstream's path.
+        started_s: from the start of its process to its first answer.
+    """
+
+    name: str
+    port: int
+    models: dict[str, str]
+    started_s: float
+
+
+def free_port() -> int:
+    """Return a port that nobody listens on."""
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+@contextlib.contextmanager
+def ours(upstream: str, folder: Path, options: Sequence[str] = ()) -> Iterator[Running]:
+    """Run ``specclient serve`` with a key and its ledger on."""
+    config = folder / "specclient.toml"
+    tables = (("quick", QUICK), ("thinking", THINKING))
+    config.write_text(
+        "".join(
+            f'[providers.{name}]\nbase_url = "{upstream}{path}"\napi_key = "sk-1"\n' for name, path in tables
+        )
+    )
+    port = free_port()
+    command = [sys.executable, "-c", _SERVE, "--config", str(config), "serve", "--port", str(port), *options]
+    env = {"SPECCLIENT_SERVER_KEY": KEY, "SPECCLIENT_LEDGER": str(folder / "ledger.sqlite3")}
+    with _process(command, env, folder / "ours.log", port, "/health") as started:
+        yield Running("specclient", port, {path: f"{name}/{MODEL}" for name, path in tables}, started)
+
+
+@contextlib.contextmanager
+def litellm(upstream: str, folder: Path, python: Path) -> Iterator[Running]:
+    """Run LiteLLM's proxy, as it is configured for one provider, without a database.
+
+    Args:
+        python: of the environment that has ``litellm[proxy]``.
+    """
+    names = {QUICK: "quick", THINKING: "thinking"}
+    rows = [
+        {
+            "model_name": name,
+            "litellm_params": {"model": f"openai/{MODEL}", "api_base": upstream + path, "api_key": "sk-1"},
+        }
+        for path, name in names.items()
+    ]
+    config = folder / "litellm.yaml"  # JSON is YAML
+    config.write_text(json.dumps({"model_list": rows, "general_settings": {"master_key": KEY}}))
+    port = free_port()
+    command = [str(python.with_name("litellm")), "--config", str(config), "--host", "127.0.0.1"]
+    command += ["--port", str(port), "--telemetry", "False"]
+    env = {"LITELLM_MODE": "PRODUCTION", "LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
+    with _process(command, env, folder / "litellm.log", port, "/health/liveliness") as started:
+        yield Running("LiteLLM", port, names, started)
+
+
+@contextlib.contextmanager
+def _process(command: list[str], env: dict[str, str], log: Path, port: int, path: str) -> Iterator[float]:
+    """Run a server; gives the seconds until its first answer."""
+    home = log.with_suffix(".home")
+    home.mkdir()
+    kept = {name: value for name, value in os.environ.items() if re.match(r"PATH$|LANG|LC_|TMPDIR", name)}
+    begun = time.perf_counter()
+    with (
+        log.open("wb") as out,
+        subprocess.Popen(command, env={**kept, "HOME": str(home), **env}, stdout=out, stderr=out) as process,
+    ):
+        try:
+            yield _answers(process, f"http://127.0.0.1:{port}{path}", log) - begun
+        finally:
+            process.terminate()
+            try:
+                process.wait(15)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+
+def _answers(process: subprocess.Popen[bytes], url: str, log: Path, within_s: float = 120) -> float:
+    """Wait until a server answers; returns when it did."""
+    end = time.perf_counter() + within_s
+    while process.poll() is None and time.perf_counter() < end:
+        with contextlib.suppress(OSError), urllib.request.urlopen(url, timeout=5):
+            return time.perf_counter()
+        time.sleep(0.01)
+    raise SystemExit(f"the server did not start: {log.read_text(errors='replace')[-2000:]}")
