@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from typing import Any
 
@@ -99,11 +99,10 @@ def dumped(value: Any) -> bytes:
 
 def told(call: Call) -> dict[str, Any]:
     """Return what the extension says of a call; money as text, exact."""
-    route = call.route
     return {
-        "cost": _plain(asdict(call.cost)),
-        "route": _plain({**asdict(route), "policy": asdict(route.policy) if route.policy else None}),
-        "speculation": _plain(asdict(call.speculation)) if call.speculation else None,
+        "cost": _plain(call.cost),
+        "route": _plain(call.route),
+        "speculation": _plain(call.speculation),
     }
 
 
@@ -142,8 +141,10 @@ def _plain(value: Any) -> Any:
     """Return a record as JSON has it; decimals become texts."""
     if isinstance(value, Decimal):
         return f"{value:f}"
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
     if isinstance(value, Mapping):
         return {name: _plain(entry) for name, entry in value.items()}
-    if isinstance(value, list | tuple):
+    if isinstance(value, Sequence) and not isinstance(value, str):
         return [_plain(entry) for entry in value]
     return value
