@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 from pydantic import SecretStr
 from starlette.exceptions import HTTPException
@@ -15,7 +16,7 @@ from specclient.serving.dashboard.page import PAGE
 from specclient.serving.keys_gate import Gate, check_route
 from specclient.serving.keys_ring import KeyRing
 from specclient.serving.limits import Limits
-from specclient.serving.problems import ProblemError, problem_of, stopping
+from specclient.serving.problems import ProblemError, bad, problem_of, stopping
 from specclient.serving.requests_log import RequestLog
 from specclient.serving.talk import ClientGoneError, Message, Receive, Scope, Send, Talk
 from specclient.serving.tracing import served
@@ -78,6 +79,7 @@ class Front:
     ) -> ProblemError | None:
         """Have a request served, and return what went wrong."""
         try:
+            _check_host(scope)
             if scope["path"] not in OPEN:
                 talk.key = await admitted(talk.headers, self._key, self._ring)
                 talk.entry.key = talk.key.name if talk.key is not None else None
@@ -99,6 +101,13 @@ class Front:
                 _log.exception("%s failed", number)
             return problem
         return None
+
+
+def _check_host(scope: Scope) -> None:
+    """Refuse a request that names several hosts: which of them is meant, others may see otherwise than we."""
+    if sum(name == b"host" for name, _ in scope["headers"]) > 1:
+        problem = bad(None, "the request has several host headers", "invalid_http")
+        raise replace(problem, headers={"connection": "close"})
 
 
 def _of_route(scope: Scope, error: HTTPException) -> ProblemError:
