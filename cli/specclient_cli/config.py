@@ -79,7 +79,7 @@ def init(state: State, path: Path | None, force: bool) -> None:
         raise ConfigurationError(f"{target} is there already; --force replaces it, --path names another")
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        _write_whole(target, TEMPLATE)
+        write_whole(target, TEMPLATE)
     except OSError as error:
         raise ConfigurationError(
             f"cannot write {target}: {error.strerror or error}; name another file with --path"
@@ -87,7 +87,7 @@ def init(state: State, path: Path | None, force: bool) -> None:
     click.echo(f"wrote {target}")
 
 
-def _write_whole(target: Path, text: str) -> None:
+def write_whole(target: Path, text: str) -> None:
     """Write a file beside its place and move it there, so that nobody ever sees half of it."""
     handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.")  # for its owner's eyes only
     try:

@@ -12,7 +12,8 @@ COMMANDS = {
     "bench": "Time methods of decoding against each other, on your prompts.",
     "profile": "See where a round's time goes, and what passes cost.",
     "pick-depth": "Find the draft length that is fastest here.",
-    "train": "Train Medusa or EAGLE heads of a target.",
+    "train": "Train a draft, or Medusa or EAGLE heads, of a target.",
+    "export": "Print what starts vLLM, SGLang, TensorRT-LLM or llama.cpp with a pair.",
     "plan": "See what memory models take, before they are loaded.",
 }
 
