@@ -108,8 +108,10 @@ def in_process(request: Request, decision: Decision) -> Request:
     if request.operation not in ("chat", "completion"):
         raise not_over_http(decision.provider)
     params = {**request.params, **request.options.body}
-    if decision.taken is not None and decision.taken.depth == 0 and params.keys().isdisjoint(_OWN_DRAFTING):
-        params["draft_length"] = 0
+    if decision.taken is not None and decision.taken.depth == 0:
+        own = params.get("specclient") or {}
+        if isinstance(own, Mapping) and _OWN_DRAFTING.isdisjoint((*params, *own)):
+            params["specclient"] = {**own, "draft_length": 0}
     if request.stream:
         params["stream_options"] = {**(params.get("stream_options") or {}), "include_usage": True}
     return replace(request, params=params)

@@ -283,11 +283,28 @@ class TestDepth:
 
     @pytest.mark.parametrize(
         ("depth", "params", "expected"),
-        [(0, {}, 0), (4, {}, None), (None, {}, None), (0, {"seed": 1}, None), (0, {"draft_length": 3}, 3)],
+        [
+            (0, {}, 0),
+            (4, {}, None),
+            (None, {}, None),
+            (0, {"seed": 1}, None),
+            (0, {"specclient": {"draft_length": 3}}, 3),
+        ],
     )
     def test_the_engine_is_told_only_to_draft_nothing(self, depth, params, expected):
         request = in_process(asks(params=params), decided("local/demo", depth))
-        assert request.params.get("draft_length") == expected
+        assert request.params.get("specclient", {}).get("draft_length") == expected
+
+    @pytest.mark.parametrize(("depth", "drafts"), [(0, False), (4, True)])
+    @pytest.mark.anyio
+    async def test_the_engine_drafts_nothing_where_that_loses(self, depth, drafts):
+        pytest.importorskip("torch")
+        made = core()
+        backend = made.pipeline.router.places.get("local")
+        asked = asks("def f(x):", method=methods.COMPLETION, params={"max_tokens": 24, "temperature": 0})
+        _, measured = await backend.complete(in_process(asked, decided("local/demo", depth)), "demo")
+        assert bool(measured.speculation.drafted) is drafts
+        await made.parts.close()
 
     def test_named_models_are_sent_as_they_are(self):
         request = asks(model="local/demo")
