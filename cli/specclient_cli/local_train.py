@@ -7,7 +7,10 @@ import importlib
 import click
 
 #: Every command with its line in ``specclient local train --help``, and its module.
-COMMANDS = {"heads": "Train Medusa or EAGLE heads of a frozen target."}
+COMMANDS = {
+    "draft": "Train a smaller model to draft for a target, on your texts.",
+    "heads": "Train Medusa or EAGLE heads of a frozen target.",
+}
 
 
 class Commands(click.Group):

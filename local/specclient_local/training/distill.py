@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 
 from specclient_local.training.corpus import Tokens
 from specclient_local.training.loop import Schedule, train
+from specclient_local.training.losses import replayed
 from specclient_local.training.pretrain import window
 
 
@@ -132,13 +133,7 @@ def greedy_agreement(
     Returns:
         the share of rounds whose first drafted token is accepted, and the tokens won per round.
     """
-    agree = (draft(input_ids=ids, use_cache=False).logits[:, :-1].argmax(-1) == ids[:, 1:]).numpy()
-    rounds = first = tokens = 0
-    for row in agree:
-        at = prompt  # the token at `prompt` comes from the prefill
-        while at + drafted < len(row):
-            run = row[at : at + drafted]
-            accepted = drafted if run.all() else int(run.argmin())
-            rounds, first, tokens = rounds + 1, first + int(accepted > 0), tokens + accepted + 1
-            at += accepted + 1
+    agree = draft(input_ids=ids, use_cache=False).logits[:, :-1].argmax(-1) == ids[:, 1:]
+    rows = agree[:, prompt:].tolist()  # the token at `prompt` comes from the prefill
+    rounds, first, tokens = map(sum, zip(*(replayed(row, drafted) for row in rows), strict=True))
     return first / rounds, tokens / rounds
