@@ -229,27 +229,36 @@ def _restricted(said: Tensor, best: Tensor, ids: Tensor) -> tuple[Tensor, Tensor
 
 @torch.inference_mode()
 def acceptance(learner: Learner, teacher: Teacher, rows: Rows, begin: int, depth: int) -> Tensor:
-    """Return how many rounds there are, then how many of them go right up to each depth, ``[1 + depth]``.
+    """Replay rounds over greedy answers: return how many, then how many go right up to each depth.
 
-    Of greedy answers: as long as a head's likeliest token is the target's, what follows is what it would
-    have been fed.
+    As long as a head's likeliest token is the target's, what follows is what it would have been fed. A round
+    begins where the one before it ended, so easy stretches take few of them.
 
     Args:
         rows: greedy answers.
         begin: their first own token's place.
         depth: guesses of a round.
+
+    Returns:
+        ``[1 + depth]`` counts.
     """
     best = teacher.logits(teacher.states(rows)).argmax(-1)
-    count = best.shape[1] - 1
-    place = torch.arange(count, device=best.device)
-    right = (place >= begin - 1) & (place + depth < rows.lengths[:, None])
-    found = [right.sum()]
+    right = torch.ones(best.shape[0], best.shape[1] - 1, dtype=torch.bool, device=best.device)
+    runs = torch.zeros_like(right, dtype=torch.int64)
     for k, own in enumerate(learner.depths(rows, depth)):
         token = learner.say(own).argmax(-1)
         token = token if learner.ids is None else learner.ids[token]
         right = right & (token == F.pad(best[:, 1 + k :], (0, k), value=-1))
-        found.append(right.sum())
-    return torch.stack(found)
+        runs += right
+    found = [0] * (1 + depth)
+    for row, length in zip(runs.tolist(), rows.lengths.tolist(), strict=True):
+        place = begin - 1
+        while place + depth < length - 1:
+            found[0] += 1
+            for k in range(row[place]):
+                found[1 + k] += 1
+            place += row[place] + 1
+    return torch.tensor(found)
 
 
 def _trained(weights: EagleWeights) -> dict[str, Tensor]:
