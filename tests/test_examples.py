@@ -83,6 +83,12 @@ def test_routing(example) -> None:
     assert "none of 3 candidates satisfies the policy" in out
 
 
+def test_routing_simulated(example) -> None:
+    out = example("routing_simulated.py")
+    assert out.count("the router") == out.count("an oracle") == out.count("always ") == 2
+    assert "minimize latency" in out
+
+
 def test_cost_report(example) -> None:
     out = example("cost_report.py")
     assert "search 2 calls" in out

@@ -268,7 +268,7 @@ def policy_options(function: F) -> F:
                 "--explore",
                 type=Finite(1),
                 metavar="SHARE",
-                help="Send this share of calls where more is to be learned. Default: 0.02.",
+                help="Send this share of calls where more is to be learned. Default: 0.05.",
             ),
         ]
     ):

@@ -120,9 +120,9 @@ def settled(ground: Ground, judge: Judge, played: Played) -> list[Settled]:
         for change in ground.changes
         if _moved(judge, steps, change, start := _first_at(steps, change.at))
     ]
-    ends = [*(start for _, start in moved[1:]), len(steps)]
     found = []
-    for (change, start), end in zip(moved, ends, strict=True):
+    for place, (change, start) in enumerate(moved):
+        end = moved[place + 1][1] if place + 1 < len(moved) else len(steps)
         if end - start < _SPAN:
             continue  # the best choice moved again before anything could be told
         calls = next(

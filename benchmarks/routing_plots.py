@@ -1,0 +1,174 @@
+"""Turn simulated calls into pictures: what they cost, how long they took, who served them, what was lost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from matplotlib import pyplot as plt
+from plots import save
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from specclient.routing.simulated.compare import Comparison
+    from specclient.routing.simulated.replay import Step
+    from specclient.routing.simulated.world import World
+
+#: Okabe and Ito's colours, which the colour-blind can tell apart.
+POLICY, ORACLE, BEST, OTHER = "#0072B2", "#000000", "#D55E00", "#BBBBBB"
+ROUTES = ("#E69F00", "#56B4E9", "#009E73", "#F0E442", "#0072B2", "#D55E00", "#CC79A7", "#666666")
+SHADE = {"outage": "#D55E00", "slowdown": "#E69F00"}
+_BIN_S = 600.0
+
+
+def draw(world: World, found: Comparison, folder: Path) -> list[Path]:
+    """Draw one run; return the files written."""
+    files = [folder / f"routing{name}.png" for name in ("", "_latency", "_shares", "_regret")]
+    for file, picture in zip(files, (_cost, _latency, _shares, _regret), strict=True):
+        picture(world, found, file)
+    return files
+
+
+def _cost(world: World, found: Comparison, file: Path) -> None:
+    """Draw dollars over time: the policy, the oracle, every fixed route."""
+    figure, axes = plt.subplots(figsize=(7.5, 4.2))
+    best = found.best_fixed.name
+    ends = []
+    named = [(summary.name, summary.name) for summary in found.fixed]
+    for name, label in (*named, ("oracle", "oracle"), ("policy", 'model="auto"')):
+        steps = found.plays[name].steps
+        colour = {"policy": POLICY, "oracle": ORACLE, best: BEST}.get(name, OTHER)
+        wide = 2.4 if name in {"policy", "oracle", best} else 1.2
+        total, line = 0.0, []
+        for step in steps:
+            total += step.cost
+            line.append(total)
+        axes.plot(
+            _hours(steps), line, color=colour, linewidth=wide, linestyle="--" if name == "oracle" else "-"
+        )
+        missed = next((s.violations for s in found.fixed if s.name == name), None)
+        note = "" if missed is None else f"  {missed:.0%} missed"
+        ends.append((total, label.split("/")[0] + note, colour if colour != OTHER else "#555555"))
+    _label(axes, ends, world.calls[-1].at / 3600)
+    axes.set_xlabel("hours of the run")
+    axes.set_ylabel("dollars so far")
+    axes.set_title(f"Cost of {len(world.calls):,} calls, and the share that missed its limits", loc="left")
+    save(figure, file)
+
+
+def _label(axes: Axes, ends: Sequence[tuple[float, str, str]], at: float) -> None:
+    """Write names at the ends of lines, moved apart where they would overlap."""
+    top = max(value for value, _, _ in ends)
+    axes.set_xlim(0, at)
+    axes.set_ylim(0, 1.06 * top)
+    last = -1.0
+    for value, name, colour in sorted(ends):
+        last = max(value, last + 0.052 * top)
+        axes.annotate(
+            name, (at, last), xytext=(6, 0), textcoords="offset points", va="center",
+            color=colour, fontsize=9, annotation_clip=False,
+        )  # fmt: skip
+
+
+def _latency(world: World, found: Comparison, file: Path) -> None:
+    """Draw each task's 95th percentile over time against its limit, troubles shaded."""
+    tasks = [kind for kind in world.spec.kinds if kind.max_latency_s is not None]
+    figure, panels = plt.subplots(len(tasks), 1, figsize=(7.5, 1.6 * len(tasks) + 0.8), sharex=True)
+    steps = found.plays["policy"].steps
+    for axes, kind in zip(panels, tasks, strict=True):
+        for spell in world.spells:
+            axes.axvspan(
+                spell.start / 3600, spell.end / 3600, color=SHADE[spell.kind], alpha=0.22, linewidth=0
+            )
+        own = [step for step in steps if step.call.task == kind.task]
+        hours, tails = _binned(own, lambda some: _tail([step.latency_s for step in some]))
+        axes.plot(hours, tails, color=POLICY, linewidth=1.8)
+        axes.axhline(kind.max_latency_s, color=BEST, linestyle="--", linewidth=1.2)
+        axes.set_ylim(0, 1.6 * (kind.max_latency_s or 1))
+        axes.set_ylabel("seconds")
+        axes.set_title(
+            f"{kind.task.replace('_', ' ')}: limit {kind.max_latency_s:g} s", loc="left", fontsize=10
+        )
+    panels[-1].set_xlim(0, world.calls[-1].at / 3600)
+    panels[-1].set_xlabel("hours of the run")
+    figure.suptitle(
+        "95th percentile of each ten minutes, the limit dashed;\n"
+        "shaded where some host is out (red) or slow (yellow)",
+        x=0.01, ha="left", fontsize=10,
+    )  # fmt: skip
+    save(figure, file)
+
+
+def _shares(world: World, found: Comparison, file: Path) -> None:
+    """Draw which routes served, over time: the policy's choice above, the oracle's below."""
+    figure, panels = plt.subplots(2, 1, figsize=(7.5, 5.6), sharex=True, sharey=True)
+    for axes, (name, title) in zip(
+        panels, (("policy", 'model="auto"'), ("oracle", "the oracle")), strict=True
+    ):
+        steps = found.plays[name].steps
+        hours, parts = [], []
+        for hour, some in _bins(steps):
+            hours.append(hour)
+            parts.append([100 * sum(s.served == route for s in some) / len(some) for route in world.routes])
+        axes.stackplot(
+            hours, list(zip(*parts, strict=True)), colors=ROUTES, linewidth=0.3, edgecolor="white",
+            labels=[route.split("/")[0] for route in world.routes],
+        )  # fmt: skip
+        axes.set_title(title, loc="left", fontsize=10)
+        axes.set_ylabel("calls, %")
+        axes.set_ylim(0, 100)
+    panels[0].set_xlim(hours[0], hours[-1])
+    panels[0].legend(loc="center left", bbox_to_anchor=(1.01, 0.0), frameon=False, fontsize=9, reverse=True)
+    panels[1].set_xlabel("hours of the run")
+    save(figure, file)
+
+
+def _regret(world: World, found: Comparison, file: Path) -> None:
+    """Draw what choices lost against the oracle's, as a share of what its calls cost."""
+    figure, axes = plt.subplots(figsize=(7.5, 3.6))
+    ends = []
+    best = found.best_fixed.name
+    for name, label, colour in (
+        ("random", "random", "#555555"),
+        (best, f"always {best.split('/')[0]}", BEST),
+        ("policy", 'model="auto"', POLICY),
+    ):
+        total, line = 0.0, []
+        for step in found.plays[name].steps:
+            total += step.regret
+            line.append(total)
+        axes.plot(_hours(found.plays[name].steps), line, color=colour, linewidth=2)
+        ends.append((total, label, colour))
+    for change in world.changes:
+        axes.axvline(change.at / 3600, color=OTHER, linewidth=0.6, zorder=0)
+    _label(axes, ends, world.calls[-1].at / 3600)
+    axes.set_xlabel("hours of the run; thin lines: a host goes out, slows down, or is back")
+    axes.set_ylabel("dollars lost so far")
+    axes.set_title("Regret: what choices lost against the oracle's", loc="left")
+    save(figure, file)
+
+
+def _hours(steps: Sequence[Step]) -> list[float]:
+    return [step.call.at / 3600 for step in steps]
+
+
+def _bins(steps: Sequence[Step]) -> list[tuple[float, list[Step]]]:
+    """Return ten minutes of calls at a time, each with the hour of its middle."""
+    binned: dict[int, list[Step]] = {}
+    for step in steps:
+        binned.setdefault(int(step.call.at / _BIN_S), []).append(step)
+    return [((place + 0.5) * _BIN_S / 3600, some) for place, some in sorted(binned.items())]
+
+
+def _binned(
+    steps: Sequence[Step], value: Callable[[Sequence[Step]], float]
+) -> tuple[list[float], list[float]]:
+    bins = _bins(steps)
+    return [hour for hour, _ in bins], [value(some) for _, some in bins]
+
+
+def _tail(values: Sequence[float]) -> float:
+    ordered = sorted(values)
+    return ordered[min(int(0.95 * len(ordered)), len(ordered) - 1)]

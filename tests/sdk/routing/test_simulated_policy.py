@@ -1,0 +1,88 @@
+"""The router itself, over simulated worlds: near the oracle, far below fixed routes, within its limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from statistics import median
+
+import pytest
+
+from specclient.errors import ConfigurationError
+from specclient.routing.simulated.compare import compare
+from specclient.routing.simulated.ground import Change
+from specclient.routing.simulated.hosts import MIXED
+from specclient.routing.simulated.players import Judge, Oracle
+from specclient.routing.simulated.replay import Played, play
+from specclient.routing.simulated.results import settled
+from specclient.routing.simulated.routed import Routed, policy_for
+from specclient.routing.simulated.world import World
+from specclient.types.route import Policy
+
+
+def test_the_router_is_cheap_and_keeps_the_limits() -> None:
+    """With slack for a short run, of which learning from nothing is a large part."""
+    found = compare(World(MIXED, 3, calls=1500), Policy(), seed=3)
+    assert found.policy.over <= 0.02
+    assert found.policy.answered == 1500
+    assert found.under_fixed >= 0.2
+    assert found.over_oracle <= 0.5
+    assert found.equal.violations <= max(found.policy.violations, found.oracle.violations)
+    assert found.clairvoyant.violations <= found.oracle.violations
+
+
+def test_a_run_is_its_seeds() -> None:
+    world, policy = World(MIXED, 4, calls=300), Policy()
+    judge = Judge(world, policy)
+    first, again, other = (play(world, Routed(world, policy, seed), judge) for seed in (1, 1, 2))
+    assert first == again
+    assert first != other
+
+
+def test_what_a_policy_rules_out_is_never_chosen() -> None:
+    world = World(MIXED, 3, calls=300)
+    found = compare(world, Policy(deny=("lpu/", "own/")), seed=1)
+    served = {step.served for played in found.plays.values() for step in played.steps}
+    assert not served & {"lpu/llama-70b", "own/llama-70b"}
+    with pytest.raises(ConfigurationError, match=r"permits none of the routes in mixed: budget/llama-70b"):
+        compare(world, Policy(allow=("nobody/",)))
+
+
+def test_a_policys_own_limits_go_before_those_of_calls() -> None:
+    call = World(MIXED, 3, calls=1).calls[0]
+    policy = policy_for(replace(call, max_ttft_s=1.0, max_latency_s=9.0), Policy(max_latency_s=2))
+    assert (policy.max_ttft_s, policy.max_latency_s) == (1.0, 2)
+
+
+def test_settling_counts_the_calls_until_choices_are_good_again() -> None:
+    world = World(MIXED, 1, calls=900)
+    judge = Judge(world, Policy())
+    played = play(world, Oracle(judge), judge)
+    assert not settled(_Only(world), judge, played)
+    change = next((c for c in world.changes if settled(_Only(world, c), judge, played)), None)
+    assert change is not None, "a seed whose change moves the best choice"
+    start = next(i for i, step in enumerate(played.steps) if step.call.at >= change.at)
+    steps = [replace(s, good=not start <= i < start + 30) for i, s in enumerate(played.steps)]
+    (told,) = settled(_Only(world, change), judge, Played("x", tuple(steps)))
+    assert told.calls is not None
+    assert 25 <= told.calls <= 30
+
+
+class _Only:
+    """A world of which only one change is known."""
+
+    def __init__(self, world: World, *changes: Change) -> None:
+        self._world, self.changes = world, changes
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._world, name)
+
+
+@pytest.mark.soak
+def test_the_router_over_seeds() -> None:
+    """The bounds are what the targets of the README were reached with, not the targets."""
+    runs = [compare(World(MIXED, seed), Policy(), seed=seed) for seed in range(6, 16)]
+    assert all(run.policy.over <= 0.02 for run in runs)
+    assert all(run.under_fixed >= 0.2 for run in runs)
+    assert median(run.policy.cost / run.oracle.cost - 1 for run in runs) <= 0.2
+    counts = [each.calls for run in runs for each in run.settled]
+    assert sum(calls is not None and calls <= 50 for calls in counts) >= 0.8 * len(counts)
