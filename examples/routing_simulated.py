@@ -13,6 +13,5 @@ for policy in (Policy(minimize="cost"), Policy(minimize="latency")):
         ("an oracle", found.oracle),
         (f"always {found.best_fixed.name}", found.best_fixed),
     ):
-        print(
-            f"  {name:25} ${1000 * each.cost:.2f} a thousand, p95 {each.p95_s:.1f} s, {each.violations:.1%} missed"
-        )
+        cost, missed = 1000 * each.cost, each.violations
+        print(f"  {name:25} ${cost:.2f} a thousand, p95 {each.p95_s:.1f} s, {missed:.1%} missed")
