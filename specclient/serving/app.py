@@ -29,6 +29,7 @@ from specclient.serving.pacing import Meter
 from specclient.serving.passing import Passing
 from specclient.serving.problems import ProblemError
 from specclient.serving.requests_log import FORM_VARIABLE, OTHER, RequestLog, logged_as
+from specclient.serving.responses_asked import chat_of
 from specclient.serving.talk import Receive, Scope, Send, Talk
 from specclient.serving.telling import tell_stream, tell_whole
 from specclient.serving.turns import Turns
@@ -140,6 +141,9 @@ class Service:
             request = fitted(given.request, talk.key, self.client.pipeline.router.places)
             given = replace(given, request=request)
             self.catalogue.check(request)
+            if method is RESPONSE and self.catalogue.is_engines(request.model):
+                given = replace(given, request=chat_of(request), response=request)
+                request = given.request
             talk.entry.model, talk.entry.streamed = given.request.model, given.request.stream
             tell = tell_stream if given.request.stream else tell_whole
             async with self.gate.paced(talk, request), talk.while_there(), self.turns.turn(talk.entry):

@@ -51,10 +51,12 @@ class Asked:
 
     Attributes:
         meta: whether the answer is to tell cost, route and speculation.
+        response: of the Responses API, which ``request`` is played as; None where that is what was asked for.
     """
 
     request: Request
     meta: bool = False
+    response: Request | None = None
 
 
 def asked(method: Method, body: bytes, headers: Mapping[str, str], query: str = "") -> Asked:

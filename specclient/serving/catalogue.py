@@ -61,6 +61,12 @@ class Catalogue:
         if isinstance(strategy, Strategy) and strategy.draft:
             self._check(strategy.draft, "specclient.draft")
 
+    def is_engines(self, model: str) -> bool:
+        """Tell whether an engine in this process serves a model that :meth:`check` has let pass."""
+        if model in ("", AUTO):
+            return False
+        return not isinstance(self._places.get(self._places.split(model)[0]), Endpoint)
+
     def _check(self, model: str, param: str) -> None:
         if self._only and model not in self._only:
             raise ProblemError(

@@ -17,6 +17,7 @@ from specclient.providers.encoding import json_of
 from specclient.reading import Exchange
 from specclient.serving.asking import EXTENSION, Asked
 from specclient.serving.problems import limits_told, problem_of, stopping
+from specclient.serving.responses_told import Events, response_of
 from specclient.serving.talk import EVENTS, ClientGoneError, Talk
 from specclient.stream import AsyncStream
 from specclient.types.call import Call, Metered
@@ -38,6 +39,10 @@ async def tell_whole(talk: Talk, pipeline: Pipeline, asked: Asked) -> None:
     """
     exchange = await pipeline.exchange(asked.request)
     value = exchange.answer()
+    if asked.response is not None:
+        more = {EXTENSION: told(value.meta)} if asked.meta else {}
+        await talk.say(json_of({**response_of(asked.response, value), **more}))
+        return
     if asked.meta and isinstance(value, Metered):
         content = json_of({**value.to_dict(mode="json", warnings=False), EXTENSION: told(value.meta)})
     else:
@@ -57,21 +62,43 @@ async def tell_stream(talk: Talk, pipeline: Pipeline, asked: Asked) -> None:
         upstream = getattr(stream.head, "headers", None)
         await talk.begin(200, EVENTS, {**_NOT_KEPT, **(limits_told(upstream) if upstream else {})})
         try:
-            await _tell_events(talk, stream, asked)
+            if asked.response is None:
+                await _tell_events(talk, stream, asked)
+            else:
+                await _tell_response(talk, stream, asked.response)
+                if asked.meta:
+                    await talk.more(_told_last(None, stream.meta, asked.response))
         except ClientGoneError:
             raise
         except asyncio.CancelledError:
             if not talk.gone:  # the server stops, and this took longer than it waits
-                await talk.more(_failure(stopping().error, asked.request))
+                await talk.more(_failure(stopping().error, asked.response or asked.request))
                 await talk.end()
             raise
         except Exception as error:  # noqa: BLE001 - the status is out: whatever it is, the client is told
             problem = problem_of(error)
             _log.warning("a stream broke off: %s", type(error).__name__, exc_info=problem.status == 500)
-            await talk.more(_failure(problem.error, asked.request))
+            await talk.more(_failure(problem.error, asked.response or asked.request))
         await talk.end()
     finally:
         await stream.close()
+
+
+async def _tell_response(talk: Talk, stream: AsyncStream[Any], response: Request) -> None:
+    """Tell a response that is played as a chat completion."""
+    events = Events(response)
+    await talk.more(b"".join([_named(event) for event in events.begin()]))
+    while True:
+        try:
+            batch = await stream.next_batch()
+        except StopAsyncIteration:
+            break
+        await talk.more(b"".join([_named(event) for chunk in batch for event in events.of(chunk)]))
+    await talk.more(b"".join([_named(event) for event in events.end()]))
+
+
+def _named(event: Mapping[str, Any]) -> bytes:
+    return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), json_of(event))
 
 
 async def _tell_events(talk: Talk, stream: AsyncStream[Any], asked: Asked) -> None:
@@ -123,8 +150,7 @@ def _event(chunk: Any, *, named: bool) -> bytes:
 def _told_last(last: Any, call: Call, request: Request) -> bytes:
     """Return the event that says what a streamed call cost: a chunk of its own, without choices."""
     if request.method is RESPONSE:
-        body = {"type": "specclient.meta", EXTENSION: told(call)}
-        return b"event: specclient.meta\ndata: %b\n\n" % json_of(body)
+        return _named({"type": "specclient.meta", EXTENSION: told(call)})
     head = {name: getattr(last, name, None) for name in ("id", "created", "model")}
     kind = _OBJECTS[request.method.name]
     return b"data: %b\n\n" % json_of({**head, "object": kind, "choices": [], EXTENSION: told(call)})
@@ -133,7 +159,7 @@ def _told_last(last: Any, call: Call, request: Request) -> bytes:
 def _failure(error: Mapping[str, Any], request: Request) -> bytes:
     if request.method is RESPONSE:
         body = {"type": "error", **{n: error[n] for n in ("code", "message", "param")}, "error": error}
-        return b"event: error\ndata: %b\n\n" % json_of(body)
+        return _named(body)
     return b"data: %b\n\n" % json_of({"error": error})
 
 
