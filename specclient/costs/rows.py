@@ -35,7 +35,7 @@ _ASKED = (
 )  # fmt: skip
 _NO_SPECULATION = Speculation()
 #: Candidates of a decision that are kept with its call.
-_CANDIDATES = 20
+_CANDIDATES = 8
 _COUNTS = ("drafted", "accepted", "steps", "predicted_accepted", "predicted_rejected")
 
 
