@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format soak wheel-check bundled-pair help
+.PHONY: demo test check format soak compat wheel-check bundled-pair help
 
 help:
 	@echo "make demo          plain and speculative decoding side by side, routing, and what it cost"
@@ -12,6 +12,7 @@ help:
 	@echo "make check         linters and type checks alone"
 	@echo "make format        let ruff rewrite what it can"
 	@echo "make soak          the long runs"
+	@echo "make compat        langchain and llm, installed beside, against a served process"
 	@echo "make wheel-check   build the wheel and import it in an empty environment"
 	@echo "make bundled-pair  train the bundled draft/target pair again (a good hour)"
 
@@ -42,6 +43,10 @@ test: check
 
 soak: $(READY)
 	$(BIN)/pytest -m soak --timeout=3600
+
+compat: $(READY)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,compat]'
+	$(BIN)/pytest tests/sdk/serving/test_compat_clients.py
 
 wheel-check: $(READY)
 	rm -rf build/wheel

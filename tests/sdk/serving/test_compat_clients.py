@@ -157,8 +157,7 @@ def test_llm(url: str, tmp_path: Path, responses: bool) -> None:
     _module("llm")
     if not hasattr(importlib.import_module("llm.default_plugins.openai_models"), "Responses"):
         pytest.skip("this release of llm has no command for an endpoint of one's own")
-    most = "max_output_tokens" if responses else "max_tokens"
-    command = [sys.executable, "-m", "llm", "openai", "endpoint", url, "-m", MODEL, "-o", most, "16"]
+    command = [sys.executable, "-m", "llm", "openai", "endpoint", url, "-m", MODEL, "-o", "max_tokens", "16"]
     env = {**os.environ, "LLM_USER_PATH": str(tmp_path)}
 
     def say(*more: str) -> str:
