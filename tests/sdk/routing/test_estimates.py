@@ -441,13 +441,13 @@ def decided(count, policy, chosen=0):
     )
 
 
-@pytest.mark.parametrize("chosen", [0, 19, 40])
-def test_the_ledger_keeps_the_task_and_at_most_20_candidates_with_the_chosen_one(chosen):
+@pytest.mark.parametrize("chosen", [0, 7, 40])
+def test_the_ledger_keeps_the_task_and_at_most_eight_candidates_with_the_chosen_one(chosen):
     policy = Policy(minimize={"cost": 1, "latency": 0.002})
     kept = Row.of(dataclasses.replace(call(), route=decided(50, policy, chosen))).decision
     assert (kept["task"], kept["explored"], kept["considered"]) == ("code", True, 50)
     assert kept["minimize"] == {"cost": 1.0, "latency": 0.002}
-    assert len(kept["candidates"]) == 20
+    assert len(kept["candidates"]) == 8
     assert [c["route"] for c in kept["candidates"] if c["verdict"] == "chosen"] == [f"x/{chosen}"]
 
 
