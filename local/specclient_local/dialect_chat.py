@@ -150,7 +150,7 @@ def _chosen(choice: object, tools: Tools) -> Tools | None:
     kind = choice.get("type") if isinstance(choice, Mapping) else None
     if isinstance(choice, Mapping) and kind == "function":
         name = _named(choice)
-        if name in tools.names:
+        if name is not None and name in tools.names:
             return replace(tools, choice="required", only=frozenset({name}), several=False)
     if isinstance(choice, Mapping) and kind == "allowed_tools":
         among = choice.get("allowed_tools")
@@ -161,6 +161,7 @@ def _chosen(choice: object, tools: Tools) -> Tools | None:
     raise bad_parameter("tool_choice", choice, _CHOICES)
 
 
-def _named(tool: object) -> Any:
+def _named(tool: object) -> str | None:
     function = tool.get("function") if isinstance(tool, Mapping) else None
-    return function.get("name") if isinstance(function, Mapping) else None
+    name = function.get("name") if isinstance(function, Mapping) else None
+    return name if isinstance(name, str) else None

@@ -20,7 +20,7 @@ What else it holds (``draft_length``, ``method``, ``min_p``, ``regex``, …) is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
 from urllib.parse import parse_qsl
@@ -84,7 +84,7 @@ def asked(method: Method, body: bytes, headers: Mapping[str, str], query: str = 
     params = {name: value for name, value in given.items() if name in method.params}
     extra = {name: value for name, value in given.items() if name not in method.params}
     options = Options(
-        headers={name: headers[name] for name in PASSED if name in headers},
+        headers=passed_on(headers, PASSED),
         query=dict(parse_qsl(query)),
         body=extra,
     )
@@ -103,6 +103,19 @@ def asked(method: Method, body: bytes, headers: Mapping[str, str], query: str = 
     options = replace(options, tags=tags, session=session, drop_params=drop)
     request = Request(method, model, params, stream=stream, policy=policy, strategy=strategy, options=options)
     return Asked(request, meta)
+
+
+def passed_on(headers: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """Return those of a client's headers that go on.
+
+    Raises:
+        ProblemError: 400, one of them has what may not be sent in a header.
+    """
+    found = {name: headers[name] for name in names if name in headers}
+    for name, text in found.items():
+        if not (text.isascii() and text.isprintable()):
+            raise bad(None, f"header {name!r} has a character that is not printable ASCII", "invalid_header")
+    return found
 
 
 def json_object(body: bytes) -> dict[str, Any]:

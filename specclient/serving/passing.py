@@ -19,7 +19,7 @@ from specclient.client import AsyncOpenAI
 from specclient.providers import Endpoint
 from specclient.resources.table.index import children_of, roots, rows_of
 from specclient.resources.table.rows import Row, method_of
-from specclient.serving.asking import PASSED, flag, json_object
+from specclient.serving.asking import PASSED, flag, json_object, passed_on
 from specclient.serving.catalogue import Catalogue, has_key
 from specclient.serving.keys_gate import Gate, check_route, fitted
 from specclient.serving.problems import ProblemError, bad, limits_told
@@ -104,7 +104,7 @@ class Passing:
 
     async def _request(self, talk: Talk, row: Row, path: str) -> Request:
         method = replace(method_of(row, row.gives), path=path + (f"?{talk.query}" if talk.query else ""))
-        headers = {name: talk.headers[name] for name in _PASSED if name in talk.headers}
+        headers = passed_on(talk.headers, _PASSED)
         body = await talk.body()
         if row.metered and row.verb == "POST" and not row.files:
             return _routed(method, body, headers)
