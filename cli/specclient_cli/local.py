@@ -11,6 +11,7 @@ COMMANDS = {
     "generate": "Continue a text, and say how fast.",
     "bench": "Time methods of decoding against each other, on your prompts.",
     "profile": "See where a round's time goes, and what passes cost.",
+    "pick": "Choose among drafts, heads and look-ups for a target, as measured.",
     "pick-depth": "Find the draft length that is fastest here.",
     "train": "Train a draft, or Medusa or EAGLE heads, of a target.",
     "export": "Print what starts vLLM, SGLang, TensorRT-LLM or llama.cpp with a pair.",

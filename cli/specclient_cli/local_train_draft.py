@@ -114,8 +114,8 @@ def command(state: State, /, **given: Any) -> None:
     \b
     Examples:
       specclient local train draft --data src/ --out ./my-draft
-      specclient local train draft -m ./big --draft ./small --data prompts.jsonl --out ./my-draft --lr 1e-4
-      specclient local bench --model ./big --draft ./my-draft --prompts prompts.jsonl
+      specclient local train draft -m big --draft small --data my.jsonl --out ./d
+      specclient local bench --model big --draft ./d --prompts my.jsonl
 
     Environment: SPECCLIENT_CONFIG, HF_TOKEN, HF_HOME, NO_COLOR.
     """
