@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 from rich.text import Text
 from specclient_local.config import DTYPES
-from specclient_local.options import QUANTIZED
+from specclient_local.options import QUANTIZED, VOCABULARIES
 from specclient_local.params import ENGINE_METHODS
 
 from specclient_cli import render
@@ -33,6 +33,7 @@ _LOADING = (
     "draft_device",
     "quantize",
     "draft_quantize",
+    "draft_vocabulary",
     "context",
 )
 
@@ -132,6 +133,12 @@ def loading_options(function: F) -> F:
             ),
             click.option(
                 "--draft-quantize", type=click.Choice(QUANTIZED), help="Hold the draft's weights so."
+            ),
+            click.option(
+                "--draft-vocabulary",
+                type=click.Choice(VOCABULARIES),
+                help="What is done about a draft of another tokenizer: hold it to common tokens, encode its "
+                "text again, or refuse it. Default: as configured, or what is better.",
             ),
             click.option(
                 "--context",

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specclient.errors import ConfigurationError
@@ -14,7 +15,10 @@ from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.eagle import EagleDrafter
 from specclient_local.drafting.medusa import MedusaDrafter
 from specclient_local.drafting.ngram import NgramDrafter
+from specclient_local.drafting.retokenised import RetokenisedDrafter
+from specclient_local.drafting.shared_vocabulary import SharedVocabularyDrafter
 from specclient_local.drafting.union import UnionDrafter
+from specclient_local.drafting.vocabularies import Foreign
 from specclient_local.model.base import Model
 from specclient_local.model.eagle import EagleRunner, Lent, fast_kernels
 from specclient_local.model.heads_format import Medusa, read_heads
@@ -48,6 +52,7 @@ def build(
     layer_skip: int | Seq[int] | None = None,
     share: bool = True,
     heads: Seq[Path] = (),
+    foreign: Mapping[int, Foreign] | None = None,
 ) -> Drafters:
     """Build every drafter that the models allow, and measure what its rounds cost.
 
@@ -60,6 +65,7 @@ def build(
         layer_skip: of which of the target's layers to make a draft: the first so many, or these.
         share: whether prompts share what of their beginnings is in a draft's cache.
         heads: folders of Medusa and EAGLE heads, whose hidden states the target keeps.
+        foreign: what is to be done about drafts of another vocabulary, by their place in ``drafts``.
 
     Raises:
         ConfigurationError: layers that the target has not, or two heads of one method.
@@ -71,8 +77,9 @@ def build(
     calibration = Calibration(target, slots)
     by_method: dict[Method, Drafter] = {}
     costs: dict[Method, Costs] = {"ngram": calibration.target, "prediction": calibration.target}
-    models = [DraftModel(runner, vocab, share=share) for runner in drafts]
-    each = [calibration.draft(runner) for runner in drafts]
+    others = foreign or {}
+    models = [drafting(runner, vocab, others.get(i), share=share) for i, runner in enumerate(drafts)]
+    each = [_priced(calibration.draft(runner), others.get(i)) for i, runner in enumerate(drafts)]
     if models:
         by_method["draft"], costs["draft"] = models[0], each[0]
         # It owns its drafters: their state is by slot, and a slot's request has one method.
@@ -93,6 +100,34 @@ def build(
             raise ConfigurationError(f"heads has two folders of method {own!r}; name one of each at most.")
         by_method[own], costs[own] = drafter, calibration.drafter(drafter, drafter.depth)
     return Drafters(by_method, costs, _default(method, by_method, len(models)))
+
+
+def drafting(
+    runner: Model, vocab: int, foreign: Foreign | None = None, *, share: bool = True
+) -> DraftModel | SharedVocabularyDrafter | RetokenisedDrafter:
+    """Return what drafts with a small model.
+
+    Args:
+        runner: the small model.
+        vocab: columns of the target's logits.
+        foreign: what is to be done about its vocabulary; None where it is the target's.
+        share: as for :func:`build`.
+    """
+    if foreign is None:
+        return DraftModel(runner, vocab, share=share)
+    own = DraftModel(runner, runner.config.vocab_size, share=share)
+    if foreign.common is not None:
+        return SharedVocabularyDrafter(own, foreign.common, vocab)
+    return RetokenisedDrafter(own, foreign, vocab)
+
+
+def _priced(cost: Costs, foreign: Foreign | None) -> Costs:
+    """Return what a draft's rounds cost for each of the target's tokens."""
+    if foreign is None or foreign.way == "shared":
+        return cost
+    ratio = foreign.ratio
+    far = None if cost.far is None else replace(cost.far, draft=cost.far.draft * ratio)
+    return replace(cost, draft=cost.draft * ratio, full_draft=cost.full_draft * ratio, far=far)
 
 
 def headed(target: Model, folder: Path) -> tuple[Method, MedusaDrafter | EagleDrafter]:

@@ -85,13 +85,14 @@ class Engine:
         threads: int | None = None,
         prefix_cache: bool = True,
         graphs: Literal["auto", "on", "off"] = "auto",
+        draft_vocabulary: Literal["auto", "same", "shared", "retokenised"] = "auto",
         max_waiting: int | None = None,
     ) -> Engine:
         """Load a target and, to speculate, its draft.
 
         Args:
             model: folder or hub id of the target; ``demo`` is the bundled pair.
-            draft: folder or hub id of a smaller model with the same vocabulary; several are tried in order.
+            draft: folder or hub id of a smaller model; several are tried in order.
             method: of requests that name none: ``plain``, ``draft``, ``ngram`` (what followed before in
                 prompt and answer), ``layer_skip``, ``medusa`` or ``eagle`` (heads of the target), or
                 ``union`` (all of its drafts and ``ngram`` at once). ``auto`` drafts with what there is, by
@@ -114,6 +115,10 @@ class Engine:
                 or done; its answer is the same either way.
             graphs: give the own decoder's passes static shapes, and record and replay them where the device
                 is CUDA's: ``on``, ``off``, or ``auto``: there alone.
+            draft_vocabulary: what is done about a draft whose vocabulary is not the target's: ``shared``
+                holds it to the tokens that both have, ``retokenised`` proposes its greedy text in the
+                target's tokens, ``auto`` chooses (and says so), ``same`` refuses it. Answers are exact in
+                each case.
             max_waiting: requests that may wait for a slot; one more is refused at once. None takes all.
 
         Raises:
@@ -134,6 +139,7 @@ class Engine:
             "draft_dtype": draft_dtype,
             "device": device,
             "draft_device": draft_device,
+            "draft_vocabulary": draft_vocabulary,
             "quantize": quantize,
             "draft_quantize": draft_quantize,
             "runner": runner,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -13,6 +14,7 @@ from specclient.errors import CheckpointError, ConfigurationError
 from specclient_local.config import read_config
 from specclient_local.drafters import build
 from specclient_local.drafting.costs import Costs
+from specclient_local.drafting.vocabularies import Foreign, foreign
 from specclient_local.model.base import Model, ModelConfig
 from specclient_local.model.devices import device_named
 from specclient_local.model.opening import Placed, open_model, read_any_config, runs_itself
@@ -25,6 +27,8 @@ from specclient_local.params import Method
 from specclient_local.plan import free_memory, plans
 from specclient_local.requests import Requests
 from specclient_local.speculate import Speculator
+
+_log = logging.getLogger("specclient")
 
 DEFAULT_CONTEXT = 4096
 """Cap on the context where none is asked for: the cache of a model made for 128k would fill the memory."""
@@ -68,7 +72,8 @@ def load(model: str | Path, options: Options) -> Loaded:
         taps = _taps(headed, folder, placed)
         target = open_model(folder, placed, slots=options.slots, context=context, taps=taps)
         _check_vocabulary(tokenizer, target, folder)
-        drafts = [_load_draft(path, folder, tokenizer, target, options) for path in paths]
+        drafts = [_load_draft(path, target, options) for path in paths]
+        others = {i: _other(path, tokenizer, target, drafts[i], options) for i, path in enumerate(paths)}
         drafters = build(
             target,
             drafts,
@@ -77,6 +82,7 @@ def load(model: str | Path, options: Options) -> Loaded:
             layer_skip=options.layer_skip,
             share=options.prefix_cache,
             heads=headed,
+            foreign={i: found for i, found in others.items() if found is not None},
         )
     drafting = drafters.by_method, drafters.costs
     speculator = (
@@ -120,15 +126,45 @@ def _check_vocabulary(tokenizer: Tokenizer, target: Model, folder: Path) -> None
         )
 
 
-def _load_draft(
-    folder: Path, target_folder: Path, tokenizer: Tokenizer, target: Model, options: Options
-) -> Model:
-    difference = tokenizer.difference(Tokenizer(folder))
-    if difference is not None:
+def _other(
+    folder: Path, tokenizer: Tokenizer, target: Model, draft: Model, options: Options
+) -> Foreign | None:
+    """Return what is to be done about a draft's vocabulary, None where it is the target's.
+
+    Raises:
+        CheckpointError: a draft that cannot draft, with what can be done instead.
+    """
+    own = Tokenizer(folder)
+    difference = tokenizer.difference(own)
+    if difference is None:
+        return None
+    if options.draft_vocabulary == "same":
         raise CheckpointError(
-            f"the draft {folder} does not fit the target {target_folder}: their vocabularies differ "
-            f"({difference}, target first). Choose a draft of the same family."
+            f"the draft {folder} does not fit the target {tokenizer.folder}: their vocabularies differ "
+            f"({difference}, target first). Choose a draft of the same family, or load with "
+            "draft_vocabulary='auto'."
         )
+    found = foreign(tokenizer, own, (target.config, draft.config), options.draft_vocabulary)
+    if options.draft_vocabulary == "auto":
+        _log.warning(
+            "the draft %s has another vocabulary than the target %s (%s, target first): %s; answers stay "
+            "exact. A draft of the target's family is accepted more.",
+            folder,
+            tokenizer.folder,
+            difference,
+            _SAID[found.way],
+        )
+    return found
+
+
+_SAID = {
+    "shared": "it is held to the tokens that both have (draft_vocabulary='shared')",
+    "retokenised": "its text is encoded again by the target's tokenizer, as greedy guesses "
+    "(draft_vocabulary='retokenised')",
+}
+
+
+def _load_draft(folder: Path, target: Model, options: Options) -> Model:
     device = options.draft_device or options.device
     placed = Placed(
         options.draft_dtype or options.dtype,

@@ -20,6 +20,7 @@ from specclient_local.params import ENGINE_METHODS, Method
 QUANTIZED = ("int8", "int4", "fp8")
 RUNNERS = ("auto", "own", "hf")
 GRAPHS = ("auto", "on", "off")
+VOCABULARIES = ("auto", "same", "shared", "retokenised")
 
 _DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
 _DEVICES = ("auto", "cpu", "cuda", "cuda:N", "mps")
@@ -30,8 +31,8 @@ class Options:
     """How a target and its drafts are loaded; checked on construction. Equal options make equal engines.
 
     Attributes:
-        draft: folders or hub ids of smaller models with the target's vocabulary, in the order in which
-            their guesses are tried; :meth:`read` takes one, several or None.
+        draft: folders or hub ids of smaller models, in the order in which their guesses are tried;
+            :meth:`read` takes one, several or None.
         heads: folders or hub ids of Medusa and EAGLE heads of the target, one of each at most; :meth:`read`
             takes one, several or None.
         method: what requests get that name none; ``auto`` drafts by the heads or the draft if there are any.
@@ -46,6 +47,9 @@ class Options:
         context: tokens of prompt and answer together; None is the model's own, at most 4096.
         threads: torch threads while the engine works; None is 1 for a small model, else torch's.
         layer_skip: how many of the target's own first layers draft, or which of its layers do.
+        draft_vocabulary: what is done about a draft of another vocabulary: ``shared`` holds it to the tokens
+            that both have, ``retokenised`` encodes its text by the target's tokenizer, ``auto`` chooses, and
+            ``same`` refuses it. Exact in each case.
         prefix_cache: whether a request takes what it can of its prompt from the caches of others.
         graphs: whether the own decoder's passes have static shapes, and on CUDA devices are recorded once and
             replayed: ``on``, ``off``, or ``auto``: on CUDA devices.
@@ -70,6 +74,7 @@ class Options:
     prefix_cache: bool = True
     graphs: str = "auto"
     heads: tuple[str, ...] = ()
+    draft_vocabulary: str = "auto"
 
     @classmethod
     def read(cls, settings: Mapping[str, Any]) -> Options:
@@ -161,6 +166,7 @@ _CHECKS: tuple[tuple[tuple[str, ...], str, Usable], ...] = (
     (("context",), "is None, or an integer of at least 2", optional(integer(2))),
     (("threads",), "is None, or an integer of at least 1", optional(integer(1))),
     (("layer_skip",), "is how many first layers, or which layers, or None", _layers),
+    (("draft_vocabulary",), _are(*VOCABULARIES), _one_of(VOCABULARIES)),
     (("prefix_cache",), _are("true", "false"), lambda value: isinstance(value, bool)),
     (("graphs",), _are(*GRAPHS), _one_of(GRAPHS)),
 )

@@ -23,6 +23,7 @@ from specclient_local.drafting.length import (
 )
 from specclient_local.drafting.ngram import NgramDrafter
 from specclient_local.drafting.prediction import PredictionDrafter
+from specclient_local.drafting.retokenised import RetokenisedDrafter
 from specclient_local.drafting.union import UnionDrafter
 from specclient_local.model.base import Model
 from specclient_local.model.prefix import Prefixes
@@ -274,7 +275,7 @@ class Speculator:
             return RunLength(costs)
         if isinstance(drafter, NgramDrafter):
             return JudgedLength(costs)
-        widths = params.draft_tree is None and not isinstance(drafter, UnionDrafter)
+        widths = params.draft_tree is None and not isinstance(drafter, UnionDrafter | RetokenisedDrafter)
         models = FixedLength(_length(params)) if costs is None else DraftLength(costs, widths=widths)
         if isinstance(drafter, UnionDrafter):
             return JointLength(models, len(drafter.models), JudgedLength(costs))

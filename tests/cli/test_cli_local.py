@@ -172,9 +172,10 @@ def test_what_goes_wrong_is_one_line(run, arguments, code, said) -> None:
     assert "Traceback" not in err
 
 
-def test_a_draft_of_another_family_is_refused(run, pair, tmp_path: Path) -> None:
+def test_a_draft_of_another_family_is_refused_where_asked(run, pair, tmp_path: Path) -> None:
     other = write_checkpoint(tmp_path / "other", vocab_size=280)
-    code, _, err = run("local", "bench", "-m", str(pair[0]), "--draft", str(other), *SHORT)
+    asked = ("--draft", str(other), "--draft-vocabulary", "same")
+    code, _, err = run("local", "bench", "-m", str(pair[0]), *asked, *SHORT)
     assert code == 1
     assert "does not fit the target" in err
     code, _, err = run("local", "pick-depth", "-m", str(pair[0]))

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from specclient_local.drafting.draft_model import DraftModel
+from specclient_local.drafting.shared_vocabulary import SharedVocabularyDrafter
 from specclient_local.engine import Engine
 from specclient_local.loading import computing_with
 from specclient_local.model.runner import Part
@@ -110,4 +111,6 @@ def draft_runner(engine: Engine) -> Model | None:
     """Return the model, or the layers of the target, that drafts, if one does."""
     drafters = engine.speculator.drafters
     drafter = drafters.get("draft", drafters.get("layer_skip"))
+    if isinstance(drafter, SharedVocabularyDrafter):
+        drafter = drafter.model
     return drafter.runner if isinstance(drafter, DraftModel) else None

@@ -142,12 +142,12 @@ def test_names_that_are_no_folder(tmp_path, monkeypatch):
         resolve("owner/name")
 
 
-def test_a_draft_with_other_tokens_does_not_fit(checkpoint, tmp_path):
+def test_a_draft_with_other_tokens_does_not_fit_where_it_must(checkpoint, tmp_path):
     from local_kit import byte_tokenizer
 
     draft = write_checkpoint(tmp_path, tokenizer=byte_tokenizer(270))
     with pytest.raises(CheckpointError, match=r"does not fit the target.*290 tokens against 270"):
-        load(checkpoint(), draft)
+        load(checkpoint(), draft, draft_vocabulary="same")
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path):
