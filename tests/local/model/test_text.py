@@ -202,7 +202,7 @@ def test_the_first_chats_of_a_program_may_come_together() -> None:
     """The library makes its names when they are first asked for, which two threads must not do at once."""
     folder = BUNDLED / "target"
     program = _FIRST_CHATS.replace("FOLDER", f"__import__('pathlib').Path({str(folder)!r})")
-    ended = subprocess.run(  # noqa: S603 - our own program
+    ended = subprocess.run(
         [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=120
     )
     assert ended.returncode == 0, ended.stderr

@@ -11,7 +11,8 @@ import pytest
 #: Of other libraries: what a chat completion over our own sockets has no use for.
 OTHERS = [
     "anyio", "click", "frozenlist._frozenlist", "genai_prices", "httpcore", "httpx", "httpx2",
-    "opentelemetry", "platformdirs", "prometheus_client", "pydantic_settings", "rich", "sqlalchemy", "starlette", "statistics", "tenacity",
+    "opentelemetry", "platformdirs", "prometheus_client", "pydantic_settings", "rich", "sqlalchemy",
+    "starlette", "statistics", "tenacity",
     "tiktoken", "tomllib", "torch", "transformers", "uvicorn",
 ]  # fmt: skip
 #: Of this package, with all that is below them.

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from specclient.config import load
 from specclient.costs.prices import Prices
-from specclient.record import Recorder
 from specclient.providers.metrics import metrics_url
+from specclient.record import Recorder
 from specclient.speculation.prometheus import delta, read_metrics
 from specclient.types import methods
 from specclient.types.chat import ChatCompletion
