@@ -36,6 +36,9 @@ from specclient.errors import (
     OpenAIError,
 )
 
+#: Characters of a message that are told: some repeat a wrong value, however long it is.
+LONGEST = 2000
+
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
 #: Errors by class, the first that fits: status and code.
@@ -75,7 +78,8 @@ class ProblemError(Exception):
     def error(self) -> dict[str, Any]:
         """OpenAI's error object."""
         kind = self.kind or _TYPES.get(self.status) or _by_hundred(self.status)
-        return {"message": self.message, "type": kind, "param": self.param, "code": self.code}
+        message = self.message if len(self.message) <= LONGEST else f"{self.message[:LONGEST]}…"
+        return {"message": message, "type": kind, "param": self.param, "code": self.code}
 
     def body(self) -> bytes:
         """Return the answer's body."""
