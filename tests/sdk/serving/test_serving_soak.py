@@ -47,7 +47,8 @@ async def _answer(received: Received, wire: Wire) -> None:
     await wire.head(200, {"content-type": "text/event-stream", "transfer-encoding": "chunked"})
     for number in range(FRAMES):
         await wire.chunk(_frame(f"{word}-{number} "))
-        await asyncio.sleep(0.02)
+        if number % 6 == 5:  # six come at once
+            await asyncio.sleep(0.12)
     await wire.chunk(b"data: [DONE]\n\n")
     await wire.chunk(b"")
 
