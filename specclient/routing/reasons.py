@@ -33,8 +33,6 @@ class Judged:
         found, cost: its figures and exact dollars.
         key: how far it is trusted, and whether what is made small is unknown of it.
         score: what is made small, or as much of it as is known; ``second``: what ties are broken by.
-        hopeful: what it could well score once more is known of it; infinite where no call would tell.
-        hopeful_open: whether it may be taken if it takes no longer than it could well take.
     """
 
     excluded: tuple[Verdict, str] | None
@@ -44,8 +42,6 @@ class Judged:
     key: tuple[int, bool]
     score: float
     second: float
-    hopeful: float
-    hopeful_open: bool
 
     @property
     def open(self) -> bool:
@@ -76,6 +72,20 @@ class Snapshot:
         if found is None:
             found = self._known[index] = self._judge(index)
         return found
+
+    def could_beat(self, index: int, least: float) -> bool:
+        """Tell whether an option could well score less once more is known of it, and be taken.
+
+        It then keeps the limits of time, too, if it takes no longer than it could well take.
+        """
+        policy, option, estimate = self.policy, self.options[index], self.estimates[index]
+        judged = self.judged(index)
+        if judged.excluded is not None or (policy.weights[0] and option.tariff is None):
+            return False  # a price is not learned by calling
+        found = judged.found
+        hope = found.hopeful(estimate.hopeful)
+        hoped = score(policy, found.dollars or 0.0, hope.seconds or 0.0, 0.0) or 0.0
+        return hoped < least and not (judged.broken and broken(policy, option, estimate, hope, judged.cost))
 
     def fits(self, index: int) -> bool:
         """Tell whether prompt and answer fit into an option's context."""
@@ -159,10 +169,6 @@ class Snapshot:
         by_cost, by_time = policy.weights
         known = score(policy, found.dollars or 0.0, found.seconds or 0.0, rate) or 0.0
         second = found.dollars if by_time and not by_cost else found.seconds
-        hope = found.hopeful(estimate.hopeful)
-        hopeful = score(policy, found.dollars or 0.0, hope.seconds or 0.0, 0.0) or 0.0
-        if by_cost and option.tariff is None:
-            hopeful = float("inf")  # a price is not learned by calling
         key = grade(policy, estimate, found.slow_s, found.first_slow_s), total is None
         missed = () if out is not None else broken(policy, option, estimate, found, cost)
         return Judged(
@@ -173,8 +179,6 @@ class Snapshot:
             key,
             known if total is None else total,
             float("inf") if second is None else second,
-            hopeful,
-            out is None and (not missed or not broken(policy, option, estimate, hope, cost)),
         )
 
     def _candidate(self, index: int, chosen: int | None, reason: str) -> Candidate:

@@ -32,6 +32,14 @@ _UNTRIED_SHARE = 0.25
 _Key = tuple[int, bool]
 
 
+class _Line(NamedTuple):
+    """A sum in the tokens of the prompt and of the answer: ``base + by_p·p + by_n·n``."""
+
+    base: float
+    by_p: float
+    by_n: float
+
+
 class _Row(NamedTuple):
     """An option as a decision reads it; ``p`` and ``n`` stand for tokens of the prompt and of the answer.
 
@@ -57,19 +65,23 @@ class _State(NamedTuple):
     """What a slate knows at one time; never changed, so that a decision may keep it.
 
     Attributes:
+        fresh: the estimates that it was laid out for.
         estimates: of every option; ``drafting``: of what drafts for it.
         placed: of every option its group, None where it is in none.
         open: the options that may be tried to learn more of them; ``retries``, ``untried``: of these, who was
             left for being slow or failing and is to be tried again, and who has never been called.
+        hopes: what such an option could well score once more is known of it; of those that are a line.
         groups: by key, in the order of keys: the options of each, and their rows.
     """
 
+    fresh: list[Estimate]
     estimates: tuple[Estimate, ...]
     drafting: tuple[Estimate | None, ...]
     placed: tuple[_Key | None, ...]
     open: tuple[int, ...]
     retries: tuple[int, ...]
     untried: tuple[int, ...]
+    hopes: Mapping[int, _Line]
     groups: Mapping[_Key, tuple[tuple[int, ...], list[_Row]]]
 
 
@@ -104,8 +116,7 @@ class Slate:
         self._bent = tuple(
             index for index, option in enumerate(self.options) if self._open[index] and option.bent
         )
-        self._seen: list[Estimate] = []
-        self._state = _State((), (), (), (), (), (), {})
+        self._state = _State([], (), (), (), (), (), (), {}, {})
 
     def update(self, fresh: list[Estimate]) -> None:
         """Take in what is estimated now; cheap where nothing has changed.
@@ -113,8 +124,8 @@ class Slate:
         Args:
             fresh: of each of :attr:`routes`, for this task and the policy's percentile.
         """
-        if fresh != self._seen:
-            self._seen, self._state = fresh, self._laid(fresh)
+        if fresh != self._state.fresh:
+            self._state = self._laid(fresh)
 
     def decide(self, asked: Asked, explorer: Explorer | None = None) -> Decision:
         """Choose an option for a call.
@@ -189,10 +200,13 @@ class Slate:
         expected to take: a route that a few bad calls have ruled out would never be found to be better.
         """
         estimates, drawn = state.estimates, explorer.draw()
+        p, n = snapshot.asked.prompt_tokens, snapshot.asked.length.middle
 
         def hopeful(index: int) -> bool:
-            judged = snapshot.judged(index)
-            return judged.hopeful_open and judged.hopeful < least
+            hope = state.hopes.get(index)
+            if hope is not None and hope.base + hope.by_p * p + hope.by_n * n >= least:
+                return False  # as most are, and told a tenth as fast
+            return snapshot.could_beat(index, least)
 
         waiting = state.retries if drawn >= _UNTRIED_SHARE else (*state.retries, *state.untried[:_LOOKED_AT])
         for index in waiting:
@@ -204,7 +218,7 @@ class Slate:
         others = sorted(state.open, key=lambda index: estimates[index].evidence)[:_LOOKED_AT]
         return next((index for index in others if index != chosen and hopeful(index)), None)
 
-    def _laid(self, fresh: Sequence[Estimate]) -> _State:
+    def _laid(self, fresh: list[Estimate]) -> _State:
         """Work out the rows of options whose estimate has changed, and keep the others."""
         old, at = self._state, self._at
         estimates = tuple(fresh[at[option.route]] for option in self.options)
@@ -218,10 +232,13 @@ class Slate:
             if estimates[index] is old.estimates[index]
         }
         placed: list[_Key | None] = []
+        hopes: dict[int, _Line] = {}
         groups: dict[_Key, tuple[list[int], list[_Row]]] = {}
         for index, (option, estimate) in enumerate(zip(self.options, estimates, strict=True)):
             key: _Key | None = None
             if self._open[index] and not option.bent:
+                same = index in old.hopes and estimate is old.estimates[index]
+                hopes[index] = old.hopes[index] if same else _hope(self.policy, option, estimate)
                 row = known.get(index)
                 if row is not None:
                     key = old.placed[index]
@@ -236,7 +253,7 @@ class Slate:
         may = tuple(i for i, open_ in enumerate(self._open) if open_)
         retries = tuple(i for i in may if estimates[i].retry)
         untried = tuple(i for i in may if not estimates[i].calls)
-        return _State(estimates, drafting, tuple(placed), may, retries, untried, ordered)
+        return _State(fresh, estimates, drafting, tuple(placed), may, retries, untried, hopes, ordered)
 
 
 def _spent(row: _Row, p: int, n: int) -> float:
@@ -250,25 +267,19 @@ def _good(policy: Policy, option: Option) -> bool:
 
 def _row(policy: Policy, option: Option, estimate: Estimate) -> tuple[_Key, _Row] | None:
     """Return where an option stands and its row, None where no call of it would keep the policy."""
-    tariff, (by_cost, by_time) = option.tariff, policy.weights
+    by_cost, by_time = policy.weights
     ttft, token, limit_s = estimate.ttft_s, estimate.token_s, policy.max_latency_s
     timed = ttft is not None and token is not None
-    worked = estimate.engine_token_s is not None
-    priced = tariff is not None and (worked or timed or not tariff.second)
+    spent = _spent_on(option, estimate)
     first_slow = estimate.ttft_limit_s if timed else None
-    if policy.max_cost_usd is not None and not priced:
+    if policy.max_cost_usd is not None and spent is None:
         return None
     if policy.max_ttft_s is not None and first_slow is not None and first_slow > policy.max_ttft_s:
         return None
-    cost = cost_p = cost_n = base = by_p = by_n = 0.0
     start, step = (ttft or 0.0, token or 0.0) if timed else (0.0, 0.0)
-    if priced and tariff is not None:
-        engine = estimate.engine_token_s
-        cost = tariff.call + tariff.second * (start if engine is None else 0.0)
-        cost_p = tariff.prompt * option.scale
-        cost_n = tariff.output + tariff.second * (step if engine is None else engine)
-        base, by_p, by_n = by_cost * cost, by_cost * cost_p, by_cost * cost_n
-    unknown = (bool(by_cost) and not priced) or (bool(by_time) and not timed)
+    cost, cost_p, cost_n = spent or (0.0, 0.0, 0.0)
+    base, by_p, by_n = by_cost * cost, by_cost * cost_p, by_cost * cost_n
+    unknown = (bool(by_cost) and spent is None) or (bool(by_time) and not timed)
     if by_time:
         seconds = by_time * tries(estimate.failure_rate)
         base, by_n = base + seconds * start, by_n + seconds * step
@@ -278,3 +289,31 @@ def _row(policy: Policy, option: Option, estimate: Estimate) -> tuple[_Key, _Row
         limit = min(limit, late * policy.deadline_s)
     key = grade(policy, estimate, late * start if timed else None, first_slow), unknown
     return key, _Row(base, by_p, by_n, late * start, late * step, limit, cost, cost_p, cost_n)
+
+
+def _hope(policy: Policy, option: Option, estimate: Estimate) -> _Line:
+    """Return what :meth:`Snapshot.could_beat` compares, as a sum in the tokens."""
+    by_cost, by_time = policy.weights
+    if by_cost and option.tariff is None:
+        return _Line(_NEVER, 0.0, 0.0)
+    cost, cost_p, cost_n = _spent_on(option, estimate) or (0.0, 0.0, 0.0)
+    seconds = by_time / estimate.hopeful
+    if estimate.ttft_s is None or estimate.token_s is None:
+        seconds = 0.0
+    start, step = seconds * (estimate.ttft_s or 0.0), seconds * (estimate.token_s or 0.0)
+    return _Line(by_cost * cost + start, by_cost * cost_p, by_cost * cost_n + step)
+
+
+def _spent_on(option: Option, estimate: Estimate) -> _Line | None:
+    """Return the dollars of a call on an option, None where they are not known."""
+    tariff, engine = option.tariff, estimate.engine_token_s
+    if tariff is None:
+        return None
+    call, step = tariff.call, tariff.output
+    if tariff.second and engine is not None:
+        step += tariff.second * engine
+    elif tariff.second:
+        if estimate.ttft_s is None or estimate.token_s is None:
+            return None
+        call, step = call + tariff.second * estimate.ttft_s, step + tariff.second * estimate.token_s
+    return _Line(call, tariff.prompt * option.scale, step)

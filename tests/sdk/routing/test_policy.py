@@ -16,6 +16,7 @@ from specclient.routing.estimate import Estimate, Length
 from specclient.routing.exploring import Explorer
 from specclient.routing.options import Asked, Option, Tariff
 from specclient.routing.policy import choose, in_order, named
+from specclient.routing.reasons import Snapshot
 from specclient.routing.slate import Slate
 from specclient.types.route import Policy
 
@@ -384,6 +385,20 @@ class TestExploring:
             0, self.best, (option("x/slow", 9), slow), policy=Policy(max_cost_usd=5, minimize="latency")
         )
         assert {each.chosen for each in dear} == {"x/best"}
+
+    def test_who_waits_for_a_try_and_cannot_win_costs_no_judgement(self, monkeypatch):
+        judged = []
+        judge = Snapshot._judge
+        monkeypatch.setattr(
+            Snapshot, "_judge", lambda self, index: judged.append(index) or judge(self, index)
+        )
+        dear = [
+            (option(f"x/dear-{n}", 2 + n), known(9, doubtful=True, retry=True, hopeful=2.0))
+            for n in range(50)
+        ]
+        told = self.choices(0.0, self.best, *dear, policy=Policy(explore=1e-6), calls=20)
+        assert {each.chosen for each in told} == {"x/best"}
+        assert not judged
 
     def test_the_same_seed_gives_the_same_choices(self):
         listed = self.best, (option("x/unknown", 1), known()), (option("x/other", 1), known())
