@@ -1,11 +1,11 @@
 """What a gateway costs: the latency it adds to an upstream, and the throughput, ours beside LiteLLM's.
 
-    python benchmarks/gateway.py [--rounds 5] [--litellm VENV/bin/python] [--save]
+    python benchmarks/gateway.py [--rounds 3] [--litellm VENV/bin/python] [--save]
 
 The upstream is canned, in a process of its own. For latency it answers as a model would (after 0.2 s, then a
 word every 20 ms); clients ask it directly and through `specclient serve`, in turns, so many at once as the
-table says, each every 0.3 s, or every second for a stream. What is added is the difference of the two medians
-of a round, and of that the median of all rounds. For throughput it answers at once, and 64 clients ask as fast
+table says, each every 0.3 s, or every second for a stream. What is added is the difference of the medians of
+a round, and of that the median of all rounds. For throughput it answers at once, and 64 clients ask as fast
 as they are answered. Each gateway is one process; ours has its ledger on.
 
 LiteLLM pins what it needs, so it wants an environment of its own; its Python is named by the option, or by
@@ -39,7 +39,7 @@ from gateway_servers import KEY, MODEL, QUICK, THINKING, Running, litellm, ours
 RESULT = Path(__file__).parent / "results" / "gateway.json"
 CROWDS = (1, 16, 64)
 #: Seconds of asking in a round, for each figure.
-LONG_S = 4.0
+LONG_S = 3.0
 DIRECT = "directly"
 #: Figures, one a round, by who was asked, and for what.
 Table = dict[str, dict[str, list[float]]]
@@ -97,7 +97,7 @@ async def throughputs(upstream: int, gateways: list[Running], rounds: int) -> Ta
         for stream in (False, True):
             for subject in subjects:
                 rate = pace[subject.name] / (20 if stream else 1)
-                times = max(2, round(rate * (LONG_S if turn else 0.5) / 64))
+                times = max(1, round(rate * (LONG_S if turn else 0.5) / 64))
                 seen = await crowd(subject, 64, times, stream=stream, check=right(CHUNKS * stream))
                 if not stream:
                     pace[subject.name] = seen.a_second
@@ -167,7 +167,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--litellm", type=Path, default=os.environ.get("LITELLM_PYTHON"), metavar="PYTHON")
     parser.add_argument(
         "--serve", nargs="*", default=[], metavar="OPTION", help="further options of specclient serve"

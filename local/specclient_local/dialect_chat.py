@@ -155,7 +155,7 @@ def _chosen(choice: object, tools: Tools) -> Tools | None:
     if isinstance(choice, Mapping) and kind == "allowed_tools":
         among = choice.get("allowed_tools")
         mode, listed = (among.get("mode"), among.get("tools")) if isinstance(among, Mapping) else (None, None)
-        only = frozenset(map(_named, listed)) if isinstance(listed, list | tuple) else frozenset[Any]()
+        only = frozenset[Any](map(_named, listed if isinstance(listed, list | tuple) else ()))
         if mode in ("auto", "required") and only and only <= tools.names:
             return replace(tools, choice=mode, only=only)
     raise bad_parameter("tool_choice", choice, _CHOICES)

@@ -123,6 +123,23 @@ def test_a_gateway_to_what_is_configured(start: Start, hosted: OpenAIServer) -> 
     assert serving.end(signal.SIGINT)[:2] == (0, "Stopped.\n")
 
 
+@pytest.mark.parametrize("options", [("--log-format", "json"), ("--log-format", "json", "--workers", "2")])
+def test_a_line_of_json_for_each_request(
+    start: Start, hosted: OpenAIServer, options: tuple[str, ...]
+) -> None:
+    serving = start(*options)
+    body = {"model": "mine/m-small", "messages": [{"role": "user", "content": "a secret"}]}
+    request = urllib.request.Request(f"{serving.url}/chat/completions", json.dumps(body).encode())
+    with urllib.request.urlopen(request, timeout=60) as answer:
+        number = answer.headers["x-request-id"]
+    code, _, err = serving.end()
+    lines = [json.loads(line) for line in err.splitlines()]
+    (line,) = [line for line in lines if line.get("id") == number]
+    assert (code, line["route"], line["model"]) == (0, "/v1/chat/completions", "mine/m-small")
+    assert (line["status"], line["chosen"]) == (200, "mine/m-small")
+    assert "secret" not in err
+
+
 def test_its_own_configuration_file(start: Start, tmp_path: Path, openai_server: OpenAIServer) -> None:
     file = tmp_path / "other.toml"
     file.write_text(f'[providers.other]\nbase_url = "{openai_server.base_url}"\nmodels = ["m-large"]\n')
