@@ -23,6 +23,13 @@ __all__ = ["Menu"]
 
 #: Seconds after which prices that depend on the date are looked up again.
 _DATED_S = 60.0
+#: Lists of routes whose options are kept; beyond it all are worked out anew.
+_MOST = 1024
+#: What keeps engines in this process from other methods, and the way out.
+_COMPLETES_ALONE = (
+    "an engine in this process serves chat.completions.create and completions.create alone; add a hosted "
+    "provider's route for anything else"
+)
 
 
 class Menu:
@@ -44,14 +51,17 @@ class Menu:
         self._seen = sizes.version
         self._until = float("inf")
         self._steps: dict[tuple[str, ...], tuple[int, ...]] = {}
-        self._made: dict[tuple[tuple[str, ...], int, Strategy | None], tuple[Option, ...]] = {}
+        self._made: dict[tuple[tuple[str, ...], int, Strategy | None, bool], tuple[Option, ...]] = {}
 
-    def options(self, routes: Sequence[str], prompt_tokens: int, policy: Policy) -> tuple[Option, ...]:
+    def options(
+        self, routes: Sequence[str], prompt_tokens: int, policy: Policy, *, completes: bool = True
+    ) -> tuple[Option, ...]:
         """Return the options of some routes; the same object until something of them has changed.
 
         Args:
             prompt_tokens: of the prompt: some prices rise with its length, for all of its tokens.
             policy: its strategy is played on every route, and leaves no other play.
+            completes: whether a chat or a text is to be completed; engines in this process do nothing else.
 
         Raises:
             ConfigurationError: a candidate that is no route.
@@ -63,15 +73,21 @@ class Menu:
         steps = self._steps.get(named)
         level = 0 if not steps else bisect_left(steps, prompt_tokens)
         strategy = policy.strategy if isinstance(policy.strategy, Strategy) else None
-        key = named, level, strategy
+        key = named, level, strategy, completes
         found = self._made.get(key)
         if found is None:
-            own = [self._own(route, prompt_tokens, strategy) for route in named]
-            found = self._made[key] = (*own, *(self._plays(own, prompt_tokens) if strategy is None else ()))
+            if len(self._made) >= _MOST:  # of lists that calls have brought
+                self._made.clear()
+                self._steps.clear()
+            own = [self._own(route, prompt_tokens, strategy, completes=completes) for route in named]
+            plays = self._plays(own, prompt_tokens) if strategy is None and completes else ()
+            found = self._made[key] = (*own, *plays)
             self._steps[named] = self._stepped(own)
         return found
 
-    def _own(self, route: str, prompt_tokens: int, strategy: Strategy | None) -> Option:
+    def _own(
+        self, route: str, prompt_tokens: int, strategy: Strategy | None, *, completes: bool = True
+    ) -> Option:
         """Return a route as its place plays it, or as the policy's strategy does."""
         head, _, model = route.partition("/")
         if not model:
@@ -90,6 +106,8 @@ class Menu:
             return Option(
                 route, head, model, place.lacks, _stays(place), quality, tariff, scale, strategy=strategy
             )
+        if not completes:
+            return Option(route, head, model, _COMPLETES_ALONE, local=True, quality=quality)
         known = {each.id: each for each in place.models()}
         served = known.get(model)
         if served is None:

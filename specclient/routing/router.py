@@ -124,15 +124,15 @@ class Router:
             return named(route, provider, model)
         policy = self._policy_of(request)
         first = None if request.model == AUTO else self._first(request, policy)
-        asked = self._asked(request, policy)
+        asked, completes = self._asked(request, policy), request.operation in _PLAYED
         if first is not None:
-            return self._in_order(policy, (first, *self._fallbacks(policy)), asked)
-        slate = self._slate(policy, asked)
+            return self._in_order(policy, (first, *self._fallbacks(policy)), asked, completes)
+        slate = self._slate(policy, asked, completes)
         slate.update(self._estimates.all_of(slate.routes, asked.task, policy.percentile, asked.prompt_tokens))
         decision = slate.decide(asked, self._explorer if explore else None)
         fallbacks = self._fallbacks(policy)
         if fallbacks:
-            others = self._in_order(policy, (decision.chosen, *fallbacks), asked).alternatives
+            others = self._in_order(policy, (decision.chosen, *fallbacks), asked, completes).alternatives
             return replace(decision, alternatives=others)
         return decision
 
@@ -189,10 +189,10 @@ class Router:
         )
         return Asked(task, prompt, length, greedy=greedy)
 
-    def _slate(self, policy: Policy, asked: Asked) -> Slate:
+    def _slate(self, policy: Policy, asked: Asked, completes: bool) -> Slate:
         """Return the candidates as a policy sees them for prompts such as this one."""
         prompt = asked.prompt_tokens
-        options = self._menu.options(self._candidates, prompt, policy)
+        options = self._menu.options(self._candidates, prompt, policy, completes=completes)
         key = id(policy), asked.task, prompt.bit_length(), id(options)
         known = self._slates.get(key)
         if known is not None and known[0] is policy and known[1] is options:
@@ -204,9 +204,9 @@ class Router:
                 self._slates.popitem(last=False)
         return slate
 
-    def _in_order(self, policy: Policy, routes: Sequence[str], asked: Asked) -> Decision:
+    def _in_order(self, policy: Policy, routes: Sequence[str], asked: Asked, completes: bool) -> Decision:
         """Decide on the first that may be taken of routes in an order that the caller has given."""
         listed = tuple(dict.fromkeys(routes))
-        options = self._menu.options(listed, asked.prompt_tokens, policy)[: len(listed)]
+        options = self._menu.options(listed, asked.prompt_tokens, policy, completes=completes)[: len(listed)]
         estimates = self._estimates.all_of(listed, asked.task, policy.percentile, asked.prompt_tokens)
         return in_order(policy, options, estimates, asked)

@@ -131,6 +131,26 @@ def test_a_candidate_that_is_none_or_cannot_be_used_says_so():
     assert "unknown provider" in told["nobody/x"]
 
 
+@pytest.mark.parametrize("method", [methods.RESPONSE, methods.EMBEDDING], ids=["responses", "embeddings"])
+@pytest.mark.parametrize("policy", [None, Policy(fallbacks=False), Policy(fallbacks=("local/demo",))])
+def test_an_engine_in_this_process_is_not_sent_what_it_does_not_serve(method, policy):
+    found = router(candidates=["local/demo", "mine/small"])
+    assert found.decide(asks()).chosen == "local/demo"  # as free
+    decision = found.decide(asks(method=method, policy=policy))
+    assert (decision.chosen, list(decision.alternatives)) == ("mine/small", [])
+    assert "serves chat.completions.create and completions.create alone" in decision.candidates[0].reason
+    with pytest.raises(NoRouteError, match="add a hosted provider's route"):
+        router(candidates=["local/demo"]).decide(asks(method=method))
+
+
+def test_lists_of_routes_that_calls_bring_are_not_kept_for_ever(monkeypatch):
+    monkeypatch.setattr("specclient.routing.menu._MOST", 8)
+    found = router()
+    for number in range(40):
+        found.decide(asks(model=f"mine/{number}", policy=Policy(fallbacks=("mine/small",))))
+    assert len(found._menu._made) <= 8
+
+
 def test_the_task_is_the_prompt_s_or_the_policy_s_and_goes_with_the_decision():
     found = router()
     assert found.decide(asks("Write a Python function that adds.")).task == "code"
