@@ -73,6 +73,19 @@ class Counts(Type):
         return tuple(dict.fromkeys(found))
 
 
+class LayerCount(Type):
+    """How many layers, or ``search``."""
+
+    name = "layers"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if value == "search":
+            return value
+        if not str(value).isdecimal():
+            self.fail(f"{value!r} is no number of layers; write one, or 'search'.", param, ctx)
+        return click.IntRange(min=1).convert(value, param, ctx)
+
+
 def model_options(function: F) -> F:
     """Add which models run, and how."""
     model = click.option(
@@ -109,8 +122,9 @@ def loading_options(function: F) -> F:
             ),
             click.option(
                 "--layer-skip",
-                type=click.IntRange(min=1),
-                help="Let so many of the model's own first layers draft (method layer_skip).",
+                type=LayerCount(),
+                help="Let so many of the model's own first layers draft (method layer_skip), or 'search' for "
+                "those that suit.",
             ),
             click.option(
                 "--dtype",

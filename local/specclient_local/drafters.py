@@ -13,6 +13,7 @@ from specclient_local.drafting.base import Drafter
 from specclient_local.drafting.costs import Costs
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.eagle import EagleDrafter
+from specclient_local.drafting.layer_skip import LayerSkipDrafter
 from specclient_local.drafting.medusa import MedusaDrafter
 from specclient_local.drafting.ngram import NgramDrafter
 from specclient_local.drafting.retokenised import RetokenisedDrafter
@@ -49,7 +50,7 @@ def build(
     *,
     method: str,
     slots: int,
-    layer_skip: int | Seq[int] | None = None,
+    layer_skip: int | Seq[int] | str | None = None,
     share: bool = True,
     heads: Seq[Path] = (),
     foreign: Mapping[int, Foreign] | None = None,
@@ -62,7 +63,8 @@ def build(
         method: the default method, or ``auto``: that of the heads, else ``draft`` with one draft model,
             ``union`` with several, ``layer_skip`` where layers are named, else ``plain``.
         slots: requests that run at once.
-        layer_skip: of which of the target's layers to make a draft: the first so many, or these.
+        layer_skip: of which of the target's layers to make a draft: the first so many, these, or those that
+            a search finds while requests run (``search``).
         share: whether prompts share what of their beginnings is in a draft's cache.
         heads: folders of Medusa and EAGLE heads, whose hidden states the target keeps.
         foreign: what is to be done about drafts of another vocabulary, by their place in ``drafts``.
@@ -91,9 +93,12 @@ def build(
                 f"layer_skip is {layer_skip!r}, but transformers runs the target; "
                 "only models of the own decoder can skip layers. Leave it out."
             )
-        runner = skipping(target, kept_layers(layer_skip, target.config.layers), slots)
-        by_method["layer_skip"] = DraftModel(runner, vocab, share=share)
-        costs["layer_skip"] = calibration.draft(runner)
+        if isinstance(layer_skip, str):
+            skips: DraftModel = LayerSkipDrafter(target)
+        else:
+            runner = skipping(target, kept_layers(layer_skip, target.config.layers), slots)
+            skips = DraftModel(runner, vocab, share=share)
+        by_method["layer_skip"], costs["layer_skip"] = skips, calibration.draft(skips.runner)
     for folder in heads:
         own, drafter = headed(target, folder)
         if own in by_method:

@@ -72,7 +72,7 @@ class Engine:
         *,
         method: Literal["auto", "plain", "draft", "ngram", "layer_skip", "union", "medusa", "eagle"] = "auto",
         heads: str | Path | Seq[str | Path] | None = None,
-        layer_skip: int | Seq[int] | None = None,
+        layer_skip: int | Seq[int] | Literal["search"] | None = None,
         dtype: str = "float32",
         draft_dtype: str | None = None,
         device: str = "auto",
@@ -99,7 +99,8 @@ class Engine:
                 heads before all else, and takes ``union`` where there are several drafts.
             heads: folder or hub id of Medusa or EAGLE heads of the target, or one of each: as the EAGLE and
                 Medusa repositories publish them, or in the format of ``speculators``.
-            layer_skip: how many of the target's own first layers draft, or which of its layers do.
+            layer_skip: how many of the target's own first layers draft, which of its layers do, or
+                ``search``: those that are found to suit the requests while they run.
             dtype: ``float32``, ``bfloat16`` or ``float16``. Greedy identity is promised in float32.
             device: ``auto`` (the first CUDA device, else the CPU), ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
             quantize: hold the weights as ``int8``, ``int4`` or ``fp8``. Answers are then exactly those of the

@@ -46,7 +46,8 @@ class Options:
         slots: requests that run at once.
         context: tokens of prompt and answer together; None is the model's own, at most 4096.
         threads: torch threads while the engine works; None is 1 for a small model, else torch's.
-        layer_skip: how many of the target's own first layers draft, or which of its layers do.
+        layer_skip: how many of the target's own first layers draft, which of its layers do, or ``search``:
+            those that are found to suit the requests while they run.
         draft_vocabulary: what is done about a draft of another vocabulary: ``shared`` holds it to the tokens
             that both have, ``retokenised`` encodes its text by the target's tokenizer, ``auto`` chooses, and
             ``same`` refuses it. Exact in each case.
@@ -70,7 +71,7 @@ class Options:
     slots: int = 4
     context: int | None = None
     threads: int | None = None
-    layer_skip: int | tuple[int, ...] | None = None
+    layer_skip: int | tuple[int, ...] | Literal["search"] | None = None
     prefix_cache: bool = True
     graphs: str = "auto"
     heads: tuple[str, ...] = ()
@@ -144,7 +145,7 @@ def _device(value: object) -> bool:
 
 
 def _layers(value: object) -> bool:
-    return optional(integer(1))(value) or (bool(value) and several(integer(0))(value))
+    return value == "search" or optional(integer(1))(value) or (bool(value) and several(integer(0))(value))
 
 
 _METHODS = ("auto", *ENGINE_METHODS)
@@ -165,7 +166,7 @@ _CHECKS: tuple[tuple[tuple[str, ...], str, Usable], ...] = (
     (("slots",), "is an integer of at least 1", integer(1)),
     (("context",), "is None, or an integer of at least 2", optional(integer(2))),
     (("threads",), "is None, or an integer of at least 1", optional(integer(1))),
-    (("layer_skip",), "is how many first layers, or which layers, or None", _layers),
+    (("layer_skip",), "is how many first layers, which layers, 'search', or None", _layers),
     (("draft_vocabulary",), _are(*VOCABULARIES), _one_of(VOCABULARIES)),
     (("prefix_cache",), _are("true", "false"), lambda value: isinstance(value, bool)),
     (("graphs",), _are(*GRAPHS), _one_of(GRAPHS)),

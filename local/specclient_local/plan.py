@@ -212,7 +212,7 @@ def plans(
             continue
         own = by_device.setdefault(device, [])
         own.append(Planned(name, config, dtype, quantize, copies_head=device.type == "cpu"))
-        if name == "target" and options.layer_skip is not None:
+        if name == "target" and options.layer_skip not in (None, "search"):
             kept = options.layer_skip if isinstance(options.layer_skip, int) else len(options.layer_skip)
             skipping = replace(config, layers=kept, sliding=config.sliding[:kept])
             own.append(Planned("layers", skipping, dtype, quantize, shares_weights=True))

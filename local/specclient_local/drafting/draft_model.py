@@ -29,7 +29,9 @@ class Draft:
     Attributes:
         unseen: tokens that the draft has not in its cache; the last is the root.
         held: how many of the scored nodes it has there.
-        failed: whether the draft's own numbers, or the rules for them, broke; what has grown by then stands.
+        failed: whether the draft's own numbers, or the rules for them, broke, or it is not worth its steps;
+            what has grown by then stands.
+        chance: of a chain, that all of it is kept, for a drafter that stops where that is too small.
     """
 
     sequence: Sequence
@@ -37,6 +39,7 @@ class Draft:
     unseen: list[int] = field(default_factory=list)
     held: int = 0
     failed: bool = False
+    chance: float = 1.0
 
     @property
     def going(self) -> bool:
@@ -168,9 +171,15 @@ class DraftModel:
                     draft.failed = True  # the answer does not need the guesses
                     if str(law) != NOTHING_ALLOWED:
                         self.distrust(draft.sequence)
+                elif not self.worth(draft, own):
+                    draft.failed = True
                 else:
                     draft.grow(own, [self._widen(q) for q in law])
             drafts = [draft for draft in drafts if draft.going]
+
+    def worth(self, draft: Draft, logits: Tensor) -> bool:  # noqa: ARG002 - of drafters that stop by themselves
+        """Whether to guess once more, decided by what the draft says and not by what is drawn from it."""
+        return True
 
     def distrust(self, sequence: Sequence) -> None:
         """Leave nothing of a sequence's slot to others: numbers there were not finite."""

@@ -1,0 +1,269 @@
+"""Layers that are searched while requests run: exact whatever is found, within their share of the time."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+import torch
+from local_kit import enumerate_outcomes, letter_tokenizer, load, run, sequence, write_checkpoint
+from scipy import stats
+from specclient_local.drafting.layer_search import LayerSearch, first_layers
+from specclient_local.drafting.layer_skip import SEARCHED, LayerSkipDrafter
+from specclient_local.model.borrowed import BorrowedRunner
+from specclient_local.model.runner import Runner
+from specclient_local.options import Options
+from specclient_local.speculate import Speculator
+
+from specclient.errors import ConfigurationError
+
+VOCAB = 8
+PROMPT = [3, 1, 4, 1, 5]
+
+
+@pytest.fixture(scope="module")
+def letters(tmp_path_factory):
+    """A target of four layers over eight letters."""
+    shape = {"vocab_size": VOCAB, "hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1}
+    return write_checkpoint(
+        tmp_path_factory.mktemp("letters") / "t",
+        seed=5,
+        spread=0.2,
+        num_hidden_layers=4,
+        eos_token_id=None,
+        bos_token_id=None,
+        tokenizer=letter_tokenizer(VOCAB),
+        **shape,
+    )
+
+
+@pytest.fixture(scope="module")
+def bytes_target(tmp_path_factory):
+    """A target of six layers over bytes."""
+    folder = tmp_path_factory.mktemp("bytes")
+    return write_checkpoint(folder / "t", seed=1, spread=0.12, num_hidden_layers=6, eos_token_id=None)
+
+
+class Clock:
+    """Seconds that pass when they are asked for."""
+
+    def __init__(self, step=1.0):
+        self.now, self.step = 0.0, step
+
+    def __call__(self):
+        self.now += self.step
+        return self.now
+
+
+class Restless(LayerSearch):
+    """A search that takes other layers at every turn."""
+
+    def candidate(self):
+        self.best = self._changed(self.best)
+        return self.best
+
+    def learn(self, layers, right, seen):
+        """Keep them."""
+
+
+def speculator(target, search=None, clock=None):
+    runner = Runner.load(target, dtype="float32", slots=1, context=128)
+    drafter = LayerSkipDrafter(runner, search, clock or Clock())
+    return Speculator(runner, {"layer_skip": drafter}), drafter
+
+
+def law_of_rounds(target, **params):
+    speculating, _ = speculator(target)
+    kept = 0
+
+    def answer(choose):
+        nonlocal kept
+        request = sequence(PROMPT, max_tokens=3, method="layer_skip", **params)
+        request.dice = choose
+        while not speculating.prefill(request):
+            pass
+        while len(request.new_tokens) < 2:
+            (won,) = speculating.round([request])
+            if isinstance(won, Exception):
+                raise won
+            request.tokens += won.tokens
+        kept += request.tally.accepted
+        speculating.end(request)
+        return request.new_tokens
+
+    law = np.zeros((VOCAB, VOCAB))
+    for weight, (first, second, *_) in enumerate_outcomes(answer):
+        law[first, second] += weight
+    return law, kept
+
+
+def joint(folder, temperature, top_k):
+    """The target's exact law of two tokens by transformers' own model."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        logits = model(input_ids=torch.tensor([[*PROMPT, t] for t in range(VOCAB)])).logits.double()
+    logits = logits / temperature
+    logits = logits.masked_fill(logits < logits.topk(top_k).values[..., -1:], -torch.inf)
+    p = torch.softmax(logits, -1)
+    return (p[0, -2][:, None] * p[:, -1]).numpy()
+
+
+SHAPES = {
+    "chain": {"draft_length": 2},
+    "tree": {"draft_tree": (2,), "draft_length": 1},
+    "grown": {"draft_tree": "grow", "draft_length": 2},
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_rounds_have_the_targets_law(letters, shape, monkeypatch):
+    least = 0.3 if shape == "chain" else 0.0  # a chain stops in some places and in others not
+    monkeypatch.setattr(
+        LayerSkipDrafter, "worth", lambda self, draft, logits: float(logits.softmax(-1).amax()) > least
+    )
+    law, kept = law_of_rounds(letters, temperature=1.1, top_k=3, **SHAPES[shape])
+    np.testing.assert_allclose(law, joint(letters, 1.1, 3), atol=1e-5)
+    assert kept > 0
+
+
+def test_the_same_rounds_find_a_drafter_that_lies(letters, monkeypatch):
+    propose = LayerSkipDrafter.propose
+
+    def lying(self, requests, shapes):
+        trees = propose(self, requests, shapes)
+        for tree in trees:
+            tree.q = [np.full(VOCAB, 1.0 / VOCAB) for _ in tree.q]
+        return trees
+
+    monkeypatch.setattr(LayerSkipDrafter, "propose", lying)
+    monkeypatch.setattr(LayerSkipDrafter, "worth", lambda *_: True)
+    law, _ = law_of_rounds(letters, temperature=1.1, top_k=3, draft_length=2)
+    assert np.abs(law - joint(letters, 1.1, 3)).max() > 1e-3
+
+
+@pytest.mark.parametrize("tree", [None, (2, 2, 1), "grow"], ids=str)
+def test_greedy_answers_are_the_targets_own_while_layers_change(bytes_target, tree, monkeypatch):
+    """Other layers in every round, a trial over the target's own rows before each."""
+    monkeypatch.setattr("specclient_local.drafting.layer_skip.SEARCHED", 1e9)
+    speculating, drafter = speculator(bytes_target, Restless(6, random.Random(3)))
+    plain = Speculator(Runner.load(bytes_target, dtype="float32", slots=1, context=128))
+    sets = set()
+    for prompt in ([5, 6, 7, 8] * 16, [9] * 70, list(range(2, 80))):
+        request = sequence(prompt, max_tokens=40, method="layer_skip", draft_tree=tree, draft_length=3)
+        wanted = run(plain, sequence(prompt, max_tokens=40, method="plain"))
+        assert run(speculating, request) == wanted
+        own, other = speculating.target, plain.target
+        assert own.length(0) == other.length(0)
+        for mine, theirs in zip(own.cache.views(0), other.cache.views(0), strict=True):
+            rows = own.length(0)
+            torch.testing.assert_close(mine[:, :rows], theirs[:, :rows], atol=1e-5, rtol=1e-5)
+        speculating.end(request)
+        plain.end(request)
+        sets.add(drafter.search.best)
+    assert len(drafter._runners) > 3
+    assert len(sets) > 1
+
+
+def test_a_trial_leaves_the_targets_rows_bit_for_bit(bytes_target):
+    target = Runner.load(bytes_target, dtype="float32", slots=2, context=128)
+    tokens = list(range(2, 90))
+    target.prefill(1, tokens)
+    before = target.cache.rows.clone()
+    all_layers = BorrowedRunner(target, range(6)).foretold(1, 40, tokens[40:80])
+    assert torch.equal(target.cache.rows, before)
+    assert target.length(1) == len(tokens)
+    fresh = Runner.load(bytes_target, dtype="float32", slots=1, context=128)
+    assert all_layers == fresh.read(0, tokens)[40:80].argmax(-1).tolist(), "all layers are the target"
+    BorrowedRunner(target, (0, 5)).foretold(1, 40, tokens[40:80])
+    assert torch.equal(target.cache.rows, before)
+
+
+def test_sampled_continuations_have_the_targets_law(letters):
+    counts, long = np.zeros((VOCAB, VOCAB)), [1, 2, 3, 4, 5, 6, 7] * 9
+    with load(letters, layer_skip="search", slots=4) as engine:
+        assert engine.method == "layer_skip"
+        engine.generate(long, max_tokens=40)  # searches
+        for first in range(0, 400, 4):
+            sinks = [[] for _ in range(4)]
+            for i, sink in enumerate(sinks):
+                seed = {"seed": first + i} if first % 8 else {}
+                engine.add(PROMPT, sink.append, max_tokens=3, temperature=1.0, draft_length=2, **seed)
+            while engine.step():
+                pass
+            for sink in sinks:
+                one, two, *_ = sink[-1].generation.token_ids
+                counts[one, two] += 1
+    expected = joint(letters, 1.0, VOCAB).ravel() * 400
+    small = expected < 5.0
+    seen = np.append(counts.ravel()[~small], counts.ravel()[small].sum())
+    wanted = np.append(expected[~small], expected[small].sum())
+    assert stats.chisquare(seen, wanted).pvalue > 0.001
+
+
+def test_a_seed_gives_the_same_answer_before_and_after_a_search(bytes_target):
+    with load(bytes_target, layer_skip="search") as engine:
+        asked = {"max_tokens": 24, "temperature": 1.0, "seed": 7}
+        before = engine.generate([5, 6, 7, 8] * 20, **asked).token_ids
+        engine._speculator.drafters["layer_skip"].search.best = (2, 3)
+        assert engine.generate([5, 6, 7, 8] * 20, **asked).token_ids == before
+
+
+def test_trials_take_no_more_than_their_share(bytes_target):
+    """A clock that stands still but for rounds (10 s) and trials (1 s each)."""
+    clock, trials = Clock(step=0.0), []
+
+    class Counted(LayerSearch):
+        def learn(self, layers, right, seen):
+            clock.now += 1.0
+            trials.append(clock.now)
+            super().learn(layers, right, seen)
+
+    speculating, _ = speculator(bytes_target, Counted(6, random.Random(0)), clock)
+    request = sequence([5, 6, 7, 8] * 20, max_tokens=40, method="layer_skip", draft_length=1)
+    while not speculating.prefill(request):
+        pass
+    for _ in range(20):
+        clock.now += 1.0
+        (won,) = speculating.round([request])
+        request.tokens.extend(won.tokens)
+    assert 1 <= len(trials) <= 1 + SEARCHED * clock.now
+
+
+def test_the_better_layers_are_found():
+    """Of five layers two matter: a set foretells as many tokens as it has of these."""
+    dice = random.Random(1)
+    search = LayerSearch(5, dice)
+
+    def right(layers, seen=48):
+        chance = 0.2 + 0.35 * ((1 in layers) + (3 in layers))
+        return sum(dice.random() < chance for _ in range(seen))
+
+    begun = search.speed(search.best)
+    for _ in range(120):
+        layers = search.candidate()
+        search.learn(layers, right(layers), 48)
+    assert search.best == (1, 3)
+    assert search.speed(search.best) > begun
+
+
+def test_a_lucky_window_is_not_taken_for_a_good_set():
+    search = LayerSearch(8, random.Random(0))
+    for _ in range(8):
+        search.learn(search.best, 40, 48)
+    best = search.best
+    search.learn((0, 1, 2, 3), 3, 3)
+    assert search.best == best
+
+
+@pytest.mark.parametrize(("layers", "first"), [(2, (0,)), (3, (0, 2)), (7, (0, 2, 4, 6)), (8, (0, 2, 5, 7))])
+def test_a_search_begins_with_half_of_the_layers(layers, first):
+    assert first_layers(layers) == first
+
+
+def test_what_may_be_asked_for():
+    assert Options(layer_skip="search", method="layer_skip").layer_skip == "search"
+    with pytest.raises(ConfigurationError, match=r"layer_skip is 'best'; allowed .*'search'"):
+        Options(layer_skip="best")
