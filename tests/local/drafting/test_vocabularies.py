@@ -255,10 +255,11 @@ def test_a_draft_that_cuts_text_otherwise_is_accepted(bundled, way, record_prope
     assert rate > 0.05
 
 
+@pytest.mark.parametrize("random", [False, True])
 @pytest.mark.parametrize("way", WAYS)
-def test_the_drafts_cache_holds_what_was_said(bundled, way, monkeypatch):
+def test_the_drafts_cache_holds_what_was_said(bundled, cut_otherwise, way, random):
     """After each round its rows are those of a fresh pass over the same tokens, whatever was refused."""
-    target, draft = BUNDLED / "target", bundled["merges"]
+    target, draft = cut_otherwise if random else (BUNDLED / "target", bundled["merges"])
     speculating, small = speculator(target, draft, way)
     fresh = Runner.load(draft, dtype="float32", slots=1, context=64, exact=False)
     drafter = speculating.drafters["draft"]
