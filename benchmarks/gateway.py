@@ -6,7 +6,7 @@ The upstream is canned, in a process of its own. For latency it answers as a mod
 word every 20 ms); clients ask it directly and through `specclient serve`, in turns, so many at once as the
 table says, each every 0.3 s, or every second for a stream. What is added is the difference of the medians of
 a round, and of that the median of all rounds. For throughput it answers at once, and 64 clients ask as fast
-as they are answered. Each gateway is one process; ours has its ledger on.
+as they are answered, LiteLLM's proxy, too. Each gateway is one process; ours has its ledger on.
 
 LiteLLM pins what it needs, so it wants an environment of its own; its Python is named by the option, or by
 LITELLM_PYTHON. Without it only our own figures are measured:
@@ -181,7 +181,7 @@ def main() -> None:
         sys.exit(f"{python} has no litellm beside it: {python} -m pip install 'litellm[proxy]'")
     load = os.getloadavg()
     with all_running(python, args.serve) as (port, gateways):
-        added = asyncio.run(latencies(port, gateways, args.rounds))
+        added = asyncio.run(latencies(port, gateways[:1], args.rounds))
         rates = asyncio.run(throughputs(port, gateways, args.rounds))
     started = {gateway.name: round(gateway.started_s, 2) for gateway in gateways}
     figures = {

@@ -133,7 +133,7 @@ def test_no_folder_of_the_machine_is_a_model(local_server: Served) -> None:
 
 
 def test_engines_serve_text_alone(local_server: Served) -> None:
-    answer = _send(local_server, "POST", "/v1/responses", {"model": "local/demo", "input": "x"})
+    answer = _send(local_server, "POST", "/v1/embeddings", {"model": "local/demo", "input": "x"})
     assert answer[0] == 404
     assert "chat.completions" in _error(answer)["message"]
 
