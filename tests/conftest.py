@@ -15,16 +15,29 @@ def anyio_backend() -> str:
     return "asyncio"
 
 
+@pytest.fixture(scope="session")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the folder of the engine's compiled passes: made once, not by each program that a test starts."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def clean_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Point HOME at an empty folder and drop every variable that could lead outside the test."""
+def clean_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: Path) -> Path:
+    """Point HOME at a folder with nothing of the user's, and drop what could lead outside the test."""
     for name in list(os.environ):
         if name.startswith(_PREFIXES) or name.endswith("_API_KEY"):
             monkeypatch.delenv(name)
     home = tmp_path / "home"
     home.mkdir()
-    for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME", "XDG_CACHE_HOME"):
+    cache = home / ".cache"
+    (cache / "specclient").mkdir(parents=True)
+    (cache / "specclient" / "native").symlink_to(compiled, target_is_directory=True)
+    for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(home))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
     monkeypatch.setenv("SPECCLIENT_LEDGER", str(tmp_path / "ledger.sqlite3"))
     return home
