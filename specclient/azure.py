@@ -122,7 +122,7 @@ def _core(cls: type, options: Mapping[str, Any], source: Core | None = None) -> 
     made = {name: value for name, value in given.items() if name not in _OURS and name != "api_key"}
     made["base_url"] = base_url
     made["default_query"] = {**(given.get("default_query") or {}), "api-version": version}
-    return Core(made, endpoint=endpoint, parts=None if source is None else source.parts)
+    return Core(made, endpoint=endpoint, source=source)
 
 
 def _credentials(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from specclient.costs.budgets import Budgets
     from specclient.costs.ledger import Ledger
     from specclient.costs.row import Row
+    from specclient.routed import Memory
     from specclient.routing.polls import Polls
     from specclient.types.budget import Budget, Scope
 
@@ -90,6 +91,11 @@ class ClientOptions(TypedDict, total=False):
 
 #: Options of a client that its copies cannot change: they share what was made of them.
 SHARED = frozenset({"budgets", "config", "ledger", "ledger_durability"})
+#: Options that say where calls may go, and how they are sent there; copies that keep them share a router.
+_ROUTING = (
+    "providers", "drop_params", "api_key", "admin_api_key", "base_url", "data_residency", "organization",
+    "project", "default_headers", "default_query", "candidates", "policy",
+)  # fmt: skip
 KNOWN = frozenset(ClientOptions.__annotations__)
 
 
@@ -116,6 +122,7 @@ class Parts:
         self._accounts: OrderedDict[int, str] = OrderedDict()
         self._numbered = count()
         self._lock = threading.Lock()
+        self._memory: Memory | None = None
         restart_in_child(self)
 
     def start_afresh(self) -> None:
@@ -171,6 +178,16 @@ class Parts:
 
         return Polls(self.estimates)
 
+    def memory(self) -> Memory:
+        """Return what is remembered of routed calls; imported when the first one is made."""
+        with self._lock:
+            if self._memory is None:
+                with uncut:
+                    from specclient.routed import Memory  # noqa: PLC0415
+
+                self._memory = Memory(self.prices)
+            return self._memory
+
     def flowing(self, router: Router, transport: Transport) -> None:
         """Note that a call is being routed."""
         self.polls.flowing(router, transport)
@@ -213,7 +230,7 @@ class Core:
     Args:
         options: see :class:`ClientOptions`; those that are not given count as left out.
         endpoint: changes to the default endpoint that no option stands for (Azure's).
-        parts: of the client that this one is a copy of.
+        source: of the client that this one is a copy of.
 
     Raises:
         ConfigurationError: for an option, file or environment variable that cannot be used.
@@ -224,14 +241,14 @@ class Core:
         options: Mapping[str, Any],
         *,
         endpoint: Mapping[str, Any] | None = None,
-        parts: Parts | None = None,
+        source: Core | None = None,
     ) -> None:
         self.options = {name: value for name, value in options.items() if not isinstance(value, NotGiven)}
         self.endpoint = dict(endpoint or {})
         setup_logging(os.environ)
-        self.parts = parts or Parts(self.options)
-        self.pipeline = Pipeline(
-            self._router(),
+        self.parts: Parts = Parts(self.options) if source is None else source.parts
+        self.pipeline: Pipeline = Pipeline(
+            source.pipeline.router if source is not None and self._routes_as(source) else self._router(),
             self._transport(),
             self.parts.prices,
             (self.parts.note,),
@@ -239,6 +256,7 @@ class Core:
             budgets=self.parts.budgets,
             warm=self.parts.warm,
             flowing=self.parts.flowing,
+            memory=self.parts.memory,
         )
 
     @property
@@ -282,6 +300,14 @@ class Core:
         budgets = self.parts.keep_budgets()
         budgets.further = further
         self.pipeline.budgets = budgets
+
+    def _routes_as(self, source: Core) -> bool:
+        """Tell whether calls go where those of another client go."""
+        ours, theirs = (
+            [None if options.get(name) == {} else options.get(name) for name in _ROUTING]
+            for options in (self.options, source.options)
+        )
+        return self.endpoint == source.endpoint and ours == theirs
 
     def _transport(self) -> Transport:
         options = self.options

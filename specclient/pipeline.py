@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from specclient.costs.budgets import Budgets
     from specclient.part import Part
     from specclient.played import Player
-    from specclient.routed import Routed
+    from specclient.routed import Memory, Routed
     from specclient.speculation.prometheus import Counters
 
 _log = logging.getLogger("specclient")
@@ -62,6 +62,7 @@ class Pipeline:
         transport: sends what a dialect encoded.
         prices: what a call cost.
         observers: told of each finished call, in order; one that raises is logged and breaks nothing.
+        memory: gives what is remembered of routed calls, for several to share.
         prepare: opens what observers write to; called in a thread before a first request, and may refuse it.
         budgets: refuse what may cost too much, before it is sent; None where there are none. What they hold
             for a call they let go of by its record, as one of the observers hands it to them.
@@ -77,6 +78,7 @@ class Pipeline:
         prices: Prices,
         observers: Sequence[Observer],
         *,
+        memory: Callable[[], Memory],
         prepare: Callable[[], None] = lambda: None,
         budgets: Budgets | None = None,
         warm: set[str] | None = None,
@@ -92,6 +94,7 @@ class Pipeline:
         self._warm: set[str] = set() if warm is None else warm
         self._warming = threading.Lock()
         self._flowing = flowing
+        self._memory = memory
         self._clock = clock
         restart_in_child(self)
 
@@ -113,7 +116,7 @@ class Pipeline:
         with uncut:
             from specclient.routed import Routed  # noqa: PLC0415
 
-        return Routed(self, self._prices, clock=self._clock)
+        return Routed(self, self._memory(), clock=self._clock)
 
     def _routes(self, request: Request) -> bool:
         """Tell whether a request's route is chosen; most name their model, and this is on their way."""

@@ -51,20 +51,33 @@ class Walk(Protocol):
         ...
 
 
+class Memory:
+    """What is remembered of routed calls, for a client and its copies.
+
+    Args:
+        prices: what a prompt that a route has cached is worth.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, prices: Prices, *, clock: Callable[[], float] = time.perf_counter) -> None:
+        self.hedges = Hedges()
+        self.sessions = Sessions(prices, clock=clock)
+
+
 class Routed:
     """Serves routed calls over single walks.
 
     Args:
         walk: serves them.
-        prices: what a prompt that a route has cached is worth.
+        memory: of earlier calls.
         clock: monotonic seconds.
     """
 
-    def __init__(self, walk: Walk, prices: Prices, *, clock: Callable[[], float] = time.perf_counter) -> None:
+    def __init__(self, walk: Walk, memory: Memory, *, clock: Callable[[], float] = time.perf_counter) -> None:
         self._walk = walk
         self._clock = clock
-        self._hedges = Hedges()
-        self._sessions = Sessions(prices, clock=clock)
+        self._hedges = memory.hedges
+        self._sessions = memory.sessions
 
     async def exchange(self, request: Request) -> Exchange:
         """Serve a request whole; see :meth:`specclient.pipeline.Pipeline.exchange`."""

@@ -87,15 +87,13 @@ class Trip(Whole):
     @property
     def first(self) -> Leg:
         """Return the leg that was decided on."""
-        decision = self.decision
-        taken = decision.taken or Alternative(decision.chosen, decision.provider, decision.model)
-        return Leg(taken)
+        return Leg(self.decision.first)
 
     @property
     def falls_back(self) -> bool:
         """Whether others are asked where one fails."""
         policy = self.decision.policy
-        return policy is None or policy.fallbacks is not False
+        return policy is None or policy.falls_back
 
     @property
     def waiting(self) -> list[Alternative]:
@@ -146,14 +144,11 @@ class Trip(Whole):
         """Return the decision by which a leg goes where it does."""
         if leg.why is None:
             return self.decision
-        to, decision = leg.to, self.decision
-        return replace(
-            decision,
-            chosen=to.route,
-            provider=to.provider,
-            model=to.model,
-            taken=to,
-            reason=f"{leg.why}; {decision.chosen} was chosen as {decision.reason}",
+        chosen, reason = self.decision.chosen, self.decision.reason
+        return self.decision.moved(
+            leg.to,
+            reason=f"{leg.why}; {chosen} was chosen as {reason}",
+            left=f"chosen at first: {reason}; then {leg.to.route} {leg.why}",
         )
 
     async def within(self, leg: Leg, work: Awaitable[T]) -> T:

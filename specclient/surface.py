@@ -250,7 +250,7 @@ class Surface(ByPath):
         checked_options(type(self), changes)
         seen = type(self).__new__(type(self))
         core = self._core
-        seen._begin(Core({**core.options, **changes}, endpoint=core.endpoint, parts=core.parts))
+        seen._begin(Core({**core.options, **changes}, endpoint=core.endpoint, source=core))
         return seen
 
     def _begin(self, core: Core) -> None:

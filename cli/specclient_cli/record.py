@@ -34,12 +34,13 @@ def record(call: Call) -> dict[str, Any]:
 
 def decision(route: Decision) -> dict[str, Any]:
     """Return a decision as ``--json`` prints it."""
+    falls_back = route.policy is None or route.policy.falls_back
     return {
         "chosen": route.chosen or None,
         "reason": route.reason,
         "task": route.task,
         "explored": route.explored,
-        "fallbacks": [other.route for other in route.alternatives],
+        "fallbacks": [other.route for other in route.alternatives if falls_back],
         "candidates": [_candidate(candidate) for candidate in route.candidates],
     }
 

@@ -133,7 +133,7 @@ class Snapshot:
             self.policy,
             self.asked.task,
             self.alternative(chosen),
-            _Others(self, chosen) if self.policy.fallbacks is True or not self.ranked else (),
+            _Others(self, chosen) if isinstance(self.policy.fallbacks, bool) or not self.ranked else (),
             why == "tried",
             self.asked.prompt_tokens,
             chosen,

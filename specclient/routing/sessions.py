@@ -14,8 +14,7 @@ from specclient.forks import restart_in_child
 from specclient.providers.base import Endpoint
 from specclient.routing.places import Places
 from specclient.types.call import Call
-from specclient.types.route import Alternative, Candidate, Decision, Policy, Verdict
-from specclient.types.strategy import Kind
+from specclient.types.route import Alternative, Candidate, Decision, Policy
 from specclient.types.usage import Usage
 
 __all__ = ["Sessions"]
@@ -81,7 +80,8 @@ class Sessions:
         session, route = call.session, call.route.chosen
         if session is None or call.status != "ok":
             return
-        usage = call.parts[-1].usage if call.parts else call.usage
+        served = [part.usage for part in call.parts if part.route.chosen == route]
+        usage = served[-1] if served else call.usage
         with self._lock:
             before = self._last.pop(session, None)
             calls = before.calls + 1 if before is not None and before.route == route else 1
@@ -103,8 +103,7 @@ class Sessions:
         own = next((each for each in decision.alternatives if each.route == last.route), None)
         if own is None:
             return decision
-        candidates = {(each.route, each.strategy): each for each in decision.candidates}
-        mine, chosen = candidates.get(_key(own)), candidates.get(_key(_taken(decision)))
+        mine, chosen = _found(decision, own), _found(decision, decision.first)
         if mine is None or chosen is None:
             return decision
         saved = self._saved(own, last.expected, places)
@@ -149,34 +148,16 @@ def _is_worth(mine: Candidate, chosen: Candidate, policy: Policy, saved: Decimal
     return score(mine, float(saved), saved_s) <= score(chosen, 0.0, 0.0)
 
 
-def _taken(decision: Decision) -> Alternative:
-    return decision.taken or Alternative(decision.chosen, decision.provider, decision.model)
-
-
-def _key(route: Alternative) -> tuple[str, Kind | None]:
-    """Return what a route's candidate is known by."""
-    return route.route, None if route.strategy is None else route.strategy.kind
+def _found(decision: Decision, route: Alternative) -> Candidate | None:
+    """Return a route's candidate; each one that is looked at takes time to be told."""
+    strategy = None if route.strategy is None else route.strategy.kind
+    return next((c for c in decision.candidates if c.route == route.route and c.strategy == strategy), None)
 
 
 def _moved(decision: Decision, to: Alternative, reason: str) -> Decision:
     """Return a decision with an alternative in the place of the chosen one."""
-    was = _taken(decision)
-    verdicts: dict[tuple[str, Kind | None], tuple[Verdict, str]] = {
-        _key(to): ("chosen", reason),
-        _key(was): ("left", f"{decision.reason}; left for {to.route}, which {reason}"),
-    }
-    candidates = []
-    for each in decision.candidates:
-        verdict, why = verdicts.get((each.route, each.strategy), (each.verdict, each.reason))
-        candidates.append(replace(each, verdict=verdict, reason=why))
-    return replace(
-        decision,
-        chosen=to.route,
-        provider=to.provider,
-        model=to.model,
-        candidates=tuple(candidates),
-        reason=reason,
-        taken=to,
-        alternatives=(was, *(each for each in decision.alternatives if each is not to)),
-        explored=False,
-    )
+    was = decision.first
+    left = f"{decision.reason}; left for {to.route}, which {reason}"
+    others = (was, *(each for each in decision.alternatives if each is not to))
+    moved = decision.moved(to, reason=reason, left=left)
+    return replace(moved, alternatives=others, explored=False)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from decimal import Decimal
 from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from specclient.errors import ConfigurationError
+from specclient.types.lazy import Lazy
 from specclient.types.strategy import Kind, Strategy
 
 Minimize = Literal["cost", "latency"]
@@ -114,6 +115,11 @@ class Policy:
         if isinstance(self.minimize, str):
             return (1.0, 0.0) if self.minimize == "cost" else (0.0, 1.0)
         return self.minimize.get("cost", 0.0), self.minimize.get("latency", 0.0)
+
+    @property
+    def falls_back(self) -> bool:
+        """Whether others are asked where the chosen route fails."""
+        return self.fallbacks is not False
 
     @property
     def hedged_share(self) -> float:
@@ -260,7 +266,8 @@ class Decision:
         policy: what was asked for, None for a named model.
         task: what the prompt was taken for, None for a named model.
         taken: the chosen route as its own alternative, None for a named model.
-        alternatives: who may serve the call instead, best first.
+        alternatives: who may serve the call instead, best first; where the policy has no fallbacks, only as a
+            hedge or for a session.
         explored: whether it was chosen to learn more of it.
         place: the chosen one's among the candidates.
         prompt_tokens: of the prompt, estimated from its bytes to compare routes by; None for a named model.
@@ -279,6 +286,37 @@ class Decision:
     prompt_tokens: int | None = None
     place: int = field(default=0, repr=False)
 
+    def moved(self, to: Alternative, *, reason: str, left: str) -> Decision:
+        """Return the decision with another route in the chosen one's place.
+
+        Args:
+            reason: why that one; ``left``: why no longer the one that was chosen.
+        """
+        told: dict[tuple[str, Kind | None], tuple[Verdict, str]] = {
+            _key(self.first): ("left", left),
+            _key(to): ("chosen", reason),
+        }
+
+        def candidate(index: int) -> Candidate:
+            each = self.candidates[index]
+            verdict, why = told.get((each.route, each.strategy), (each.verdict, each.reason))
+            return replace(each, verdict=verdict, reason=why)
+
+        return replace(
+            self,
+            chosen=to.route,
+            provider=to.provider,
+            model=to.model,
+            candidates=Lazy(len(self.candidates), candidate),
+            reason=reason,
+            taken=to,
+        )
+
+    @property
+    def first(self) -> Alternative:
+        """The chosen route, as it is carried out."""
+        return self.taken or Alternative(self.chosen, self.provider, self.model)
+
     def shortened(self, most: int) -> Sequence[Candidate]:
         """Return so many of the candidates at most, the chosen one among them: each takes time to be told."""
         if len(self.candidates) <= most:
@@ -286,3 +324,8 @@ class Decision:
         if self.place < most:
             return self.candidates[:most]
         return (*self.candidates[: most - 1], self.candidates[self.place])
+
+
+def _key(route: Alternative) -> tuple[str, Kind | None]:
+    """Return what a route's candidate is known by."""
+    return route.route, None if route.strategy is None else route.strategy.kind

@@ -36,7 +36,10 @@ async def test_the_other_candidates_stand_in_best_first(tmp_path: Path) -> None:
         rows = await made.rows()
     assert answer.meta.route.chosen == "s1/m"
     assert answer.meta.route.reason.startswith("in place of s0/m (InternalServerError 500)")
-    assert verdicts == {"s0/m": "chosen", "s1/m": "left", "local/demo": "refused"}
+    assert verdicts == {"s0/m": "left", "s1/m": "chosen", "local/demo": "refused"}
+    left = answer.meta.route.candidates[0].reason
+    assert left.startswith("chosen at first: cheapest")
+    assert left.endswith("then s1/m in place of s0/m (InternalServerError 500)")
     assert [row.decision["chosen"] for row in rows] == ["s0/m", "s1/m"]
 
 
@@ -101,3 +104,34 @@ async def test_what_was_learned_says_when_to_hedge(tmp_path: Path) -> None:
         assert made.asked() == [31, 1]
     assert sorted(part.purpose for part in answer.meta.parts) == ["call", "hedge"]
     assert answer.meta.route.chosen == "s1/m"
+
+
+async def test_a_policy_without_fallbacks_can_be_hedged_and_its_sessions_stay(tmp_path: Path) -> None:
+    alike = {**SETTINGS, "prices": {f"{name}/*": {"input": 1, "output": 1} for name in ("s0", "s1")}}
+    alone = replace(NEAR, fallbacks=False)
+    async with kit(tmp_path, settings=alike) as made:
+        own(made)
+        made.servers[0].script(*[answering()] * 30, hang, answering(), status(500))
+        made.servers[1].script(*[answering()] * 2)
+        create = made.client.chat.completions.create
+        for _ in range(30):
+            await create(model="auto", messages=ASK, policy=alone)
+        hedged = await create(model="auto", messages=ASK, policy=replace(alone, hedge=1.0), session="s")
+        stays = await create(model="auto", messages=ASK, policy=alone, session="s")
+        other = await create(model="auto", messages=ASK, policy=alone)
+        with pytest.raises(InternalServerError):
+            await create(model="auto", messages=ASK, policy=alone)
+    assert [each.meta.route.chosen for each in (hedged, stays, other)] == ["s1/m", "s1/m", "s0/m"]
+    assert made.asked() == [33, 2]
+
+
+async def test_copies_of_a_client_remember_what_it_does(tmp_path: Path) -> None:
+    async with kit(tmp_path, settings=SETTINGS) as made:
+        client, router = made.client, made.client.pipeline.router
+        patient = client.with_options(timeout=5, max_retries=3)
+        assert patient.pipeline.router is router
+        routed = [client.with_options(**changed).pipeline for changed in ({"policy": NEAR}, {"timeout": 1})]
+        assert routed[0].router is not router
+        assert client.with_options(default_headers={"a": "b"}).pipeline.router is not router
+        ways = [each._routed for each in (client.pipeline, *routed)]
+        assert len({id(each._sessions) for each in ways}) == len({id(each._hedges) for each in ways}) == 1

@@ -147,6 +147,12 @@ def test_caches_do_not_last(sessions: Sessions, clock: Clock) -> None:
     assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
 
 
+def test_a_hedge_that_lost_says_nothing_of_the_cache(sessions: Sessions) -> None:
+    lost = replace(call("b/m"), status="cancelled", usage=Usage())
+    sessions.note(replace(call("a/m"), parts=(call("a/m"), lost)))
+    assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "a/m"
+
+
 def test_other_sessions_and_failures_count_for_nothing(sessions: Sessions) -> None:
     sessions.note(call("a/m", session="other"))
     sessions.note(replace(call("a/m"), status="error"))
