@@ -382,7 +382,9 @@ def _missed(each: Broken) -> str:
     if each.predicted is None or each.over is None:
         if each.constraint == "min_quality":
             return f"its quality is unknown, so min_quality {limit} cannot be kept; set it under [quality]"
-        return f"its cost is unknown, so {each.constraint} {limit} cannot be kept"
+        return (
+            f"its cost is unknown, so {each.constraint} {limit} cannot be kept; set its price under [prices]"
+        )
     if each.constraint == "min_quality":
         return f"quality {_short(each.predicted)} is below min_quality {limit} by {_short(each.over)}"
     unit = dollars if each.constraint == "max_cost_usd" else seconds

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pydantic import SecretStr
 from starlette.exceptions import HTTPException
 
+from specclient.errors import APIStatusError
 from specclient.serving.access import admitted
 from specclient.serving.dashboard.page import PAGE
 from specclient.serving.keys_gate import Gate, check_route
@@ -97,7 +98,7 @@ class Front:
             return _of_route(scope, error)
         except Exception as error:  # noqa: BLE001 - the rim: every request is answered
             problem = problem_of(error)
-            if problem.status == 500:
+            if problem.status == 500 and not isinstance(error, APIStatusError):  # which may quote a prompt
                 _log.exception("%s failed", number)
             return problem
         return None

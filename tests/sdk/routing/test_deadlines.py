@@ -49,7 +49,7 @@ async def test_the_calls_own_deadline_wins(tmp_path: Path) -> None:
         answer = await made.client.chat.completions.create(**AUTO, policy=policy, deadline_s=5)
         assert answer.choices[0].message.content == ANSWER
         made.servers[0].script(hang)
-        with pytest.raises(DeadlineExceededError):
+        with pytest.raises(DeadlineExceededError, match=r"The deadline of 0\.1 s "):
             await made.client.chat.completions.create(**AUTO, policy=policy)
         assert made.asked() == [2, 0]  # nothing is left for the other
 

@@ -143,6 +143,11 @@ def test_an_engine_in_this_process_is_not_sent_what_it_does_not_serve(method, po
         router(candidates=["local/demo"]).decide(asks(method=method))
 
 
+def test_a_limit_of_dollars_on_what_has_no_price_names_the_way_out():
+    with pytest.raises(NoRouteError, match=r"max_cost_usd 1 cannot be kept; set its price under \[prices\]"):
+        router(prices={}).decide(asks(policy=Policy(max_cost_usd=1)))
+
+
 def test_lists_of_routes_that_calls_bring_are_not_kept_for_ever(monkeypatch):
     monkeypatch.setattr("specclient.routing.menu._MOST", 8)
     found = router()

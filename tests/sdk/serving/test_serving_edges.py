@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from served import Served, upstream_settings
-from servers import OpenAIServer
+from servers import OpenAIServer, reply
 
 ASK = {"model": "m-large", "messages": [{"role": "user", "content": "x"}]}
 
@@ -49,6 +49,16 @@ def test_an_error_does_not_repeat_a_path_without_end(gateway: Served) -> None:
         gateway, b"GET /" + b"a" * 30_000 + b" HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"
     )
     assert len(body) < 500
+
+
+def test_what_an_upstream_says_is_not_logged(
+    openai_server: OpenAIServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    openai_server.script(*[reply(500, {"error": {"message": "cannot parse: my secret prompt"}})] * 9)
+    with Served(upstream_settings(openai_server), max_retries=0) as served:
+        answer = httpx.post(f"{served.base_url}/chat/completions", json=ASK)
+    assert (answer.status_code, "my secret prompt" in answer.text) == (500, True)
+    assert "my secret prompt" not in caplog.text
 
 
 def test_a_key_may_be_of_any_script(openai_server: OpenAIServer) -> None:
