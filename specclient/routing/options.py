@@ -130,12 +130,14 @@ class Asked(NamedTuple):
         prompt_tokens: of its prompt, as estimated for all routes alike.
         length: of its answer, as predicted.
         greedy: whether its answer is greedy, so that drafts can be verified token by token.
+        room: tokens that engines must have left for the answer, or refuse the call: the most it may hold.
     """
 
     task: Task
     prompt_tokens: int
     length: Length
     greedy: bool = False
+    room: int = 0
 
 
 class Figures(NamedTuple):

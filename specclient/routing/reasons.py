@@ -371,9 +371,10 @@ def _rounded(missed: Broken) -> str:
 
 def _overflow(option: Option, asked: Asked) -> str | None:
     prompt = round(asked.prompt_tokens * option.scale)
-    if option.context is None or prompt <= option.context:
+    if option.context is None or prompt + asked.room <= option.context:
         return None
-    return f"its context holds {option.context} tokens, and the prompt has about {prompt}"
+    room = f", with room asked for {asked.room} more" if asked.room else ""
+    return f"its context holds {option.context} tokens, and the prompt has about {prompt}{room}"
 
 
 def _missed(each: Broken) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
@@ -187,7 +187,7 @@ class Router:
         greedy = request.operation == "completion" and (
             params.get("temperature") == 0 or request.options.body.get("top_k") == 1
         )
-        return Asked(task, prompt, length, greedy=greedy)
+        return Asked(task, prompt, length, greedy, 0 if limit is None or _slides(request) else limit)
 
     def _slate(self, policy: Policy, asked: Asked, completes: bool) -> Slate:
         """Return the candidates as a policy sees them for prompts such as this one."""
@@ -210,3 +210,10 @@ class Router:
         options = self._menu.options(listed, asked.prompt_tokens, policy, completes=completes)[: len(listed)]
         estimates = self._estimates.all_of(listed, asked.task, policy.percentile, asked.prompt_tokens)
         return in_order(policy, options, estimates, asked)
+
+
+def _slides(request: Request) -> bool:
+    """Tell whether engines may let the oldest half of the context go."""
+    body = request.options.body
+    own = body.get("specclient")
+    return "slide" in (body.get("overflow"), own.get("overflow") if isinstance(own, Mapping) else None)

@@ -166,7 +166,7 @@ class Slate:
             if key in bent:
                 members = (*members, *(index for index, _ in bent[key]))
                 sums += [found for _, found in bent[key]]
-            if p + n > self._least_context:
+            if p + max(n, asked.room) > self._least_context:
                 sums = [
                     found if snapshot.fits(index) else _NEVER
                     for index, found in zip(members, sums, strict=True)

@@ -282,7 +282,9 @@ def test_alternatives_are_the_rest_in_order_with_what_a_hedge_waits_for():
     assert (taken.route, taken.patience_s, taken.latency_limit_s) == ("x/first", 1.4, 3.0)
     assert [other.route for other in decision.alternatives] == ["x/second", "x/third"]
     assert decision.alternatives[0].patience_s == 0.7
-    assert list(ask(Policy(fallbacks=False), *listed).alternatives) == []
+    alone = ask(Policy(fallbacks=False), *listed)  # as a hedge, or for a session
+    assert alone.alternatives == decision.alternatives
+    assert list(ask(Policy(fallbacks=()), *listed).alternatives) == []
     unpriced = (option("x/unpriced"), known(1)), (option("x/failing", 0), known(1, failure_rate=0.8)), *listed
     assert [other.route for other in ask(Policy(), *unpriced).alternatives] == [
         "x/second", "x/third", "x/unpriced", "x/failing",

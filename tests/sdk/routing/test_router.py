@@ -143,6 +143,17 @@ def test_an_engine_in_this_process_is_not_sent_what_it_does_not_serve(method, po
         router(candidates=["local/demo"]).decide(asks(method=method))
 
 
+def test_an_engine_without_room_for_the_answer_is_left():
+    found = router(candidates=["local/demo", "mine/small"])
+    assert found.decide(asks(params={"max_tokens": 900})).chosen == "local/demo"
+    decision = found.decide(asks(params={"max_tokens": 4000}))
+    assert decision.chosen == "mine/small"
+    assert "with room asked for 4000 more" in decision.candidates[0].reason
+    for body in ({"overflow": "slide"}, {"specclient": {"overflow": "slide"}}):
+        sliding = asks(params={"max_tokens": 4000}, options=Options(body=body))
+        assert found.decide(sliding).chosen == "local/demo"
+
+
 def test_a_limit_of_dollars_on_what_has_no_price_names_the_way_out():
     with pytest.raises(NoRouteError, match=r"max_cost_usd 1 cannot be kept; set its price under \[prices\]"):
         router(prices={}).decide(asks(policy=Policy(max_cost_usd=1)))
