@@ -156,7 +156,7 @@ class Routed:
 
         async def one(leg: Leg) -> Opened:
             stream = await self.open(trip, leg)
-            if leg.why is None and not (trip.falls_back and trip.waiting):
+            if leg.why is None and not trip.may_follow:
                 return Opened(leg, stream, stream)
             return await begun(stream, leg, trip, speaks)
 

@@ -102,6 +102,14 @@ class Trip(Whole):
             self._waiting = [each for each in self.decision.alternatives if self._is_asked(each)]
         return self._waiting
 
+    @property
+    def may_follow(self) -> bool:
+        """Whether others may be asked where the first fails; of many candidates without finding out who."""
+        if not self.falls_back:
+            return False
+        known = isinstance(self.decision.alternatives, tuple) or self._waiting is not None
+        return bool(self.waiting) if known else len(self.decision.candidates) > 1
+
     def _is_asked(self, other: Alternative) -> bool:
         """Tell whether somebody may serve this request instead of the chosen route."""
         request, decision = self.request, self.decision

@@ -113,7 +113,7 @@ class Guard:
         last = "" if self.failure is None else f" The last failure: {self.failure.message}"
         return DeadlineExceededError(
             None if self.failure is None else self.failure.request,
-            message=f"Request timed out. The deadline of {round(self._request.deadline_s, 3):g} s for "
+            message=f"Request timed out. The deadline of {round(self._request.deadline_s or 0.0, 3):g} s for "
             f"{failures.origin_of(self._request.url)} {what}; pass a larger deadline_s= if it needs "
             f"longer.{last}",
         )

@@ -11,6 +11,7 @@ from routed_kit import ANSWER, ASK, CONTINUES, Kit, answering, breaking, continu
 from servers import hang
 
 from specclient import ConfigurationError, InternalServerError, Policy, Strategy
+from specclient.routing.reasons import Snapshot
 
 pytestmark = pytest.mark.anyio
 
@@ -106,23 +107,20 @@ async def test_what_was_learned_says_when_to_hedge(tmp_path: Path) -> None:
     assert answer.meta.route.chosen == "s1/m"
 
 
-async def test_a_policy_without_fallbacks_can_be_hedged_and_its_sessions_stay(tmp_path: Path) -> None:
-    alike = {**SETTINGS, "prices": {f"{name}/*": {"input": 1, "output": 1} for name in ("s0", "s1")}}
+async def test_a_policy_without_fallbacks_can_be_hedged(tmp_path: Path) -> None:
     alone = replace(NEAR, fallbacks=False)
-    async with kit(tmp_path, settings=alike) as made:
+    async with kit(tmp_path, settings=SETTINGS) as made:
         own(made)
-        made.servers[0].script(*[answering()] * 30, hang, answering(), status(500))
-        made.servers[1].script(*[answering()] * 2)
+        made.servers[0].script(*[answering()] * 30, hang, status(500))
+        made.servers[1].script(answering())
         create = made.client.chat.completions.create
         for _ in range(30):
             await create(model="auto", messages=ASK, policy=alone)
-        hedged = await create(model="auto", messages=ASK, policy=replace(alone, hedge=1.0), session="s")
-        stays = await create(model="auto", messages=ASK, policy=alone, session="s")
-        other = await create(model="auto", messages=ASK, policy=alone)
+        hedged = await create(model="auto", messages=ASK, policy=replace(alone, hedge=1.0))
         with pytest.raises(InternalServerError):
             await create(model="auto", messages=ASK, policy=alone)
-    assert [each.meta.route.chosen for each in (hedged, stays, other)] == ["s1/m", "s1/m", "s0/m"]
-    assert made.asked() == [33, 2]
+    assert hedged.meta.route.chosen == "s1/m"
+    assert made.asked() == [32, 1]
 
 
 async def test_copies_of_a_client_remember_what_it_does(tmp_path: Path) -> None:
@@ -135,3 +133,23 @@ async def test_copies_of_a_client_remember_what_it_does(tmp_path: Path) -> None:
         assert client.with_options(default_headers={"a": "b"}).pipeline.router is not router
         ways = [each._routed for each in (client.pipeline, *routed)]
         assert len({id(each._sessions) for each in ways}) == len({id(each._hedges) for each in ways}) == 1
+
+
+async def test_who_could_stand_in_is_found_out_where_somebody_must(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+    others = Snapshot.others
+    monkeypatch.setattr(Snapshot, "others", lambda self, chosen: asked.append(chosen) or others(self, chosen))
+    async with kit(tmp_path, settings=SETTINGS) as made:
+        own(made)
+        made.servers[0].script(answering(), answering(), status(500))
+        made.servers[1].script(answering())
+        for stream, found in ((False, 0), (True, 0), (True, 1)):
+            answer = await made.client.chat.completions.create(
+                model="auto", messages=ASK, policy=NEAR, stream=stream
+            )
+            if stream:
+                [chunk async for chunk in answer]
+            assert len(asked) == found
+    assert made.asked() == [3, 1]

@@ -14,9 +14,12 @@ from routed_kit import ASK, answering, kit, status
 from servers import reply
 
 from specclient import Settings
+from specclient.core import Core
 from specclient.costs.prices import Prices
 from specclient.routing.sessions import KEPT_S, Sessions
 from specclient.types.call import Call
+from specclient.types.methods import CHAT
+from specclient.types.request import Request
 from specclient.types.route import Alternative, Candidate, Decision, Policy
 from specclient.types.usage import Usage
 
@@ -145,6 +148,19 @@ def test_caches_do_not_last(sessions: Sessions, clock: Clock) -> None:
     assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "a/m"
     clock.now = KEPT_S + 1
     assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
+
+
+@pytest.mark.parametrize("fallbacks", [True, False])
+def test_a_session_stays_whether_there_are_fallbacks_or_not(sessions: Sessions, fallbacks: bool) -> None:
+    places = {name: {"base_url": "http://127.0.0.1:1/v1"} for name in ("a", "b")}
+    prices = {f"{name}/m": {"input": 1, "output": 1} for name in places}
+    tables = {"ledger": "off", "candidates": ["a/m", "b/m"], "providers": places, "prices": prices}
+    router = Core({"config": Settings.model_validate(tables)}).pipeline.router
+    found = router.decide(Request(CHAT, "auto", {"messages": ASK}, policy=Policy(fallbacks=fallbacks)))
+    sessions.note(call("b/m"))
+    kept = sessions.kept("s", found, router.places)
+    assert (found.chosen, kept.chosen) == ("a/m", "b/m")
+    assert [each.verdict for each in kept.candidates] == ["left", "chosen"]
 
 
 def test_a_hedge_that_lost_says_nothing_of_the_cache(sessions: Sessions) -> None:
