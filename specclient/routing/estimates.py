@@ -34,7 +34,7 @@ from specclient.types.route import Task
 if TYPE_CHECKING:
     from specclient.costs.row import Row
 
-__all__ = ["COMPLETION_TOKENS", "PRIORS", "Estimates", "Forecast", "Learnt", "Prior"]
+__all__ = ["COMPLETION_TOKENS", "PRIORS", "Estimates", "Forecast", "Learnt", "Prior", "alike"]
 
 logger = logging.getLogger("specclient")
 
@@ -54,7 +54,7 @@ SHARED_CALLS = 400.0
 #: Seconds for which what a place says of its load is believed.
 LOAD_S = 30.0
 
-#: Of an estimate: task, percentile, and the prompt's length by powers of two.
+#: Of an estimate: task, percentile, and the prompt's tokens as :func:`alike` has them.
 _View = tuple[Task | None, float, int | None]
 
 
@@ -141,13 +141,20 @@ class Estimates:
             else:
                 self._routes.move_to_end(sample.route)
             expected = self._lengths.expected(sample.task, sample.prompt_tokens, sample.session)
-            shared = self._over.setdefault(sample.task, Spread(SHARED_CALLS))
+            shared = self._spread_of(sample.task)
             if learned.learn(sample, expected.middle, shared):
                 self._forget(sample.route)
             if not sample.failed and sample.completion_tokens and sample.completion_tokens > 0:
                 self._lengths.add(
                     sample.task, sample.prompt_tokens, sample.completion_tokens, sample.session, sample.at
                 )
+
+    def _spread_of(self, task: Task | None) -> Spread:
+        """Return what all routes have shown of the spread around predictions for a task."""
+        found = self._over.get(task)
+        if found is None:
+            found = self._over[task] = Spread(SHARED_CALLS, self._over.values())
+        return found
 
     def loaded(self, place: str, load: Load | None) -> None:
         """Note how busy a place is now; None where that is no longer known.
@@ -177,8 +184,7 @@ class Estimates:
     ) -> Estimate:
         """Return what is expected of the next call on a route; see :meth:`all_of`."""
         if not self._fresh and self._history is None and self._seconds() < self._next_due:
-            bits = None if prompt_tokens is None else prompt_tokens.bit_length()
-            known = self._views.get((task, percentile, bits))
+            known = self._views.get((task, percentile, alike(prompt_tokens)))
             found = None if known is None else known.get(route)
             if found is not None:
                 return found
@@ -203,7 +209,7 @@ class Estimates:
         """
         if self._fresh or self._history is not None or self._seconds() >= self._next_due:
             self._catch_up()
-        view = (task, percentile, None if prompt_tokens is None else prompt_tokens.bit_length())
+        view = (task, percentile, alike(prompt_tokens))
         known = self._views.get(view)
         if known is not None:
             with suppress(KeyError):
@@ -318,7 +324,7 @@ class Estimates:
         found = known.get(route)
         if found is not None:
             return found
-        task, percentile, bits = view
+        task, percentile, prompt_tokens = view
         prior, load = self._priors.get(route), self.load(route)
         learned = self._routes.get(route)
         if learned is None:
@@ -329,7 +335,7 @@ class Estimates:
                 task,
                 percentile,
                 now,
-                prompt_tokens=None if bits is None else (3 << bits) >> 2,
+                prompt_tokens=prompt_tokens,
                 load=load,
                 shared=self._over.get(task),
                 prior=prior,
@@ -375,6 +381,14 @@ class Estimates:
         for route in {route for known in self._views.values() for route in known}:
             if route == place or route.startswith(f"{place}/"):
                 self._forget(route)
+
+
+def alike(prompt_tokens: int | None) -> int | None:
+    """Return the length that stands for all prompts that are at most an eighth longer or shorter."""
+    if prompt_tokens is None:
+        return None
+    step = max(prompt_tokens.bit_length() - 3, 0)
+    return (prompt_tokens >> step << step) + (1 << step >> 1)
 
 
 def _engine_s(estimate: Estimate, tokens: int) -> float | None:

@@ -9,10 +9,10 @@ from dataclasses import dataclass, replace
 from specclient.routing.depth import acceptance
 from specclient.routing.drift import FAILING, Drift, Failures
 from specclient.routing.estimate import Estimate
-from specclient.routing.pace import LEAN, Pace, Times, Timing, Typical, timing
+from specclient.routing.pace import LEAN, Pace, Reading, Times, Timing, Typical, timing
 from specclient.routing.priors import Prior
 from specclient.routing.sample import Sample
-from specclient.routing.sketch import Sketch, quantiles
+from specclient.routing.sketch import Sketch, pooled
 from specclient.routing.track import SPREAD_CALLS, SPREAD_SECONDS, Spread, Track
 from specclient.routing.unknown import assumed, depth_of, usual_spread, waiting_s
 from specclient.types.load import Load
@@ -67,7 +67,8 @@ class Learned:
         self.failures = Failures()
         self._failed_s = Sketch(_FAILURES)
         self.tracks: dict[Task | None, Track] = {None: Track()}
-        self._pace = Pace()
+        self._reading = Reading()
+        self._pace = Pace(self._reading)
         self._times: dict[Task | None, Times] = {}
         self._typical: dict[Task | None, Typical | None] = {}
         self._ratio = Sketch(SPREAD_CALLS, SPREAD_SECONDS)
@@ -175,7 +176,7 @@ class Learned:
         while self._watched and self._watched[0].number < since:
             self._settle(self._watched.popleft(), shared)
         left = self._pace
-        self._begin_anew(Pace(), tuple(self._watched))
+        self._begin_anew(Pace(self._reading), tuple(self._watched))
         if slower and self._before is None:
             self._before, self._until, self.wait_s = left, self.calls + _REMEMBERED, RETRY_S
         elif not slower:
@@ -325,26 +326,26 @@ class Learned:
         track = self.tracks.get(task, self.tracks[None])
         tokens = track.tokens.quantile(0.5) or 1.0
         whole = max(known.seconds(tokens, prompt), 1e-9)
-        shares = sorted((0.1, percentile))
-        lengths = [(usual_spread(), _ASSUMED_CALLS)]
         hastes = [(usual_spread(), _ASSUMED_CALLS), (self._ratio, self._ratio.weight(now))]
         if shared is not None:
-            lengths.append((shared.tokens, shared.tokens.weight(now)))
             hastes.append((shared.haste, min(shared.haste.weight(now), _SHARED_CALLS)))
-        found = []
-        for times, haste in zip(quantiles(lengths, shares), quantiles(hastes, shares), strict=True):
-            longer = math.log(max(known.seconds(tokens * times, prompt) / whole, 1e-3))
-            slower = math.log(max(haste, 1e-3))
-            found.append(math.exp(math.copysign(math.hypot(longer, slower), longer + slower)))
-        early, late = found if percentile >= 0.1 else reversed(found)
-        return early, late
+
+        def times(share: float) -> float:
+            told, calls = (0.0, 0.0) if shared is None else shared.longer(share, now)
+            told += (usual_spread().log_quantile(share) - told) * _ASSUMED_CALLS / (calls + _ASSUMED_CALLS)
+            longest = tokens * math.exp(told)
+            longer = math.log(max(known.seconds(longest, prompt) / whole, 1e-3))
+            slower = pooled(hastes, share)
+            return math.exp(math.copysign(math.hypot(longer, slower), longer + slower))
+
+        return times(0.1), times(percentile)
 
     def _late_first(self, percentile: float, now: float, shared: Spread | None) -> float:
         """Return what the share ``percentile`` of first tokens stay below, as a ratio."""
-        mixture = [(usual_spread(), _ASSUMED_CALLS), (self._ratio_first, self._ratio_first.weight(now))]
+        sources = [(usual_spread(), _ASSUMED_CALLS), (self._ratio_first, self._ratio_first.weight(now))]
         if shared is not None:
-            mixture.append((shared.first, min(shared.first.weight(now), _SHARED_CALLS)))
-        return quantiles(mixture, (percentile,))[0]
+            sources.append((shared.first, min(shared.first.weight(now), _SHARED_CALLS)))
+        return math.exp(pooled(sources, percentile))
 
     def _speculation(
         self, task: Task | None, load: Load | None

@@ -25,16 +25,16 @@ class Line:
         self._n = self._sxx = self._sxy = self._syy = 0.0
         self.x = self.y = 0.0  # the means
 
-    def add(self, x: float, y: float) -> None:
-        """Note a point (Welford's update, with the old weights kept down)."""
+    def add(self, x: float, y: float, weight: float = 1.0) -> None:
+        """Note a point (Welford's update, with the old weights kept down); ``weight`` is 1 at most."""
         keep = self._keep
-        self._n = self._n * keep + 1
+        self._n = self._n * keep + weight
         dx, dy = x - self.x, y - self.y
-        self.x += dx / self._n
-        self.y += dy / self._n
-        self._sxx = self._sxx * keep + dx * (x - self.x)
-        self._sxy = self._sxy * keep + dx * (y - self.y)
-        self._syy = self._syy * keep + dy * (y - self.y)
+        self.x += dx * weight / self._n
+        self.y += dy * weight / self._n
+        self._sxx = self._sxx * keep + weight * dx * (x - self.x)
+        self._sxy = self._sxy * keep + weight * dx * (y - self.y)
+        self._syy = self._syy * keep + weight * dy * (y - self.y)
 
     @property
     def slope(self) -> float | None:

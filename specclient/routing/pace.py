@@ -9,7 +9,7 @@ from specclient.routing.line import Line
 from specclient.routing.sample import Sample
 from specclient.routing.sketch import Sketch
 
-__all__ = ["LEAN", "Pace", "Times", "Timing", "Typical", "timing"]
+__all__ = ["LEAN", "Pace", "Reading", "Times", "Timing", "Typical", "timing"]
 
 #: How old calls fade, by count and by time.
 _CALLS, _SECONDS = 25.0, 3600.0
@@ -19,8 +19,13 @@ LEAN = 6.0
 _TIMES_CALLS, _TIMES_SECONDS = 50.0, 86400.0
 #: No task is so many times faster or slower than the others: what is, is a shift of the route.
 _MOST_TIMES = 2.0
-#: A first token later than so many medians bears on none of what prompts cost.
-_OUTLIER = 5.0
+#: A first token later than so many medians bears on none of what prompts cost, unless it was of a prompt so
+#: long that a host which reads so many tokens a second would have needed that time.
+_OUTLIER, _SLOWEST = 5.0, 1000.0
+#: How far, in logarithms, a first token bears on the mean of them at most.
+_FAR = math.log(_OUTLIER)
+#: How what reading a prompt takes fades, by count, and the least share of a first token that is not reading.
+_READING_CALLS, _START = 200.0, 0.1
 #: An engine's call that took so many times its work, and a second, waited for weights to be loaded.
 _LOADING = 4.0
 
@@ -91,17 +96,56 @@ class Typical:
         return self.first_s(prompt_tokens) + self.token_s * tokens
 
 
-class Pace:
-    """How fast calls of one route have gone of late, its tasks made comparable."""
+class Reading:
+    """How many times later first tokens of long prompts come than of short ones, whatever a route's speed is.
 
-    #: ``first``: without what reading the prompt takes, as far as that can be told.
-    __slots__ = ("_prompt", "_unstreamed", "engine", "first", "token")
+    Noise grows with what it is around, so points count by the inverse of its square.
+    """
+
+    __slots__ = ("_line", "each")
 
     def __init__(self) -> None:
+        self._line = Line(_READING_CALLS)
+        #: For each token of a prompt, by how many times that of an empty one its first token comes later.
+        self.each = 0.0
+
+    def times(self, prompt: float) -> float:
+        """Return how many times that of an empty prompt the first token of this one takes."""
+        return 1 + self.each * prompt
+
+    def add(self, prompt: int, first_s: float, usual_s: float) -> None:
+        """Note a first token, beside when those of a usual mix of prompts come now."""
+        if not prompt or usual_s <= 0:
+            return
+        expected = self.times(prompt)
+        if first_s > _OUTLIER * usual_s * expected / self.times(self.prompt) + prompt / _SLOWEST:
+            return
+        self._line.add(prompt, first_s / usual_s, expected**-2)
+        slope, line = self._line.slope, self._line
+        self.each = 0.0 if slope is None else slope / max(line.y - slope * line.x, _START * line.y)
+
+    @property
+    def prompt(self) -> float:
+        """Tokens of a usual prompt."""
+        return self._line.x
+
+
+class Pace:
+    """How fast calls of one route have gone of late, its tasks made comparable.
+
+    Args:
+        reading: what prompts take on the route, for all its paces.
+    """
+
+    #: ``first``: of an empty prompt, as far as that can be told.
+    __slots__ = ("_level", "_reading", "_seen", "_unstreamed", "engine", "first", "token")
+
+    def __init__(self, reading: Reading) -> None:
+        self._reading = reading
+        self._level = self._seen = 0.0  # mean logarithm of first tokens' seconds, and the calls behind it
         self.first = Sketch(_CALLS, _SECONDS)
         self.token = Sketch(_CALLS, _SECONDS)
         self.engine = Sketch(_CALLS, _SECONDS)
-        self._prompt = Line(2 * _CALLS)
         self._unstreamed = Line(2 * _CALLS)
 
     def add(self, call: Timing, at: float, times: float = 1.0) -> None:
@@ -115,22 +159,21 @@ class Pace:
             usual = self.first.quantile(0.5)
             if usual is None:
                 self._unstreamed.add(call.tokens, call.working_s)
-            first = 0.0 if usual is None else self._at(call.prompt, usual)
+            first = 0.0 if usual is None else usual * self._reading.times(call.prompt)
         else:
-            middle = self.first.quantile(0.5)
-            if call.prompt and (middle is None or first <= _OUTLIER * self._at(call.prompt, middle) + 1e-3):
-                self._prompt.add(call.prompt, first)
-            self.first.add(max(first - self._reading(call.prompt), 0.2 * first), at)
+            self._read(call.prompt, first)
+            self.first.add(first / self._reading.times(call.prompt), at)
         self.token.add(max(call.working_s - first, 0.0) / call.tokens / times, at)
         if call.engine_s is not None:
             self.engine.add(call.engine_s / call.tokens, at)
 
-    def _reading(self, prompt: int) -> float:
-        """Return the seconds that the tokens of a prompt take."""
-        return (self._prompt.slope or 0.0) * prompt
-
-    def _at(self, prompt: int, middle: float) -> float:
-        return middle + self._reading(prompt)
+    def _read(self, prompt: int, first: float) -> None:
+        """Learn what prompts take, beside the mean of calls before: a median would jump between prompts."""
+        if self._seen:
+            self._reading.add(prompt, first, math.exp(self._level))
+        off = math.log(max(first, 1e-6)) - self._level
+        self._seen = self._seen * 2 ** (-1 / _CALLS) + 1
+        self._level += (off if self._seen == 1 else min(max(off, -_FAR), _FAR)) / self._seen
 
     def typical(self) -> Typical | None:
         """Return what is expected of a call of any task, None without any."""
@@ -139,8 +182,8 @@ class Pace:
             return None
         first = self.first.quantile(0.5)
         if first is not None:
-            slope = self._prompt.slope or 0.0
-            return Typical(first + slope * self._prompt.x, token, slope, self._prompt.x)
+            prompt = self._reading.prompt
+            return Typical(first * self._reading.times(prompt), token, first * self._reading.each, prompt)
         each, start = self._unstreamed.slope, self._unstreamed.intercept
         if each is None or start is None:
             return Typical(0.0, token, told=False)

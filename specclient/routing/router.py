@@ -14,7 +14,7 @@ from specclient.costs.prices import Prices
 from specclient.errors import ConfigurationError
 from specclient.providers.base import Endpoint
 from specclient.routing.estimate import Length
-from specclient.routing.estimates import Estimates
+from specclient.routing.estimates import Estimates, alike
 from specclient.routing.exploring import Explorer
 from specclient.routing.menu import Menu
 from specclient.routing.options import Asked, Option
@@ -32,9 +32,9 @@ _ANSWERED = frozenset({"chat", "completion", "response"})
 _BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _NO_ANSWER = Length(0, 0, 0, measured=True)
 #: Slates that are kept: of policies, tasks, and lengths of prompts.
-_SLATES = 128
+_SLATES = 512
 
-_Key = tuple[int, Task, int, int]
+_Key = tuple[int, Task, int | None, int]
 
 
 class Router:
@@ -193,7 +193,7 @@ class Router:
         """Return the candidates as a policy sees them for prompts such as this one."""
         prompt = asked.prompt_tokens
         options = self._menu.options(self._candidates, prompt, policy, completes=completes)
-        key = id(policy), asked.task, prompt.bit_length(), id(options)
+        key = id(policy), asked.task, alike(prompt), id(options)
         known = self._slates.get(key)
         if known is not None and known[0] is policy and known[1] is options:
             return known[2]

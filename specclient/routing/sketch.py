@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-__all__ = ["ERROR", "Sketch", "quantiles"]
+__all__ = ["ERROR", "Sketch", "pooled", "quantiles"]
 
 #: Relative error of a quantile.
 ERROR = 0.02
@@ -27,6 +27,8 @@ _HEAVY = 1e60
 #: Buckets of less than this share of the whole are dropped then, and where there are too many.
 _LIGHT = 1e-5
 _MOST_BUCKETS = 512
+#: What is kept of quantiles holds until one value in so many is new; of so many of them.
+_FRESH, _MOST_LOGS = 32, 32
 
 
 class Sketch:
@@ -37,7 +39,7 @@ class Sketch:
         seconds: time after which an old one weighs half, likewise.
     """
 
-    __slots__ = ("_at", "_buckets", "_growth", "_newest", "_per_s", "_total")
+    __slots__ = ("_added", "_at", "_buckets", "_growth", "_logs", "_newest", "_per_s", "_total")
 
     def __init__(self, calls: float = math.inf, seconds: float = math.inf) -> None:
         self._growth = 2 ** (1 / calls)
@@ -46,6 +48,10 @@ class Sketch:
         self._newest = 1.0  # weight of a value that came at ``_at``
         self._total = 0.0
         self._at = -math.inf
+        self._added = 0
+        self._logs: dict[
+            float, tuple[int, float]
+        ] = {}  # of quantiles, and at which value they were worked out
 
     def add(self, value: float, at: float = 0.0) -> None:
         """Note a value that was seen ``at`` so many seconds; one that comes late counts as of the newest."""
@@ -61,6 +67,7 @@ class Sketch:
         bucket = math.ceil(math.log(value) * _PER_LOG) if value > LEAST else _ZERO
         self._buckets[bucket] = self._buckets.get(bucket, 0.0) + self._newest
         self._total += self._newest
+        self._added += 1
         if len(self._buckets) > _MOST_BUCKETS:
             self._prune()
 
@@ -76,6 +83,21 @@ class Sketch:
         if not self._total:
             return None
         return quantiles(((self, 1.0),), (share,))[0]
+
+    def log_quantile(self, share: float) -> float:
+        """Return the logarithm of a quantile, worked out anew where one value in :data:`_FRESH` is new.
+
+        Raises:
+            ValueError: of an empty sketch.
+        """
+        known = self._logs.get(share)
+        if known is not None and (self._added - known[0]) * _FRESH <= self._total / self._newest:
+            return known[1]
+        found = math.log(max(quantiles(((self, 1.0),), (share,))[0], LEAST))
+        if len(self._logs) >= _MOST_LOGS:
+            self._logs.clear()
+        self._logs[share] = self._added, found
+        return found
 
     def share_below(self, value: float) -> float:
         """Return the share of values below ``value``, half of those in its own bucket among them."""
@@ -98,6 +120,7 @@ class Sketch:
         for bucket, weight in other._buckets.items():
             self._buckets[bucket] = self._buckets.get(bucket, 0.0) + weight * factor
         self._total = sum(self._buckets.values())
+        self._logs.clear()
         if self._newest > _HEAVY:
             self._scale_down()
         if len(self._buckets) > _MOST_BUCKETS:
@@ -154,6 +177,25 @@ def quantiles(mixture: Sequence[tuple[Sketch, float]], shares: Sequence[float]) 
             reached += mixed[order[place]]
         found.append(_value(order[place]))
     return found
+
+
+def pooled(sources: Sequence[tuple[Sketch, float]], share: float) -> float:
+    """Return the logarithm of a quantile, as several sketches tell it, each heard by its weight.
+
+    The quantile of a few values is drawn to that of many, and not mixed with their other values: of a
+    mixture, the end would be the end of the widest source alone.
+
+    Raises:
+        ValueError: nothing in it weighs anything.
+    """
+    total = whole = 0.0
+    for sketch, weight in sources:
+        if weight > 0 and sketch._total:
+            total += weight * sketch.log_quantile(share)
+            whole += weight
+    if not whole:
+        raise ValueError("no value was seen, so there is no quantile")
+    return total / whole
 
 
 def _value(bucket: int) -> float:

@@ -140,7 +140,10 @@ class Slate:
         snapshot = Snapshot(policy, self.options, state.estimates, state.drafting, asked)
         chosen, least = self._best(state, snapshot, asked)
         if chosen is None:
-            raise no_route(snapshot)
+            chosen = self._likeliest(state, snapshot) if explorer is not None and policy.explore else None
+            if chosen is None:
+                raise no_route(snapshot)
+            return snapshot.decision(chosen, "tried")
         if explorer is not None and policy.explore:
             tried = self._tried(state, snapshot, chosen, least, explorer)
             if tried is not None:
@@ -181,6 +184,19 @@ class Slate:
                     return members[place], least
                 sums[place] = _NEVER  # by less than floats tell
         return None, _NEVER
+
+    def _likeliest(self, state: _State, snapshot: Snapshot) -> int | None:
+        """Return, where none is expected to keep the limits of time, who could well keep them and is nearest.
+
+        Without it nobody would be called any more, and so nobody could be found to be fast again.
+        """
+        able = [index for index in state.open if snapshot.could_beat(index, _NEVER)]
+
+        def missed(index: int) -> tuple[_Key, float]:
+            judged = snapshot.judged(index)
+            return judged.key, max(((each.over or 0.0) / each.limit for each in judged.broken), default=0.0)
+
+        return min(able, key=missed, default=None)
 
     def _judged(self, snapshot: Snapshot) -> dict[_Key, list[tuple[int, float]]]:
         """Predict the options that are no line, and return where they stand and what they score."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from specclient.routing.line import Line
 from specclient.routing.pace import Timing
+from specclient.routing.pooling import shrunk
 from specclient.routing.sample import Sample
 from specclient.routing.sketch import Sketch
 
@@ -16,17 +19,29 @@ SPREAD_CALLS, SPREAD_SECONDS = 100.0, 86400.0
 class Spread:
     """How far calls of one task, on all routes, were from what was predicted, as ratios.
 
+    Args:
+        peers: of every task, this one among them.
+
     Attributes:
         tokens: of the answer; ``first``: seconds to the first token; ``haste``: seconds in all, beside those
             expected of an answer of that length.
     """
 
-    __slots__ = ("first", "haste", "tokens")
+    __slots__ = ("_peers", "first", "haste", "tokens")
 
-    def __init__(self, calls: float) -> None:
+    def __init__(self, calls: float, peers: Collection[Spread] = ()) -> None:
+        self._peers = peers
         self.tokens = Sketch(calls, SPREAD_SECONDS)
         self.first = Sketch(calls, SPREAD_SECONDS)
         self.haste = Sketch(calls, SPREAD_SECONDS)
+
+    def longer(self, share: float, now: float) -> tuple[float, float]:
+        """Return the logarithm of what a share of answers stay below, beside what was predicted of each.
+
+        Predictions are off alike in every task, unless calls have told otherwise. With it comes how many
+        calls are behind it.
+        """
+        return shrunk(self.tokens, [each.tokens for each in self._peers], share, now)
 
 
 class Track:

@@ -11,7 +11,7 @@ from random import Random
 from specclient.costs.prices_rates import Quote
 from specclient.costs.prices_rates import Rates as Listed
 from specclient.errors import ConfigurationError, NoRouteError
-from specclient.routing.estimates import Estimates
+from specclient.routing.estimates import Estimates, alike
 from specclient.routing.exploring import Explorer
 from specclient.routing.options import Asked as Wanted
 from specclient.routing.options import Option, Tariff
@@ -45,7 +45,7 @@ class Routed:
         self._estimates = Estimates(priors={}, now=lambda: _START + timedelta(seconds=self._now))
         self._explorer = Explorer(Random(seed))
         self._options = tuple(_option(ground, route) for route in ground.routes)
-        self._slates: dict[tuple[Policy, Task, int], Slate] = {}
+        self._slates: dict[tuple[Policy, Task, int | None], Slate] = {}
 
     def order(self, call: Asked, free: Free) -> Sequence[str]:  # noqa: ARG002 - the router is not told
         """Return the route that is chosen, and those that stand in for it."""
@@ -53,7 +53,7 @@ class Routed:
         policy = policy_for(call, self._policy)
         task: Task = call.task if policy.task == "auto" else policy.task
         estimates, prompt = self._estimates, call.prompt_tokens
-        key = policy, task, prompt.bit_length()
+        key = policy, task, alike(prompt)
         slate = self._slates.get(key)
         if slate is None:
             slate = self._slates[key] = Slate(policy, self._options, task)
@@ -62,7 +62,8 @@ class Routed:
             decision = slate.decide(Wanted(task, prompt, estimates.length(task, prompt)), self._explorer)
         except NoRouteError:
             return ()
-        return (decision.chosen, *(other.route for other in decision.alternatives))
+        others = decision.alternatives if policy.falls_back else ()
+        return (decision.chosen, *(other.route for other in others))
 
     def learn(self, sample: Sample) -> None:
         """Learn from a finished try as the estimates of a client do."""
