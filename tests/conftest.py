@@ -16,7 +16,7 @@ def anyio_backend() -> str:
 
 
 @pytest.fixture(scope="session")
-def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def native_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the engine's compiled passes: made once, not by each program that a test starts."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled"
@@ -25,7 +25,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def clean_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: Path) -> Path:
+def clean_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, native_folder: Path) -> Path:
     """Point HOME at a folder with nothing of the user's, and drop what could lead outside the test."""
     for name in list(os.environ):
         if name.startswith(_PREFIXES) or name.endswith("_API_KEY"):
@@ -34,7 +34,7 @@ def clean_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, compiled: Path) 
     home.mkdir()
     cache = home / ".cache"
     (cache / "specclient").mkdir(parents=True)
-    (cache / "specclient" / "native").symlink_to(compiled, target_is_directory=True)
+    (cache / "specclient" / "native").symlink_to(native_folder, target_is_directory=True)
     for name in ("HOME", "XDG_DATA_HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, str(home))
     monkeypatch.setenv("XDG_CACHE_HOME", str(cache))

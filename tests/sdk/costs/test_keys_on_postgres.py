@@ -37,10 +37,14 @@ def test_keys_are_kept_beside_the_ledger(postgres_url: str, make_call) -> None:
         store.add(new_key("alice", new_token(), now))
     store.used(key, now)
     assert store.revoke(token, now).name == "alice"
-    (found,) = _store(postgres_url).all()
+    other = _store(postgres_url)
+    (found,) = other.all()
     assert (found.used_at, found.revoked_at) == (now, now)
+    other.close()
     store.close()
-    assert [row.id for row in Ledger(postgres_url).rows()] == ["c1"]
+    ledger = Ledger(postgres_url)
+    assert [row.id for row in ledger.rows()] == ["c1"]
+    ledger.close()
 
 
 def test_one_of_those_who_make_the_same_name_at_once(postgres_url: str) -> None:

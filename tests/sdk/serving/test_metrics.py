@@ -195,7 +195,7 @@ call = Call(id="c", started_at=datetime.now(UTC), operation="chat", model="m", s
             route=Decision("p/m", "p", "m"), usage=Usage(prompt=1, completion=int(sys.argv[1])))
 asyncio.run(metrics.observe(call))
 metrics.turn()
-print(metrics.load()[0])
+print(metrics.load()[0], flush=True)
 sys.stdout.buffer.write(metrics.text()) if len(sys.argv) > 2 else None
 sys.stdout.flush()
 sys.stdin.read()
