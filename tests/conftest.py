@@ -17,7 +17,7 @@ def anyio_backend() -> str:
 
 @pytest.fixture(scope="session")
 def native_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return the folder of the engine's compiled passes: made once, not by each program that a test starts."""
+    """Return the folder of the compiled passes: made once, not by each program that a test starts."""
     base = tmp_path_factory.getbasetemp()
     folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled"
     folder.mkdir(mode=0o700, exist_ok=True)
