@@ -50,7 +50,8 @@ class Policy:
         explore: the share of calls that may go to a candidate that could turn out to be the best one, where
             too little is known of it. One that was left for being slow or failing, or was never called, is
             tried once in a while beside; 0 leaves all of it. Limits of dollars and of quality always hold;
-            those of time hold for what such a call could well take.
+            those of time hold for what such a call could well take, also where nobody is expected to keep them:
+            whoever could, and is nearest, is then called instead of nobody, who could never recover.
         strategy: how speculation is played on the chosen route, for calls that bring none of their own.
 
     Raises:
