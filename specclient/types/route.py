@@ -50,8 +50,8 @@ class Policy:
         explore: the share of calls that may go to a candidate that could turn out to be the best one, where
             too little is known of it. One that was left for being slow or failing, or was never called, is
             tried once in a while beside; 0 leaves all of it. Limits of dollars and of quality always hold;
-            those of time hold for what such a call could well take, also where nobody is expected to keep them:
-            whoever could, and is nearest, is then called instead of nobody, who could never recover.
+            those of time hold for what such a call could well take. Where nobody is expected to keep them,
+            whoever could, and is nearest, is called: else nobody would ever be found to be fast again.
         strategy: how speculation is played on the chosen route, for calls that bring none of their own.
 
     Raises:
