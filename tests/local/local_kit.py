@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from specclient_local.engine import Engine
 from specclient_local.params import SamplingParams
@@ -152,3 +153,36 @@ def enumerate_outcomes(run):
         if not taken:
             return
         replay = [at for at, _ in taken[:-1]] + [taken[-1][0] + 1]
+
+
+def law_of_rounds(speculator, prompt, **params):
+    """The rounds' exact law of two tokens, as (first, second) to weight, and how many guesses were kept."""
+    law: dict[tuple[int, int], float] = {}
+    kept = 0
+
+    def answer(choose):
+        nonlocal kept
+        request = sequence(prompt, max_tokens=3, **params)
+        request.dice = choose
+        while not speculator.prefill(request):
+            pass
+        while len(request.new_tokens) < 2:
+            (won,) = speculator.round([request])
+            if isinstance(won, Exception):
+                raise won
+            request.tokens += won.tokens
+        kept += request.tally.accepted
+        speculator.end(request)
+        return request.new_tokens
+
+    for weight, (first, second, *_) in enumerate_outcomes(answer):
+        law[first, second] = law.get((first, second), 0.0) + weight
+    return law, kept
+
+
+def table_of(law, vocab):
+    """A law of two tokens as an array, [vocab, vocab]."""
+    table = np.zeros((vocab, vocab))
+    for pair, weight in law.items():
+        table[pair] = weight
+    return table

@@ -7,7 +7,7 @@ import collections
 import numpy as np
 import pytest
 import torch
-from local_kit import enumerate_outcomes, letter_tokenizer, load, run, sequence, write_checkpoint
+from local_kit import law_of_rounds, letter_tokenizer, load, run, sequence, table_of, write_checkpoint
 from scipy import stats
 from specclient_local import verify as walk
 from specclient_local.drafters import skipping
@@ -232,28 +232,9 @@ def drafting(pair):
     return Speculator(target, methods)
 
 
-def law_of_rounds(speculator, prompt, **params):
-    """The running rounds' exact law of two tokens, [V, V]: every outcome of every draw, with its weight."""
-    kept = 0
-
-    def answer(choose):
-        nonlocal kept
-        request = sequence(prompt, max_tokens=3, **params)
-        request.dice = choose
-        speculator.prefill(request)
-        while len(request.new_tokens) < 2:
-            (won,) = speculator.round([request])
-            if isinstance(won, Exception):
-                raise won
-            request.tokens += won.tokens
-        kept += request.tally.accepted
-        speculator.end(request)
-        return request.new_tokens
-
-    law = np.zeros((VOCAB, VOCAB))
-    for weight, (first, second, *_) in enumerate_outcomes(answer):
-        law[first, second] += weight
-    return law, kept
+def law_of(speculator, prompt, **params):
+    law, kept = law_of_rounds(speculator, prompt, **params)
+    return table_of(law, VOCAB), kept
 
 
 @pytest.mark.parametrize("name", DRAFTERS)
@@ -261,7 +242,7 @@ def test_every_drafters_rounds_have_the_targets_law(tiny_pair, name):
     # Fewer tokens where the guesses are drawn: every pair of them is an outcome.
     top_k = 4 if name in ("draft tree", "union") else 6
     settings = {"temperature": 1.1, "top_k": top_k}
-    law, kept = law_of_rounds(drafting(tiny_pair), AGAIN, **DRAFTERS[name], **settings)
+    law, kept = law_of(drafting(tiny_pair), AGAIN, **DRAFTERS[name], **settings)
     np.testing.assert_allclose(law, joint(tiny_pair[0], 1.1, 1.0, top_k, AGAIN), atol=1e-5)
     assert kept > 0
 
@@ -282,7 +263,7 @@ def test_the_same_rounds_find_what_is_wrong(tiny_pair, monkeypatch, mutant):
         monkeypatch.setattr(union, "_picked", lambda q, token: True)
     else:
         monkeypatch.setattr(DraftModel, "propose", claim_uniform(DraftModel.propose))
-    law, _ = law_of_rounds(methods, AGAIN, temperature=1.0, top_k=3, **params)
+    law, _ = law_of(methods, AGAIN, temperature=1.0, top_k=3, **params)
     assert np.abs(law - joint(tiny_pair[0], 1.0, 1.0, 3, AGAIN)).max() > 1e-3
 
 
@@ -310,9 +291,9 @@ PREDICTIONS = {
 
 
 def law_under_prediction(folder, prediction, settings):
-    """As :func:`law_of_rounds` for requests with a prediction."""
+    """As :func:`law_of` for requests with a prediction."""
     speculator = Speculator(Runner.load(folder, dtype="float32", slots=1, context=64))
-    return law_of_rounds(speculator, PROMPT, method="prediction", predicted=prediction, **settings)
+    return law_of(speculator, PROMPT, method="prediction", predicted=prediction, **settings)
 
 
 @pytest.mark.parametrize("draft_length", [1, 4, None])

@@ -6,7 +6,7 @@ import heads_kit
 import numpy as np
 import pytest
 import torch
-from local_kit import enumerate_outcomes, letter_tokenizer, load, sequence, write_checkpoint
+from local_kit import law_of_rounds, letter_tokenizer, load, table_of, write_checkpoint
 from scipy import stats
 from specclient_local.config import read_config
 from specclient_local.drafters import headed
@@ -120,30 +120,10 @@ def joint(folder, temperature, top_k):
     return (p[0, -2][:, None] * p[:, -1]).numpy()
 
 
-def law_of_rounds(target, heads, **params):
-    """The rounds' exact law of two tokens: every outcome of every draw, with its weight."""
+def law_of(target, heads, **params):
     speculating, method = speculator(target, heads)
-    kept = 0
-
-    def answer(choose):
-        nonlocal kept
-        request = sequence(PROMPT, max_tokens=3, method=method, **params)
-        request.dice = choose
-        while not speculating.prefill(request):
-            pass
-        while len(request.new_tokens) < 2:
-            (won,) = speculating.round([request])
-            if isinstance(won, Exception):
-                raise won
-            request.tokens += won.tokens
-        kept += request.tally.accepted
-        speculating.end(request)
-        return request.new_tokens
-
-    law = np.zeros((VOCAB, VOCAB))
-    for weight, (first, second, *_) in enumerate_outcomes(answer):
-        law[first, second] += weight
-    return law, kept
+    law, kept = law_of_rounds(speculating, PROMPT, method=method, **params)
+    return table_of(law, VOCAB), kept
 
 
 SHAPES = {
@@ -157,7 +137,7 @@ SHAPES = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_rounds_have_the_targets_law(letters, kind, shape):
     target, heads = letters
-    law, kept = law_of_rounds(target, heads[kind], temperature=1.1, top_k=3, **SHAPES[shape])
+    law, kept = law_of(target, heads[kind], temperature=1.1, top_k=3, **SHAPES[shape])
     np.testing.assert_allclose(law, joint(target, 1.1, 3), atol=1e-5)
     assert kept > 0
 
@@ -179,7 +159,7 @@ def test_the_same_rounds_find_a_drafter_that_lies(letters, monkeypatch, kind):
     target, heads = letters
     drafter = MedusaDrafter if kind == "medusa" else EagleDrafter
     monkeypatch.setattr(drafter, "propose", lie(drafter.propose))
-    law, _ = law_of_rounds(target, heads[kind], temperature=1.1, top_k=3, **SHAPES["chain"])
+    law, _ = law_of(target, heads[kind], temperature=1.1, top_k=3, **SHAPES["chain"])
     assert np.abs(law - joint(target, 1.1, 3)).max() > 1e-3
 
 

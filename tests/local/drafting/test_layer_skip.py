@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 import torch
-from local_kit import enumerate_outcomes, letter_tokenizer, load, run, sequence, write_checkpoint
+from local_kit import law_of_rounds, letter_tokenizer, load, run, sequence, table_of, write_checkpoint
 from scipy import stats
 from specclient_local.drafting.layer_search import LayerSearch, first_layers
 from specclient_local.drafting.layer_skip import SEARCHED, LayerSkipDrafter
@@ -73,29 +73,10 @@ def speculator(target, search=None, clock=None):
     return Speculator(runner, {"layer_skip": drafter}), drafter
 
 
-def law_of_rounds(target, **params):
+def law_of(target, **params):
     speculating, _ = speculator(target)
-    kept = 0
-
-    def answer(choose):
-        nonlocal kept
-        request = sequence(PROMPT, max_tokens=3, method="layer_skip", **params)
-        request.dice = choose
-        while not speculating.prefill(request):
-            pass
-        while len(request.new_tokens) < 2:
-            (won,) = speculating.round([request])
-            if isinstance(won, Exception):
-                raise won
-            request.tokens += won.tokens
-        kept += request.tally.accepted
-        speculating.end(request)
-        return request.new_tokens
-
-    law = np.zeros((VOCAB, VOCAB))
-    for weight, (first, second, *_) in enumerate_outcomes(answer):
-        law[first, second] += weight
-    return law, kept
+    law, kept = law_of_rounds(speculating, PROMPT, method="layer_skip", **params)
+    return table_of(law, VOCAB), kept
 
 
 def joint(folder, temperature, top_k):
@@ -124,7 +105,7 @@ def test_rounds_have_the_targets_law(letters, shape, monkeypatch):
     monkeypatch.setattr(
         LayerSkipDrafter, "worth", lambda self, draft, logits: float(logits.softmax(-1).amax()) > least
     )
-    law, kept = law_of_rounds(letters, temperature=1.1, top_k=3, **SHAPES[shape])
+    law, kept = law_of(letters, temperature=1.1, top_k=3, **SHAPES[shape])
     np.testing.assert_allclose(law, joint(letters, 1.1, 3), atol=1e-5)
     assert kept > 0
 
@@ -140,7 +121,7 @@ def test_the_same_rounds_find_a_drafter_that_lies(letters, monkeypatch):
 
     monkeypatch.setattr(LayerSkipDrafter, "propose", lying)
     monkeypatch.setattr(LayerSkipDrafter, "worth", lambda *_: True)
-    law, _ = law_of_rounds(letters, temperature=1.1, top_k=3, draft_length=2)
+    law, _ = law_of(letters, temperature=1.1, top_k=3, draft_length=2)
     assert np.abs(law - joint(letters, 1.1, 3)).max() > 1e-3
 
 

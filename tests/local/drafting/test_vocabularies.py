@@ -7,7 +7,7 @@ import logging
 import numpy as np
 import pytest
 import torch
-from local_kit import enumerate_outcomes, load, sequence, write_checkpoint
+from local_kit import law_of_rounds, load, sequence, write_checkpoint
 from scipy import stats
 from specclient_local.backend import BUNDLED
 from specclient_local.config import read_config
@@ -73,31 +73,8 @@ def speculator(target, draft, way):
     return Speculator(runner, {"draft": drafting(small, configs[0].vocab_size, other)}), small
 
 
-def law_of_rounds(target, draft, way, prompt, **params):
-    """The rounds' exact law of two tokens, every outcome of every draw with its weight; and how many drafts
-    were kept."""
-    speculating, _ = speculator(target, draft, way)
-    law: dict[tuple[int, int], float] = {}
-    kept = 0
-
-    def answer(choose):
-        nonlocal kept
-        request = sequence(prompt, max_tokens=3, **params)
-        request.dice = choose
-        while not speculating.prefill(request):
-            pass
-        while len(request.new_tokens) < 2:
-            (won,) = speculating.round([request])
-            if isinstance(won, Exception):
-                raise won
-            request.tokens += won.tokens
-        kept += request.tally.accepted
-        speculating.end(request)
-        return request.new_tokens
-
-    for weight, (first, second, *_) in enumerate_outcomes(answer):
-        law[first, second] = law.get((first, second), 0.0) + weight
-    return law, kept
+def law_of(target, draft, way, prompt, **params):
+    return law_of_rounds(speculator(target, draft, way)[0], prompt, **params)
 
 
 def joint(folder, prompt, temperature, top_k):
@@ -135,7 +112,7 @@ SHAPES = {
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_guesses_of_common_tokens_leave_the_targets_law(letters, shape):
-    law, kept = law_of_rounds(*letters, "shared", PROMPT, temperature=1.1, top_k=3, **SHAPES[shape])
+    law, kept = law_of(*letters, "shared", PROMPT, temperature=1.1, top_k=3, **SHAPES[shape])
     assert apart(law, joint(letters[0], PROMPT, 1.1, 3)) < 1e-5
     assert kept > 0
 
@@ -151,16 +128,14 @@ def test_a_draft_that_says_it_drew_from_its_whole_vocabulary_is_found(letters, m
         return law
 
     monkeypatch.setattr(SharedVocabularyDrafter, "_law", lying)
-    law, _ = law_of_rounds(*letters, "shared", PROMPT, temperature=1.1, top_k=3, draft_length=2)
+    law, _ = law_of(*letters, "shared", PROMPT, temperature=1.1, top_k=3, draft_length=2)
     assert apart(law, joint(letters[0], PROMPT, 1.1, 3)) > 1e-3
 
 
 def test_retokenised_guesses_leave_the_targets_law(cut_otherwise):
     for seed_text in ("def fib", "the ", "return n"):
         prompt = Tokenizer(cut_otherwise[0]).encode(seed_text)
-        law, _ = law_of_rounds(
-            *cut_otherwise, "retokenised", prompt, temperature=1.5, top_k=4, draft_length=2
-        )
+        law, _ = law_of(*cut_otherwise, "retokenised", prompt, temperature=1.5, top_k=4, draft_length=2)
         assert apart(law, joint(cut_otherwise[0], prompt, 1.5, 4)) < 1e-5
 
 
