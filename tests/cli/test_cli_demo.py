@@ -50,8 +50,7 @@ def test_piped_is_plain_text(shell, local) -> None:
     assert plain == speculative != ""
 
 
-@pytest.mark.parametrize("width", [40, 120])
-@pytest.mark.parametrize("no_color", [False, True])
+@pytest.mark.parametrize(("width", "no_color"), [(40, True), (120, False)])
 def test_in_a_terminal(local, width: int, no_color: bool) -> None:
     terminal = Terminal(*SHORT, width=width, height=24, **({"NO_COLOR": "1"} if no_color else {}))
     assert terminal.wait() == 0, terminal.output
