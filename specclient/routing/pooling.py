@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import cache
-from statistics import NormalDist
 
+from specclient.forks import uncut
 from specclient.routing.sketch import Sketch
 
 __all__ = ["shrunk"]
@@ -47,5 +47,8 @@ def shrunk(own: Sketch, groups: Sequence[Sketch], share: float, at: float) -> tu
 @cache
 def _chance(share: float) -> float:
     """Return the variance of a quantile of one value of the standard normal law, to first order."""
+    with uncut:
+        from statistics import NormalDist  # noqa: PLC0415 - only who routes pays for it
+
     law = NormalDist()
     return share * (1 - share) / law.pdf(law.inv_cdf(share)) ** 2
