@@ -102,6 +102,14 @@ def write_whole(target: Path, text: str) -> None:
         raise
 
 
+def rewrite(target: Path, text: str) -> None:
+    """Write a file whole, over one whose permissions stay."""
+    mode = target.stat().st_mode if target.exists() else None
+    write_whole(target, text)
+    if mode is not None:
+        target.chmod(mode)
+
+
 @command.command()
 @click.argument("keys", nargs=-1, type=Key())
 @options.json_option

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-
 import click
+
+from specclient_cli.lazy import Lazy
 
 #: Every command with its line in ``specclient local --help``, and its module.
 COMMANDS = {
@@ -19,25 +19,7 @@ COMMANDS = {
 }
 
 
-class Commands(click.Group):
-    """A group whose commands are imported when they are used."""
-
-    def list_commands(self, _ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
-            return None
-        module = importlib.import_module(f"specclient_cli.local_{name.replace('-', '_')}")
-        command: click.Command = module.command
-        return command
-
-    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
-
-
-@click.group(name="local", cls=Commands)
+@click.group(name="local", cls=Lazy, lines=COMMANDS, module="specclient_cli.local_{}")
 def command() -> None:
     """Run, time and plan models on this machine, without a server.
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specclient.errors import ConfigurationError
-from specclient_cli.config import write_whole
+from specclient_cli.config import rewrite
 
 if TYPE_CHECKING:
     from tomlkit import TOMLDocument
@@ -51,11 +51,8 @@ def write_pair(file: Path, name: str, target: str, method: str, loading: dict[st
         written.append(
             _set(document, ("pairs",), name, {"draft": f"local/{draft}", "target": f"local/{name}"})
         )
-    mode = path.stat().st_mode if path.exists() else None
     try:
-        write_whole(path, tomlkit.dumps(document))
-        if mode is not None:
-            path.chmod(mode)
+        rewrite(path, tomlkit.dumps(document))
     except OSError as error:
         raise ConfigurationError(
             f"cannot write {file}: {error.strerror or error}; name another file."

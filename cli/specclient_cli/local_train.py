@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-
 import click
+
+from specclient_cli.lazy import Lazy
 
 #: Every command with its line in ``specclient local train --help``, and its module.
 COMMANDS = {
@@ -13,24 +13,7 @@ COMMANDS = {
 }
 
 
-class Commands(click.Group):
-    """A group whose commands are imported when they are used."""
-
-    def list_commands(self, _ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
-            return None
-        command: click.Command = importlib.import_module(f"specclient_cli.local_train_{name}").command
-        return command
-
-    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
-
-
-@click.group(name="train", cls=Commands)
+@click.group(name="train", cls=Lazy, lines=COMMANDS, module="specclient_cli.local_train_{}")
 def command() -> None:
     """Train what drafts for a target, on the target's own answers.
 

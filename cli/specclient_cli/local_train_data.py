@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from specclient.errors import ConfigurationError
 
 _SUFFIXES = (".py", ".txt", ".md", ".rst", ".toml", ".yaml", ".yml", ".c", ".h", ".js", ".ts", ".rs", ".go")
 _ROWS = ".jsonl"
+_KINDS = f" ({_ROWS}, {', '.join(_SUFFIXES)})"
 _HELD = 10
 """One text in so many is held out, chosen by its name."""
 
@@ -32,12 +33,12 @@ def texts_of(data: str) -> tuple[list[str], list[str], bool]:
     if not path.exists():
         path = _fetched(data)
     if path.is_file():
-        return (*_split({str(i): text for i, text in enumerate(read_prompts(path))}, data), True)
+        return (*held_out({str(i): text for i, text in enumerate(read_prompts(path))}, data, _KINDS), True)
     rows = sorted(path.rglob(f"*{_ROWS}"))
     if rows:
         named = {f"{file} {i}": text for file in rows for i, text in enumerate(read_prompts(file))}
-        return (*_split(named, data), True)
-    return (*_split(dict(_read(path)), data), False)
+        return (*held_out(named, data, _KINDS), True)
+    return (*held_out(dict(read_texts(path, _SUFFIXES)), data, _KINDS), False)
 
 
 def _fetched(name: str) -> Path:
@@ -64,9 +65,10 @@ def _fetched(name: str) -> Path:
         ) from error
 
 
-def _read(folder: Path) -> Iterator[tuple[str, str]]:
+def read_texts(folder: Path, suffixes: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """Yield the name and the text of each file that a folder has of these kinds, in their order."""
     for path in sorted(folder.rglob("*")):
-        if path.suffix.lower() not in _SUFFIXES or not path.is_file():
+        if path.suffix.lower() not in suffixes or not path.is_file():
             continue
         try:
             yield str(path.relative_to(folder)), path.read_text(encoding="utf-8")
@@ -74,14 +76,21 @@ def _read(folder: Path) -> Iterator[tuple[str, str]]:
             continue  # a folder of source may hold files of other encodings on purpose
 
 
-def _split(named: dict[str, str], data: str) -> tuple[list[str], list[str]]:
-    """Hold out texts by their names, the same ones every time; the first one where chance holds out none."""
+def held_out(named: dict[str, str], data: str | Path, kinds: str = "") -> tuple[list[str], list[str]]:
+    """Return texts to learn from, and those held out by their names: the same ones every time.
+
+    The first one is held out where chance holds out none.
+
+    Args:
+        named: texts by name.
+        data, kinds: what they were looked for in, and as what, for the error.
+
+    Raises:
+        ConfigurationError: fewer than two texts.
+    """
     named = {name: text for name, text in named.items() if text.strip()}
     if len(named) < 2:
-        raise ConfigurationError(
-            f"{data} has {len(named)} texts ({_ROWS}, {', '.join(_SUFFIXES)}); give two at least: one is "
-            "held out."
-        )
+        raise ConfigurationError(f"{data} has {len(named)} texts{kinds}; give two at least: one is held out.")
     held = {name for name in named if hashlib.sha256(name.encode()).digest()[0] % _HELD == 0}
     held = held if 0 < len(held) < len(named) else {next(iter(named))}
     return (

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -12,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from specclient.errors import ConfigurationError
 from specclient_cli import options, render
 from specclient_cli.local_pair import short
+from specclient_cli.local_train_data import held_out, read_texts
 from specclient_cli.state import State, pass_state
 
 if TYPE_CHECKING:
@@ -36,8 +35,6 @@ _SUFFIXES = (
     ".js",
     ".ts",
 )
-_HELD = 10
-"""One text in so many is held out, chosen by its name or place."""
 
 
 def _count(name: str, default: int | None, text: str, low: int = 1) -> Callable[[Any], Any]:
@@ -167,31 +164,8 @@ def _texts(data: Path | None) -> tuple[list[str], list[str]]:
     if data is None:
         return [m.text for m in modules("train")], [m.text for m in modules("heldout")]
     if data.is_dir():
-        return _split(dict(_read(data)), data)
-    return _split({str(i): text for i, text in enumerate(read_prompts(data))}, data)
-
-
-def _read(folder: Path) -> Iterator[tuple[str, str]]:
-    for path in sorted(folder.rglob("*")):
-        if path.suffix.lower() not in _SUFFIXES or not path.is_file():
-            continue
-        try:
-            yield str(path.relative_to(folder)), path.read_text(encoding="utf-8")
-        except (OSError, UnicodeDecodeError):
-            continue
-
-
-def _split(named: dict[str, str], data: Path) -> tuple[list[str], list[str]]:
-    """Hold out texts by their names; the first one where chance holds out none."""
-    named = {name: text for name, text in named.items() if text.strip()}
-    if len(named) < 2:
-        raise ConfigurationError(f"{data} has {len(named)} texts; give two at least, one to be held out.")
-    held = {name for name in named if hashlib.sha256(name.encode()).digest()[0] % _HELD == 0}
-    held = held if 0 < len(held) < len(named) else {next(iter(named))}
-    return (
-        [text for name, text in named.items() if name not in held],
-        [text for name, text in named.items() if name in held],
-    )
+        return held_out(dict(read_texts(data, _SUFFIXES)), data)
+    return held_out({str(i): text for i, text in enumerate(read_prompts(data))}, data)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
 import os
 import sys
@@ -16,6 +15,7 @@ from click.shell_completion import CompletionItem
 
 import specclient
 from specclient_cli.failures import INTERRUPTED, OK, PIPE_CLOSED, PROG, describe, exit_code
+from specclient_cli.lazy import Lazy
 from specclient_cli.state import State
 
 #: Every command with its line in ``specclient --help``; its module is imported only when it is used.
@@ -34,8 +34,8 @@ COMMANDS = {
 }
 
 
-class Lazy(click.Group):
-    """A group whose commands are imported when they are used, so that help and completion stay quick."""
+class Commands(Lazy):
+    """All commands; a reader of the output that goes away ends one, and completion imports none."""
 
     def invoke(self, ctx: click.Context) -> object:
         try:
@@ -44,26 +44,18 @@ class Lazy(click.Group):
             _drop_output()
             ctx.exit(PIPE_CLOSED)
 
-    def list_commands(self, _ctx: click.Context) -> list[str]:
-        return list(COMMANDS)
-
-    def get_command(self, _ctx: click.Context, name: str) -> click.Command | None:
-        if name not in COMMANDS:
-            return None
-        command: click.Command = importlib.import_module(f"specclient_cli.{name}").command
-        return command
-
-    def format_commands(self, _ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        with formatter.section("Commands"):
-            formatter.write_dl(list(COMMANDS.items()))
-
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         names = [name for name in COMMANDS if name.startswith(incomplete)]
         found = [CompletionItem(name, help=COMMANDS[name]) for name in names]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
 
-@click.group(cls=Lazy, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(
+    cls=Commands,
+    lines=COMMANDS,
+    module="specclient_cli.{}",
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
 @click.option(
     "--config",
     type=click.Path(dir_okay=False, path_type=Path),

@@ -12,7 +12,7 @@ from specclient.errors import ConfigurationError
 from specclient.providers import PRESETS
 from specclient.providers.provider import Provider
 from specclient.types.capabilities import UNKNOWN, Capabilities
-from specclient_cli.config import write_whole
+from specclient_cli.config import rewrite
 from specclient_cli.state import State
 
 if TYPE_CHECKING:
@@ -105,11 +105,8 @@ def _with_candidate(document: TOMLDocument, before: Sequence[str], route: str) -
 def _write(file: Path, text: str) -> None:
     """Replace the file, or what a link there leads to; its permissions stay."""
     target = file.resolve()
-    mode = target.stat().st_mode if target.exists() else None
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        write_whole(target, text)
-        if mode is not None:
-            target.chmod(mode)
+        rewrite(target, text)
     except OSError as error:
         raise ConfigurationError(f"cannot write {file}: {error.strerror or error}") from None
