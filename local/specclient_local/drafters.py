@@ -21,7 +21,8 @@ from specclient_local.drafting.shared_vocabulary import SharedVocabularyDrafter
 from specclient_local.drafting.union import UnionDrafter
 from specclient_local.drafting.vocabularies import Foreign
 from specclient_local.model.base import Model
-from specclient_local.model.eagle import EagleRunner, Lent, fast_kernels
+from specclient_local.model.eagle import Lent, fast_kernels
+from specclient_local.model.eagle_runner import EagleRunner
 from specclient_local.model.heads_format import Medusa, read_heads
 from specclient_local.model.heads_taps import TappedRunner
 from specclient_local.model.medusa import MedusaHeads

@@ -12,7 +12,8 @@ from local_kit import load, write_checkpoint
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from specclient_local.config import Rope, read_config
-from specclient_local.model.eagle import EagleRunner, Lent
+from specclient_local.model.eagle import Lent
+from specclient_local.model.eagle_runner import EagleRunner
 from specclient_local.model.heads_format import read_heads, tapped
 from specclient_local.model.heads_write import write_eagle, write_medusa
 from specclient_local.model.medusa import MedusaHeads

@@ -14,11 +14,11 @@ import torch
 from torch import Tensor
 
 from specclient.errors import EngineError
-from specclient_local.drafting.base import Shape
+from specclient_local.drafting.base import Shape, chain
 from specclient_local.drafting.draft_model import Draft
 from specclient_local.drafting.growth import growth
 from specclient_local.drafting.heads import fitted, in_company
-from specclient_local.model.eagle import EagleRunner
+from specclient_local.model.eagle_runner import EagleRunner
 from specclient_local.model.heads_taps import TappedRunner
 from specclient_local.model.runner import CHUNK, Part
 from specclient_local.model.sampling import all_distributions
@@ -92,13 +92,17 @@ class EagleDrafter:
     @torch.inference_mode()
     def draw(self, sequences: Seq[Sequence], shapes: Seq[Shape]) -> list[TokenTree]:
         """Grow trees level by level, each level of all in one pass."""
+        if len(sequences) == 1:
+            guessed = self._guess(sequences[0], shapes[0])
+            if guessed is not None:
+                return [guessed]
         drafts = [
             EagleDraft(s, growth(fitted(shape, self.depth, self._room(s))))
             for s, shape in zip(sequences, shapes, strict=True)
         ]
         able = [draft for draft in drafts if len(draft.sequence.tokens) > 1 and draft.growth.going]
         for draft in able:
-            self._catch_up(draft)
+            draft.unseen, draft.given = self._unread(draft.sequence)
         going = able
         while going:
             logits, states = self.runner.step([d.part for d in going], [d.given for d in going])
@@ -109,6 +113,20 @@ class EagleDrafter:
         for draft in able:  # rows of guesses go, those of tokens stay
             self.runner.truncate(draft.sequence.granted, len(draft.sequence.tokens) - 1)
         return [draft.growth.finish()[0] for draft in drafts]
+
+    def _guess(self, sequence: Sequence, shape: Shape) -> TokenTree | None:
+        """Return a chain of likeliest tokens found in one call of the head; None where it takes several."""
+        shape = fitted(shape, self.depth, self._room(sequence))
+        steps, greedy = len(shape), sequence.params.temperature == 0.0 and sequence.rules is None
+        able = greedy and steps > 0 and len(sequence.tokens) > 1 and self.runner.decoder.guesses
+        if not able or shape != chain(steps):
+            return None
+        slot = sequence.granted
+        found = self.runner.follow(slot, *self._unread(sequence), steps)
+        self.runner.truncate(slot, len(sequence.tokens) - 1)  # rows of guesses go, those of tokens stay
+        if len(found) < steps:
+            self._broken.add(slot)
+        return TokenTree.chain(found, found)  # one-hot: each is all that a greedy draft would draw
 
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:
         """Learn nothing: what was accepted is read beside the target's own states, in the next draft."""
@@ -133,15 +151,13 @@ class EagleDrafter:
         slot = sequence.granted
         self.runner.extend(slot, sequence.tokens[start + 1 : end + 1], self._states(slot, start, end))
 
-    def _catch_up(self, draft: EagleDraft) -> None:
-        """Lay out for the first pass what the head has not read yet."""
-        sequence = draft.sequence
+    def _unread(self, sequence: Sequence) -> tuple[list[int], Tensor]:
+        """Return the tokens that the head has not read yet, a chunk at most, and the states beside them."""
         slot, whole = sequence.granted, len(sequence.tokens) - 1
         self.runner.truncate(slot, whole - 1)
         while whole - (done := self.runner.length(slot)) > CHUNK:
             self._extend(sequence, done, done + CHUNK)
-        draft.unseen = sequence.tokens[done + 1 :]
-        draft.given = self._states(slot, done, whole)
+        return sequence.tokens[done + 1 :], self._states(slot, done, whole)
 
     def _grow(self, drafts: Seq[EagleDraft], rows: Seq[Tensor]) -> None:
         """Add the next level's guesses to each draft."""

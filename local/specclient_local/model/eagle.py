@@ -11,29 +11,22 @@ what multiplies matrices (``Kernels``).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from specclient_local.config import DecoderConfig
-from specclient_local.model.decoder import Decoder
-from specclient_local.model.eager import attended, norm_kernel
+from specclient_local.model.eager import norm_kernel
 from specclient_local.model.heads_taps import TappedRunner
 from specclient_local.model.linear import Kernel, KernelChooser, plain_kernel
 from specclient_local.model.native.product import native_product
-from specclient_local.model.rope import turns
-from specclient_local.model.runner import Part, Runner
-from specclient_local.model.span import Span, Taps
 
 Attend = Callable[[Tensor], Tensor]
 """Rows' queries, keys and values, turned, ``[..., H + 2 KV, D]``, to what they attend to, ``[..., H D]``."""
-
-SPARE = 64
-"""Positions behind the target's context: a tree's nodes stand in the cache while it grows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,9 +135,23 @@ class Kernels:
 
 
 def fast_kernels() -> Kernels:
-    """Return what computes fastest here; rows may depend on their company, as a draft's may."""
+    """Return what computes fastest here; rows may depend on their company, as a draft's may.
+
+    A matrix is laid out when it is first multiplied with: most of a compiled head's never are.
+    """
     choose = KernelChooser(exact=False)
-    return Kernels(lambda weight, bias: native_product(weight, bias) or choose(weight, bias), norm_kernel)
+
+    def linear(weight: Tensor, bias: Tensor | None) -> Kernel:
+        built: list[Kernel] = []
+
+        def run(x: Tensor) -> Tensor:
+            if not built:
+                built.append(native_product(weight, bias) or choose(weight, bias))
+            return built[0](x)
+
+        return run
+
+    return Kernels(linear, norm_kernel)
 
 
 class EagleHead:
@@ -228,89 +235,3 @@ class EagleHead:
             wide = F.rms_norm(wide, wide.shape[-1:], None, eps) * self.weights.qk_norm
         pairs = torch.view_as_complex(wide.reshape(*wide.shape[:-1], -1, 2))
         return torch.view_as_real(pairs * turned).flatten(-2).type_as(qk)
-
-
-class EaglePasses:
-    """An EAGLE head's passes over caches of its own, for a :class:`Runner`.
-
-    Attributes:
-        given: ``[N, width]`` states of the rows of the next pass.
-        hidden: ``[wanted, width]`` states that the last one gave, as the next one is fed them.
-    """
-
-    exact_rows = False
-    kernels: ClassVar[dict[tuple[int, int], str]] = {}
-
-    def __init__(self, head: EagleHead, table: Tensor) -> None:
-        self.given = self.hidden = table.new_empty(0)
-        self._head, self._table = head, table
-
-    def forward(
-        self,
-        ids: Sequence[int],
-        positions: Sequence[int],
-        spans: Sequence[Span],
-        wanted: Sequence[int] | None,
-        taps: Taps | None = None,  # noqa: ARG002 - nobody drafts from a draft
-    ) -> Tensor:
-        """Do as :meth:`specclient_local.model.decoder.Decoder.forward`."""
-        device, config = self._table.device, self._head.shape.config
-
-        def attend(qkv: Tensor) -> Tensor:
-            return torch.cat(
-                [attended(config, qkv[span.rows], span.cache[0], span, span.mask) for span in spans]
-            )
-
-        turned = self._table[torch.tensor(positions, device=device)]
-        x = self._head.step(torch.tensor(ids, device=device), self.given, turned, attend)
-        if wanted is not None:
-            x = x[torch.tensor(wanted, dtype=torch.int64, device=device)]
-        self.hidden = self._head.fed(x)
-        return self._head.logits(x)
-
-    def only(self, config: DecoderConfig, layers: Sequence[int]) -> EaglePasses:  # noqa: ARG002
-        """Return itself: there is one layer."""
-        return self
-
-
-class EagleDecoder(Decoder):
-    """What a :class:`Runner` knows of an EAGLE head: one layer, which sees all before it."""
-
-    def __init__(self, head: EagleHead, passes: EaglePasses) -> None:
-        self.config = replace(head.shape.config, layers=1, sliding=(False,), window=None)
-        self.embedding, self.passes = head.embedding, passes
-        self.dtype = head.embedding.dtype
-
-
-class EagleRunner(Runner):
-    """An EAGLE head with caches for as many slots as its target has.
-
-    Args:
-        shape: what it is like.
-        weights: its parameters.
-        target: whose hidden states it reads.
-    """
-
-    def __init__(self, shape: EagleShape, weights: EagleWeights, target: TappedRunner) -> None:
-        self.head = EagleHead(shape, weights, Lent.of(target), fast_kernels())
-        context = target.context + SPARE
-        table = turns(shape.config.rope, shape.config.head_dim, context).to(target.device)
-        self._passes = EaglePasses(self.head, table)
-        super().__init__(EagleDecoder(self.head, self._passes), target.slots, context)
-
-    def step(self, parts: Sequence[Part], states: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """Append each part's rows, whose states are given; return logits and states after the wanted ones.
-
-        Args:
-            parts: in one pass, a chunk of rows each at most.
-            states: ``[rows, width]`` of each.
-        """
-        self._passes.given = states[0] if len(states) == 1 else torch.cat(list(states))
-        logits = self._forward(parts)
-        counts = [part.rows - part.unread for part in parts]
-        return logits, list(torch.split(self._passes.hidden, counts))
-
-    def extend(self, slot: int, tokens: Sequence[int], states: Tensor) -> None:
-        """Append tokens whose states are given, a chunk at most, without logits."""
-        self._passes.given = states
-        self._forward([Part(slot, tokens)], unread=True)

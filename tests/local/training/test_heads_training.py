@@ -10,7 +10,8 @@ import torch
 from local_kit import load, write_checkpoint
 from safetensors.torch import load_file
 from specclient_local.config import read_config
-from specclient_local.model.eagle import EagleRunner, Lent
+from specclient_local.model.eagle import Lent
+from specclient_local.model.eagle_runner import EagleRunner
 from specclient_local.model.runner import Part
 from specclient_local.training import heads
 from specclient_local.training.heads import Progress, Recipe, train_heads

@@ -22,13 +22,21 @@ typedef struct {
     Linear qkv, o, gate_up, down;
     int64_t sliding;
 } Layer;
+typedef struct {  /* how an EAGLE head makes a row of a token and a state: by fc of both (EAGLE-1), or by two norms */
+    const float *token_norm, *state_norm;
+    Linear fc;
+    int64_t normed_residual, normed_states;  /* whether its residual and the states it gives are normalised */
+} Fusion;
 typedef struct {
     int64_t hidden, heads, kv_heads, dim, ff, layers;
     double eps;
-    const float *embedding, *norm;
+    const float *embedding, *norm;  /* without a norm the head reads rows as they are */
     Linear head;
     const Layer *layer;
+    const Fusion *fusion;   /* NULL but of an EAGLE head */
+    const int64_t *spoken;  /* tokens that the head's outputs stand for; NULL where they are the same */
 } Model;
+
 /* ---- products ---- */
 
 static inline vec full(const float *w) { return *(const vec *)w; }
@@ -187,15 +195,32 @@ static int64_t largest(const float *x, int64_t n, float *value) {
     return i;
 }
 
-static void gated(const float *gate, const float *up, int64_t n, float *y) {
-    vec g = {0}, u = {0}, one = {0};
+static inline vec silu(vec x) {
+    vec one = {0};
     one += 1.0f;
+    return x / (one + exponential(-x));
+}
+
+static void gated(const float *gate, const float *up, int64_t n, float *y) {
+    vec g = {0}, u = {0};
     for (int64_t i = 0; i < n; i += W) {
         int64_t left = n - i < W ? n - i : W;
         memcpy(&g, gate + i, left * sizeof(float));
         memcpy(&u, up + i, left * sizeof(float));
-        g = g / (one + exponential(-g)) * u;
+        g = silu(g) * u;
         memcpy(y + i, &g, left * sizeof(float));
+    }
+}
+
+/* x += silu(h) */
+static void raised(const float *h, int64_t n, float *x) {
+    vec some = {0}, sum = {0};
+    for (int64_t i = 0; i < n; i += W) {
+        int64_t left = n - i < W ? n - i : W;
+        memcpy(&some, h + i, left * sizeof(float));
+        memcpy(&sum, x + i, left * sizeof(float));
+        sum += silu(some);
+        memcpy(x + i, &sum, left * sizeof(float));
     }
 }
 

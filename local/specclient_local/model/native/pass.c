@@ -1,4 +1,5 @@
-/* Turns token ids, positions and cached keys and values into logits: a Llama-family pass in float32.
+/* Turns token ids, positions and cached keys and values into logits: a Llama-family pass in float32, and that
+ * of an EAGLE head, which is one such layer over tokens and states.
  *
  * Every number of a row is computed by the same operations in the same order, however many rows go through
  * at once and whichever thread computes it: an output is summed over its inputs from the first to the last,
@@ -8,13 +9,11 @@
  * Weights are laid out in groups of 64 outputs, [out / 64][in][64], the last ones in panels of 16, so that one
  * row streams them from memory in order, and several rows use each panel while it is in the cache.
  */
-#include <pthread.h>
-#include <sched.h>
-#include <stdatomic.h>
 #include <stdint.h>
 #include <string.h>
 
 #include "kernels.h"
+#include "team.h"
 
 typedef struct {  /* neighbouring rows of one request; a mask row has 0 where a position is seen, as are the
                       first `open` ones by all */
@@ -32,39 +31,9 @@ typedef struct {
     int64_t taps;  /* after how many layers, each of `tapped`, rows are left in features [rows][taps][hidden] */
     const int64_t *tapped;
     float *features;
+    const float *given;  /* [rows][hidden] of an EAGLE head: the states one place before each row */
+    float *states;       /* [wanted][hidden] of one: what the rows that follow are given */
 } Pass;
-
-/* ---- threads: all run the whole pass, and share out each stage's pieces ---- */
-
-typedef struct {
-    const Pass *pass;
-    int64_t threads;
-    atomic_long next[2], arrived, done, left;  /* pieces of the stage and of the one after it */
-} Run;
-
-typedef struct { Run *run; int64_t number; long stage; } Self;
-
-static int64_t claim(Self *self) {
-    return atomic_fetch_add_explicit(&self->run->next[self->stage & 1], 1, memory_order_relaxed);
-}
-
-/* Wait until all threads have ended the stage, and begin the next. */
-static void ended(Self *self) {
-    Run *run = self->run;
-    long stage = self->stage++;
-    if (atomic_fetch_add(&run->arrived, 1) == run->threads - 1) {
-        atomic_store(&run->arrived, 0);
-        atomic_store(&run->next[(stage + 1) & 1], 0);
-        atomic_store(&run->done, stage + 1);
-        return;
-    }
-    for (int spins = 0; atomic_load(&run->done) <= stage; spins++) {
-        if (spins > 2000) sched_yield();
-#if defined(__x86_64__) || defined(__i386__)
-        else __builtin_ia32_pause();
-#endif
-    }
-}
 
 /* ---- the pass ---- */
 
@@ -94,7 +63,7 @@ static int64_t blocks(const Model *m, const Span *span) {
 }
 
 static void attention(Self *self, int64_t number, const Layer *layer) {
-    const Pass *p = self->run->pass;
+    const Pass *p = self->run->about;
     const Model *m = p->model;
     int64_t group = m->heads / m->kv_heads, width = (m->heads + 2 * m->kv_heads) * m->dim;
     int64_t longest = 0, pieces = 0;
@@ -126,7 +95,7 @@ static void attention(Self *self, int64_t number, const Layer *layer) {
 }
 
 static void turned(Self *self, int64_t number, const Layer *layer) {
-    const Pass *p = self->run->pass;
+    const Pass *p = self->run->about;
     const Model *m = p->model;
     int64_t width = (m->heads + 2 * m->kv_heads) * m->dim;
     for (int64_t row; (row = claim(self)) < p->rows;) {
@@ -140,7 +109,7 @@ static void turned(Self *self, int64_t number, const Layer *layer) {
 
 /* Add what a projection gave to each row, and normalise the rows for the next one (weight may be NULL). */
 static void added(Self *self, const float *weight) {
-    const Pass *p = self->run->pass;
+    const Pass *p = self->run->about;
     int64_t n = p->model->hidden;
     for (int64_t row; (row = claim(self)) < p->rows;) {
         float *x = p->x + row * n, *h = p->h + row * n;
@@ -152,7 +121,7 @@ static void added(Self *self, const float *weight) {
 
 /* Leave each row where it is wanted after so many layers. */
 static void left(Self *self, int64_t layers) {
-    const Pass *p = self->run->pass;
+    const Pass *p = self->run->about;
     int64_t n = p->model->hidden;
     for (int64_t tap = 0; tap < p->taps; tap++) {
         if (p->tapped[tap] != layers) continue;
@@ -162,110 +131,93 @@ static void left(Self *self, int64_t layers) {
     }
 }
 
-static void whole(Self *self) {
-    const Pass *p = self->run->pass;
+/* Take each row from the embedding, and return what the first layer reads. */
+static const float *embedded(Self *self) {
+    const Pass *p = self->run->about;
     const Model *m = p->model;
-    int64_t n = m->hidden, width = (m->heads + 2 * m->kv_heads) * m->dim;
+    int64_t n = m->hidden;
     for (int64_t row; (row = claim(self)) < p->rows;) {
         memcpy(p->x + row * n, m->embedding + p->ids[row] * n, n * sizeof(float));
         norm(p->x + row * n, m->layer[0].input_norm, n, m->eps, p->h + row * n);
     }
     ended(self);
-    left(self, 0);
-    for (int64_t i = 0; i < m->layers; i++) {
-        const Layer *layer = m->layer + i;
-        linear(self, &layer->qkv, p->h, n, p->rows, p->qkv, width);
-        turned(self, i, layer);
-        attention(self, i, layer);
-        linear(self, &layer->o, p->attended, m->heads * m->dim, p->rows, p->h, n);
-        added(self, layer->post_norm);
-        linear(self, &layer->gate_up, p->h, n, p->rows, p->gate_up, 2 * m->ff);
-        for (int64_t row; (row = claim(self)) < p->rows;) {
-            float *gate = p->gate_up + row * 2 * m->ff;
-            gated(gate, gate + m->ff, m->ff, gate);
+    return p->h;
+}
+
+/* Make each row of a token and the state one place before it, and return what an EAGLE head's layer reads. */
+static const float *fused(Self *self) {
+    const Pass *p = self->run->about;
+    const Model *m = p->model;
+    const Fusion *f = m->fusion;
+    int64_t n = m->hidden;
+    for (int64_t row; (row = claim(self)) < p->rows;) {
+        const float *token = m->embedding + p->ids[row] * n, *state = p->given + row * n;
+        float *both = p->h + row * 2 * n;
+        if (f->fc.panels) {
+            memcpy(both, token, n * sizeof(float));
+            memcpy(both + n, state, n * sizeof(float));
+        } else {
+            norm(token, f->token_norm, n, m->eps, both);
+            norm(state, f->state_norm, n, m->eps, both + n);
+            memcpy(p->x + row * n, f->normed_residual ? both + n : state, n * sizeof(float));
         }
-        ended(self);
-        linear(self, &layer->down, p->gate_up, 2 * m->ff, p->rows, p->h, n);
-        added(self, i + 1 < m->layers ? m->layer[i + 1].input_norm : 0);
-        left(self, i + 1);
     }
+    ended(self);
+    if (!f->fc.panels) return p->h;
+    linear(self, &f->fc, p->h, 2 * n, p->rows, p->x, n);
+    return p->x;
+}
+
+/* Take the rows through a layer, which reads `read`, and normalise them for the next one. */
+static void through(Self *self, int64_t number, const float *read) {
+    const Pass *p = self->run->about;
+    const Model *m = p->model;
+    const Layer *layer = m->layer + number;
+    int64_t n = m->hidden, width = (m->heads + 2 * m->kv_heads) * m->dim;
+    linear(self, &layer->qkv, read, layer->qkv.in, p->rows, p->qkv, width);
+    turned(self, number, layer);
+    attention(self, number, layer);
+    linear(self, &layer->o, p->attended, m->heads * m->dim, p->rows, p->h, n);
+    added(self, layer->post_norm);
+    linear(self, &layer->gate_up, p->h, n, p->rows, p->gate_up, 2 * m->ff);
+    for (int64_t row; (row = claim(self)) < p->rows;) {
+        float *gate = p->gate_up + row * 2 * m->ff;
+        gated(gate, gate + m->ff, m->ff, gate);
+    }
+    ended(self);
+    linear(self, &layer->down, p->gate_up, 2 * m->ff, p->rows, p->h, n);
+    added(self, number + 1 < m->layers ? m->layer[number + 1].input_norm : 0);
+}
+
+/* Turn the wanted rows into logits, and into the states that an EAGLE head is given next. */
+static void told(Self *self) {
+    const Pass *p = self->run->about;
+    const Model *m = p->model;
+    int64_t n = m->hidden;
     for (int64_t row; (row = claim(self)) < p->wanted;) {
-        int64_t from = p->wanted_rows ? p->wanted_rows[row] : row;
-        norm(p->x + from * n, m->norm, n, m->eps, p->h + row * n);
+        const float *x = p->x + (p->wanted_rows ? p->wanted_rows[row] : row) * n;
+        float *h = p->h + row * n;
+        if (m->norm) norm(x, m->norm, n, m->eps, h);
+        else memcpy(h, x, n * sizeof(float));
+        if (m->fusion) memcpy(p->states + row * n, m->fusion->normed_states ? h : x, n * sizeof(float));
     }
     ended(self);
     linear(self, &m->head, p->h, n, p->wanted, p->logits, m->head.out);
 }
 
-/* ---- who runs it: the caller, and helpers that wait for a pass ---- */
-
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
-static Run *current;
-static int64_t helpers, passes;
-
-static void *help(void *number) {
-    int64_t seen = 0;
-    for (;;) {
-        pthread_mutex_lock(&lock);
-        while (passes == seen || !current || (int64_t)(intptr_t)number >= current->threads) {
-            seen = passes;
-            pthread_cond_wait(&changed, &lock);
-        }
-        seen = passes;
-        Self self = {current, (int64_t)(intptr_t)number, 0};
-        pthread_mutex_unlock(&lock);
-        whole(&self);
-        atomic_fetch_sub(&self.run->left, 1);
+static void whole(Self *self) {
+    const Pass *p = self->run->about;
+    const float *read = p->model->fusion ? fused(self) : embedded(self);
+    left(self, 0);
+    for (int64_t i = 0; i < p->model->layers; i++) {
+        through(self, i, read);
+        left(self, i + 1);
+        read = p->h;
     }
-    return 0;
+    told(self);
 }
 
-/* A forked child has none of its parent's threads. */
-static void forked(void) {
-    pthread_mutex_init(&lock, 0);
-    pthread_mutex_init(&one_at_a_time, 0);
-    pthread_cond_init(&changed, 0);
-    current = 0;
-    helpers = 0;
-}
-
-static int64_t hire(int64_t wanted) {
-    static int watching;
-    if (!watching) { pthread_atfork(0, 0, forked); watching = 1; }
-    while (helpers < wanted) {
-        pthread_t thread;
-        pthread_attr_t detached;
-        pthread_attr_init(&detached);
-        pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
-        if (pthread_create(&thread, &detached, help, (void *)(intptr_t)(helpers + 1))) break;
-        helpers++;
-    }
-    return helpers < wanted ? helpers : wanted;
-}
-
-void specclient_pass(const Pass *pass) {
-    Run run = {.pass = pass, .threads = 1};
-    if (pass->threads > 1) {
-        pthread_mutex_lock(&one_at_a_time);
-        run.threads = 1 + hire(pass->threads - 1);
-        atomic_store(&run.left, run.threads - 1);
-        pthread_mutex_lock(&lock);
-        current = &run;
-        passes++;
-        pthread_cond_broadcast(&changed);
-        pthread_mutex_unlock(&lock);
-    }
-    Self self = {&run, 0, 0};
-    whole(&self);
-    if (pass->threads > 1) {
-        while (atomic_load(&run.left)) sched_yield();  /* it lies on this stack */
-        pthread_mutex_lock(&lock);
-        current = 0;
-        pthread_mutex_unlock(&lock);
-        pthread_mutex_unlock(&one_at_a_time);
-    }
-}
+void specclient_pass(const Pass *pass) { together(whole, pass, pass->threads); }
 
 /* y [rows, out] = x [rows, in] w + bias, on the caller's thread alone. */
 void specclient_linear(const Linear *l, const float *x, int64_t rows, float *y) {
@@ -296,6 +248,7 @@ int64_t specclient_guess(const Pass *first, int64_t steps, int64_t vocab, int64_
         float value;
         tokens[step] = largest(pass.logits, vocab, &value);
         if (!isfinite(value)) return step;
+        if (first->model->spoken) tokens[step] = first->model->spoken[tokens[step]];
         span.start += span.rows;
         span.open = span.start;
         span.first = 0;
@@ -306,8 +259,38 @@ int64_t specclient_guess(const Pass *first, int64_t steps, int64_t vocab, int64_
         pass.rows = 1;
         pass.ids = tokens + step;
         pass.positions = &position;
+        pass.given = pass.states;
         pass.wanted_rows = 0;
         pass.span = &span;
     }
     return steps;
 }
+
+typedef struct {
+    int64_t heads, blocks, rows, threads;
+    const Linear *block, *head;  /* [heads][blocks], and one of each or, where they share it, one of all */
+    int64_t shared;
+    const float *given;          /* [rows][hidden] */
+    float *x, *h, *logits;       /* [rows][heads][hidden] twice, [rows][heads][V] */
+} Medusa;
+
+/* Each head's residual blocks x + silu(w x + bias), and what it reads of them. */
+static void each_head(Self *self) {
+    const Medusa *m = self->run->about;
+    int64_t n = m->block->in, width = m->heads * n, out = m->head->out;
+    for (int64_t row; (row = claim(self)) < m->rows * m->heads;)
+        memcpy(m->x + row * n, m->given + row / m->heads * n, n * sizeof(float));
+    ended(self);
+    for (int64_t block = 0; block < m->blocks; block++) {
+        for (int64_t head = 0; head < m->heads; head++)
+            linear(self, m->block + head * m->blocks + block, m->x + head * n, width, m->rows,
+                   m->h + head * n, width);
+        for (int64_t row; (row = claim(self)) < m->rows * m->heads;) raised(m->h + row * n, n, m->x + row * n);
+        ended(self);
+    }
+    if (m->shared) linear(self, m->head, m->x, n, m->rows * m->heads, m->logits, out);
+    for (int64_t head = 0; !m->shared && head < m->heads; head++)
+        linear(self, m->head + head, m->x + head * n, width, m->rows, m->logits + head * out, m->heads * out);
+}
+
+void specclient_medusa(const Medusa *medusa) { together(each_head, medusa, medusa->threads); }

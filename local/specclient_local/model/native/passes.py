@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from ctypes import POINTER, Structure, addressof, c_double, c_int64, c_void_p
+from ctypes import POINTER, addressof, c_int64
 from typing import ClassVar
 
 import torch
@@ -13,6 +13,14 @@ from torch.nn import functional as F
 
 from specclient_local.config import DecoderConfig
 from specclient_local.model.native.build import library
+from specclient_local.model.native.tables import (
+    FusionTable,
+    LayerTable,
+    LinearTable,
+    ModelTable,
+    PassTable,
+    SpanTable,
+)
 from specclient_local.model.pages import large_pages
 from specclient_local.model.quantize import int8_parts
 from specclient_local.model.span import Span, Taps
@@ -28,53 +36,6 @@ _LINE = 64
 _QUERIES = 4
 _SMALLEST = 16
 """Rows that the scratch memory begins with; it doubles as it grows."""
-
-
-class LinearTable(Structure):
-    """What the library knows of a matrix: where its panels lie, its bias and scale, and its size."""
-
-    _fields_ = [
-        *((name, c_void_p) for name in ("panels", "bias", "scale")),
-        *((name, c_int64) for name in ("outputs", "inputs")),
-    ]
-
-
-class _Layer(Structure):
-    _fields_ = [
-        *((name, c_void_p) for name in ("input_norm", "post_norm", "qk_norm")),
-        *((name, LinearTable) for name in ("qkv", "o", "gate_up", "down")),
-        ("sliding", c_int64),
-    ]
-
-
-class _Model(Structure):
-    _fields_ = [
-        *((name, c_int64) for name in ("hidden", "heads", "kv_heads", "dim", "ff", "layers")),
-        ("eps", c_double),
-        ("embedding", c_void_p),
-        ("norm", c_void_p),
-        ("head", LinearTable),
-        ("layer", POINTER(_Layer)),
-    ]
-
-
-class _Span(Structure):
-    _fields_ = [
-        *((name, c_int64) for name in ("first", "rows", "start", "open", "length")),
-        *((name, c_int64) for name in ("mask_stride", "window_stride")),
-        *((name, c_void_p) for name in ("mask", "window", "cache")),
-    ]
-
-
-class _Pass(Structure):
-    _fields_ = [
-        ("model", POINTER(_Model)),
-        *((name, c_int64) for name in ("rows", "spans", "wanted", "capacity", "threads")),
-        *((name, c_void_p) for name in ("ids", "positions", "wanted_rows", "turns", "span")),
-        *((name, c_void_p) for name in ("x", "h", "qkv", "attended", "gate_up", "scores", "logits")),
-        ("taps", c_int64),
-        *((name, c_void_p) for name in ("tapped", "features")),
-    ]
 
 
 class _Arena:
@@ -122,33 +83,61 @@ class NativePasses:
     kernels: ClassVar[dict[tuple[int, int], str]] = {}
 
     def __init__(self, config: DecoderConfig, weights: Weights, turns: Tensor, run: ctypes.CDLL) -> None:
+        self._begin(config, turns, run, _matrices(weights))
+        pairs = zip(weights.layers, config.sliding, strict=True)
+        layers = [self._layer(layer, sliding=sliding) for layer, sliding in pairs]
+        self._end(weights.embedding, weights.norm, self._linear(weights.head, None), layers)
+
+    def _begin(
+        self, config: DecoderConfig, turns: Tensor, run: ctypes.CDLL, matrices: Sequence[Tensor]
+    ) -> None:
+        """Make room for matrices."""
         self._config = config
         self._run = run.specclient_pass
-        self._run.argtypes = [POINTER(_Pass)]
+        self._run.argtypes = [POINTER(PassTable)]
         self._run.restype = None
         self._guess = run.specclient_guess
-        self._guess.argtypes = [POINTER(_Pass), c_int64, c_int64, POINTER(c_int64)]
+        self._guess.argtypes = [POINTER(PassTable), c_int64, c_int64, POINTER(c_int64)]
         self._guess.restype = c_int64
         self._held: list[Tensor] = []
         self._turns = self._pointer(turns)
-        self._arena = _Arena(sum(_room(matrix) for matrix in _matrices(weights)))
-        pairs = zip(weights.layers, config.sliding, strict=True)
-        layers = [self._layer(layer, sliding=sliding) for layer, sliding in pairs]
-        self._layers = (_Layer * len(layers))(*layers)
-        self._model = _Model(
-            config.hidden_size,
-            config.heads,
-            config.kv_heads,
-            config.head_dim,
-            config.intermediate_size,
+        self._arena = _Arena(sum(_room(matrix) for matrix in matrices))
+
+    def _end(
+        self,
+        embedding: Tensor,
+        norm: Tensor | None,
+        head: LinearTable,
+        layers: Sequence[LayerTable],
+        *,
+        fusion: FusionTable | None = None,
+        spoken: Tensor | None = None,
+    ) -> None:
+        """Put a model together of what lies there."""
+        c = self._config
+        self._layers = (LayerTable * len(layers))(*layers)
+        self._model = ModelTable(
+            c.hidden_size,
+            c.heads,
+            c.kv_heads,
+            c.head_dim,
+            c.intermediate_size,
             len(layers),
-            config.norm_eps,
-            self._pointer(weights.embedding),
-            self._pointer(weights.norm),
-            self._linear(weights.head, None),
+            c.norm_eps,
+            self._pointer(embedding),
+            None if norm is None else self._pointer(norm),
+            head,
             self._layers,
+            None if fusion is None else ctypes.pointer(fusion),
+            None if spoken is None else self._pointer(spoken),
         )
         self._make_room(_SMALLEST, 0)
+
+    @property
+    def head(self) -> LinearTable:
+        """Its last matrix, which heads share; it lies there as long as the passes do."""
+        found: LinearTable = self._model.head
+        return found
 
     def only(self, config: DecoderConfig, layers: Sequence[int]) -> NativePasses:
         """Return passes through some of the layers, over the same weights."""
@@ -156,8 +145,8 @@ class NativePasses:
         other._config, other._held, other._turns = config, self._held, self._turns
         other._arena = self._arena
         other._run, other._guess = self._run, self._guess
-        other._layers = (_Layer * len(layers))(*(self._layers[i] for i in layers))
-        other._model = _Model.from_buffer_copy(self._model)
+        other._layers = (LayerTable * len(layers))(*(self._layers[i] for i in layers))
+        other._model = ModelTable.from_buffer_copy(self._model)
         other._model.layers, other._model.layer = len(layers), other._layers
         other._make_room(_SMALLEST, 0)
         return other
@@ -171,7 +160,7 @@ class NativePasses:
         taps: Taps | None = None,
     ) -> Tensor:
         """Do as :meth:`specclient_local.model.decoder.Decoder.forward`."""
-        logits = torch.empty(len(ids) if wanted is None else len(wanted), self._config.vocab_size)
+        logits = torch.empty(len(ids) if wanted is None else len(wanted), self.head.outputs)
         told = self._pass(ids, positions, spans, wanted, logits)
         if taps is not None:
             tapped = (c_int64 * len(taps.layers))(*taps.layers)
@@ -183,9 +172,9 @@ class NativePasses:
         self, ids: Sequence[int], positions: Sequence[int], span: Span, steps: int, vocab: int
     ) -> list[int]:
         """Do as :meth:`specclient_local.model.decoder.Decoder.guess`."""
-        logits = torch.empty(self._config.vocab_size)
+        logits = torch.empty(self.head.outputs)
         found = (c_int64 * steps)()
-        vocab = min(vocab, self._config.vocab_size)
+        vocab = min(vocab, self.head.outputs)
         first = self._pass(ids, positions, [span], [len(ids) - 1], logits, further=steps)
         return found[: self._guess(first, steps, vocab, found)]
 
@@ -198,7 +187,7 @@ class NativePasses:
         logits: Tensor,
         *,
         further: int = 0,
-    ) -> _Pass:
+    ) -> PassTable:
         """Lay out a pass for the library; what it points to stays until the next one."""
         rows = len(ids)
         # What is done in a tenth of a millisecond is not worth meeting other threads a dozen times.
@@ -208,9 +197,9 @@ class NativePasses:
             self._make_room(rows, threads * longest)
         numbers = (c_int64 * (2 * rows + len(wanted or ())))(*ids, *positions, *(wanted or ()))
         where = addressof(numbers)
-        told = (_Span * len(spans))(*(self._span(span) for span in spans))
+        told = (SpanTable * len(spans))(*(self._span(span) for span in spans))
         self._told = (numbers, told, [span.cache for span in spans])
-        return _Pass(
+        return PassTable(
             ctypes.pointer(self._model),
             rows,
             len(spans),
@@ -232,14 +221,15 @@ class NativePasses:
         self._rows = 1 << (rows - 1).bit_length()
         self._reach = 1 << max(reach - 1, 0).bit_length()
         heads = (c.heads + 2 * c.kv_heads) * c.head_dim
-        widths = (c.hidden_size, c.hidden_size, heads, c.heads * c.head_dim, 2 * c.intermediate_size)
+        read = c.hidden_size * (2 if self._model.fusion else 1)
+        widths = (c.hidden_size, read, heads, c.heads * c.head_dim, 2 * c.intermediate_size)
         self._buffers = [torch.empty(self._rows * width) for width in widths]
         self._buffers.append(torch.empty(_QUERIES * self._reach))
         self._scratch = [buffer.data_ptr() for buffer in self._buffers]
 
-    def _span(self, span: Span) -> _Span:
+    def _span(self, span: Span) -> SpanTable:
         window = span.window_mask
-        return _Span(
+        return SpanTable(
             span.rows.start,
             span.count,
             span.start,
@@ -252,8 +242,8 @@ class NativePasses:
             addressof(span.cache.addresses),
         )
 
-    def _layer(self, w: LayerWeights, *, sliding: bool) -> _Layer:
-        return _Layer(
+    def _layer(self, w: LayerWeights, *, sliding: bool) -> LayerTable:
+        return LayerTable(
             self._pointer(w.input_norm),
             self._pointer(w.post_norm),
             None if w.qk_norm is None else self._pointer(w.qk_norm),

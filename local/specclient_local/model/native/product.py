@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from specclient_local.model.native.build import library
-from specclient_local.model.native.passes import LinearTable, panels
+from specclient_local.model.native.passes import panels
+from specclient_local.model.native.tables import LinearTable
 
 _LARGE = 4_000_000
 """Numbers of a matrix from which on torch's product is taken, which threads share."""

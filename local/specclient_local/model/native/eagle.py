@@ -1,0 +1,97 @@
+"""Turn an EAGLE head's tokens and states into one call of the compiled library: a pass, or a whole chain."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from specclient_local.config import DecoderConfig
+from specclient_local.model.native.build import library
+from specclient_local.model.native.passes import NativePasses
+from specclient_local.model.native.tables import FusionTable, LayerTable, LinearTable, PassTable
+from specclient_local.model.span import Span
+
+if TYPE_CHECKING:
+    from specclient_local.model.eagle import EagleHead
+
+
+class NativeEagle(NativePasses):
+    """An EAGLE head's weights in panels, and its passes; in float32 on a processor.
+
+    Args:
+        config: of its layer.
+        head: whose parameters are copied, but for the embedding.
+        turns: ``[C, 1, D / 2]`` complex64, the rotations of all positions.
+        target: lends its head where there is no own one.
+        run: the compiled library.
+
+    Attributes:
+        given: ``[N, width]`` states of the rows of the next pass.
+        hidden: ``[wanted, width]`` states that the last one gave, as the next one is fed them.
+    """
+
+    def __init__(
+        self, config: DecoderConfig, head: EagleHead, turns: Tensor, target: NativePasses, run: ctypes.CDLL
+    ) -> None:
+        w, shape = head.weights, head.shape
+        self.given = self.hidden = torch.empty(0)
+        self._target = target  # where the head that it lends lies
+        joined = [] if w.state_norm is not None else [w.fc]
+        own = [] if w.head is None else [w.head]
+        self._begin(config, turns, run, [w.qkv, w.o, w.gate_up, w.down, *joined, *own])
+        layer = LayerTable(
+            None,
+            self._pointer(w.post_norm),
+            self._maybe(w.qk_norm),
+            self._linear(w.qkv, w.qkv_bias),
+            self._linear(w.o, w.o_bias),
+            self._linear(w.gate_up, None),
+            self._linear(w.down, None),
+            False,
+        )
+        fusion = FusionTable(
+            self._maybe(w.token_norm),
+            self._maybe(w.state_norm),
+            self._linear(w.fc, w.fc_bias) if joined else LinearTable(),
+            shape.norm_before_residual,
+            shape.norm_output and w.norm is not None,
+        )
+        read = target.head if w.head is None else self._linear(w.head, None)
+        self._end(head.embedding, w.norm, read, [layer], fusion=fusion, spoken=w.ids)
+
+    def _pass(
+        self,
+        ids: Sequence[int],
+        positions: Sequence[int],
+        spans: Sequence[Span],
+        wanted: Sequence[int] | None,
+        logits: Tensor,
+        *,
+        further: int = 0,
+    ) -> PassTable:
+        """Lay out a pass with the states that it is given, and those that it gives."""
+        told = super()._pass(ids, positions, spans, wanted, logits, further=further)
+        self.given = self.given.contiguous()
+        self.hidden = self.given.new_empty(told.wanted, self._config.hidden_size)
+        told.given, told.states = self.given.data_ptr(), self.hidden.data_ptr()
+        return told
+
+    def _maybe(self, tensor: Tensor | None) -> int | None:
+        return None if tensor is None else self._pointer(tensor)
+
+
+def native_eagle(config: DecoderConfig, head: EagleHead, turns: Tensor, target: object) -> NativeEagle | None:
+    """Return compiled passes for an EAGLE head; None where its target's are not.
+
+    Args:
+        config, head, turns: see :class:`NativeEagle`.
+        target: what computes the target's passes.
+    """
+    if not isinstance(target, NativePasses):
+        return None
+    run = library()
+    return None if run is None else NativeEagle(config, head, turns, target, run)

@@ -1,0 +1,107 @@
+/* Turns work in stages into one run of it: by the caller, and by threads that wait for the next one. */
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+typedef struct Self Self;
+typedef struct {
+    void (*work)(Self *);  /* all threads run the whole of it, and share out each stage's pieces */
+    const void *about;     /* what it is about */
+    int64_t threads;
+    atomic_long next[2], arrived, done, left;  /* pieces of the stage and of the one after it */
+} Run;
+
+struct Self { Run *run; int64_t number; long stage; };
+
+static int64_t claim(Self *self) {
+    return atomic_fetch_add_explicit(&self->run->next[self->stage & 1], 1, memory_order_relaxed);
+}
+
+/* Wait until all threads have ended the stage, and begin the next. */
+static void ended(Self *self) {
+    Run *run = self->run;
+    long stage = self->stage++;
+    if (atomic_fetch_add(&run->arrived, 1) == run->threads - 1) {
+        atomic_store(&run->arrived, 0);
+        atomic_store(&run->next[(stage + 1) & 1], 0);
+        atomic_store(&run->done, stage + 1);
+        return;
+    }
+    for (int spins = 0; atomic_load(&run->done) <= stage; spins++) {
+        if (spins > 2000) sched_yield();
+#if defined(__x86_64__) || defined(__i386__)
+        else __builtin_ia32_pause();
+#endif
+    }
+}
+
+/* ---- who runs it ---- */
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER, one_at_a_time = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
+static Run *current;
+static int64_t helpers, runs;
+
+static void *help(void *number) {
+    int64_t seen = 0;
+    for (;;) {
+        pthread_mutex_lock(&lock);
+        while (runs == seen || !current || (int64_t)(intptr_t)number >= current->threads) {
+            seen = runs;
+            pthread_cond_wait(&changed, &lock);
+        }
+        seen = runs;
+        Self self = {current, (int64_t)(intptr_t)number, 0};
+        pthread_mutex_unlock(&lock);
+        self.run->work(&self);
+        atomic_fetch_sub(&self.run->left, 1);
+    }
+    return 0;
+}
+
+/* A forked child has none of its parent's threads. */
+static void forked(void) {
+    pthread_mutex_init(&lock, 0);
+    pthread_mutex_init(&one_at_a_time, 0);
+    pthread_cond_init(&changed, 0);
+    current = 0;
+    helpers = 0;
+}
+
+static int64_t hire(int64_t wanted) {
+    static int watching;
+    if (!watching) { pthread_atfork(0, 0, forked); watching = 1; }
+    while (helpers < wanted) {
+        pthread_t thread;
+        pthread_attr_t detached;
+        pthread_attr_init(&detached);
+        pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
+        if (pthread_create(&thread, &detached, help, (void *)(intptr_t)(helpers + 1))) break;
+        helpers++;
+    }
+    return helpers < wanted ? helpers : wanted;
+}
+
+static void together(void (*work)(Self *), const void *about, int64_t threads) {
+    Run run = {.work = work, .about = about, .threads = 1};
+    if (threads > 1) {
+        pthread_mutex_lock(&one_at_a_time);
+        run.threads = 1 + hire(threads - 1);
+        atomic_store(&run.left, run.threads - 1);
+        pthread_mutex_lock(&lock);
+        current = &run;
+        runs++;
+        pthread_cond_broadcast(&changed);
+        pthread_mutex_unlock(&lock);
+    }
+    Self self = {&run, 0, 0};
+    work(&self);
+    if (threads > 1) {
+        while (atomic_load(&run.left)) sched_yield();  /* it lies on this stack */
+        pthread_mutex_lock(&lock);
+        current = 0;
+        pthread_mutex_unlock(&lock);
+        pthread_mutex_unlock(&one_at_a_time);
+    }
+}
