@@ -26,6 +26,7 @@ from specclient_local.model.eagle_runner import EagleRunner
 from specclient_local.model.heads_format import Medusa, read_heads
 from specclient_local.model.heads_taps import TappedRunner
 from specclient_local.model.medusa import MedusaHeads
+from specclient_local.model.native.medusa import native_medusa
 from specclient_local.model.runner import Runner
 from specclient_local.params import Method
 
@@ -145,7 +146,8 @@ def headed(target: Model, folder: Path) -> tuple[Method, MedusaDrafter | EagleDr
     assert isinstance(target, TappedRunner)  # who loads heads loads their target so
     found = read_heads(folder, target.config, target.decoder.dtype, target.device)
     if isinstance(found, Medusa):
-        heads = MedusaHeads(found.shape, found.weights, Lent.of(target), fast_kernels())
+        compiled = native_medusa(found.weights, target.decoder.passes)
+        heads = MedusaHeads(found.shape, found.weights, Lent.of(target), fast_kernels(), compiled)
         return found.method, MedusaDrafter(target, heads)
     return found.method, EagleDrafter(target, EagleRunner(found.shape, found.weights, target))
 

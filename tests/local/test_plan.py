@@ -55,7 +55,7 @@ def test_the_plan_is_what_a_loaded_model_holds(checkpoint, tied):
     assert model.tables(100) == runner._causal.nbytes + runner.decoder.turns(slice(None)).nbytes
     if runner.decoder.exact_rows:
         passes = runner.decoder.passes
-        tensors = [*passes._held, passes._arena._memory, runner.decoder.embedding]
+        tensors = [*passes._panels.held, passes._panels.memory, runner.decoder.embedding]
         held = {tensor.data_ptr(): tensor.nbytes for tensor in tensors}
         assert model.weights == pytest.approx(sum(held.values()), rel=0.02)
 

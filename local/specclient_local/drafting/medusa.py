@@ -54,10 +54,8 @@ class MedusaDrafter:
     @torch.inference_mode()
     def draw(self, sequences: Seq[Sequence], shapes: Seq[Shape]) -> list[TokenTree]:
         """Grow trees out of one pass of the heads."""
-        drafts = [
-            Draft(s, growth(fitted(shape, self.depth, MAX_TREE_NODES)), s.tokens[-1:])
-            for s, shape in zip(sequences, shapes, strict=True)
-        ]
+        fits = [fitted(shape, self.depth, MAX_TREE_NODES) for shape in shapes]
+        drafts = [Draft(s, growth(fit), s.tokens[-1:]) for s, fit in zip(sequences, fits, strict=True)]
         able = [draft for draft in drafts if len(draft.sequence.tokens) > 1 and draft.growth.going]
         if able:
             layers = (self._target.config.layers,)
@@ -65,7 +63,8 @@ class MedusaDrafter:
                 self._target.features(d.sequence.granted, at := len(d.sequence.tokens) - 2, at + 1, layers)
                 for d in able
             ]
-            rows = self._heads.logits(self._heads.read(torch.cat(states)), self.depth)
+            deepest = max(len(fit) for fit in fits)
+            rows = self._heads.logits(self._heads.read(torch.cat(states)), deepest)
             for draft, own in zip(able, rows, strict=True):
                 _grow(draft, own)
         return [draft.growth.finish()[0] for draft in drafts]

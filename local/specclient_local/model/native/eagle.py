@@ -43,24 +43,25 @@ class NativeEagle(NativePasses):
         joined = [] if w.state_norm is not None else [w.fc]
         own = [] if w.head is None else [w.head]
         self._begin(config, turns, run, [w.qkv, w.o, w.gate_up, w.down, *joined, *own])
+        panels = self._panels
         layer = LayerTable(
             None,
-            self._pointer(w.post_norm),
-            self._maybe(w.qk_norm),
-            self._linear(w.qkv, w.qkv_bias),
-            self._linear(w.o, w.o_bias),
-            self._linear(w.gate_up, None),
-            self._linear(w.down, None),
+            panels.pointer(w.post_norm),
+            panels.maybe(w.qk_norm),
+            panels.linear(w.qkv, w.qkv_bias),
+            panels.linear(w.o, w.o_bias),
+            panels.linear(w.gate_up, None),
+            panels.linear(w.down, None),
             False,
         )
         fusion = FusionTable(
-            self._maybe(w.token_norm),
-            self._maybe(w.state_norm),
-            self._linear(w.fc, w.fc_bias) if joined else LinearTable(),
+            panels.maybe(w.token_norm),
+            panels.maybe(w.state_norm),
+            panels.linear(w.fc, w.fc_bias) if joined else LinearTable(),
             shape.norm_before_residual,
             shape.norm_output and w.norm is not None,
         )
-        read = target.head if w.head is None else self._linear(w.head, None)
+        read = target.head if w.head is None else panels.linear(w.head, None)
         self._end(head.embedding, w.norm, read, [layer], fusion=fusion, spoken=w.ids)
 
     def _pass(
@@ -79,9 +80,6 @@ class NativeEagle(NativePasses):
         self.hidden = self.given.new_empty(told.wanted, self._config.hidden_size)
         told.given, told.states = self.given.data_ptr(), self.hidden.data_ptr()
         return told
-
-    def _maybe(self, tensor: Tensor | None) -> int | None:
-        return None if tensor is None else self._pointer(tensor)
 
 
 def native_eagle(config: DecoderConfig, head: EagleHead, turns: Tensor, target: object) -> NativeEagle | None:

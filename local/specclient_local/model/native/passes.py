@@ -9,10 +9,10 @@ from typing import ClassVar
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from specclient_local.config import DecoderConfig
 from specclient_local.model.native.build import library
+from specclient_local.model.native.panels import Panels
 from specclient_local.model.native.tables import (
     FusionTable,
     LayerTable,
@@ -21,50 +21,20 @@ from specclient_local.model.native.tables import (
     PassTable,
     SpanTable,
 )
-from specclient_local.model.pages import large_pages
 from specclient_local.model.quantize import int8_parts
 from specclient_local.model.span import Span, Taps
 from specclient_local.model.weights import LayerWeights, Weights
 
-_WIDTH = 16
-_GROUP = 4 * _WIDTH
-_SHARED = 4_000_000
+SHARED = 4_000_000
 """Products of a pass from which on threads share it."""
 
-_LINE = 64
-"""Bytes of a cache line."""
 _QUERIES = 4
 _SMALLEST = 16
 """Rows that the scratch memory begins with; it doubles as it grows."""
 
 
-class _Arena:
-    """Memory for all matrices, side by side in large pages."""
-
-    def __init__(self, size: int) -> None:
-        self._memory = large_pages(size)
-        self._used = 0
-
-    def hold(self, *parts: Tensor) -> int:
-        """Copy parts in, one after the other, and return where the first begins."""
-        begin = self._used
-        for part in parts:
-            end = self._used + part.numel() * part.itemsize
-            self._memory[self._used : end].view(part.dtype).view(part.shape).copy_(part)
-            self._used = end
-        self._used += -self._used % _LINE
-        return self._memory.data_ptr() + begin
-
-
 def _matrices(weights: Weights) -> list[Tensor]:
     return [weights.head, *(m for w in weights.layers for m in (w.qkv, w.o, w.gate_up, w.down))]
-
-
-def _room(matrix: Tensor) -> int:
-    """Return the bytes that a matrix takes in panels."""
-    numbers, _ = int8_parts(matrix) or (matrix, None)
-    outputs, inputs = matrix.shape
-    return -(-outputs // _WIDTH) * _WIDTH * inputs * numbers.itemsize + _LINE
 
 
 class NativePasses:
@@ -86,7 +56,7 @@ class NativePasses:
         self._begin(config, turns, run, _matrices(weights))
         pairs = zip(weights.layers, config.sliding, strict=True)
         layers = [self._layer(layer, sliding=sliding) for layer, sliding in pairs]
-        self._end(weights.embedding, weights.norm, self._linear(weights.head, None), layers)
+        self._end(weights.embedding, weights.norm, self._panels.linear(weights.head, None), layers)
 
     def _begin(
         self, config: DecoderConfig, turns: Tensor, run: ctypes.CDLL, matrices: Sequence[Tensor]
@@ -99,9 +69,8 @@ class NativePasses:
         self._guess = run.specclient_guess
         self._guess.argtypes = [POINTER(PassTable), c_int64, c_int64, POINTER(c_int64)]
         self._guess.restype = c_int64
-        self._held: list[Tensor] = []
-        self._turns = self._pointer(turns)
-        self._arena = _Arena(sum(_room(matrix) for matrix in matrices))
+        self._panels = Panels(matrices)
+        self._turns = self._panels.pointer(turns)
 
     def _end(
         self,
@@ -124,12 +93,12 @@ class NativePasses:
             c.intermediate_size,
             len(layers),
             c.norm_eps,
-            self._pointer(embedding),
-            None if norm is None else self._pointer(norm),
+            self._panels.pointer(embedding),
+            self._panels.maybe(norm),
             head,
             self._layers,
             None if fusion is None else ctypes.pointer(fusion),
-            None if spoken is None else self._pointer(spoken),
+            self._panels.maybe(spoken),
         )
         self._make_room(_SMALLEST, 0)
 
@@ -142,8 +111,7 @@ class NativePasses:
     def only(self, config: DecoderConfig, layers: Sequence[int]) -> NativePasses:
         """Return passes through some of the layers, over the same weights."""
         other = object.__new__(NativePasses)
-        other._config, other._held, other._turns = config, self._held, self._turns
-        other._arena = self._arena
+        other._config, other._panels, other._turns = config, self._panels, self._turns
         other._run, other._guess = self._run, self._guess
         other._layers = (LayerTable * len(layers))(*(self._layers[i] for i in layers))
         other._model = ModelTable.from_buffer_copy(self._model)
@@ -191,7 +159,7 @@ class NativePasses:
         """Lay out a pass for the library; what it points to stays until the next one."""
         rows = len(ids)
         # What is done in a tenth of a millisecond is not worth meeting other threads a dozen times.
-        threads = torch.get_num_threads() if rows * self._config.parameters >= _SHARED else 1
+        threads = torch.get_num_threads() if rows * self._config.parameters >= SHARED else 1
         longest = max(span.mask.shape[1] for span in spans) + further
         if rows > self._rows or threads * longest > self._reach:
             self._make_room(rows, threads * longest)
@@ -243,44 +211,17 @@ class NativePasses:
         )
 
     def _layer(self, w: LayerWeights, *, sliding: bool) -> LayerTable:
+        panels = self._panels
         return LayerTable(
-            self._pointer(w.input_norm),
-            self._pointer(w.post_norm),
-            None if w.qk_norm is None else self._pointer(w.qk_norm),
-            self._linear(w.qkv, w.qkv_bias),
-            self._linear(w.o, w.o_bias),
-            self._linear(w.gate_up, w.gate_up_bias),
-            self._linear(w.down, w.down_bias),
+            panels.pointer(w.input_norm),
+            panels.pointer(w.post_norm),
+            panels.maybe(w.qk_norm),
+            panels.linear(w.qkv, w.qkv_bias),
+            panels.linear(w.o, w.o_bias),
+            panels.linear(w.gate_up, w.gate_up_bias),
+            panels.linear(w.down, w.down_bias),
             sliding,
         )
-
-    def _linear(self, weight: Tensor, bias: Tensor | None) -> LinearTable:
-        """Lay a weight ``[out, in]`` out in groups ``[out / 64][in][64]``, what is left in panels of 16.
-
-        The last one is filled with zeros.
-        """
-        outputs, inputs = weight.shape
-        missing = -outputs % _WIDTH
-        numbers, scale = int8_parts(weight) or (weight, None)
-        groups, rest = panels(numbers)
-        bias_, scale_ = (
-            None if t is None else self._pointer(F.pad(t.float(), (0, missing))) for t in (bias, scale)
-        )
-        return LinearTable(self._arena.hold(groups, rest), bias_, scale_, outputs, inputs)
-
-    def _pointer(self, tensor: Tensor) -> int:
-        """Return where a tensor's numbers lie in order, and hold them there."""
-        self._held.append(tensor.contiguous())
-        return self._held[-1].data_ptr()
-
-
-def panels(numbers: Tensor) -> tuple[Tensor, Tensor]:
-    """Return a matrix ``[out, in]`` in groups ``[out / 64, in, 64]``, and what is left in panels of 16."""
-    outputs, inputs = numbers.shape
-    grouped = outputs // _GROUP * _GROUP
-    groups = numbers[:grouped].view(-1, _GROUP, inputs).transpose(1, 2)
-    rest = F.pad(numbers[grouped:], (0, 0, 0, -outputs % _WIDTH)).view(-1, _WIDTH, inputs).transpose(1, 2)
-    return groups, rest
 
 
 def native_passes(config: DecoderConfig, weights: Weights, turns: Tensor) -> NativePasses | None:

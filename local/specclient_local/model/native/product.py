@@ -8,11 +8,9 @@ from functools import cache
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
 from specclient_local.model.native.build import library
-from specclient_local.model.native.passes import panels
-from specclient_local.model.native.tables import LinearTable
+from specclient_local.model.native.panels import Panels
 
 _LARGE = 4_000_000
 """Numbers of a matrix from which on torch's product is taken, which threads share."""
@@ -28,12 +26,9 @@ class NativeProduct:
     """
 
     def __init__(self, weight: Tensor, bias: Tensor | None, run: Callable[..., None]) -> None:
-        outputs, inputs = weight.shape
-        self._run, self._outputs = run, outputs
-        self._panels = torch.cat([part.reshape(-1) for part in panels(weight)])
-        self._bias = None if bias is None else F.pad(bias, (0, -outputs % 16))
-        where = None if self._bias is None else self._bias.data_ptr()
-        self._table = LinearTable(self._panels.data_ptr(), where, None, outputs, inputs)
+        self._run, self._outputs = run, weight.shape[0]
+        self._panels = Panels([weight])
+        self._table = self._panels.linear(weight, bias)
 
     def __call__(self, x: Tensor) -> Tensor:
         """Multiply rows with it."""

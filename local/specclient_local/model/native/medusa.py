@@ -1,0 +1,70 @@
+"""Turn hidden states into what a target's Medusa heads say after them by one call of the compiled library."""
+
+from __future__ import annotations
+
+import ctypes
+from ctypes import POINTER, byref
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from specclient_local.model.native.build import library
+from specclient_local.model.native.panels import Panels
+from specclient_local.model.native.passes import SHARED, NativePasses
+from specclient_local.model.native.tables import LinearTable, MedusaTable
+
+if TYPE_CHECKING:
+    from specclient_local.model.medusa import MedusaWeights
+
+
+class NativeMedusa:
+    """Medusa heads' weights in panels, beside their target's own head where they share it.
+
+    Args:
+        weights: float32 on a processor; their numbers are copied.
+        target: lends its head where there are no own ones.
+        run: the compiled library.
+    """
+
+    def __init__(self, weights: MedusaWeights, target: NativePasses, run: ctypes.CDLL) -> None:
+        self._run = run.specclient_medusa
+        self._run.argtypes = [POINTER(MedusaTable)]
+        self._run.restype = None
+        self._target = target  # where the head that it lends lies
+        blocks = [pair for head in weights.blocks for pair in head]
+        panels = self._panels = Panels([*(matrix for matrix, _ in blocks), *weights.heads])
+        self._blocks = (LinearTable * len(blocks))(*(panels.linear(*pair) for pair in blocks))
+        own = [panels.linear(head, None) for head in weights.heads] or [target.head]
+        self._own = (LinearTable * len(own))(*own)
+        self._table = MedusaTable(
+            blocks=len(weights.blocks[0]), shared=not weights.heads, block=self._blocks, head=self._own
+        )
+        self._products = sum(matrix.numel() for matrix, _ in weights.blocks[0])
+        self._products += self._own[0].outputs * self._own[0].inputs
+
+    def __call__(self, states: Tensor, heads: int) -> Tensor:
+        """Return what the first heads say after states ``[..., hidden]``: ``[..., heads, V]``."""
+        states = states.contiguous()
+        hidden, rows = states.shape[-1], states.numel() // states.shape[-1]
+        logits = states.new_empty(*states.shape[:-1], heads, self._own[0].outputs)
+        x, h = states.new_empty(2, rows * heads * hidden).unbind()
+        told, shared = self._table, rows * heads * self._products >= SHARED
+        told.heads, told.rows, told.threads = heads, rows, torch.get_num_threads() if shared else 1
+        told.given, told.x, told.h = states.data_ptr(), x.data_ptr(), h.data_ptr()
+        told.logits = logits.data_ptr()
+        self._run(byref(told))
+        return logits
+
+
+def native_medusa(weights: MedusaWeights, target: object) -> NativeMedusa | None:
+    """Return compiled Medusa heads; None where their target's passes are not.
+
+    Args:
+        weights: their parameters.
+        target: what computes the target's passes.
+    """
+    if not isinstance(target, NativePasses):
+        return None
+    run = library()
+    return None if run is None else NativeMedusa(weights, target, run)

@@ -1,0 +1,77 @@
+"""Turn a model's matrices into panels side by side in memory, where the compiled library reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from torch import Tensor
+from torch.nn import functional as F
+
+from specclient_local.model.native.tables import LinearTable
+from specclient_local.model.pages import large_pages
+from specclient_local.model.quantize import int8_parts
+
+_WIDTH = 16
+_GROUP = 4 * _WIDTH
+
+_LINE = 64
+"""Bytes of a cache line."""
+
+
+class Panels:
+    """Matrices in panels, in large pages, and what else lies where the library is told.
+
+    Args:
+        matrices: ``[out, in]``, all that :meth:`linear` is to be given.
+
+    Attributes:
+        memory: of the panels.
+        held: what else there is.
+    """
+
+    def __init__(self, matrices: Iterable[Tensor]) -> None:
+        self.memory = large_pages(sum(_room(matrix) for matrix in matrices))
+        self.held: list[Tensor] = []
+        self._used = 0
+
+    def linear(self, weight: Tensor, bias: Tensor | None) -> LinearTable:
+        """Lay a weight ``[out, in]`` out in groups ``[out / 64][in][64]``, what is left in panels of 16.
+
+        The last one is filled with zeros. Its numbers are copied.
+        """
+        outputs, inputs = weight.shape
+        missing = -outputs % _WIDTH
+        numbers, scale = int8_parts(weight) or (weight, None)
+        grouped = outputs // _GROUP * _GROUP
+        groups = numbers[:grouped].view(-1, _GROUP, inputs).transpose(1, 2)
+        rest = F.pad(numbers[grouped:], (0, 0, 0, missing)).view(-1, _WIDTH, inputs).transpose(1, 2)
+        bias_, scale_ = (
+            None if t is None else self.pointer(F.pad(t.float(), (0, missing))) for t in (bias, scale)
+        )
+        return LinearTable(self._copied(groups, rest), bias_, scale_, outputs, inputs)
+
+    def pointer(self, tensor: Tensor) -> int:
+        """Return where a tensor's numbers lie in order, and hold them there."""
+        self.held.append(tensor.contiguous())
+        return self.held[-1].data_ptr()
+
+    def maybe(self, tensor: Tensor | None) -> int | None:
+        """Do as :meth:`pointer`, or nothing."""
+        return None if tensor is None else self.pointer(tensor)
+
+    def _copied(self, *parts: Tensor) -> int:
+        """Copy parts in, one after the other, and return where the first begins."""
+        begin = self._used
+        for part in parts:
+            end = self._used + part.numel() * part.itemsize
+            self.memory[self._used : end].view(part.dtype).view(part.shape).copy_(part)
+            self._used = end
+        self._used += -self._used % _LINE
+        return self.memory.data_ptr() + begin
+
+
+def _room(matrix: Tensor) -> int:
+    """Return the bytes that a matrix takes in panels."""
+    numbers, _ = int8_parts(matrix) or (matrix, None)
+    outputs, inputs = matrix.shape
+    return -(-outputs // _WIDTH) * _WIDTH * inputs * numbers.itemsize + _LINE
