@@ -21,7 +21,7 @@ from specclient.errors import ConfigurationError
 from specclient.folders import folder
 from specclient.types.capabilities import Capabilities
 from specclient.types.limit import Circuit, Limit
-from specclient.types.route import EXPLORED_SHARE, Policy
+from specclient.types.route import EXPLORED_SHARE, Policy, Task
 from specclient.types.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -39,6 +39,7 @@ ANY_VENDOR: Final = "*"
 _CIRCUIT = Circuit()
 
 Price = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class _Strict(pydantic.BaseModel):
@@ -101,10 +102,18 @@ class PriceSettings(_Strict):
 
 
 class PairSettings(_Strict):
-    """A ``[pairs.NAME]`` table: the models of :func:`specclient.speculative_decode`, ``provider/model``."""
+    """A ``[pairs.NAME]`` table: the models of :func:`specclient.speculative_decode`, ``provider/model``.
+
+    Attributes:
+        acceptance: measured share of drafted tokens that the target keeps: one, or by task. The router begins
+            with it where it would else assume one.
+        cost_ratio: measured seconds of a drafted token for each of a pass of the target.
+    """
 
     draft: Annotated[str, Field(min_length=1)]
     target: Annotated[str, Field(min_length=1)]
+    acceptance: Share | dict[Task, Share] | None = None
+    cost_ratio: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
 
 class LocalModelSettings(_Strict):

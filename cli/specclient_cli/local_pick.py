@@ -6,12 +6,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, get_args
 
 import click
 from specclient_local.config import DTYPES
 
 from specclient.errors import ConfigurationError
+from specclient.types.route import Task
 from specclient_cli import local_pair, options, render
 from specclient_cli.local_pair import number, short
 from specclient_cli.local_pick_write import write_pair
@@ -322,8 +323,23 @@ def _write(found: Picked, candidates: Sequence[Candidate], target: str, given: d
         told = "; ".join(f"{short(one.name)}: {refusal(one)}" for one in found.fared if refusal(one))
         raise ConfigurationError(f"nothing is written to {given['write']}: {told or 'none was faster'}.")
     loading = next(each.loading for each in candidates if each.name == best.name)
-    written = write_pair(given["write"], given["name"], target, best.method, dict(loading))
+    drafting = {**loading, "method": best.method, **_depth(found, best)}
+    by_task = {task: round(alpha, 3) for task, alpha in best.by_task.items() if task in get_args(Task)}
+    measured: dict[str, Any] = {"acceptance": by_task or round(best.alpha, 3)}
+    measured["cost_ratio"] = round(best.cost, 4)
+    written = write_pair(given["write"], given["name"], target, drafting, measured)
+    name = f"local/{given['name']}"
     click.echo(f"wrote {', '.join(written)} to {given['write']}", err=True)
+    click.echo(f"use it as {name!r}; put {name!r} among candidates for 'auto' to choose it", err=True)
+
+
+def _depth(found: Picked, best: Fared) -> dict[str, Any]:
+    """Return how far the choice drafts; nothing where the engine is to choose round by round."""
+    if found.widths is None:
+        return {}
+    if max(found.widths) == 1:
+        return {"draft_length": best.depth}
+    return {"draft_tree": list(found.widths)}
 
 
 def _drawable() -> None:

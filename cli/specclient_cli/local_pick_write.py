@@ -9,22 +9,27 @@ from specclient.errors import ConfigurationError
 from specclient_cli.config import rewrite
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from tomlkit import TOMLDocument
 
 
-def write_pair(file: Path, name: str, target: str, method: str, loading: dict[str, Any]) -> list[str]:
+def write_pair(
+    file: Path, name: str, target: str, drafting: Mapping[str, Any], measured: Mapping[str, Any]
+) -> list[str]:
     """Set the tables of a choice; comments, order and all other tables stay.
 
-    ``[local.models.NAME]`` is the target with what drafts for it, so that ``local/NAME`` runs it. For a draft
-    model of its own there is also ``[pairs.NAME]``, which names target and draft as routes, and the draft's
-    own table.
+    ``[local.models.NAME]`` is the target with what drafts for it and how, so that ``local/NAME`` runs it. For
+    a draft model of its own there is also ``[pairs.NAME]``, which names target and draft as routes with what
+    was measured of them, for the router to begin with, and the draft's own table.
 
     Args:
         file: of the configuration; begun where there is none.
         name: of the tables.
         target: folder or hub id.
-        method: what requests get that name none.
-        loading: what drafts: ``draft``, ``heads`` or ``layer_skip``.
+        drafting: ``draft``, ``heads`` or ``layer_skip``, and ``method``, ``draft_length`` and ``draft_tree``
+            of requests that name none.
+        measured: ``acceptance`` and ``cost_ratio``.
 
     Returns:
         The tables that were written.
@@ -42,15 +47,13 @@ def write_pair(file: Path, name: str, target: str, method: str, loading: dict[st
         raise ConfigurationError(
             f"{file} cannot be read ({error}); correct it, or name another file."
         ) from None
-    written = [_set(document, ("local", "models"), name, {"path": target, **loading, "method": method})]
-    if "draft" in loading:
+    models = ("local", "models")
+    written = [_set(document, models, name, {"path": target, **drafting})]
+    if "draft" in drafting:
         draft = f"{name}-draft"
-        written.append(
-            _set(document, ("local", "models"), draft, {"path": loading["draft"], "method": "plain"})
-        )
-        written.append(
-            _set(document, ("pairs",), name, {"draft": f"local/{draft}", "target": f"local/{name}"})
-        )
+        routes = {"draft": f"local/{draft}", "target": f"local/{name}"}
+        written.append(_set(document, models, draft, {"path": drafting["draft"], "method": "plain"}))
+        written.append(_set(document, ("pairs",), name, {**routes, **measured}))
     try:
         rewrite(path, tomlkit.dumps(document))
     except OSError as error:
@@ -60,7 +63,7 @@ def write_pair(file: Path, name: str, target: str, method: str, loading: dict[st
     return written
 
 
-def _set(document: TOMLDocument, tables: tuple[str, ...], name: str, values: dict[str, Any]) -> str:
+def _set(document: TOMLDocument, tables: tuple[str, ...], name: str, values: Mapping[str, Any]) -> str:
     """Make a table hold these values and nothing else; return its name as the file has it."""
     import tomlkit  # noqa: PLC0415
 
@@ -75,5 +78,14 @@ def _set(document: TOMLDocument, tables: tuple[str, ...], name: str, values: dic
     for key in [key for key in own if key not in values]:
         del own[key]
     for key, value in values.items():
-        own[key] = value
+        own[key] = _inline(value) if isinstance(value, dict) else value
     return f"[{'.'.join((*tables, name))}]"
+
+
+def _inline(values: dict[str, Any]) -> Any:
+    """Return a table that stands on its key's line."""
+    import tomlkit  # noqa: PLC0415
+
+    table = tomlkit.inline_table()
+    table.update(values)
+    return table

@@ -19,6 +19,7 @@ def command() -> None:
 
     \b
     Examples:
+      specclient local train draft --data ./our-code --out ./our-draft
       specclient local train heads --kind eagle3 --out ./eagle3
       specclient local train heads -m ./llama-3.2-1b --kind medusa --out ./medusa
     """

@@ -127,6 +127,7 @@ TEMPLATE = """\
 #[pairs.mine]
 #draft = "deepseek/deepseek-chat"
 #target = "anthropic/claude-sonnet-4-0"
+#acceptance = 0.5      # measured, or by task: { code = 0.7 }; `auto` begins with it, as with cost_ratio
 
 # How good models are, from 0 to 1, for min_quality: by route, or by what it begins with.
 #[quality]

@@ -18,10 +18,10 @@ from specclient.errors import BadRequestError, CheckpointError, ConfigurationErr
 from specclient.types.backend import Answer, BackendModel, Chunk, EngineState, Telemetry
 from specclient.types.load import Load
 from specclient.types.request import Request
-from specclient_local.dialect import Asked, read
+from specclient_local.dialect import read
 from specclient_local.dialect_forms import OWN_FORMS
 from specclient_local.merging import merged
-from specclient_local.params import Method, SamplingParams
+from specclient_local.params import SamplingParams
 from specclient_local.rows import BUNDLED, Key, Row, folder_row, rows_of
 from specclient_local.telemetry import telemetry
 from specclient_local.tool_grammar import Tools, grammar
@@ -190,7 +190,7 @@ class LocalBackend:
             from specclient_local.shape import Shape  # noqa: PLC0415 - imports the tokenizers library
 
             prompts, form = asked.prompts, None
-            params = replace(asked.params, method=_method(asked, row))
+            params = row.drafted(asked.params)
             if asked.messages is not None:
                 tools = () if asked.tools is None else asked.tools.given
                 prompts = (engine.tokenizer.chat(asked.messages, tools),)
@@ -269,12 +269,6 @@ class _Job:
 
 def _keywords(params: SamplingParams) -> dict[str, Any]:
     return {field.name: getattr(params, field.name) for field in fields(params)}
-
-
-def _method(asked: Asked, row: Row) -> Method | None:
-    """Return how an answer is drafted; None leaves that to the engine."""
-    params = asked.params
-    return params.method or (row.method if params.prediction is None else "prediction")
 
 
 def _calling(

@@ -7,16 +7,20 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from specclient.errors import CheckpointError, ConfigurationError
+from specclient.errors import BadRequestError, CheckpointError, ConfigurationError
 from specclient.types.backend import BackendModel
 from specclient_local.config import read_config
 from specclient_local.options import Options
-from specclient_local.params import Method
+from specclient_local.params import Method, SamplingParams
 
 BUNDLED = Path(__file__).parent / "bundled"
 
 Key = tuple[str, Options]
 """What engines are told apart by: rows that share it share one."""
+
+
+Depth = tuple[Any, Any]
+"""A draft length and a draft tree, as :class:`SamplingParams` has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,10 +30,12 @@ class Row:
     Attributes:
         path: folder or hub id of the target.
         options: how it is loaded, and the method of requests that name none.
+        depth: how requests of that method draft that do not say: ``draft_length``, ``draft_tree``.
     """
 
     path: str
     options: Options = field(default_factory=Options)
+    depth: Depth = (None, None)
 
     @property
     def key(self) -> Key:
@@ -40,6 +46,14 @@ class Row:
     def method(self) -> Method | None:
         """What a request gets that names none; None is for the engine to say, by what it has loaded."""
         return None if self.options.method == "auto" else self.options.method
+
+    def drafted(self, params: SamplingParams) -> SamplingParams:
+        """Fill in how a request is drafted, as far as it does not say itself."""
+        if params.method is None and params.prediction is not None:
+            return replace(params, method="prediction")
+        silent = params.draft_length is None and params.draft_tree is None
+        length, tree = self.depth if silent and params.method in (None, self.method) else _depth(params)
+        return replace(params, method=params.method or self.method, draft_length=length, draft_tree=tree)
 
     @property
     def loading(self) -> dict[str, Any]:
@@ -112,12 +126,13 @@ def folder_row(path: str, like: Row) -> Row:
 
 def _row(name: str, row: object, common: Mapping[str, Any]) -> Row:
     """Check a configured model; whether its folders hold one is seen when it is loaded."""
-    where, known = f"local model {name!r}", [option.name for option in fields(Options)]
+    where, known = f"local model {name!r}", [*(option.name for option in fields(Options)), *_DEPTH]
     if not isinstance(row, Mapping) or "path" not in row:
         raise ConfigurationError(
             f"{where} is {row!r}; it needs a table with path, and may have {', '.join(known)}."
         )
     given = {key: value for key, value in row.items() if key != "path" and value is not None}
+    depth = {key: given.pop(key) for key in _DEPTH if key in given}
     unknown = [key for key in given if key not in known]
     if unknown:
         raise ConfigurationError(f"{where} has {unknown[0]!r}; allowed are path, {', '.join(known)}.")
@@ -125,9 +140,17 @@ def _row(name: str, row: object, common: Mapping[str, Any]) -> Row:
     if not isinstance(path, str) or not path:
         raise ConfigurationError(f"{where}: path is {path!r}; it names a folder or hub id.")
     try:
-        return Row(path, Options.read({**common, **given}))
-    except ConfigurationError as error:
+        checked = SamplingParams(**depth)
+        return Row(path, Options.read({**common, **given}), _depth(checked))
+    except (BadRequestError, ConfigurationError) as error:
         raise ConfigurationError(f"{where}: {error}") from None
+
+
+_DEPTH = ("draft_length", "draft_tree")
+
+
+def _depth(params: SamplingParams) -> Depth:
+    return params.draft_length, params.draft_tree
 
 
 def _changed(options: Options) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from specclient.costs.prices import Prices
 from specclient.errors import ConfigurationError, NotFoundError
 from specclient.providers.base import Endpoint
 from specclient.routing.options import Drafted, Option, Tariff
-from specclient.routing.pairs import PairRow, row_of
+from specclient.routing.pairs import PairRow, measured, row_of
 from specclient.routing.places import Place, Places
 from specclient.routing.quality import tier_of
 from specclient.routing.sizes import Sizes
@@ -113,7 +113,7 @@ class Menu:
         if served is None:
             told = f"no model {model!r} in {head}; there are {', '.join(known)}"
             return Option(route, head, model, told, local=True, quality=quality)
-        pair = None if served.draft is None else row_of(served.target, served.draft)
+        pair = None if served.draft is None else self._drafted(route, served.target, served.draft)
         return Option(
             route,
             head,
@@ -129,6 +129,15 @@ class Menu:
             cost_ratios=() if pair is None or pair.cost_ratio is None else tuple(pair.cost_ratio.items()),
         )
 
+    def _drafted(self, route: str, target: str, draft: str) -> PairRow:
+        """Return what is known of a local model and its draft, first what a table of the pair says."""
+        models, row = self._settings.local.models, row_of(target, draft)
+        for pair in self._settings.pairs.values():
+            small = models.get(pair.draft.removeprefix("local/"))
+            if pair.target == route and small is not None and small.path == draft:
+                return measured(row, pair.acceptance, pair.cost_ratio)
+        return row
+
     def _plays(self, own: Iterable[Option], prompt_tokens: int) -> Iterable[Option]:
         """Return what the configuration's pairs make possible: plays that keep the target's own answer."""
         for option in own:
@@ -139,7 +148,7 @@ class Menu:
                 if not isinstance(place, Endpoint):
                     continue  # which drafts by itself
                 known = place.capabilities_of(option.model)
-                row = row_of(pair.target, pair.draft)
+                row = measured(row_of(pair.target, pair.draft), pair.acceptance, pair.cost_ratio)
                 draft = self._own(pair.draft, prompt_tokens, None)
                 if draft.unavailable is not None:
                     continue

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from specclient.routing.priors import ACCEPTANCE
 from specclient.routing.quality import tier_of
 from specclient.types.route import Task
 
-__all__ = ["CLIENT_SIDE", "ROWS", "PairRow", "row_of"]
+__all__ = ["CLIENT_SIDE", "ROWS", "PairRow", "measured", "row_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +142,22 @@ def row_of(target: str, draft: str) -> PairRow:
         if (row.target, row.draft) == (target, draft):
             return row
     return _guessed(target, draft, *names)
+
+
+def measured(
+    row: PairRow, acceptance: float | Mapping[Task, float] | None, cost_ratio: float | None
+) -> PairRow:
+    """Return a pair with what was measured of it in place of what is assumed.
+
+    Args:
+        row: what is assumed.
+        acceptance: of all tasks, or by task; tasks that it leaves out keep what is assumed.
+        cost_ratio: of all tasks.
+    """
+    told = acceptance if isinstance(acceptance, Mapping | None) else dict.fromkeys(row.acceptance, acceptance)
+    rates = {**row.acceptance, **(told or {})}
+    costs = row.cost_ratio if cost_ratio is None else dict.fromkeys(rates, cost_ratio)
+    return replace(row, acceptance=rates, cost_ratio=costs)
 
 
 def _guessed(target: str, draft: str, name: str, drafting: str) -> PairRow:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from specclient_cli.local_pick_write import write_pair
+from specclient_local.rows import BUNDLED, rows_of
 
 from specclient.config import load
 from specclient.errors import ConfigurationError
@@ -70,6 +71,26 @@ def test_what_does_not_fit_is_left_out_or_named(run, local, tmp_path) -> None:
     assert "no prompt of" in err
 
 
+def test_the_choice_is_written_for_engine_and_router(run, local, prompts) -> None:
+    """The bundled draft of the bundled target pays on any machine that compiles passes, or is refused."""
+    models = ("--target", str(BUNDLED / "target"), "--candidates", str(BUNDLED / "draft"))
+    arguments = ("local", "pick", "--data", str(prompts), *models, *QUICK)
+    code, _, err = run(*arguments, "--write", str(local), "--name", "code")
+    if code == 3:
+        pytest.skip(f"the bundled draft does not pay here: {err}")
+    assert "wrote [local.models.code], [local.models.code-draft], [pairs.code]" in err
+    settings = load(local)
+    pair, model = settings.pairs["code"], settings.local.models["code"]
+    assert model.method == "draft"
+    assert set(pair.acceptance) == {"chat", "code"}
+    assert 0 < pair.cost_ratio < 1
+    assert "put 'local/code' among candidates" in err
+    local.write_text('candidates = ["local/code"]\n' + local.read_text())
+    _, out, _ = run("route", "explain", "Hello there", "--json")
+    (explained,) = json.loads(out)["candidates"]
+    assert explained["acceptance_rate"] == pytest.approx(pair.acceptance["chat"]), "begins with the measured"
+
+
 TEXT = """# mine
 candidates = ["local/demo"]  # the only one
 
@@ -82,7 +103,9 @@ def test_a_choice_is_written_and_all_else_is_kept(tmp_path: Path) -> None:
     file = tmp_path / "specclient.toml"
     file.write_text(TEXT)
     file.chmod(0o640)
-    written = write_pair(file, "code", "big", "draft", {"draft": "small"})
+    drafting = {"draft": "small", "method": "draft", "draft_length": 4}
+    measured = {"acceptance": {"code": 0.72}, "cost_ratio": 0.11}
+    written = write_pair(file, "code", "big", drafting, measured)
     assert written == ["[local.models.code]", "[local.models.code-draft]", "[pairs.code]"]
     text = file.read_text()
     for line in TEXT.splitlines():
@@ -90,9 +113,12 @@ def test_a_choice_is_written_and_all_else_is_kept(tmp_path: Path) -> None:
     assert file.stat().st_mode & 0o777 == 0o640
     settings = load(file)
     assert settings.pairs["code"].target == "local/code"
+    assert settings.pairs["code"].acceptance == {"code": 0.72}
+    assert settings.pairs["code"].cost_ratio == 0.11
     assert settings.local.models["code"].draft == "small"
+    assert rows_of(settings.local.model_dump())["code"].depth == (4, None)
     assert settings.local.models[settings.pairs["code"].draft.removeprefix("local/")].path == "small"
-    write_pair(file, "code", "big", "ngram", {})
+    write_pair(file, "code", "big", {"method": "ngram"}, {})
     again = tomllib.loads(file.read_text())
     assert again["local"]["models"]["code"] == {"path": "big", "method": "ngram"}, "replaced, not mixed"
     assert again["local"]["models"]["other"] == {"path": "a"}
@@ -102,10 +128,10 @@ def test_a_choice_is_written_and_all_else_is_kept(tmp_path: Path) -> None:
 
 def test_a_file_is_begun_and_one_that_is_no_toml_is_named(tmp_path: Path) -> None:
     file = tmp_path / "new.toml"
-    write_pair(file, "mine", "demo", "eagle", {"heads": "h"})
+    write_pair(file, "mine", "demo", {"heads": "h", "method": "eagle"}, {})
     assert tomllib.loads(file.read_text()) == {
         "local": {"models": {"mine": {"path": "demo", "heads": "h", "method": "eagle"}}}
     }
     file.write_text("[broken")
     with pytest.raises(ConfigurationError, match="cannot be read"):
-        write_pair(file, "mine", "demo", "ngram", {})
+        write_pair(file, "mine", "demo", {"method": "ngram"}, {})

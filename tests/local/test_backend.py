@@ -325,6 +325,25 @@ async def test_rows_of_the_same_checkpoints_share_an_engine(folder):
     await backend.aclose()
 
 
+async def test_a_models_own_depth_is_that_of_requests_that_say_none(folder):
+    row = {"draft": folder, "method": "draft"}
+    backend = make(folder, two={**row, "draft_length": 2}, wide={**row, "draft_tree": [3]})
+
+    async def deepest(model, **extension):
+        asked = completion(model, max_tokens=13, specclient=extension)
+        _, measured = await backend.complete(asked, model)
+        return len(measured.speculation.per_position or ()), measured.speculation.drafted
+
+    assert (await deepest("two"))[0] == 2
+    assert (await deepest("two", method="draft"))[0] == 2
+    assert (await deepest("two", draft_length=3))[0] == 3, "a request's own word counts"
+    assert (await deepest("two", method="plain"))[1] == 0
+    depth, drafted = await deepest("wide")
+    assert depth == 1
+    assert drafted % 3 == 0
+    await backend.aclose()
+
+
 @pytest.mark.parametrize("choices", [1, 6])
 async def test_closing_a_stream_early_stops_the_work(backend, choices):
     stream = backend.stream(chat(max_tokens=None, n=choices), "pair")

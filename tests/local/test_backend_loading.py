@@ -42,6 +42,8 @@ def completion(model):
         ({"models": {"m": {"path": "p", "dtype": "fp32"}}}, "dtype is 'fp32'; allowed are float32"),
         ({"models": {"m": {"path": "p", "method": "union"}}}, "'m': method is 'union', but draft is None"),
         ({"models": {"m": {"path": "p", "method": "layer_skip"}}}, "'layer_skip', but layer_skip is None"),
+        ({"models": {"m": {"path": "p", "draft_length": 99}}}, "'m': draft_length is 99"),
+        ({"models": {"m": {"path": "p", "draft_tree": [0]}}}, "'m': draft_tree is "),
         ({"slots": 0}, "slots is 0"),
         ({"slots": True}, "slots is True"),
         ({"threads": -1}, "threads is -1"),

@@ -258,6 +258,36 @@ def test_the_drafts_cache_holds_what_was_said(bundled, cut_otherwise, way, rando
     speculating.end(request)
 
 
+def test_what_is_cut_otherwise_with_more_text_leaves_the_drafts_cache(bundled):
+    """An answer that grows letter by letter: the draft's last tokens merge into others again and again."""
+    target, draft = BUNDLED / "target", bundled["merges"]
+    speculating, small = speculator(target, draft, "retokenised")
+    fresh = Runner.load(draft, dtype="float32", slots=1, context=64, exact=False)
+    drafter, tokenizer = speculating.drafters["draft"], Tokenizer(target)
+    request = sequence(tokenizer.encode("def add(a, b):\n    "), max_tokens=40, draft_length=3)
+    while not speculating.prefill(request):
+        pass
+    cut = 0
+    for letter in "return self.append(x)":
+        before = list(drafter._telling[0].shadow.tokens)
+        (tree,) = drafter.propose([request], [(1, 1, 1)])
+        drafter.commit(request, tree, [])
+        (token,) = tokenizer.encode(letter, begins=False)
+        request.take(token)
+        drafter._read(request)
+        shadow = drafter._telling[0].shadow.tokens
+        cut += shadow[: len(before)] != before
+        tokens = shadow[: small.length(0)]
+        assert len(tokens) == small.length(0) > 0
+        fresh.truncate(0, 0)
+        fresh.prefill(0, tokens)
+        for own, new in zip(small.cache.views(0), fresh.cache.views(0), strict=True):
+            got, want = (each.narrow(_position_axis(each, small), 0, len(tokens)) for each in (own, new))
+            torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
+    assert cut > 3, "tokens that stood were cut otherwise"
+    speculating.end(request)
+
+
 def _position_axis(view, runner):
     """Which axis of a view of the cache counts positions."""
     sizes = [i for i, size in enumerate(view.shape) if size >= runner.context]
