@@ -46,13 +46,14 @@ class EagleDraft(Draft):
 
     def advance(self, states: Tensor) -> None:
         """Learn the states after the rows of a pass; what has grown since then is next."""
-        self.states += torch.split(states, 1)
+        self.states += [states] if len(states) == 1 else torch.split(states, 1)
 
     def follow(self) -> None:
         """Give each new guess the state after its parent."""
         if self.going:
             parents = self.growth.scored.parents
-            self.given = torch.cat([self.states[parents[node] + 1] for node in self.frontier])
+            above = [self.states[parents[node] + 1] for node in self.frontier]
+            self.given = above[0] if len(above) == 1 else torch.cat(above)
 
 
 class EagleDrafter:
