@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import codecs
+import json
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -60,7 +62,11 @@ class Tokenizer:
         self._added = {number: token.content for number, token in added.items()}
         self._shown = {number for name in _SHOWN if (number := self._special.get(name)) is not None}
         decoder = self._library.decoder
-        self._byte_level = decoder is not None and b'"ByteLevel"' in decoder.__getstate__()
+        state = b"null" if decoder is None else decoder.__getstate__()
+        self._byte_level = b'"ByteLevel"' in state
+        self._said: dict[int, bytes] = {}
+        #: Whether a text's bytes are those of its tokens, one after the other.
+        self.bytewise = (json.loads(state) or {}).get("type") == "ByteLevel"
         self._chat: Any = None
 
     @property
@@ -97,6 +103,20 @@ class Tokenizer:
             return bytes(_BYTES[character] for character in written)
         raw = _RAW_BYTE.fullmatch(written)
         return bytes([int(raw[1], 16)]) if raw else written.replace("\u2581", " ").encode()
+
+    def said(self, token: int) -> bytes:
+        """Return the bytes that a token adds to a decoded text; for a tokenizer that is ``bytewise``."""
+        found = self._said.get(token)
+        if found is None:
+            written = self._library.id_to_token(token) or ""
+            if token in self._special.values() and token not in self._shown:
+                written = ""
+            if all(character in _BYTES for character in written) and token not in self._shown:
+                found = bytes(_BYTES[character] for character in written)
+            else:  # as the library reads an added token that is not written in those characters
+                found = written.encode()
+            self._said[token] = found
+        return found
 
     def special(self, text: str) -> int | None:
         """Return the id of the special token written like this, or None."""
@@ -178,10 +198,16 @@ class TextStream:
 
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
-        self._ids, self._before = self._tail(prompt)
+        self._bytes = codecs.getincrementaldecoder("utf-8")("replace") if tokenizer.bytewise else None
+        if self._bytes is not None:
+            self._bytes.decode(b"".join(map(tokenizer.said, prompt[-_CONTEXT:])))
+        else:
+            self._ids, self._before = self._tail(prompt)
 
     def push(self, token: int) -> str:
         """Return the text that a token completes, often empty."""
+        if self._bytes is not None:
+            return self._bytes.decode(self._tokenizer.said(token))
         self._ids.append(token)
         text = self._tokenizer.decode(self._ids)
         if text.endswith(_UNFINISHED) or len(text) < len(self._before):
@@ -192,7 +218,9 @@ class TextStream:
         return new
 
     def flush(self) -> str:
-        """Return what was held back, unfinished characters as U+FFFD."""
+        """Return what is held back, unfinished characters as U+FFFD; it stays held."""
+        if self._bytes is not None:
+            return self._bytes.getstate()[0].decode("utf-8", "replace")
         return self._tokenizer.decode(self._ids)[len(self._before) :]
 
     def _tail(self, ids: Sequence[int]) -> tuple[list[int], str]:

@@ -70,6 +70,28 @@ def test_random_bytes_join_to_the_whole_and_what_is_unfinished_comes_last(tokeni
     assert increments(tokenizer, cut) == ["a", "", "", "\ufffd"]
 
 
+def test_which_tokenizers_are_read_byte_by_byte(tokenizer, spaced):
+    assert (tokenizer.bytewise, spaced.bytewise) == (True, False)
+
+
+def test_added_tokens_are_written_as_the_library_does(tmp_path):
+    library = byte_tokenizer()
+    names = ["plain", "two words", "\u00e9", "\u4e2d", "<tool_call>", "<hidden>"]
+    library.add_tokens(names[:4])
+    library.add_special_tokens(names[4:])
+    library.save(str(tmp_path / "tokenizer.json"))
+    tokenizer, dice = Tokenizer(tmp_path), random.Random(2)
+    added = [tokenizer.added(name) for name in names]
+    for _ in range(100):
+        ids = [dice.choice([*added, *range(2, 120)]) for _ in range(12)]
+        assert "".join(increments(tokenizer, ids)) == tokenizer.decode(ids)
+
+
+def test_a_character_that_the_prompt_begins_is_ended_by_the_answer(tokenizer):
+    ids = tokenizer.encode("a\U0001f600b")
+    assert increments(tokenizer, ids[3:], prompt=ids[:3]) == ["", "\U0001f600", "b", ""]
+
+
 def test_a_space_after_the_prompt_is_kept(spaced):
     assert "".join(increments(spaced, [1, 2, 3])) == "a bc"
     assert "".join(increments(spaced, [2, 3, 1], prompt=[1])) == " bc a"
