@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from specclient.client import AsyncOpenAI
     from specclient.client import AsyncOpenAI as AsyncClient
     from specclient.config import Settings
-    from specclient.core import DEFAULT_MAX_RETRIES, DataResidency
     from specclient.draft_target import (
         DraftTargetResult,
         aspeculative_decode,
@@ -29,6 +28,7 @@ if TYPE_CHECKING:
         speculative_decode,
         speculative_decode_many,
     )
+    from specclient.options import DEFAULT_MAX_RETRIES, DataResidency
     from specclient.providers.provider import Provider
     from specclient.resources.assistants import AssistantEventHandler, AsyncAssistantEventHandler
     from specclient.resources.inputs import file_from_path
@@ -99,9 +99,9 @@ _LAZY = {
     "Client": ("specclient.sync", "OpenAI"),
     "Cost": ("specclient.types", ""),
     "DEFAULT_CONNECTION_LIMITS": ("specclient.transport.defaults", ""),
-    "DEFAULT_MAX_RETRIES": ("specclient.core", ""),
+    "DEFAULT_MAX_RETRIES": ("specclient.options", ""),
     "DEFAULT_TIMEOUT": ("specclient.transport.defaults", ""),
-    "DataResidency": ("specclient.core", ""),
+    "DataResidency": ("specclient.options", ""),
     "Decision": ("specclient.types.route", ""),
     "DefaultAioHttpClient": ("specclient.transport.defaults", ""),
     "DefaultAsyncHttpx2Client": ("specclient.transport.defaults", ""),

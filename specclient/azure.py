@@ -12,8 +12,9 @@ from typing import Any, Self, TypeVar, Unpack
 from pydantic import SecretStr
 
 from specclient.client import AsyncOpenAI
-from specclient.core import ClientOptions, Core, checked_options
+from specclient.core import Core
 from specclient.errors import OpenAIError
+from specclient.options import ClientOptions, checked_options
 from specclient.providers.presets import preset
 from specclient.sync import OpenAI
 from specclient.types.params import NotGiven
@@ -22,7 +23,7 @@ TokenProvider = Callable[[], str | Awaitable[str]]
 
 
 class AzureOptions(ClientOptions, total=False):
-    """What a client of Azure takes beside :class:`specclient.core.ClientOptions`.
+    """What a client of Azure takes beside :class:`specclient.options.ClientOptions`.
 
     ``azure_endpoint`` (``https://NAME.openai.azure.com``; ``AZURE_OPENAI_ENDPOINT``) or ``base_url``;
     ``api_version`` (``OPENAI_API_VERSION``); one of ``api_key`` (``AZURE_OPENAI_API_KEY``),

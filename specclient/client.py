@@ -6,9 +6,10 @@ from functools import cached_property
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
-from specclient.core import ClientOptions, Core, checked_options
+from specclient.core import Core
 from specclient.forks import uncut
 from specclient.loops import check_asyncio
+from specclient.options import ClientOptions, checked_options
 from specclient.resources.callers import AsyncCaller
 from specclient.surface import Surface
 
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class AsyncOpenAI(Surface):
-    """The asynchronous client; see :class:`specclient.core.ClientOptions`.
+    """The asynchronous client; see :class:`specclient.options.ClientOptions`.
 
     Making one reads the configuration and nothing else: connections, the ledger and the local engine
     are opened by the first call that needs them.

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
 
 from specclient.by_path import ByPath
-from specclient.core import SHARED, Core, checked_options
+from specclient.core import Core
 from specclient.errors import ConfigurationError
 from specclient.forks import uncut
+from specclient.options import SHARED, checked_options
 from specclient.providers.encoding import user_agent
 from specclient.resources import tail
 from specclient.resources.base import Caller

@@ -8,8 +8,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from specclient.bridge import Bridge, flush_at_exit
-from specclient.core import ClientOptions, Core, checked_options
+from specclient.core import Core
 from specclient.forks import uncut
+from specclient.options import ClientOptions, checked_options
 from specclient.resources.callers import SyncCaller
 from specclient.surface import Surface
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from specclient.core import Parts
+from specclient.shared import Parts
 
 
 @pytest.fixture
