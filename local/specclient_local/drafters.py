@@ -146,9 +146,9 @@ def headed(target: Model, folder: Path) -> tuple[Method, MedusaDrafter | EagleDr
     assert isinstance(target, TappedRunner)  # who loads heads loads their target so
     found = read_heads(folder, target.config, target.decoder.dtype, target.device)
     if isinstance(found, Medusa):
-        compiled = native_medusa(found.weights, target.decoder.passes)
-        heads = MedusaHeads(found.shape, found.weights, Lent.of(target), fast_kernels(), compiled)
-        return found.method, MedusaDrafter(target, heads)
+        given = found.shape, found.weights, Lent.of(target)
+        compiled = native_medusa(*given, target.decoder.passes)
+        return found.method, MedusaDrafter(target, compiled or MedusaHeads(*given, fast_kernels()))
     return found.method, EagleDrafter(target, EagleRunner(found.shape, found.weights, target))
 
 

@@ -18,6 +18,7 @@ from specclient_local.drafting.growth import growth
 from specclient_local.drafting.heads import fitted, in_company
 from specclient_local.model.heads_taps import TappedRunner
 from specclient_local.model.medusa import MedusaHeads
+from specclient_local.model.native.medusa import NativeMedusa
 from specclient_local.model.sampling import all_distributions
 from specclient_local.params import MAX_TREE_NODES, SamplingParams
 from specclient_local.sequence import Sequence
@@ -34,7 +35,7 @@ class MedusaDrafter:
         heads: as loaded.
     """
 
-    def __init__(self, target: TappedRunner, heads: MedusaHeads) -> None:
+    def __init__(self, target: TappedRunner, heads: MedusaHeads | NativeMedusa) -> None:
         self._target = target
         self._heads = heads
 

@@ -12,7 +12,7 @@ what multiplies matrices (``Kernels``).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -106,6 +106,13 @@ class EagleWeights:
     ids: Tensor | None = None
     embedding: Tensor | None = None
     fc_norms: tuple[Tensor, ...] = ()
+
+    def reading(self) -> EagleWeights:
+        """Return what :meth:`EagleHead.read` needs of them, the large rest empty."""
+        none = self.fc.new_empty(0)
+        fc = self.fc if self.token_norm is not None else none
+        head = None if self.head is None else none
+        return replace(self, fc=fc, qkv=none, o=none, gate_up=none, down=none, head=head)
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,9 +96,11 @@ class EagleRunner(Runner):
     decoder: EagleDecoder
 
     def __init__(self, shape: EagleShape, weights: EagleWeights, target: TappedRunner) -> None:
-        self.head = EagleHead(shape, weights, Lent.of(target), fast_kernels())
-        context = target.context + SPARE
+        lent, context = Lent.of(target), target.context + SPARE
+        self.head = EagleHead(shape, weights, lent, fast_kernels())
         super().__init__(EagleDecoder(self.head, target.decoder, context), target.slots, context)
+        if self.decoder.guesses:  # what is compiled has a copy
+            self.head = EagleHead(shape, weights.reading(), lent, fast_kernels())
 
     def step(self, parts: Sequence[Part], states: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
         """Append each part's rows, whose states are given; return logits and states after the wanted ones.

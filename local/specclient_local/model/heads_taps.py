@@ -7,6 +7,7 @@ those of the tokens that stand there. Whoever drafts from them reads them by pos
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -22,7 +23,7 @@ class TappedRunner(Runner):
 
     Args:
         decoder: the model.
-        weights: its weights, from which heads borrow embedding, last norm and head.
+        weights: its weights, of which embedding, last norm and head are kept for heads to borrow.
         slots: sequences it holds at once.
         context: positions a slot can hold.
         layers: after how many layers hidden states are kept, ascending; see :class:`Taps`.
@@ -32,7 +33,7 @@ class TappedRunner(Runner):
         self, decoder: Decoder, weights: Weights, slots: int, context: int, layers: tuple[int, ...]
     ) -> None:
         super().__init__(decoder, slots, context)
-        self.weights = weights
+        self.weights = replace(weights, layers=[])  # the decoder has what it needs of them
         self.layers = layers
         self._features = torch.zeros(
             (slots, context, len(layers), decoder.config.hidden_size), dtype=decoder.dtype, device=self.device

@@ -14,7 +14,6 @@ from torch.nn import functional as F
 
 from specclient_local.model.eagle import Kernels, Lent
 from specclient_local.model.linear import Kernel
-from specclient_local.model.native.medusa import NativeMedusa
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,19 +56,12 @@ class MedusaHeads:
         weights: their parameters.
         lent: what the target lends.
         kernels: what computes with them.
-        compiled: what computes them all at once, where it can.
     """
 
     def __init__(
-        self,
-        shape: MedusaShape,
-        weights: MedusaWeights,
-        lent: Lent,
-        kernels: Kernels | None = None,
-        compiled: NativeMedusa | None = None,
+        self, shape: MedusaShape, weights: MedusaWeights, lent: Lent, kernels: Kernels | None = None
     ) -> None:
         self.shape = shape
-        self._compiled = compiled
         k = kernels or Kernels()
         self._last_norm = k.norm(lent.norm, lent.eps)
         self._blocks: list[list[Kernel]] = [[k.linear(w, b) for w, b in head] for head in weights.blocks]
@@ -89,8 +81,6 @@ class MedusaHeads:
 
     def logits(self, states: Tensor, heads: int) -> Tensor:
         """Return what the first heads say after states ``[..., hidden]``: ``[..., heads, V]``."""
-        if self._compiled is not None:
-            return self._compiled(states, heads)
         rows = [self.state(head, states) for head in range(heads)]
         if self._shared is None:
             return torch.stack([head(x) for head, x in zip(self._own, rows, strict=False)], dim=-2)

@@ -13,7 +13,7 @@ from specclient_local.drafters import headed
 from specclient_local.drafting.base import Grown, chain
 from specclient_local.drafting.eagle import EagleDrafter
 from specclient_local.model import decoder
-from specclient_local.model.eagle import Lent, fast_kernels
+from specclient_local.model.eagle import EagleHead, Lent, fast_kernels
 from specclient_local.model.eagle_runner import EaglePasses, EagleRunner
 from specclient_local.model.heads_format import read_heads, tapped
 from specclient_local.model.medusa import MedusaHeads
@@ -78,9 +78,10 @@ def opened(target, heads, slots=2, **placed):
     return open_model(target, Placed(**placed), slots=slots, context=128, taps=taps)
 
 
-def by_torch(eagle):
+def by_torch(eagle, weights, target):
     """Let torch compute an EAGLE runner's passes."""
     c = eagle.config
+    eagle.head = EagleHead(eagle.head.shape, weights, Lent.of(target), fast_kernels())
     eagle.decoder.passes = EaglePasses(eagle.head, turns(c.rope, c.head_dim, eagle.context))
     return eagle
 
@@ -92,7 +93,7 @@ def pair(target, tmp_path, request):
     found, runner = read_heads(folder, read_config(target)), opened(target, folder)
     ours, theirs = (EagleRunner(found.shape, found.weights, runner) for _ in range(2))
     assert isinstance(ours.decoder.passes, NativeEagle)
-    return ours, by_torch(theirs)
+    return ours, by_torch(theirs, found.weights, runner)
 
 
 def states(eagle, count, seed=1):
@@ -188,7 +189,7 @@ def test_proposals_are_the_same_however_they_are_computed(target, tmp_path, monk
             lambda *a, calls=calls, f=drafter.runner.follow: calls.append(a) or f(*a),
         )
         if way == "torch":
-            by_torch(drafter.runner)
+            by_torch(drafter.runner, read_heads(folder, read_config(target)).weights, runner)
         elif way == "steps":
             monkeypatch.setattr(EagleDrafter, "_guess", lambda *_: None)
         requests = [sequence(PROMPT, method="eagle"), sequence(PROMPT[2:], slot=1, method="eagle")]
@@ -231,10 +232,10 @@ def medusas(target, folder, **made):
     """Medusa heads that are compiled, and ones that are not."""
     heads_kit.medusa(folder, **made)
     found, runner = read_heads(folder, read_config(target)), opened(target, folder)
-    compiled = native_medusa.native_medusa(found.weights, runner.decoder.passes)
+    given = found.shape, found.weights, Lent.of(runner)
+    compiled = native_medusa.native_medusa(*given, runner.decoder.passes)
     assert compiled is not None
-    lent = Lent.of(runner)
-    return [MedusaHeads(found.shape, found.weights, lent, fast_kernels(), way) for way in (compiled, None)]
+    return compiled, MedusaHeads(*given, fast_kernels())
 
 
 @torch.inference_mode()
@@ -271,5 +272,5 @@ def test_where_a_targets_passes_are_torchs_so_are_its_heads(target, tmp_path, mo
     runner = opened(target, eagle)
     found = read_heads(eagle, read_config(target))
     assert isinstance(EagleRunner(found.shape, found.weights, runner).decoder.passes, EaglePasses)
-    weights = read_heads(medusa, read_config(target)).weights
-    assert native_medusa.native_medusa(weights, runner.decoder.passes) is None
+    _, drafter = headed(runner, medusa)
+    assert isinstance(drafter._heads, MedusaHeads)

@@ -9,25 +9,33 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from specclient_local.model.eager import norm_kernel
 from specclient_local.model.native.build import library
 from specclient_local.model.native.panels import Panels
 from specclient_local.model.native.passes import SHARED, NativePasses
 from specclient_local.model.native.tables import LinearTable, MedusaTable
 
 if TYPE_CHECKING:
-    from specclient_local.model.medusa import MedusaWeights
+    from specclient_local.model.eagle import Lent
+    from specclient_local.model.medusa import MedusaShape, MedusaWeights
 
 
 class NativeMedusa:
-    """Medusa heads' weights in panels, beside their target's own head where they share it.
+    """Medusa heads' weights in panels; see :class:`specclient_local.model.medusa.MedusaHeads`.
 
     Args:
+        shape: what they are like.
         weights: float32 on a processor; their numbers are copied.
+        lent: of what the target lends, its last norm.
         target: lends its head where there are no own ones.
         run: the compiled library.
     """
 
-    def __init__(self, weights: MedusaWeights, target: NativePasses, run: ctypes.CDLL) -> None:
+    def __init__(
+        self, shape: MedusaShape, weights: MedusaWeights, lent: Lent, target: NativePasses, run: ctypes.CDLL
+    ) -> None:
+        self.shape = shape
+        self._last_norm = norm_kernel(lent.norm, lent.eps)
         self._run = run.specclient_medusa
         self._run.argtypes = [POINTER(MedusaTable)]
         self._run.restype = None
@@ -43,7 +51,11 @@ class NativeMedusa:
         self._products = sum(matrix.numel() for matrix, _ in weights.blocks[0])
         self._products += self._own[0].outputs * self._own[0].inputs
 
-    def __call__(self, states: Tensor, heads: int) -> Tensor:
+    def read(self, features: Tensor) -> Tensor:
+        """Turn hidden states ``[..., 1, hidden]``, of the target's last layer, into what its head reads."""
+        return self._last_norm(features[..., 0, :])
+
+    def logits(self, states: Tensor, heads: int) -> Tensor:
         """Return what the first heads say after states ``[..., hidden]``: ``[..., heads, V]``."""
         states = states.contiguous()
         hidden, rows = states.shape[-1], states.numel() // states.shape[-1]
@@ -57,14 +69,16 @@ class NativeMedusa:
         return logits
 
 
-def native_medusa(weights: MedusaWeights, target: object) -> NativeMedusa | None:
+def native_medusa(
+    shape: MedusaShape, weights: MedusaWeights, lent: Lent, target: object
+) -> NativeMedusa | None:
     """Return compiled Medusa heads; None where their target's passes are not.
 
     Args:
-        weights: their parameters.
+        shape, weights, lent: see :class:`NativeMedusa`.
         target: what computes the target's passes.
     """
     if not isinstance(target, NativePasses):
         return None
     run = library()
-    return None if run is None else NativeMedusa(weights, target, run)
+    return None if run is None else NativeMedusa(shape, weights, lent, target, run)
