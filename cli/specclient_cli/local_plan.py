@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -14,6 +16,7 @@ from specclient_cli.options import Type
 from specclient_cli.state import State, pass_state
 
 if TYPE_CHECKING:
+    from specclient_local.drafting.vocabularies import Fate
     from specclient_local.plan import Plan, Planned
 
 _UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
@@ -56,31 +59,49 @@ def command(state: State, /, **given: Any) -> None:
     """See what memory models take, before they are loaded.
 
     MODEL is 'demo', a name of [local.models], a folder, or a hub id. Only shapes are read, of a hub id too:
-    no weights are fetched. Tells weights, keys and values a token, and the longest context and the most
-    requests at once for which there is room.
+    no weights are fetched. Tells weights, keys and values a token (for heads the hidden states that they
+    read), the longest context and the most requests at once for which there is room, and what becomes of a
+    draft of another vocabulary, where its tokenizer is at hand.
 
     \b
     Examples:
       specclient local plan demo
       specclient local plan ./llama-3.1-8b --draft ./llama-3.2-1b --slots 8
       specclient local plan Qwen/Qwen3-8B --dtype bfloat16 --memory 24GiB
+      specclient local plan ./llama-3.1-8b --heads ./eagle3-llama-3.1-8b
       specclient local plan ./big --quantize int4 --context 32768 --json
 
     Environment: SPECCLIENT_CONFIG, HF_TOKEN, HF_HOME, NO_COLOR.
     """
     models = local_pair.pair(state, given)
-    plans = _plans(models, given["slots"], given["memory"])
+    folders = _folders(models.target, *models.drafts)
+    plans = _plans(models, folders, given["slots"], given["memory"])
+    fates = _fates(models, folders)
     if given["as_json"]:
         devices = [_values(device, plan) for device, plan in plans.items()]
-        click.echo(json.dumps({**models.values, "devices": devices}))
+        others = [{"draft": draft, **asdict(fate)} for draft, fate in fates.items()]
+        click.echo(json.dumps({**models.values, "devices": devices, "other_vocabularies": others}))
         return
     for i, (device, plan) in enumerate(plans.items()):
         if i:
             click.echo()
         _show(device, plan)
+    for draft, fate in fates.items():
+        what = f"{draft} has another vocabulary ({fate.difference}, target first)"
+        if fate.way == "refused":
+            render.say(f"✗ {what} and is refused: {fate.said}", render.BAD)
+        else:
+            render.say(f"{what}: {fate.said}; answers stay exact")
 
 
-def _plans(models: local_pair.Pair, slots: int, memory: int | None) -> dict[str, Plan]:
+def _folders(*paths: str) -> list[Path]:
+    """Return checkpoints' folders; of a hub id's only the shape is fetched."""
+    from specclient_local.model.weights import resolve  # noqa: PLC0415 - imports torch
+
+    return [resolve(path, whole=False) for path in paths]
+
+
+def _plans(models: local_pair.Pair, folders: list[Path], slots: int, memory: int | None) -> dict[str, Plan]:
     """Work out the plan of each device.
 
     Raises:
@@ -88,24 +109,43 @@ def _plans(models: local_pair.Pair, slots: int, memory: int | None) -> dict[str,
     """
     from specclient_local.loading import DEFAULT_CONTEXT  # noqa: PLC0415 - import torch
     from specclient_local.model.opening import read_any_config  # noqa: PLC0415
-    from specclient_local.model.weights import resolve  # noqa: PLC0415
     from specclient_local.options import Options  # noqa: PLC0415
     from specclient_local.plan import free_memory, plans  # noqa: PLC0415
 
     asked = Options.read({**models.options, "draft": list(models.drafts), "slots": slots})
-    target, *drafts = (resolve(path, whole=False) for path in (models.target, *models.drafts))
+    target, *drafts = folders
     own = read_any_config(target, asked.runner).context
     context = min(own, DEFAULT_CONTEXT) if asked.context is None else asked.context
     if context > own:
         raise ConfigurationError(
             f"context is {context}; allowed is 2 to {own}, the most {target} was made for."
         )
-    found = plans(target, drafts, asked, context, free_memory if memory is None else lambda _: memory)
+    free = free_memory if memory is None else lambda _: memory
+    found = plans(target, drafts, asked, context, free, heads=_folders(*asked.heads))
     if not found:
         raise ConfigurationError(
             f"{target}: transformers runs this model, and only the loaded model tells what its caches take; "
             "plan a model of the Llama family."
         )
+    return found
+
+
+def _fates(models: local_pair.Pair, folders: list[Path]) -> dict[str, Fate]:
+    """Return what becomes of the drafts of another vocabulary whose tokenizers are here."""
+    from specclient_local.drafting.vocabularies import fate  # noqa: PLC0415 - imports torch
+    from specclient_local.model.opening import read_any_config  # noqa: PLC0415
+    from specclient_local.model.tokenizer import Tokenizer  # noqa: PLC0415
+
+    asked, runner = (models.options.get(name) or "auto" for name in ("draft_vocabulary", "runner"))
+    target, *drafts = folders
+    found: dict[str, Fate] = {}
+    for name, draft in zip(models.drafts, drafts, strict=True):
+        if not all((folder / "tokenizer.json").is_file() for folder in (target, draft)):
+            continue
+        configs = read_any_config(target, runner), read_any_config(draft, runner)
+        other = fate(Tokenizer(target), Tokenizer(draft), configs, asked)
+        if other is not None:
+            found[name] = other
     return found
 
 
@@ -125,7 +165,7 @@ def _values(device: str, plan: Plan) -> dict[str, Any]:
         "models": [
             {
                 "name": model.name,
-                "parameters": model.config.parameters,
+                "parameters": model.parameters,
                 "layers": model.config.layers,
                 "dtype": model.dtype,
                 "quantize": model.quantize,
@@ -173,10 +213,10 @@ def _show(device: str, plan: Plan) -> None:
 
 
 def _line(model: Planned, plan: Plan) -> render.Line:
-    count = model.config.parameters
-    size = f"{count / 1e9:.2f} B" if count >= 1e9 else f"{count / 1e6:.1f} M"
+    count = model.parameters
+    size = f"{count / 1e9:.2f} B" if count >= 1e9 else f"{count / 1e6:.1f} M" if count else ""
     held = model.quantize or model.dtype
-    weights = "the target's" if model.shares_weights else _bytes(model.weights)
+    weights = "the target's" if model.shares_weights else _bytes(model.weights) if model.weights else ""
     caches = _bytes(model.caches(plan.slots, plan.context))
     return render.Line([model.name, size, held, weights, _bytes(model.kv_per_token), caches])
 

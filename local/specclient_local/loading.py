@@ -14,7 +14,7 @@ from specclient.errors import CheckpointError, ConfigurationError
 from specclient_local.config import read_config
 from specclient_local.drafters import build
 from specclient_local.drafting.costs import Costs
-from specclient_local.drafting.vocabularies import Foreign, foreign
+from specclient_local.drafting.vocabularies import SAID, Foreign, foreign
 from specclient_local.model.base import Model, ModelConfig
 from specclient_local.model.devices import device_named
 from specclient_local.model.opening import Placed, open_model, read_any_config, runs_itself
@@ -64,7 +64,7 @@ def load(model: str | Path, options: Options) -> Loaded:
     context = _context(options.context, config.context, folder)
     paths = [resolve(path) for path in (options.draft if options.method != "plain" else ())]
     headed = [resolve(path) for path in (options.heads if options.method != "plain" else ())]
-    for device, own in plans(folder, paths, options, context, free_memory).items():
+    for device, own in plans(folder, paths, options, context, free_memory, heads=headed).items():
         own.check(device)
     tokenizer = Tokenizer(folder)
     threads = options.threads or threads_for(config)
@@ -152,16 +152,9 @@ def _other(
             folder,
             tokenizer.folder,
             difference,
-            _SAID[found.way],
+            SAID[found.way],
         )
     return found
-
-
-_SAID = {
-    "shared": "it is held to the tokens that both have (draft_vocabulary='shared')",
-    "retokenised": "its text is encoded again by the target's tokenizer, as greedy guesses "
-    "(draft_vocabulary='retokenised')",
-}
 
 
 def _load_draft(folder: Path, target: Model, options: Options) -> Model:

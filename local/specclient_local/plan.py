@@ -12,6 +12,9 @@ from specclient.errors import ConfigurationError
 from specclient_local.config import DecoderConfig
 from specclient_local.model.cache import BLOCK, memory
 from specclient_local.model.devices import device_named
+from specclient_local.model.eagle_runner import SPARE
+from specclient_local.model.heads_format import planned, tapped
+from specclient_local.model.medusa import MedusaShape
 from specclient_local.model.opening import read_any_config
 from specclient_local.model.runner import CHUNK
 from specclient_local.options import Options
@@ -32,6 +35,9 @@ class Planned:
         quantize: what projections and head are held in: ``int8``, ``int4`` or ``fp8``; None as ``dtype``.
         copies_head: whether a tied head is held apart from the embedding: laid out anew for a processor.
         shares_weights: whether they are another's: a draft out of the target's own layers.
+        taps: depths at which hidden states are kept instead, for heads.
+        numbers: in matrices that are not a decoder's.
+        spare: positions behind the context.
     """
 
     name: str
@@ -40,6 +46,14 @@ class Planned:
     quantize: str | None = None
     copies_head: bool = True
     shares_weights: bool = False
+    taps: int = 0
+    numbers: int | None = None
+    spare: int = 0
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in its matrices."""
+        return self.config.parameters if self.numbers is None else self.numbers
 
     @property
     def weights(self) -> int:
@@ -47,6 +61,8 @@ class Planned:
         c = self.config
         if self.shares_weights:
             return 0
+        if self.numbers is not None:
+            return self.numbers * _BITS[self.dtype] // 8
         embedding = c.vocab_size * c.hidden_size
         head = embedding if not c.tied or self.copies_head or self.quantize else 0
         inner = c.parameters - (1 if c.tied else 2) * embedding
@@ -55,17 +71,25 @@ class Planned:
 
     @property
     def kv_per_token(self) -> int:
-        """Bytes of keys and values a position."""
+        """Bytes of keys and values a position, or of hidden states."""
         c = self.config
-        return 2 * c.layers * c.kv_heads * c.head_dim * _BITS[self.dtype] // 8
+        numbers = 2 * c.layers * c.kv_heads * c.head_dim + self.taps * c.hidden_size
+        return numbers * _BITS[self.dtype] // 8
 
     def caches(self, slots: int, context: int) -> int:
-        """Bytes of the keys and values of so many slots, whole blocks of positions as they are allocated."""
-        return slots * -(-min(context, self.config.context) // BLOCK) * BLOCK * self.kv_per_token
+        """Bytes of what so many slots keep: keys and values in whole blocks of positions."""
+        positions = self._positions(context)
+        blocks = positions if self.taps else -(-positions // BLOCK) * BLOCK
+        return slots * blocks * self.kv_per_token
+
+    def _positions(self, context: int) -> int:
+        return min(context, self.config.context) + self.spare
 
     def tables(self, context: int) -> int:
         """Bytes of masks and rotations, which do not depend on the slots."""
-        c, context = self.config, min(context, self.config.context)
+        c, context = self.config, self._positions(context)
+        if not c.layers:
+            return 0
         masks = (1 if c.window is None else 2) * CHUNK * 2 * (context + BLOCK) * _BITS[self.dtype] // 8
         return masks + context * c.head_dim * 4
 
@@ -174,6 +198,8 @@ def plans(
     options: Options,
     context: int,
     free: Callable[[torch.device], int | None],
+    *,
+    heads: Sequence[Path] = (),
 ) -> dict[str, Plan]:
     """Work out what the models of an engine take, on each device that they are to be loaded on.
 
@@ -183,6 +209,7 @@ def plans(
         options: how they are to be loaded.
         context: tokens of prompt and answer together.
         free: what a device has; :func:`free_memory` where the models are not loaded yet.
+        heads: folders of heads, of which only ``config.json`` is read.
 
     Returns:
         By the device's name. A device on which transformers runs a model has no plan: only the loaded
@@ -212,6 +239,8 @@ def plans(
             continue
         own = by_device.setdefault(device, [])
         own.append(Planned(name, config, dtype, quantize, copies_head=device.type == "cpu"))
+        if name == "target" and heads:
+            own += _heads(heads, own[-1])
         if name == "target" and options.layer_skip not in (None, "search"):
             kept = options.layer_skip if isinstance(options.layer_skip, int) else len(options.layer_skip)
             skipping = replace(config, layers=kept, sliding=config.sliding[:kept])
@@ -221,6 +250,23 @@ def plans(
         for device, models in by_device.items()
         if device not in unknown
     }
+
+
+def _heads(folders: Sequence[Path], target: Planned) -> list[Planned]:
+    """Return what a target keeps for its heads, hidden states and its last matrix, and what they take."""
+    config = target.config
+    without = replace(config, layers=0, sliding=())
+    taps = {tap for folder in folders for tap in tapped(folder, config)}
+    copied = config.vocab_size * config.hidden_size if target.copies_head and not config.tied else 0
+    found = [Planned("hidden states", without, target.dtype, taps=len(taps), numbers=copied)]
+    for folder in folders:
+        shape = planned(folder, config)
+        if isinstance(shape, MedusaShape):
+            found.append(Planned("medusa", without, target.dtype, numbers=shape.parameters))
+            continue
+        layer = replace(shape.config, layers=1, sliding=(False,), window=None, context=config.context)
+        found.append(Planned("eagle", layer, target.dtype, numbers=shape.parameters, spare=SPARE))
+    return found
 
 
 def free_memory(device: torch.device) -> int | None:

@@ -6,9 +6,11 @@ import json
 import shutil
 from pathlib import Path
 
+import heads_kit
 import huggingface_hub
 import pytest
 from specclient_cli.local_plan import Size
+from vocabulary_kit import behind_another, lettered
 
 
 @pytest.fixture
@@ -78,6 +80,66 @@ def test_of_a_hub_id_only_the_shape_is_fetched(run, shape, monkeypatch: pytest.M
     assert asked == [
         (name, ["config.json", "generation_config.json"]) for name in ("some/model", "some/other")
     ]
+
+
+def test_heads_are_planned_with_the_states_they_read(run, tmp_path: Path) -> None:
+    from local_kit import write_checkpoint
+
+    target = write_checkpoint(tmp_path / "target", **heads_kit.TARGET)
+    own = [heads_kit.medusa(tmp_path / "medusa"), heads_kit.eagle3(tmp_path / "eagle")]
+    arguments = ("local", "plan", str(target), *(word for folder in own for word in ("--heads", str(folder))))
+    code, out, _ = run(*arguments)
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()[1:6]] == [
+        "target",
+        "hidden",
+        "medusa",
+        "eagle",
+        "together",
+    ]
+    (device,) = json.loads(run(*arguments, "--json")[1])["devices"]
+    _, states, medusa, eagle = device["models"]
+    # EAGLE-3 reads after 2 and 1 of four layers, Medusa after all of them: three rows of 32 numbers.
+    assert (states["kv_per_token"], states["weights"]) == (3 * 32 * 4, 300 * 32 * 4)
+    assert (medusa["kv_per_token"], medusa["weights"]) == (0, 3 * (32 + 300) * 32 * 4)
+    assert eagle["kv_per_token"] == 2 * 2 * 8 * 4
+    assert device["caches"] == sum(model["caches"] for model in device["models"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "way", "said"),
+    [
+        ((), "shared", "it is held to the tokens that both have (draft_vocabulary='shared'); answers stay"),
+        (("--draft-vocabulary", "retokenised"), "retokenised", "its text is encoded again by the target's"),
+        (
+            ("--draft-vocabulary", "same"),
+            "refused",
+            "and is refused: draft_vocabulary is 'same'; leave it out",
+        ),
+    ],
+)
+def test_what_becomes_of_a_draft_of_another_vocabulary_is_said(run, pair, tmp_path, asked, way, said) -> None:
+    target, draft = pair
+    other = behind_another(draft, tmp_path / "other")
+    arguments = ("local", "plan", str(target), "--draft", str(draft), "--draft", str(other), *asked)
+    told = json.loads(run(*arguments, "--json")[1])
+    assert [(each["draft"], each["way"]) for each in told["other_vocabularies"]] == [(str(other), way)]
+    code, out, _ = run(*arguments)
+    flat = " ".join(out.split())
+    assert code == 0
+    assert f"{other} has another vocabulary ({told['other_vocabularies'][0]['difference']}" in flat
+    assert said in flat
+    assert f"{draft} has another vocabulary" not in flat
+
+
+def test_a_draft_that_shares_nothing_is_refused_with_a_way_out(run, pair, tmp_path) -> None:
+    from local_kit import write_checkpoint
+
+    other = write_checkpoint(tmp_path / "other", vocab_size=9, tokenizer=lettered("¤αβγδεζηθ"))
+    flat = " ".join(run("local", "plan", str(pair[0]), "--draft", str(other))[1].split())
+    assert "has another vocabulary" in flat
+    assert "✗" in flat
+    assert "choose a draft of the target's family, or method 'ngram'" in flat
 
 
 @pytest.mark.parametrize(

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import heads_kit
 import pytest
 import torch
 from local_kit import load
+from safetensors.torch import load_file
 from specclient_local.config import read_config
+from specclient_local.drafters import headed
+from specclient_local.model.heads_format import tapped
 from specclient_local.model.opening import Placed, open_model
 from specclient_local.options import Options
 from specclient_local.plan import Plan, Planned, _available, _group, free_memory, plans
@@ -97,6 +101,35 @@ def test_each_device_has_a_plan_of_its_own(checkpoint):
     both = plans(folder, [draft], options, 64, lambda device: None)
     assert [model.name for model in both["cpu"].models] == ["target", "layers", "draft"]
     assert both["cpu"].weights == sum(Planned("x", read_config(f)).weights for f in (folder, draft))
+
+
+@pytest.mark.parametrize("kind", ["medusa", "eagle", "eagle3", "speculators_eagle3"])
+def test_heads_take_what_loaded_ones_hold(checkpoint, tmp_path, kind):
+    """The numbers of the matrices in their file, the head's own cache, the hidden states kept for it."""
+    folder = checkpoint(**heads_kit.TARGET, max_position_embeddings=256)
+    heads = getattr(heads_kit, kind)(tmp_path, **({"own_width": 24} if kind.startswith("spec") else {}))
+    plan = plans(folder, [], Options(slots=3, device="cpu"), 100, lambda device: None, heads=[heads])["cpu"]
+    target, states, own = plan.models
+    runner = open_model(
+        folder, Placed(), slots=3, context=100, taps=tuple(sorted(set(tapped(heads, target.config))))
+    )
+    _, drafter = headed(runner, heads)
+    assert (target.caches(3, 100), states.caches(3, 100)) == (
+        runner.cache.rows.nbytes,
+        runner._features.nbytes,
+    )
+    unused = ("embed_tokens.weight",) if kind == "eagle" else ()
+    tensors = load_file(next(heads.glob("*.safetensors")))
+    numbers = [t.numel() for name, t in tensors.items() if t.dim() == 2 and name not in unused]
+    assert own.weights == 4 * own.parameters == 4 * sum(numbers)
+    if kind == "medusa":
+        assert (own.caches(3, 100), own.tables(100)) == (0, 0)
+    else:
+        eagle = drafter.runner
+        assert own.caches(3, 100) == eagle.cache.rows.nbytes
+        assert own.tables(100) == eagle._causal.nbytes + eagle.context * own.config.head_dim * 4
+    without = plans(folder, [], Options(slots=3, device="cpu"), 100, lambda device: None)["cpu"]
+    assert plan.total > without.total + own.weights + states.caches(3, 100)
 
 
 def test_a_loading_that_does_not_fit_names_the_free_memory(checkpoint, monkeypatch):

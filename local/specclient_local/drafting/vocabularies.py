@@ -18,6 +18,13 @@ from specclient_local.model.tokenizer import Tokenizer
 
 Way = Literal["shared", "retokenised"]
 
+SAID: Mapping[Way, str] = {
+    "shared": "it is held to the tokens that both have (draft_vocabulary='shared')",
+    "retokenised": "its text is encoded again by the target's tokenizer, as greedy guesses "
+    "(draft_vocabulary='retokenised')",
+}
+"""What is done about a draft of another vocabulary, in words."""
+
 _ENOUGH = 0.5
 """Share of a text's tokens that must be common for a draft to be held to the common ones. Its guesses then
 break off at each of the others; re-tokenised they break off nowhere, but are greedy at any temperature. The
@@ -70,6 +77,45 @@ class Foreign:
     way: Way
     common: Common | None
     ratio: float
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What becomes of a draft whose tokenizer is not its target's.
+
+    Attributes:
+        difference: between the two, the target's first.
+        way: what is done about it, or ``refused``.
+        said: the same in words, or why it is refused and what can be done instead.
+    """
+
+    difference: str
+    way: Way | Literal["refused"]
+    said: str
+
+
+def fate(
+    target: Tokenizer, draft: Tokenizer, configs: tuple[ModelConfig, ModelConfig], asked: str = "auto"
+) -> Fate | None:
+    """Return what would become of a draft, None where its vocabulary is the target's.
+
+    Args:
+        target, draft: the tokenizers.
+        configs: of the models, in this order.
+        asked: ``same``, ``shared``, ``retokenised`` or ``auto``.
+    """
+    difference = target.difference(draft)
+    if difference is None:
+        return None
+    if asked == "same":
+        return Fate(
+            difference, "refused", "draft_vocabulary is 'same'; leave it out, or choose another draft"
+        )
+    try:
+        way = foreign(target, draft, configs, asked).way
+    except CheckpointError as error:
+        return Fate(difference, "refused", str(error))
+    return Fate(difference, way, SAID[way])
 
 
 def foreign(

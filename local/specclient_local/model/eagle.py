@@ -61,6 +61,15 @@ class EagleShape:
         return self.config.hidden_size
 
     @property
+    def parameters(self) -> int:
+        """Numbers in its matrices; an embedding of its own counts where its width tells of one."""
+        c, three = self.config, self.kind == "eagle3"
+        attention = c.head_dim * (c.heads + 2 * c.kv_heads) * (2 if three else 1) + c.head_dim * c.heads
+        seen = self.depths * self.target_hidden if three else 2 * self.width
+        own = c.vocab_size if self.width != self.target_hidden else 0
+        return self.width * (attention + 3 * c.intermediate_size + seen + self.draft_vocab + own)
+
+    @property
     def depths(self) -> int:
         """How many of the target's depths it reads."""
         return 1 if self.kind == "eagle" else 3 if self.taps is None else len(self.taps)

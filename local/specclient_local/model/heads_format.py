@@ -64,6 +64,22 @@ def tapped(folder: Path, target: DecoderConfig) -> tuple[int, ...]:
     return _eagle_shape(raw, folder, target).tapped(target.layers)
 
 
+def planned(folder: Path, target: DecoderConfig) -> EagleShape | MedusaShape:
+    """Return what a checkpoint's heads are like by its ``config.json`` alone.
+
+    How many Medusa heads there are is then what it says, or one: :func:`read_heads` counts them.
+
+    Raises:
+        CheckpointError: see :func:`read_heads`.
+    """
+    raw = read_json(folder / "config.json")
+    if not _is_medusa(raw, folder):
+        return _eagle_shape(raw, folder, target)
+    heads, blocks = (int(raw.get(f"medusa_num_{name}") or 1) for name in ("heads", "layers"))
+    shares = bool(raw.get("original_lm_head", False))
+    return MedusaShape(heads, blocks, target.hidden_size, target.vocab_size, shares)
+
+
 def read_heads(
     folder: Path,
     target: DecoderConfig,

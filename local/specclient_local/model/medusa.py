@@ -34,6 +34,12 @@ class MedusaShape:
     vocab: int
     shares_head: bool
 
+    @property
+    def parameters(self) -> int:
+        """Numbers in their matrices."""
+        own = 0 if self.shares_head else self.vocab
+        return self.heads * self.hidden * (self.blocks * self.hidden + own)
+
 
 @dataclass(slots=True)
 class MedusaWeights:
