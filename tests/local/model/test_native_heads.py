@@ -242,11 +242,11 @@ def medusas(target, folder, **made):
 @pytest.mark.parametrize("made", MEDUSAS)
 def test_medusas_logits_are_those_of_torch(target, tmp_path, made):
     ours, theirs = medusas(target, tmp_path, **MEDUSAS[made])
-    given = torch.randn(9, 2, WIDTH, generator=torch.Generator().manual_seed(5))
-    for rows in (given[:1, 0], given[:, 1], given):
+    features = torch.randn(9, 2, 1, WIDTH, generator=torch.Generator().manual_seed(5)) * 3
+    for rows in (features[:1, 0], features[:, 1], features):
         for heads in (1, 2, 3):
-            mine, want = (one.logits(rows, heads) for one in (ours, theirs))
-            assert mine.shape == want.shape == (*rows.shape[:-1], heads, heads_kit.VOCAB)
+            mine, want = (one.logits(one.read(rows), heads) for one in (ours, theirs))
+            assert mine.shape == want.shape == (*rows.shape[:-2], heads, heads_kit.VOCAB)
             close(mine, want)
 
 

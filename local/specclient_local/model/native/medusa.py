@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from specclient_local.model.eager import norm_kernel
 from specclient_local.model.native.build import library
 from specclient_local.model.native.panels import Panels
 from specclient_local.model.native.passes import SHARED, NativePasses
@@ -35,7 +34,6 @@ class NativeMedusa:
         self, shape: MedusaShape, weights: MedusaWeights, lent: Lent, target: NativePasses, run: ctypes.CDLL
     ) -> None:
         self.shape = shape
-        self._last_norm = norm_kernel(lent.norm, lent.eps)
         self._run = run.specclient_medusa
         self._run.argtypes = [POINTER(MedusaTable)]
         self._run.restype = None
@@ -46,14 +44,19 @@ class NativeMedusa:
         own = [panels.linear(head, None) for head in weights.heads] or [target.head]
         self._own = (LinearTable * len(own))(*own)
         self._table = MedusaTable(
-            blocks=len(weights.blocks[0]), shared=not weights.heads, block=self._blocks, head=self._own
+            blocks=len(weights.blocks[0]),
+            shared=not weights.heads,
+            block=self._blocks,
+            head=self._own,
+            norm=panels.pointer(lent.norm),
+            eps=lent.eps,
         )
         self._products = sum(matrix.numel() for matrix, _ in weights.blocks[0])
         self._products += self._own[0].outputs * self._own[0].inputs
 
     def read(self, features: Tensor) -> Tensor:
-        """Turn hidden states ``[..., 1, hidden]``, of the target's last layer, into what its head reads."""
-        return self._last_norm(features[..., 0, :])
+        """Turn hidden states ``[..., 1, hidden]`` into what :meth:`logits` reads: the last norm is in there."""
+        return features[..., 0, :]
 
     def logits(self, states: Tensor, heads: int) -> Tensor:
         """Return what the first heads say after states ``[..., hidden]``: ``[..., heads, V]``."""

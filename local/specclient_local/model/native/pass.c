@@ -270,8 +270,9 @@ typedef struct {
     int64_t heads, blocks, rows, threads;
     const Linear *block, *head;  /* [heads][blocks], and one of each or, where they share it, one of all */
     int64_t shared;
-    const float *given;          /* [rows][hidden] */
-    float *x, *h, *logits;       /* [rows][heads][hidden] twice, [rows][heads][V] */
+    double eps;
+    const float *norm, *given;  /* [hidden], and [rows][hidden] as the target's last layer leaves them */
+    float *x, *h, *logits;      /* [rows][heads][hidden] twice, [rows][heads][V] */
 } Medusa;
 
 /* Each head's residual blocks x + silu(w x + bias), and what it reads of them. */
@@ -279,7 +280,7 @@ static void each_head(Self *self) {
     const Medusa *m = self->run->about;
     int64_t n = m->block->in, width = m->heads * n, out = m->head->out;
     for (int64_t row; (row = claim(self)) < m->rows * m->heads;)
-        memcpy(m->x + row * n, m->given + row / m->heads * n, n * sizeof(float));
+        norm(m->given + row / m->heads * n, m->norm, n, m->eps, m->x + row * n);
     ended(self);
     for (int64_t block = 0; block < m->blocks; block++) {
         for (int64_t head = 0; head < m->heads; head++)

@@ -79,5 +79,6 @@ class MedusaTable(Structure):
         *((name, c_int64) for name in ("heads", "blocks", "rows", "threads")),
         *((name, POINTER(LinearTable)) for name in ("block", "head")),
         ("shared", c_int64),
-        *((name, c_void_p) for name in ("given", "x", "h", "logits")),
+        ("eps", c_double),
+        *((name, c_void_p) for name in ("norm", "given", "x", "h", "logits")),
     ]
