@@ -17,7 +17,7 @@ from specclient_local.model.eagle import EagleHead, Lent, fast_kernels
 from specclient_local.model.eagle_runner import EaglePasses, EagleRunner
 from specclient_local.model.heads_format import read_heads, tapped
 from specclient_local.model.medusa import MedusaHeads
-from specclient_local.model.native import build
+from specclient_local.model.native import build, passes
 from specclient_local.model.native import medusa as native_medusa
 from specclient_local.model.native.eagle import NativeEagle
 from specclient_local.model.opening import Placed, open_model
@@ -159,6 +159,30 @@ def test_a_chain_ends_where_a_heads_numbers_are_not_finite(pair):
     assert ours.length(0) == 8
 
 
+@pytest.fixture
+def threads(monkeypatch):
+    """Let the smallest pass be shared, set torch's threads, and set them back."""
+    for module in (native_medusa, passes):
+        monkeypatch.setattr(module, "SHARED", 0)
+    before = torch.get_num_threads()
+    yield torch.set_num_threads
+    torch.set_num_threads(before)
+
+
+@torch.inference_mode()
+def test_rows_have_the_same_bits_in_any_company_on_any_threads(pair, threads):
+    ours, _ = pair
+    given = states(ours, 6)
+    threads(1)
+    alone = [ours.step([Part(0, [token])], [row[None]]) for token, row in zip(PROMPT[:6], given, strict=True)]
+    threads(2)
+    ours.truncate(0, 0)
+    parts = [Part(1, [3], branching()), Part(0, PROMPT[:6], every=True)]
+    (_, logits), (_, hidden) = ours.step(parts, [states(ours, 8, 2), given])
+    assert torch.equal(logits, torch.cat([logits for (logits,), _ in alone]))
+    assert torch.equal(hidden, torch.cat([hidden for _, (hidden,) in alone]))
+
+
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
 def test_a_broken_draft_leaves_nothing_behind(target, tmp_path, kind):
     folder = EAGLES[kind](tmp_path)
@@ -252,18 +276,14 @@ def test_medusas_logits_are_those_of_torch(target, tmp_path, made):
 
 @torch.inference_mode()
 @pytest.mark.parametrize("made", MEDUSAS)
-def test_medusas_logits_are_the_same_bits_on_any_threads(target, tmp_path, monkeypatch, made):
+def test_medusas_logits_are_the_same_bits_on_any_threads(target, tmp_path, threads, made):
     ours, _ = medusas(target, tmp_path, **MEDUSAS[made])
-    given, before = torch.randn(5, WIDTH), torch.get_num_threads()
-    monkeypatch.setattr(native_medusa, "SHARED", 0)
-    try:
-        torch.set_num_threads(1)
-        alone = ours.logits(given, 3)
-        torch.set_num_threads(2)
-        assert torch.equal(ours.logits(given, 3), alone)
-        assert torch.equal(torch.cat([ours.logits(row, 3) for row in given.split(1)]), alone)
-    finally:
-        torch.set_num_threads(before)
+    given = torch.randn(5, WIDTH)
+    threads(1)
+    alone = ours.logits(given, 3)
+    threads(2)
+    assert torch.equal(ours.logits(given, 3), alone)
+    assert torch.equal(torch.cat([ours.logits(row, 3) for row in given.split(1)]), alone)
 
 
 def test_where_a_targets_passes_are_torchs_so_are_its_heads(target, tmp_path, monkeypatch):

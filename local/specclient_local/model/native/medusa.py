@@ -55,7 +55,7 @@ class NativeMedusa:
         self._products += self._own[0].outputs * self._own[0].inputs
 
     def read(self, features: Tensor) -> Tensor:
-        """Turn hidden states ``[..., 1, hidden]`` into what :meth:`logits` reads: the last norm is in there."""
+        """Turn hidden states ``[..., 1, hidden]`` into what :meth:`logits` reads, which normalises them."""
         return features[..., 0, :]
 
     def logits(self, states: Tensor, heads: int) -> Tensor:
