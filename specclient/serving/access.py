@@ -65,8 +65,15 @@ def _check_origin(headers: Mapping[str, str]) -> None:
             f"host {host[:80]!r} is not this machine: a server without a key serves 127.0.0.1 and localhost",
         )
     origin = headers.get("origin")
-    if origin is not None and urlsplit(origin).netloc != host:
+    if origin is not None and _host_of(origin) != host:
         raise ProblemError(403, f"a page of {origin[:80]!r} may not use a server that asks for no key")
+
+
+def _host_of(origin: str) -> str | None:
+    try:
+        return urlsplit(origin).netloc
+    except ValueError:
+        return None
 
 
 def _name(host: str) -> str:

@@ -17,6 +17,9 @@ from specclient.types.strategy import Strategy
 
 _log = logging.getLogger("specclient")
 
+#: Letters of a model's name.
+_LONGEST = 512
+
 
 class Catalogue:
     """The models of one server.
@@ -68,6 +71,10 @@ class Catalogue:
         return not isinstance(self._places.get(self._places.split(model)[0]), Endpoint)
 
     def _check(self, model: str, param: str) -> None:
+        if len(model) > _LONGEST or not model.isprintable():  # it goes into logs, the ledger and URLs
+            raise bad(
+                param, f"{param} must be a model's name: at most {_LONGEST} letters, all of them printable"
+            )
         if self._only and model not in self._only:
             raise ProblemError(
                 404,

@@ -134,8 +134,11 @@ async def _in_form(talk: Talk, body: bytes) -> tuple[str, bool]:
     try:
         async with Form(talk.scope, again).form() as form:
             model, stream = form.get("model"), form.get("stream")
+            times = len(form.getlist("model"))
     except HTTPException as error:
         raise bad(None, f"the form cannot be read: {error.detail}") from None
+    if times > 1 or talk.headers.get("content-type", "").lower().count("boundary=") > 1:
+        raise bad("model", "the form may be read in several ways; it must have one boundary and one model")
     name = model if isinstance(model, str) else ""
     return name, stream in ("true", "True", "1")
 

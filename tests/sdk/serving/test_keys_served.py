@@ -283,3 +283,23 @@ def test_a_key_is_in_no_log_and_no_answer(
         assert secret.encode() not in held
     sent = json.dumps([[dict(request.headers), request.body.decode()] for request in home.upstream.requests])
     assert key[12:] not in sent
+
+
+@pytest.mark.parametrize("kind", ["; boundary=x", "; boundary=y; boundary=x"])
+def test_a_form_names_one_model(house: Any, kind: str) -> None:
+    """Who reads the other one, or another boundary, would serve a model that the key may not use."""
+
+    def part(name: str, value: str) -> str:
+        return f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+
+    with house() as found:
+        key = found.make(models=("m-large",))
+        for models in (["m-large"], ["m-small", "m-large"], ["m-large", "m-small"]):
+            form = "".join(part("model", model) for model in models) + "--x--\r\n"
+            headers = {"authorization": f"Bearer {key}", "content-type": f"multipart/form-data{kind}"}
+            answer = httpx.post(
+                f"{found.served.base_url}/audio/transcriptions", content=form, headers=headers
+            )
+            good = len(models) == 1 and kind.count("boundary") == 1
+            assert (answer.status_code == 400) is not good
+        assert len(found.upstream.requests) == (kind.count("boundary") == 1)
