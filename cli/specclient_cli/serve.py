@@ -157,7 +157,13 @@ command.add_command(keys)
 
 def _serve(plan: Plan, sock: socket.socket, host: str, workers: int) -> bool:
     """Serve until a signal ends it; returns whether it could begin."""
-    from specclient.serving import app_of, make_server, preload, serve_by_workers  # noqa: PLC0415 - an extra
+    from specclient.serving import (  # noqa: PLC0415 - an extra
+        app_of,
+        make_server,
+        preload,
+        serve_by_workers,
+        settle,
+    )
     from specclient.serving.catalogue import Catalogue  # noqa: PLC0415
 
     port, keyed = sock.getsockname()[1], plan.key is not None or plan.keyed
@@ -171,8 +177,10 @@ def _serve(plan: Plan, sock: socket.socket, host: str, workers: int) -> bool:
         click.echo("Loading …")
         asyncio.run(preload(app.state.service.client, plan.preloaded))
     _introduce(app.state.service.catalogue.names(), host, port, keyed=keyed)
+    server = make_server(app, plan.limits)
+    settle()
     with _signals_end_it():
-        make_server(app, plan.limits).run(sockets=[sock])
+        server.run(sockets=[sock])
     return True
 
 
@@ -186,7 +194,7 @@ def _plan(state: State, given: Any) -> Plan:
     from specclient.serving.access import is_loopback  # noqa: PLC0415
     from specclient.serving.workers import meter_of  # noqa: PLC0415
 
-    host, key = given["host"], given["api_key"]
+    host, key = given["host"], (given["api_key"] or "").strip()  # files that hold it end in a new line
     named = _named(state, given["models"], given["draft"])
     own = is_loopback(host)
     stored = _stored(named.settings, needed=not key and not own)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from specclient.types.budget import Period
 
 #: Packages of the extra ``server``; a distribution installed without it still has these commands.
-NEEDED = ("prometheus_client", "starlette", "uvicorn")
+NEEDED = ("httptools", "prometheus_client", "starlette", "uvicorn")
 
 _BUDGET = re.compile(r"\$?(?P<usd>[0-9.]+)(/(?P<period>day|month|total))?")
 

@@ -2,7 +2,7 @@
 
 from specclient.serving.app import create_app
 from specclient.serving.limits import Limits
-from specclient.serving.server import bind, make_server
+from specclient.serving.server import bind, make_server, settle
 from specclient.serving.warming import preload
 from specclient.serving.workers import Plan, app_of, serve_by_workers
 
@@ -15,4 +15,5 @@ __all__ = [
     "make_server",
     "preload",
     "serve_by_workers",
+    "settle",
 ]

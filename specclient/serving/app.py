@@ -20,7 +20,7 @@ from specclient.providers.encoding import json_of
 from specclient.serving.asking import asked
 from specclient.serving.catalogue import Catalogue, model_row
 from specclient.serving.dashboard.data import Dashboard
-from specclient.serving.front import Front
+from specclient.serving.front import TALK, Front
 from specclient.serving.keys_gate import Gate, fitted, names_of
 from specclient.serving.keys_ring import KeyRing
 from specclient.serving.limits import Limits
@@ -51,7 +51,7 @@ def create_app(
     models: Sequence[str] = (),
     limits: Limits | None = None,
 ) -> Starlette:
-    """Return the application.
+    """Return the application, for :func:`make_server`, whose connections tell it when a client leaves.
 
     Args:
         client: serves the calls; the application closes it when it shuts down.
@@ -68,7 +68,15 @@ def create_app(
         routes=service.routes(), lifespan=service.lifespan, exception_handlers={HTTPException: _unhandled}
     )
     app.router.redirect_slashes = False
-    app.add_middleware(Front, key=key, ring=ring, gate=gate, limits=service.limits, log=service.log)
+    app.add_middleware(
+        Front,
+        handlers=service.calls,
+        key=key,
+        ring=ring,
+        gate=gate,
+        limits=service.limits,
+        log=service.log,
+    )
     app.state.service = service
     return app
 
@@ -78,6 +86,7 @@ class Service:
 
     Attributes:
         turns: how many are being worked on, and wait.
+        calls: what serves calls of models, by method and path.
         log: the requests themselves.
         metrics: what they came to.
     """
@@ -96,6 +105,7 @@ class Service:
         self.turns.changed = self.metrics.turn
         self.log = RequestLog([self.metrics.request])
         self.dashboard = Dashboard(client, self.log, self.metrics.load, catalogue.names)
+        self.calls = {(m.verb, f"/v1{m.path}"): _Endpoint(self._caller(m), f"/v1{m.path}") for m in CALLS}
         client.pipeline.observers += [self.log.observe, self.metrics.observe, self.dashboard.observe]
 
     def routes(self) -> list[Route]:
@@ -105,7 +115,7 @@ class Service:
             self._route("/ready", self._ready, "GET"),
             self._route("/metrics", self._metrics, "GET"),
             *(self._route(path, handler, "GET") for path, handler in self.dashboard.routes()),
-            *(self._route(f"/v1{method.path}", self._caller(method), "POST") for method in CALLS),
+            *(Route(path, endpoint, methods=[verb]) for (verb, path), endpoint in self.calls.items()),
             self._route("/v1/models", self._models, "GET"),
             self._route("/v1/models/{model:path}", self._model, "GET"),
             Route("/v1/{path:path}", _Endpoint(self._passing(), OTHER)),
@@ -139,7 +149,8 @@ class Service:
         async def call(talk: Talk) -> None:
             given = asked(method, await talk.body(), talk.headers, talk.query)
             request = fitted(given.request, talk.key, self.client.pipeline.router.places)
-            given = replace(given, request=request)
+            if request is not given.request:
+                given = replace(given, request=request)
             self.catalogue.check(request)
             if method is RESPONSE and self.catalogue.is_engines(request.model):
                 given = replace(given, request=chat_of(request), response=request)
@@ -201,6 +212,6 @@ class _Endpoint:
         self._handler, self._path = handler, route
 
     async def __call__(self, scope: Scope, _receive: Receive, _send: Send) -> None:
-        talk: Talk = scope["specclient.talk"]
+        talk: Talk = scope[TALK]
         talk.entry.route = self._path
         await self._handler(talk)

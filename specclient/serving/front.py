@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 
 from pydantic import SecretStr
@@ -17,16 +17,17 @@ from specclient.serving.dashboard.page import PAGE
 from specclient.serving.keys_gate import Gate, check_route
 from specclient.serving.keys_ring import KeyRing
 from specclient.serving.limits import Limits
-from specclient.serving.problems import ProblemError, bad, problem_of, stopping
+from specclient.serving.problems import ProblemError, bad, problem_of, stopping, traced
 from specclient.serving.requests_log import RequestLog
-from specclient.serving.talk import ClientGoneError, Message, Receive, Scope, Send, Talk
+from specclient.serving.talk import ClientGoneError, Receive, Scope, Send, Talk
 from specclient.serving.tracing import served
 
 _log = logging.getLogger("specclient")
 
 ASGI = Callable[[Scope, Receive, Send], Awaitable[None]]
 
-REQUEST_ID = b"x-request-id"
+#: Where a request's scope has its :class:`~specclient.serving.talk.Talk`.
+TALK = "specclient.talk"
 #: What is served to everybody: whether the server lives, and the dashboard without a figure in it.
 OPEN = frozenset({"/health", *PAGE})
 #: Where what is served is for every key; what is elsewhere tells of the calls of all of them.
@@ -34,12 +35,17 @@ _OF_ALL = ("/v1/", "/ready")
 
 
 class Front:
-    """The outermost part of the application; see :func:`specclient.serving.create_app` for its keys."""
+    """The outermost part of the application; see :func:`specclient.serving.create_app` for its keys.
+
+    Args:
+        handlers: what serves most requests, by method and path; ``app`` serves all others.
+    """
 
     def __init__(
         self,
         app: ASGI,
         *,
+        handlers: Mapping[tuple[str, str], ASGI],
         key: SecretStr | None,
         ring: KeyRing | None,
         gate: Gate,
@@ -47,6 +53,7 @@ class Front:
         log: RequestLog,
     ) -> None:
         self._app, self._limits, self._log = app, limits, log
+        self._handlers = handlers
         self._key, self._ring, self._gate = key, ring, gate
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -54,39 +61,34 @@ class Front:
             await self._app(scope, receive, send)
             return
         number = f"req_{os.urandom(12).hex()}"
-
         with self._log.entry(number, scope["method"]) as entry, served(scope, entry):
-
-            async def numbered(message: Message) -> None:
-                if message["type"] == "http.response.start":
-                    message["headers"].append((REQUEST_ID, number.encode()))
-                    await self._gate.tell(talk, message)
-                    entry.status = message["status"]
-                await send(message)
-
-            talk = Talk(scope, receive, numbered, self._limits, entry)
-            scope["specclient.talk"] = talk
+            talk = Talk(scope, receive, send, entry, limits=self._limits, limited=self._gate.limited)
+            scope[TALK] = talk
             try:
-                problem = await self._served(scope, receive, numbered, talk, number)
+                problem = await self._served(scope, receive, send, talk, number)
                 if problem is not None:
                     entry.code = problem.code
                     if not talk.begun:
                         await talk.say(problem.body(), status=problem.status, headers=problem.headers)
             except ClientGoneError:
                 _log.debug("%s: the client left", number)
+            finally:
+                del scope[TALK]  # a circle, and one for each request keeps the garbage collector busy
 
     async def _served(
         self, scope: Scope, receive: Receive, send: Send, talk: Talk, number: str
     ) -> ProblemError | None:
         """Have a request served, and return what went wrong."""
         try:
-            _check_host(scope)
+            if len(talk.headers) < len(scope["headers"]):  # of some name there are several
+                _check_host(scope)
             if scope["path"] not in OPEN:
                 talk.key = await admitted(talk.headers, self._key, self._ring)
                 talk.entry.key = talk.key.name if talk.key is not None else None
                 if not scope["path"].startswith(_OF_ALL):
                     check_route(talk.key, scope["path"])
-            await self._app(scope, receive, send)
+            serve = self._handlers.get((scope["method"], scope["path"]), self._app)
+            await serve(scope, receive, send)
         except ClientGoneError:
             raise
         except asyncio.CancelledError:  # the server stops, and this took longer than it waits
@@ -99,7 +101,8 @@ class Front:
         except Exception as error:  # noqa: BLE001 - the rim: every request is answered
             problem = problem_of(error)
             if problem.status == 500 and not isinstance(error, APIStatusError):  # which may quote a prompt
-                _log.exception("%s failed", number)
+                _log.error("%s failed: %s", number, traced(error))
+                _log.debug("%s: what it said", number, exc_info=error)
             return problem
         return None
 

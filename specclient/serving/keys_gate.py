@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import replace
 
 from specclient.errors import NotFoundError
@@ -13,7 +13,7 @@ from specclient.routing.router import AUTO
 from specclient.serving.keys import StoredKey
 from specclient.serving.pacing import LocalMeter, Meter, headers_of, refusal_of
 from specclient.serving.problems import ProblemError
-from specclient.serving.talk import Message, Talk
+from specclient.serving.talk import Talk
 from specclient.types.call import Call
 from specclient.types.request import Request
 from specclient.types.strategy import Strategy
@@ -26,7 +26,8 @@ ASSUMED_TOKENS = 1024
 _COUNTED = frozenset({"chat", "completion", "response", "embedding", "moderation"})
 #: Fields by which some providers take further models for a request than the one that is checked.
 _MORE_MODELS = ("models", "fallbacks")
-_LIMITS = b"x-ratelimit-"
+_LIMITS = "x-ratelimit-"
+_FREE = nullcontext()
 
 
 def fitted(request: Request, key: StoredKey | None, places: Places) -> Request:
@@ -86,17 +87,17 @@ class Gate:
     def __init__(self, places: Places, meter: Meter | None = None) -> None:
         self._places, self._meter = places, meter or LocalMeter()
 
-    @asynccontextmanager
-    async def paced(self, talk: Talk, request: Request) -> AsyncGenerator[None, None]:
-        """Count a request against the limits of its key while it is served, and its tokens as they were.
+    def paced(self, talk: Talk, request: Request) -> AbstractAsyncContextManager[None]:
+        """Return a context that counts a request against the limits of its key, and its tokens as they were.
 
-        Raises:
+        Raises (on entry):
             ProblemError: 429, a limit is reached.
         """
         key = talk.key
-        if key is None or not key.paced:
-            yield
-            return
+        return _FREE if key is None or not key.paced else self._counted(talk, key, request)
+
+    @asynccontextmanager
+    async def _counted(self, talk: Talk, key: StoredKey, request: Request) -> AsyncGenerator[None, None]:
         tokens = await self._tokens(key, request)
         talk.taken = taken = await self._meter.take(key, 1, tokens)
         if taken.slot is None:
@@ -108,18 +109,12 @@ class Gate:
                 with shielded():
                     await self._meter.correct(key, taken.slot, more)
 
-    async def tell(self, talk: Talk, message: Message) -> None:
-        """Have an answer's headers say how the limits of its key stand, and nothing of an upstream's.
-
-        Args:
-            message: that begins the answer.
-        """
-        key = talk.key
-        if key is None or not key.paced:
-            return
+    async def limited(self, talk: Talk, key: StoredKey, lines: dict[str, str]) -> dict[str, str]:
+        """Return an answer's headers with how the limits of a key stand, and nothing of an upstream's."""
+        if not key.paced:
+            return lines
         told = headers_of(talk.taken or await self._meter.take(key, 0, 0))
-        others = [line for line in message["headers"] if not line[0].startswith(_LIMITS)]
-        message["headers"] = others + [(name.encode(), text.encode()) for name, text in told.items()]
+        return {name: text for name, text in lines.items() if not name.startswith(_LIMITS)} | told
 
     async def close(self) -> None:
         """Close what counts."""

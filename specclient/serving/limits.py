@@ -15,6 +15,7 @@ class Limits:
         running: most requests that are worked on at once.
         waiting: most that wait for their turn; one more is refused with 429.
         body_bytes: most bytes of a request's body; a longer one is refused with 413.
+        head_bytes: most bytes of its head; a longer one is refused with 431.
         head_s: seconds that a request's head may take to arrive, from the connection's or its own first byte.
         body_s: seconds that its body may take.
         send_s: seconds that a client may leave an answer unread before it counts as gone.
@@ -29,6 +30,7 @@ class Limits:
     running: int = 1000
     waiting: int = 1000
     body_bytes: int = 32 * 2**20
+    head_bytes: int = 64 * 2**10
     head_s: float = 10.0
     body_s: float = 60.0
     send_s: float = 60.0

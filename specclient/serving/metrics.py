@@ -73,6 +73,7 @@ class Metrics:
         self._models, self._turns, self._engines = models, turns, engines
         self._known: set[str] = set()
         self._series: dict[tuple[object, ...], Counter | Histogram] = {}
+        self._shared = bool(os.environ.get(FOLDER))
         self.registry = CollectorRegistry()
         self._make_requests()
         self._make_calls()
@@ -152,15 +153,19 @@ class Metrics:
 
     def load(self) -> tuple[int, int]:
         """Return how many requests run and how many wait, at all processes that serve the port."""
-        self.turn()
-        if not os.environ.get(FOLDER):
+        if not self._shared:
             return self._turns()
+        self.turn()
         sums = {found.name: sum(s.value for s in found.samples) for found in self._collected().collect()}
         running, waiting = (sums[f"specclient:num_requests_{state}"] for state in ("running", "waiting"))
         return int(running), int(waiting)
 
     def turn(self) -> None:
-        """Note how many requests run and wait, after either has changed."""
+        """Note how many requests run and wait, after either has changed, where other processes tell it."""
+        if self._shared:
+            self._note_turns()
+
+    def _note_turns(self) -> None:
         running, waiting = self._turns()
         self._running.set(running)
         self._waiting.set(waiting)
@@ -203,7 +208,7 @@ class Metrics:
 
     def text(self) -> bytes:
         """Return all figures as Prometheus reads them."""
-        self.turn()
+        self._note_turns()
         for name in self._listed:  # from 0 on: of a series that begins later, a reader takes no difference
             for counter in (self._steps, self._drafted, self._accepted):
                 counter.labels(name)
@@ -226,7 +231,7 @@ class Metrics:
 
     def _collected(self) -> CollectorRegistry:
         """Return where the figures of all processes are."""
-        if not os.environ.get(FOLDER):
+        if not self._shared:
             return self.registry
         registry = CollectorRegistry()
         MultiProcessCollector(registry)  # type: ignore[no-untyped-call]

@@ -18,8 +18,10 @@ from __future__ import annotations
 
 import json
 import math
+import traceback
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from specclient.errors import (
@@ -38,6 +40,8 @@ from specclient.errors import (
 
 #: Characters of a message that are told: some repeat a wrong value, however long it is.
 LONGEST = 2000
+#: Calls that are told of an error's way.
+_FRAMES = 6
 
 _TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
 
@@ -110,6 +114,16 @@ def problem_of(error: Exception) -> ProblemError:
     return ProblemError(
         500, "the server failed on this request; its log has the reason under the request's id"
     )
+
+
+def traced(error: BaseException) -> str:
+    """Return what a log may have of an error: its kind and where it was raised, and not what it says.
+
+    That may quote a prompt.
+    """
+    frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
+    places = [f"{'/'.join(Path(at.filename).parts[-3:])}:{at.lineno} {at.name}" for at in reversed(frames)]
+    return f"{type(error).__name__} at {' < '.join(places)}"
 
 
 def _of_kind(error: Exception, status: int, code: str | None) -> ProblemError:

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import errno
+import gc
 import socket
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from specclient.errors import ConfigurationError
+from specclient.serving.connection import patient
 from specclient.serving.limits import Limits
-from specclient.serving.problems import bad
-from specclient.serving.talk import JSON
 
 if TYPE_CHECKING:
     from starlette.applications import Starlette
@@ -63,11 +61,20 @@ def make_server(app: Starlette, limits: Limits | None = None) -> uvicorn.Server:
     ``limits.grace_s`` to end, then they are told that the server stops.
     """
     limits = limits or Limits()
-    return uvicorn.Server(uvicorn.Config(app, http=patient(limits.head_s), **options_of(limits)))
+    return uvicorn.Server(uvicorn.Config(app, http=patient(limits), **options_of(limits)))
+
+
+def settle() -> None:
+    """Have garbage collections pass over what there is by now, which lives as long as the process.
+
+    Modules and the application are some hundred thousand objects. To look at them all takes 0.1 s in which
+    nobody is answered, again and again: a tenth of the server's time. For a process that does nothing else.
+    """
+    gc.freeze()
 
 
 def options_of(limits: Limits) -> dict[str, Any]:
-    """Return uvicorn's options, all but the protocol: see :func:`patient`."""
+    """Return uvicorn's options, all but the protocol: see :func:`specclient.serving.connection.patient`."""
     return {
         "ws": "none",
         "lifespan": "on",
@@ -79,59 +86,3 @@ def options_of(limits: Limits) -> dict[str, Any]:
         "timeout_keep_alive": limits.idle_s,
         "timeout_graceful_shutdown": limits.grace_s,
     }
-
-
-def _not_http(message: str) -> bytes:
-    """Return the answer to what is not a request of HTTP/1.1."""
-    body = bad(None, message, "invalid_http").body()
-    lines = (
-        "HTTP/1.1 400 Bad Request",
-        f"content-type: {JSON}",
-        f"content-length: {len(body)}",
-        "connection: close",
-    )
-    return "\r\n".join([*lines, "", ""]).encode() + body
-
-
-def patient(seconds: float) -> type[asyncio.Protocol]:
-    """Return uvicorn's protocol, which waits for a head without end, with an end to that."""
-    base: Any = AutoHTTPProtocol
-
-    class Patient(base):  # type: ignore[misc]
-        """Closes a connection whose head does not arrive in time, and says in JSON what is no HTTP."""
-
-        _head_timer: asyncio.TimerHandle | None = None
-
-        def connection_made(self, transport: asyncio.Transport) -> None:
-            super().connection_made(transport)
-            self._await_head()
-
-        def data_received(self, data: bytes) -> None:
-            super().data_received(data)
-            if self.cycle is not None and not self.cycle.response_complete:
-                self._forget()
-            elif self._head_timer is None:
-                self._await_head()
-
-        def send_400_response(self, msg: str) -> None:
-            if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
-                self.transport.write(_not_http(msg))
-            self.transport.close()
-
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._forget()
-            super().connection_lost(exc)
-
-        def _await_head(self) -> None:
-            self._head_timer = self.loop.call_later(seconds, self._give_up)
-
-        def _give_up(self) -> None:
-            if not self.transport.is_closing():
-                self.transport.close()
-
-        def _forget(self) -> None:
-            if self._head_timer is not None:
-                self._head_timer.cancel()
-                self._head_timer = None
-
-    return Patient

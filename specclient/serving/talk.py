@@ -9,6 +9,7 @@ from contextlib import suppress
 from types import TracebackType
 from typing import Any, Self
 
+from specclient.serving.connection import LEAVING, Leaving
 from specclient.serving.keys import StoredKey
 from specclient.serving.limits import Limits
 from specclient.serving.pacing import Taken
@@ -19,9 +20,11 @@ Message = MutableMapping[str, Any]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+Limited = Callable[["Talk", StoredKey, dict[str, str]], Awaitable[dict[str, str]]]
 
 JSON = "application/json"
 EVENTS = "text/event-stream; charset=utf-8"
+REQUEST_ID = "x-request-id"
 
 #: Of a body that is too long, the most that is read and dropped: a client that is still writing reads no
 #: answer, and takes a connection that closes for a broken one.
@@ -31,6 +34,9 @@ _MOST_DROPPED = 512 * 2**20
 class Talk:
     """One request and its answer.
 
+    Args:
+        limited: gives what an answer's headers say, from what they would, once its key's limits are told.
+
     Attributes:
         entry: of the request in the server's log.
         key: that it came with, of the stored ones; ``taken``: what its limits had left for it.
@@ -39,13 +45,15 @@ class Talk:
         gone: whether the client has left.
     """
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, limits: Limits, entry: Entry) -> None:
+    def __init__(
+        self, scope: Scope, receive: Receive, send: Send, entry: Entry, *, limits: Limits, limited: Limited
+    ) -> None:
         self.scope, self.entry = scope, entry
         self.headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
         self.key: StoredKey | None = None
         self.taken: Taken | None = None
         self.begun = self.ended = self.gone = False
-        self._receive, self._send, self._limits = receive, send, limits
+        self._receive, self._send, self._limits, self._limited = receive, send, limits, limited
 
     @property
     def path(self) -> str:
@@ -109,7 +117,10 @@ class Talk:
     async def begin(self, status: int, kind: str, headers: Mapping[str, str] | None = None) -> None:
         """Begin an answer whose body comes in pieces."""
         self.begun = True
-        lines = {"content-type": kind, **(headers or {})}
+        lines = {"content-type": kind, **(headers or {}), REQUEST_ID: self.entry.id}
+        if self.key is not None:
+            lines = await self._limited(self, self.key, lines)
+        self.entry.status = status
         await self._put(
             {
                 "type": "http.response.start",
@@ -123,20 +134,20 @@ class Talk:
         if piece:
             await self._put({"type": "http.response.body", "body": piece, "more_body": True})
 
-    async def end(self) -> None:
-        """End the body."""
+    async def end(self, last: bytes = b"") -> None:
+        """End the body, with a last piece of it."""
         self.ended = True
-        await self._put({"type": "http.response.body", "body": b""})
+        await self._put({"type": "http.response.body", "body": last})
 
     def while_there(self) -> Presence:
         """Return a context that is cancelled when the client leaves; for after the body has been read."""
-        return Presence(self, self._receive)
+        return Presence(self, self.scope[LEAVING])
 
     async def _put(self, message: Message) -> None:
+        """Send a message; a client that does not read is one that leaves, by and by."""
         try:
-            async with asyncio.timeout(self._limits.send_s):
-                await self._send(message)
-        except (TimeoutError, OSError):
+            await self._send(message)
+        except OSError:
             raise ClientGoneError from None
 
 
@@ -147,28 +158,27 @@ class ClientGoneError(Exception):
 class Presence:
     """A context whose work is cancelled at once when the client leaves; it then raises ClientGoneError."""
 
-    def __init__(self, talk: Talk, receive: Receive) -> None:
-        self._talk, self._receive = talk, receive
+    def __init__(self, talk: Talk, leaving: Leaving) -> None:
+        self._talk, self._leaving = talk, leaving
 
     async def __aenter__(self) -> Self:
+        if self._leaving.left:
+            raise ClientGoneError
         task = asyncio.current_task()
         assert task is not None
         self._task = task
-        self._watcher = asyncio.create_task(self._watch())
+        self._leaving.tell = self._leave
         return self
 
-    async def _watch(self) -> None:
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        if self._talk.ended:  # a server tells this, too, once the answer is out
-            return
-        self._talk.gone = True
-        self._task.cancel()
+    def _leave(self) -> None:
+        if not self._talk.ended:
+            self._talk.gone = True
+            self._task.cancel()
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._watcher.cancel()
+        self._leaving.tell = None
         if not self._talk.gone:
             return
         self._task.uncancel()

@@ -16,7 +16,7 @@ from specclient.providers import dialect
 from specclient.providers.encoding import json_of
 from specclient.reading import Exchange
 from specclient.serving.asking import EXTENSION, Asked
-from specclient.serving.problems import limits_told, problem_of, stopping
+from specclient.serving.problems import limits_told, problem_of, stopping, traced
 from specclient.serving.responses_told import Events, response_of
 from specclient.serving.talk import EVENTS, ClientGoneError, Talk
 from specclient.stream import AsyncStream
@@ -63,29 +63,29 @@ async def tell_stream(talk: Talk, pipeline: Pipeline, asked: Asked) -> None:
         await talk.begin(200, EVENTS, {**_NOT_KEPT, **(limits_told(upstream) if upstream else {})})
         try:
             if asked.response is None:
-                await _tell_events(talk, stream, asked)
+                last = await _tell_events(talk, stream, asked)
             else:
-                await _tell_response(talk, stream, asked.response)
+                last = await _tell_response(talk, stream, asked.response)
                 if asked.meta:
-                    await talk.more(_told_last(None, stream.meta, asked.response))
+                    last += _told_last(None, stream.meta, asked.response)
         except ClientGoneError:
             raise
         except asyncio.CancelledError:
             if not talk.gone:  # the server stops, and this took longer than it waits
-                await talk.more(_failure(stopping().error, asked.response or asked.request))
-                await talk.end()
+                await talk.end(_failure(stopping().error, asked.response or asked.request))
             raise
         except Exception as error:  # noqa: BLE001 - the status is out: whatever it is, the client is told
             problem = problem_of(error)
-            _log.warning("a stream broke off: %s", type(error).__name__, exc_info=problem.status == 500)
-            await talk.more(_failure(problem.error, asked.response or asked.request))
-        await talk.end()
+            why = traced(error) if problem.status == 500 else type(error).__name__
+            _log.warning("a stream broke off: %s", why)
+            last = _failure(problem.error, asked.response or asked.request)
+        await talk.end(last)
     finally:
         await stream.close()
 
 
-async def _tell_response(talk: Talk, stream: AsyncStream[Any], response: Request) -> None:
-    """Tell a response that is played as a chat completion."""
+async def _tell_response(talk: Talk, stream: AsyncStream[Any], response: Request) -> bytes:
+    """Tell a response that is played as a chat completion, and return its end."""
     events = Events(response)
     await talk.more(b"".join([_named(event) for event in events.begin()]))
     while True:
@@ -94,14 +94,15 @@ async def _tell_response(talk: Talk, stream: AsyncStream[Any], response: Request
         except StopAsyncIteration:
             break
         await talk.more(b"".join([_named(event) for chunk in batch for event in events.of(chunk)]))
-    await talk.more(b"".join([_named(event) for event in events.end()]))
+    return b"".join([_named(event) for event in events.end()])
 
 
 def _named(event: Mapping[str, Any]) -> bytes:
     return b"event: %b\ndata: %b\n\n" % (event["type"].encode(), json_of(event))
 
 
-async def _tell_events(talk: Talk, stream: AsyncStream[Any], asked: Asked) -> None:
+async def _tell_events(talk: Talk, stream: AsyncStream[Any], asked: Asked) -> bytes:
+    """Tell the events of a stream, and return its end."""
     named = asked.request.method is RESPONSE
     last = None
     while True:
@@ -111,10 +112,8 @@ async def _tell_events(talk: Talk, stream: AsyncStream[Any], asked: Asked) -> No
             break
         await talk.more(b"".join([_event(chunk, named=named) for chunk in batch]))
         last = batch[-1] if batch else last
-    if asked.meta:
-        await talk.more(_told_last(last, stream.meta, asked.request))
-    if not named:
-        await talk.more(_DONE)
+    told_last = _told_last(last, stream.meta, asked.request) if asked.meta else b""
+    return told_last if named else told_last + _DONE
 
 
 def dumped(value: Any) -> bytes:

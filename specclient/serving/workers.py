@@ -31,12 +31,13 @@ from specclient.client import AsyncOpenAI
 from specclient.config import Settings
 from specclient.errors import OpenAIError
 from specclient.serving.app import create_app
+from specclient.serving.connection import patient
 from specclient.serving.keys_ring import KeyRing
 from specclient.serving.keys_store import KeyStore
 from specclient.serving.limits import Limits
 from specclient.serving.metrics import FOLDER
 from specclient.serving.pacing import Meter
-from specclient.serving.server import options_of, patient
+from specclient.serving.server import options_of, settle
 from specclient.serving.warming import preload
 
 __all__ = ["Plan", "app_of", "meter_of", "serve_by_workers"]
@@ -111,17 +112,18 @@ class _Config(uvicorn.Config):
             timeout_worker_healthcheck=_SILENT_S,
             **options_of(plan.limits),
         )
-        self._head_s = plan.limits.head_s
+        self._limits = plan.limits
 
     def load(self) -> None:
         """Make the application; what it cannot be made for ends all workers, as it would end each anew."""
-        self.http = patient(self._head_s)
+        self.http = patient(self._limits)
         _end_with_parent()
         try:
             super().load()
         except OpenAIError as error:
             sys.stderr.write(f"specclient: {error}\n")
             sys.exit(STARTUP_FAILURE)
+        settle()
 
 
 class _Workers(Multiprocess):

@@ -68,6 +68,37 @@ def test_a_key_may_be_of_any_script(openai_server: OpenAIServer) -> None:
             assert httpx.get(f"{served.base_url}/models", headers=headers).status_code == status
 
 
+def test_an_origin_that_is_no_url_is_refused(gateway: Served) -> None:
+    for origin in ("http://[", "http://[::1"):
+        assert httpx.get(f"{gateway.base_url}/models", headers={"origin": origin}).status_code == 403
+
+
+def test_the_log_says_where_a_request_failed_and_not_what_it_said(
+    gateway: Served, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: object) -> None:
+        raise LookupError("my secret prompt")
+
+    monkeypatch.setattr(gateway.service.catalogue, "check", broken)
+    answer = httpx.post(f"{gateway.base_url}/chat/completions", json=ASK)
+    assert answer.status_code == 500
+    (record,) = [r for r in caplog.records if r.levelname == "ERROR"]
+    number = answer.headers["x-request-id"]
+    assert record.message.startswith(f"{number} failed: LookupError at sdk/serving/test_serving_edges.py:")
+    assert "< specclient/serving/app.py:" in record.message
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize("model", ["m-large\nspecclient: all is well", "m-large\x00", "m" * 513])
+@pytest.mark.parametrize("path", ["/chat/completions", "/images/generations"])
+def test_a_model_that_can_be_no_name_is_refused(
+    gateway: Served, openai_server: OpenAIServer, path: str, model: str
+) -> None:
+    answer = httpx.post(gateway.base_url + path, json={**ASK, "prompt": "x", "model": model})
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "model")
+    assert openai_server.requests == []
+
+
 @pytest.mark.parametrize("ours", [{"drop_params": True}, {"drop_params": None}, {"meta": False}, {}])
 def test_what_is_for_this_server_does_not_go_on(
     gateway: Served, openai_server: OpenAIServer, ours: dict[str, Any]

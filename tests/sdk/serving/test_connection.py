@@ -1,0 +1,188 @@
+"""A client that sends too much, wants another protocol, reads nothing or leaves costs the server nothing."""
+
+from __future__ import annotations
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+from served import Served, upstream_settings, wait_until
+from servers import OpenAIServer, Received, Wire, hang, reply
+
+from specclient.config import Settings
+from specclient.serving import Limits
+
+BODY = json.dumps({"model": "mine/m-large", "messages": [{"role": "user", "content": "x"}]}).encode()
+STREAM = BODY[:-1] + b', "stream": true}'
+HEAD = b"POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\n"
+FILE = b"GET /v1/files/f/content HTTP/1.1\r\nhost: localhost\r\n"
+
+
+def _post(body: bytes = BODY, lines: bytes = b"") -> bytes:
+    return HEAD + lines + b"content-length: %d\r\n\r\n" % len(body) + body
+
+
+@contextmanager
+def _connected(served: Served) -> Iterator[socket.socket]:
+    with socket.create_connection(("127.0.0.1", served.port), timeout=30) as sock:
+        yield sock
+
+
+def _until(sock: socket.socket, mark: bytes) -> bytes:
+    seen = b""
+    while mark not in seen:
+        piece = sock.recv(65536)
+        assert piece, f"closed before {mark!r}: {seen!r}"
+        seen += piece
+    return seen
+
+
+def _rest(sock: socket.socket) -> bytes:
+    """Return what comes until the server hangs up, in whatever way."""
+    seen = b""
+    with suppress(ConnectionError):
+        while piece := sock.recv(65536):
+            seen += piece
+    return seen
+
+
+def _empty(served: Served) -> bool:
+    return wait_until(lambda: not served.server.server_state.connections)
+
+
+@pytest.fixture(scope="module")
+def plain() -> Iterator[Served]:
+    """A server of nothing, which takes heads of 5,000 bytes."""
+    with Served(Settings.model_validate({"ledger": "off"}), limits=Limits(head_bytes=5000)) as served:
+        yield served
+
+
+@pytest.mark.parametrize("line", [b"x-a: " + b"a" * 5000, b"x-a: b\r\n" * 700])
+def test_a_head_without_end_is_refused(plain: Served, line: bytes) -> None:
+    with _connected(plain) as sock:
+        sock.sendall(b"GET /health HTTP/1.1\r\nhost: localhost\r\n" + line)
+        answer = _rest(sock)
+    assert answer.startswith(b"HTTP/1.1 431 Request Header Fields Too Large\r\n")
+    error = json.loads(answer.partition(b"\r\n\r\n")[2])["error"]
+    assert (error["code"], error["message"]) == (
+        "invalid_http",
+        "the request's head is longer than 5000 bytes",
+    )
+
+
+def test_what_follows_a_body_without_end_ends_the_connection(plain: Served) -> None:
+    with _connected(plain) as sock, suppress(ConnectionError):
+        sock.sendall(HEAD + b"transfer-encoding: chunked\r\n\r\n1\r\n{\r\n0\r\n")
+        for _ in range(2000):
+            sock.sendall(b"x-a: b\r\n" * 500)
+        assert not _rest(sock)
+    assert _empty(plain)
+
+
+def test_a_body_is_no_head_however_long(plain: Served) -> None:
+    with _connected(plain) as sock:
+        for _ in range(2):  # and the count begins anew
+            sock.sendall(HEAD + b"content-length: 20000\r\n\r\n")
+            for _ in range(20):
+                sock.sendall(b"x" * 1000)
+            assert _until(sock, b"}}").startswith(b"HTTP/1.1 400 ")
+
+
+@pytest.mark.parametrize("parts", [1, 2])
+def test_who_asks_for_another_protocol_is_answered_in_this_one(
+    gateway: Served, openai_server: OpenAIServer, parts: int
+) -> None:
+    lines = b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAEAAEAAAAIAAAAB\r\n"
+    head, _, body = _post(lines=lines).partition(b"\r\n\r\n")
+    with _connected(gateway) as sock:
+        for _ in range(2):
+            for piece in [head + b"\r\n\r\n" + body] if parts == 1 else [head + b"\r\n\r\n", body]:
+                sock.sendall(piece)
+            assert _until(sock, b"}}").startswith(b"HTTP/1.1 200 OK\r\n")
+    assert [r.json["messages"] for r in openai_server.requests] == [json.loads(BODY)["messages"]] * 2
+
+
+@pytest.mark.parametrize("lines", [b"connection: close\r\n", b""])
+def test_an_answer_that_nobody_reads_is_dropped(openai_server: OpenAIServer, lines: bytes) -> None:
+    openai_server.script(reply(200, b"z" * 30_000_000, {"content-type": "application/octet-stream"}))
+    limits = Limits(send_s=0.2, idle_s=1, grace_s=1)
+    with Served(upstream_settings(openai_server), limits=limits) as served, _connected(served) as sock:
+        sock.sendall(FILE + lines + b"\r\n")
+        _until(sock, b"zzz")
+        assert _empty(served)
+        assert served.service.turns.running == 0
+
+
+def test_an_answer_that_is_read_slowly_is_not_dropped(openai_server: OpenAIServer) -> None:
+    message = {"role": "assistant", "content": "z" * 12_000_000}
+    choice = {"index": 0, "message": message, "finish_reason": "stop"}
+    answer = {"id": "f", "object": "chat.completion", "created": 1, "model": "m", "choices": [choice]}
+    body = json.dumps(answer).encode()
+    openai_server.script(reply(200, body, {"content-type": "application/json"}))
+    limits = Limits(send_s=0.2, idle_s=1, grace_s=1)
+    with Served(upstream_settings(openai_server), limits=limits) as served, _connected(served) as sock:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 65536)
+        sock.sendall(_post(lines=b"connection: close\r\n"))
+        size = 0
+        while piece := sock.recv(1_000_000):
+            size += len(piece)
+            if size < 500_000:
+                time.sleep(0.1)
+        assert size > len(body)
+        assert _empty(served)
+
+
+@pytest.mark.parametrize("body", [BODY, STREAM])
+def test_who_leaves_with_a_second_question_asked_ends_the_first(
+    gateway: Served, openai_server: OpenAIServer, body: bytes
+) -> None:
+    async def endless(received: Received, wire: Wire) -> None:
+        if not received.json.get("stream"):
+            await hang(received, wire)
+        await wire.head(200, {"content-type": "text/event-stream", "transfer-encoding": "chunked"})
+        await wire.client_left()
+
+    openai_server.script(endless)
+    with _connected(gateway) as sock:
+        sock.sendall(_post(body) + _post(body))
+        assert wait_until(lambda: gateway.service.turns.running == 1)
+    assert openai_server.wait_left(1)
+    assert _empty(gateway)
+    assert len(openai_server.requests) == 1
+
+
+def test_an_answer_is_written_at_once(gateway: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Head and body leave together: a client is woken once, and the system asked once."""
+    written: list[Any] = []
+    (connection,) = [gateway.server.config.http]
+    made: Any = connection.connection_made  # type: ignore[union-attr]
+
+    class Spy:
+        def __init__(self, transport: Any) -> None:
+            self._transport = transport
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._transport, name)
+
+        def write(self, data: bytes) -> None:
+            written.append(data)
+            self._transport.write(data)
+
+        def writelines(self, pieces: Any) -> None:
+            written.append(b"".join(pieces))
+            self._transport.writelines(pieces)
+
+    monkeypatch.setattr(connection, "connection_made", lambda self, transport: made(self, Spy(transport)))
+    with _connected(gateway) as sock:
+        sock.sendall(_post())
+        seen = _until(sock, b"}}")
+        assert written == [seen]
+        written.clear()
+        sock.sendall(_post(STREAM))
+        seen = _until(sock, b"0\r\n\r\n")
+    assert b"".join(written) == seen
+    assert written[-1].endswith(b"data: [DONE]\n\n\r\n0\r\n\r\n")
