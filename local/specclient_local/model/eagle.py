@@ -5,8 +5,8 @@ place before it; one decoder layer turns it into the hidden state at the token's
 target's head reads what follows. EAGLE-3 (arXiv 2503.01840 §3.1): hidden states of three depths are fused
 into the first one, and a head of its own covers the likeliest part of the vocabulary.
 
-Training and drafting share this code; they differ in where a row's keys and values are (``attend``) and in
-what multiplies matrices (``Kernels``).
+Training shares this code with drafting where that is not compiled (``native``); they differ in where a row's
+keys and values are (``attend``) and in what multiplies matrices (``Kernels``).
 """
 
 from __future__ import annotations

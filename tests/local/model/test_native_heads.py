@@ -159,6 +159,13 @@ def test_a_chain_ends_where_a_heads_numbers_are_not_finite(pair):
     assert ours.length(0) == 8
 
 
+def test_states_of_other_rows_are_refused(pair):
+    """Compiled code would read on behind them."""
+    ours, _ = pair
+    with pytest.raises(ValueError, match=r"states of shape \[2, \d+\] are given to 3 rows"):
+        ours.extend(0, [1, 2, 3], states(ours, 2))
+
+
 @pytest.fixture
 def threads(monkeypatch):
     """Let the smallest pass be shared, set torch's threads, and set them back."""

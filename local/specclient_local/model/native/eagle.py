@@ -76,6 +76,8 @@ class NativeEagle(NativePasses):
     ) -> PassTable:
         """Lay out a pass with the states that it is given, and those that it gives."""
         told = super()._pass(ids, positions, spans, wanted, logits, further=further)
+        if self.given.shape != (len(ids), self._config.hidden_size):  # the library reads them unchecked
+            raise ValueError(f"states of shape {list(self.given.shape)} are given to {len(ids)} rows")
         self.given = self.given.contiguous()
         self.hidden = self.given.new_empty(told.wanted, self._config.hidden_size)
         told.given, told.states = self.given.data_ptr(), self.hidden.data_ptr()
