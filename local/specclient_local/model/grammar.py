@@ -288,6 +288,6 @@ def _text(kind: str, given: Mapping[str, Any] | str) -> str:
     if kind != "json_schema":
         return str(given)
     try:
-        return json.dumps(json.loads(given) if isinstance(given, str) else dict(given))
+        return json.dumps(json.loads(given) if isinstance(given, str) else dict(given), allow_nan=False)
     except (TypeError, ValueError) as error:
         raise bad_parameter(kind, given, f"a JSON schema as an object or as text ({error})") from error

@@ -203,6 +203,7 @@ def test_a_lark_grammar_may_name_special_tokens(tokens):
         ({"json_schema": {"type": "number", "not": {}}}, r'json_schema cannot be used: .*\["not"\]'),
         ({"json_schema": '{"type":'}, "json_schema is '{\"type\":'; allowed is a JSON schema"),
         ({"json_schema": {"const": {1, 2}}}, "json_schema is .* not JSON serializable"),
+        ({"json_schema": {"maximum": float("inf")}}, "json_schema is .* not JSON compliant"),
     ],
 )
 def test_what_the_library_cannot_use_is_refused_by_name(tokens, asked, message):
