@@ -75,13 +75,19 @@ class TappedRunner(Runner):
     @torch.inference_mode()
     def _forward(self, parts: Sequence[Part], *, unread: bool = False) -> list[Tensor]:
         """Run one pass as any runner does, and put its hidden states where its keys and values are."""
+        counts = [part.rows for part in parts]
         starts = [self.cache.lengths[part.slot] for part in parts]
+        stay = [
+            self._features[part.slot, start : start + rows]
+            for part, start, rows in zip(parts, starts, counts, strict=True)
+        ]
+        if len(parts) == 1:
+            self._left = stay[0]
+            return super()._forward(parts, unread=unread)
+        self._left = self._features.new_empty(sum(counts), *self._features.shape[2:])
         logits = super()._forward(parts, unread=unread)
-        first = 0
-        for part, start in zip(parts, starts, strict=True):
-            end = first + part.rows
-            self._features[part.slot, start : start + part.rows] = self._left[first:end]
-            first = end
+        for place, own in zip(stay, self._left.split(counts), strict=True):
+            place.copy_(own)
         return logits
 
     def _compute(
@@ -92,6 +98,4 @@ class TappedRunner(Runner):
         wanted: Sequence[int] | None,
     ) -> Tensor:
         """Run the rows of a pass, and leave their hidden states in ``_left``."""
-        shape = len(ids), len(self.layers), self.config.hidden_size
-        self._left = torch.empty(shape, dtype=self.decoder.dtype, device=self.device)
         return self.decoder.forward(ids, positions, spans, wanted, Taps(self.layers, self._left))
