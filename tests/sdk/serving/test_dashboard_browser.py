@@ -155,10 +155,21 @@ def test_it_fits_and_can_be_read(visit: Callable[..., Any], served: Served, widt
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     bad = page.evaluate(CONTRAST)
     assert bad == []
+    assert page.evaluate(CUT_OFF) == []
     ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
     light = sum(int(part) for part in ground.removeprefix("rgb(").rstrip(")").split(",")) > 3 * 128
     assert light is (scheme == "light")
 
+
+#: Texts that begin left of their chart, here and in one of cents' smallest parts.
+CUT_OFF = """async () => {
+  const { columns } = await import("/dashboard/charts.js");
+  const steps = [{ label: "a", says: "b", parts: [{ value: 0.0000131, look: "c0" }] }];
+  document.querySelector("main").append(columns(steps, { width: 300, height: 200, says: "c" }));
+  return [...document.querySelectorAll("svg[role=img] text")]
+    .filter((text) => text.getBoundingClientRect().left < text.ownerSVGElement.getBoundingClientRect().left)
+    .map((text) => text.textContent);
+}"""
 
 #: Texts whose contrast with what lies behind them is below 4.5 (WCAG 2.2, 1.4.3).
 CONTRAST = """() => {
