@@ -86,7 +86,7 @@ class TappedRunner(Runner):
             return super()._forward(parts, unread=unread)
         self._left = self._features.new_empty(sum(counts), *self._features.shape[2:])
         logits = super()._forward(parts, unread=unread)
-        for place, own in zip(stay, self._left.split(counts), strict=True):
+        for place, own in zip(stay, torch.split(self._left, counts), strict=True):
             place.copy_(own)
         return logits
 
