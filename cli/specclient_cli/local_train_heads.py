@@ -58,22 +58,24 @@ def _count(name: str, default: int | None, text: str, low: int = 1) -> Callable[
     type=click.Path(file_okay=False, path_type=Path),
     help="For hidden states and checkpoints; a run goes on with its own. Default: work in --out.",
 )
-@_count("steps", 600, "Optimizer steps.")
-@_count("prompts", 1536, "Answers of the target to learn from.")
+@_count("steps", 450, "Optimizer steps.")
+@_count("prompts", 1024, "Answers of the target to learn from.")
 @_count("heldout", 64, "Answers to measure on.")
 @_count("prompt-tokens", 48, "Tokens an answer begins with.", 2)
 @_count("new", 208, "Tokens of an answer.", 16)
-@_count("batch", 8, "Answers of a pass.")
+@_count("batch", None, "Answers of a pass. Default: 8, and 16 for Medusa.")
 @_count("accumulate", 1, "Passes of a step.")
 @_count("depth", 4, "Medusa's heads, or how many guesses an EAGLE head follows while it learns.")
-@_count("blocks", 1, "Residual blocks of a Medusa head.")
-@_count("ff", None, "Feed-forward width of an EAGLE head. Default: the target's.")
-@_count("draft-vocab", 1024, "Tokens of an EAGLE-3 head's own, the most frequent ones.")
+@_count("blocks", 2, "Residual blocks of a Medusa head.")
+@_count("ff", None, "Feed-forward width of an EAGLE head. Default: half of the target's.")
+@_count("draft-vocab", 2048, "Tokens of an EAGLE-3 head's own, the most frequent ones.")
 @click.option(
-    "--taps", metavar="A,B,C", help="After which layers EAGLE-3 reads. Default: 2, half, all but 3."
+    "--taps",
+    metavar="A,B,C",
+    help="After which layers EAGLE-3 reads. Default: 0 (the embedding), half, all but the last.",
 )
 @click.option(
-    "--lr", type=options.Finite(above_zero=True), default=3e-3, show_default=True, help="Peak rate."
+    "--lr", type=options.Finite(above_zero=True), help="Peak rate. Default: 0.003, and 0.02 for Medusa."
 )
 @click.option(
     "--precision",

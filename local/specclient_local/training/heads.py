@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from specclient.errors import ConfigurationError
-from specclient_local.config import DecoderConfig, Rope, read_config
+from specclient_local.config import BUNDLED, DecoderConfig, Rope, read_config
 from specclient_local.loading import computing_with, threads_for
 from specclient_local.model.devices import device_named
 from specclient_local.model.eagle import EagleShape, Lent
@@ -42,6 +42,15 @@ KINDS: tuple[Kind, ...] = ("medusa", "eagle", "eagle3")
 _MEASURED = 5
 """Guesses of a round of which acceptance is measured."""
 
+_RATES: dict[Kind, float] = {"medusa": 2e-2, "eagle": 3e-3, "eagle3": 3e-3}
+"""Peak learning rates: Medusa's blocks begin as nothing, and have the target's own head to turn."""
+
+_ROWS: dict[Kind, int] = {"medusa": 16, "eagle": 8, "eagle3": 8}
+"""Rows of a pass."""
+
+_READING = 1 / 6
+"""Of that rate, what an EAGLE-3 head's own rows of the vocabulary learn at: they begin trained."""
+
 
 @dataclass(frozen=True, slots=True)
 class Recipe:
@@ -50,13 +59,14 @@ class Recipe:
     Attributes:
         kind: what is trained.
         steps: optimizer steps.
-        batch: rows of a pass; ``accumulate`` passes make a step.
-        lr: peak learning rate.
+        batch: rows of a pass, None for what suits the kind; ``accumulate`` passes make a step.
+        lr: peak learning rate; None for what suits the kind.
         depth: Medusa's heads, or how many guesses an EAGLE head follows while it learns.
         blocks: residual blocks of a Medusa head.
-        ff: an EAGLE head's feed-forward width; None for the target's.
+        ff: an EAGLE head's feed-forward width; None for half of the target's.
         draft_vocab: tokens of an EAGLE-3 head's own; the most frequent of the answers.
-        taps: after how many of the target's layers EAGLE-3 reads; None for what everyone takes.
+        taps: after how many of the target's layers EAGLE-3 reads; None for its embedding, its middle and all
+            but its last layer. Heads that read the embedding (0) begin by repeating what was read.
         prompts: answers collected; ``heldout`` more are measured on.
         collecting: how.
         precision: what passes compute in: ``bfloat16`` or ``float32``; weights stay in float32.
@@ -65,21 +75,31 @@ class Recipe:
     """
 
     kind: Kind
-    steps: int = 600
-    batch: int = 8
+    steps: int = 450
+    batch: int | None = None
     accumulate: int = 1
-    lr: float = 3e-3
+    lr: float | None = None
     depth: int = 4
-    blocks: int = 1
+    blocks: int = 2
     ff: int | None = None
-    draft_vocab: int = 1024
+    draft_vocab: int = 2048
     taps: tuple[int, ...] | None = None
-    prompts: int = 1536
+    prompts: int = 1024
     heldout: int = 64
     collecting: Collecting = Collecting()
     precision: Literal["bfloat16", "float32"] = "bfloat16"
     seed: int = 0
     every: int = 50
+
+    @property
+    def rate(self) -> float:
+        """The peak learning rate."""
+        return _RATES[self.kind] if self.lr is None else self.lr
+
+    @property
+    def rows(self) -> int:
+        """Rows of a pass."""
+        return _ROWS[self.kind] if self.batch is None else self.batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,9 +178,9 @@ def train_heads(
         )
     torch.manual_seed(recipe.seed)
     learner = _learner(recipe, runner, lent, pieces).to(where)
-    run = Run(recipe, learner, Teacher(lent), pieces, unseen)
+    run = Run(recipe, learner, Teacher(lent, learner.ids), pieces, unseen)
     last = run.train(work / "state.pt", told, clock)
-    _save(out, learner, str(target))
+    _save(out, learner, f"bundled:{folder.name}" if folder.parent == BUNDLED else str(target))
     return last
 
 
@@ -179,8 +199,8 @@ class Run:
         self._pieces, self._unseen = pieces, unseen
         self._device = teacher.lent.embedding.device
         warmup = min(30, max(1, recipe.steps // 10))
-        self._schedule = Schedule(recipe.steps, recipe.lr, warmup=warmup)
-        self._optimizers = optimizers(learner, self._schedule)
+        self._schedule = Schedule(recipe.steps, recipe.rate, warmup=warmup)
+        self._optimizers = _optimizers(learner, self._schedule)
         self.losses: list[float] = []
 
     def train(self, state: Path, told: Callable[[Progress], None], clock: Callable[[], float]) -> Progress:
@@ -206,12 +226,12 @@ class Run:
         recipe = self.recipe
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
-                group["lr"] = self._schedule.at(number)
+                group["lr"] = self._schedule.at(number) * group.get("share", 1.0)
         dice = np.random.default_rng((recipe.seed, number))
         places = torch.Generator().manual_seed(recipe.seed * 1_000_003 + number)
         total = 0.0
         for _ in range(recipe.accumulate):
-            size = min(recipe.batch, len(self._pieces))
+            size = min(recipe.rows, len(self._pieces))
             rows = self._pieces.rows(
                 dice.choice(len(self._pieces), size, replace=False).tolist(), self._device
             )
@@ -229,11 +249,11 @@ class Run:
         """Return the share of held-out rounds that go right up to each depth."""
         depth = min(_MEASURED, self.learner.depth if isinstance(self.learner, MedusaLearner) else MOST_DEPTH)
         begin, found = self.recipe.collecting.prompt, torch.zeros(1 + depth)
-        for first in range(0, len(self._unseen), self.recipe.batch):
-            numbers = range(first, min(first + self.recipe.batch, len(self._unseen)))
+        for first in range(0, len(self._unseen), self.recipe.rows):
+            numbers = range(first, min(first + self.recipe.rows, len(self._unseen)))
             rows = self._unseen.rows(numbers, self._device)
             with self._autocast():
-                found += acceptance(self.learner, self.teacher, rows, begin, depth).cpu()
+                found += acceptance(self.learner, rows, begin, depth).cpu()
         return tuple((found[1:] / found[0].clamp(min=1.0)).tolist())
 
     def _autocast(self) -> torch.autocast:
@@ -259,6 +279,17 @@ class Run:
             optimizer.load_state_dict(held)
         self.losses = list(saved["losses"])
         return int(saved["done"])
+
+
+def _optimizers(learner: Learner, schedule: Schedule) -> list[torch.optim.Optimizer]:
+    """Return what changes parameters; a group's rate is its ``share`` of the schedule's."""
+    muon, adam = optimizers(learner, schedule)
+    own = dict(learner.named_parameters()).get("lm_head")
+    if own is not None:
+        (group,) = adam.param_groups
+        group["params"] = [parameter for parameter in group["params"] if parameter is not own]
+        adam.add_param_group({"params": [own], "share": _READING})
+    return [muon, adam]
 
 
 class _Clock:
@@ -310,7 +341,7 @@ def _shape(recipe: Recipe, target: DecoderConfig, draft_vocab: int = 0) -> Eagle
         layers=1,
         sliding=(False,),
         window=None,
-        intermediate_size=recipe.ff or target.intermediate_size,
+        intermediate_size=recipe.ff or max(1, target.intermediate_size // 2),
         rope=Rope(theta=target.rope.theta),
         tied=False,
         qkv_bias=False,
@@ -319,14 +350,15 @@ def _shape(recipe: Recipe, target: DecoderConfig, draft_vocab: int = 0) -> Eagle
         qk_norm=False,
     )
     kind: Literal["eagle", "eagle3"] = "eagle3" if recipe.kind == "eagle3" else "eagle"
-    shape = EagleShape(kind, layer, target.hidden_size, recipe.taps, draft_vocab)
+    read = recipe.taps or (0, (target.layers + 1) // 2, target.layers - 1)
+    shape = EagleShape(kind, layer, target.hidden_size, read if kind == "eagle3" else None, draft_vocab)
     taps = shape.tapped(target.layers)
     if kind == "eagle3" and (list(taps) != sorted(set(taps)) or taps[0] < 0 or taps[-1] >= target.layers):
         raise ConfigurationError(
             f"taps are {', '.join(map(str, taps))}; allowed are different numbers of layers from 0 to "
             f"{target.layers - 1}, ascending: name three that the target of {target.layers} layers has."
         )
-    return replace(shape, taps=taps) if kind == "eagle3" else shape
+    return shape
 
 
 def _learner(recipe: Recipe, target: TappedRunner, lent: Lent, pieces: Pieces) -> Learner:

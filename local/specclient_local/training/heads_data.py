@@ -15,6 +15,7 @@ import torch
 from safetensors import safe_open
 from safetensors.torch import save_file
 from torch import Tensor
+from torch.nn import functional as F
 
 from specclient.errors import ConfigurationError
 from specclient_local.model.heads_taps import TappedRunner
@@ -29,11 +30,13 @@ class Rows:
         ids: ``[B, L]`` tokens.
         lengths: ``[B]`` how many of them count: what stands behind an end token was never meant.
         features: ``[B, L, depths, hidden]`` the target's hidden states, the last depth its last layer's.
+        best: ``[B, L]`` what the target would most likely say after each.
     """
 
     ids: Tensor
     lengths: Tensor
     features: Tensor
+    best: Tensor
 
 
 class Pieces:
@@ -53,9 +56,10 @@ class Pieces:
 
     def rows(self, numbers: Sequence[int], device: torch.device) -> Rows:
         """Read the rows with these numbers."""
-        parts = [[self._row(name, number) for number in numbers] for name in ("ids", "lengths", "features")]
-        ids, lengths, features = (torch.cat(part).to(device) for part in parts)
-        return Rows(ids.long(), lengths, features)
+        names = ("ids", "lengths", "features", "best")
+        parts = [[self._row(name, number) for number in numbers] for name in names]
+        ids, lengths, features, best = (torch.cat(part).to(device) for part in parts)
+        return Rows(ids.long(), lengths, features, best.long())
 
     def tokens(self) -> Iterator[Tensor]:
         """Yield the tokens of each piece, ``[R, L]``."""
@@ -97,7 +101,8 @@ def collect(
 ) -> Pieces:
     """Let the target answer prompts, a batch of its slots at a time, and keep what it went through.
 
-    Batches are by turns greedy and sampled at temperature 1, since a draft is asked for both.
+    Three batches in four are greedy, the others sampled at temperature 1: a draft is asked for both, and
+    learns either.
 
     Args:
         target: all of whose slots are free.
@@ -121,7 +126,7 @@ def collect(
         batch = usable[begin : begin + target.slots]
         path = folder / f"piece-{i:05d}.safetensors"
         if not path.exists():
-            wander = 0 if greedy else how.wander if i % 2 == 0 else how.new
+            wander = 0 if greedy else how.new if i % 4 == 3 else how.wander
             dice = torch.Generator(target.device).manual_seed(how.seed * 1_000_003 + i)
             _write(path, _answered(target, batch, how.new, wander, dice))
         paths.append(path)
@@ -157,7 +162,15 @@ def _answered(
         "ids": torch.tensor(ids, dtype=torch.int32),
         "lengths": torch.tensor(ends, dtype=torch.int32),
         "features": features.to("cpu", torch.bfloat16),
+        "best": torch.stack([_likeliest(target, row) for row in features[:, :, -1]]).to("cpu", torch.int32),
     }
+
+
+def _likeliest(target: TappedRunner, last: Tensor) -> Tensor:
+    """Return what the target says after last states ``[L, hidden]``: ``[L]`` tokens."""
+    weights = target.weights
+    states = F.rms_norm(last, last.shape[-1:], weights.norm, target.config.norm_eps)
+    return F.linear(states, weights.head).argmax(-1)
 
 
 def _write(path: Path, tensors: dict[str, Tensor]) -> None:

@@ -9,7 +9,6 @@ arXiv 2408.15766 §3.2). Medusa's depths are its heads (arXiv 2401.10774 §2.2.1
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -20,6 +19,7 @@ from torch.nn import functional as F
 from specclient_local.model.eagle import EagleHead, EagleShape, EagleWeights, Lent
 from specclient_local.model.medusa import MedusaHeads, MedusaShape, MedusaWeights
 from specclient_local.model.rope import turns
+from specclient_local.training.heads_beginning import eagle_begin
 from specclient_local.training.heads_data import Rows
 
 _FADING = 0.8
@@ -29,8 +29,8 @@ _SOFT = 0.5
 """Weight of the target's whole distribution; the rest is its likeliest token's."""
 
 
-_SHARE = 0.5
-"""Places of a row that count."""
+_SHARE = 0.3
+"""Places of a row that count: what all of them say costs more than it teaches."""
 
 
 class Learner(nn.Module):
@@ -46,8 +46,14 @@ class Learner(nn.Module):
     ids: Tensor | None = None
     follows: bool = False
 
-    def depths(self, rows: Rows, depth: int) -> Iterator[Tensor]:
-        """Yield each depth's states, ``[B, L - 1, width]``."""
+    def depths(self, rows: Rows, depth: int, places: Tensor | None = None) -> Iterator[Tensor]:
+        """Yield each depth's states, ``[B, P, width]``.
+
+        Args:
+            rows: what is read.
+            depth: how many depths.
+            places: ``[P]`` of a row, whose guesses are followed; all ``L - 1`` by default.
+        """
         raise NotImplementedError
 
     def say(self, states: Tensor) -> Tensor:
@@ -73,7 +79,7 @@ class EagleLearner(Learner):
     def __init__(self, shape: EagleShape, lent: Lent, ids: Tensor | None, *, depth: int, length: int) -> None:
         super().__init__()
         self.shape, self.depth, self.ids, self.follows = shape, depth, ids, shape.kind == "eagle"
-        self._weights = _eagle_begin(shape, lent, ids)
+        self._weights = eagle_begin(shape, lent, ids)
         for name, value in _trained(self._weights).items():
             parameter = nn.Parameter(value)
             self.register_parameter("lm_head" if name == "head" else name, parameter)
@@ -86,16 +92,20 @@ class EagleLearner(Learner):
         """Return the parameters as they are now."""
         return self._weights
 
-    def depths(self, rows: Rows, depth: int) -> Iterator[Tensor]:
+    def depths(self, rows: Rows, depth: int, places: Tensor | None = None) -> Iterator[Tensor]:
         """Yield each depth's states, those of a depth made of the ones before."""
+        count = rows.ids.shape[1] - 1
+        every = torch.arange(count, device=rows.ids.device)
+        at, followed = every, every if places is None else places
         last = rows.features.shape[2] - 1
         seen = rows.features[:, :-1, last:] if self.shape.kind == "eagle" else rows.features[:, :-1, :last]
         states = self._head.read(seen.to(self._weights.fc.dtype))
-        attend = _TestTime(self.shape.config.heads, self.shape.config.kv_heads)
-        count = rows.ids.shape[1] - 1
+        attend = _TestTime(self.shape.config.heads, self.shape.config.kv_heads, followed)
         for k in range(depth):
-            ids = F.pad(rows.ids[:, 1 + k :], (0, k))
-            hidden = self._head.step(ids, states, self._turns[k : k + count], attend)
+            ids = F.pad(rows.ids[:, 1 + k :], (0, k))[:, at]
+            hidden = self._head.step(ids, states, self._turns[at + k], attend)
+            if k == 0:  # all places are attended to, but no more than these are followed
+                at, hidden = followed, hidden[:, followed]
             states = self._head.fed(hidden)
             yield hidden
 
@@ -109,10 +119,15 @@ MOST_DEPTH = 8
 
 
 class _TestTime:
-    """Attention of a head that follows its own guesses: over what a row stands below, then over those."""
+    """Attention of a head that follows its own guesses: over what a row stands below, then over those.
 
-    def __init__(self, heads: int, kv_heads: int) -> None:
-        self._heads, self._kv = heads, kv_heads
+    Args:
+        heads, kv_heads: of the layer.
+        places: ``[P]`` whose guesses are followed after the first pass, which has all.
+    """
+
+    def __init__(self, heads: int, kv_heads: int, places: Tensor) -> None:
+        self._heads, self._kv, self._places = heads, kv_heads, places
         self._past: list[tuple[Tensor, Tensor]] = []
 
     def __call__(self, qkv: Tensor) -> Tensor:
@@ -120,19 +135,20 @@ class _TestTime:
         q, k, v = torch.split(qkv.transpose(1, 2), [self._heads, self._kv, self._kv], dim=1)
         groups = self._heads // self._kv
         k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
-        self._past.append((k, v))
-        first_keys, first_values = self._past[0]
-        if len(self._past) == 1:
+        if not self._past:
+            self._past.append((k, v))
             out = F.scaled_dot_product_attention(q, k, v, is_causal=True)
             return out.transpose(1, 2).flatten(2)
-        scale, rows = q.shape[-1] ** -0.5, q.shape[2]
-        ahead = torch.ones(rows, rows, dtype=torch.bool, device=q.device).triu(1)
-        scores = (q @ first_keys.transpose(-1, -2) * scale).masked_fill(ahead, -torch.inf)
-        own = [(q * keys).sum(-1, keepdim=True) * scale for keys, _ in self._past[1:]]
+        self._past.append((k, v))
+        keys, values = self._past[0]
+        scale, count = q.shape[-1] ** -0.5, keys.shape[2]
+        ahead = torch.arange(count, device=q.device) > self._places[:, None]
+        scores = (q @ keys.transpose(-1, -2) * scale).masked_fill(ahead, -torch.inf)
+        own = [(q * guessed).sum(-1, keepdim=True) * scale for guessed, _ in self._past[1:]]
         shares = torch.softmax(torch.cat([scores, *own], dim=-1).float(), dim=-1).type_as(v)
-        out = shares[..., :rows] @ first_values
-        for i, (_, values) in enumerate(self._past[1:]):
-            out = out + shares[..., rows + i : rows + i + 1] * values
+        out = shares[..., :count] @ values
+        for i, (_, said) in enumerate(self._past[1:]):
+            out = out + shares[..., count + i : count + i + 1] * said
         return out.transpose(1, 2).flatten(2)
 
 
@@ -162,9 +178,11 @@ class MedusaLearner(Learner):
         """Return the parameters as they are now."""
         return self._weights
 
-    def depths(self, rows: Rows, depth: int) -> Iterator[Tensor]:
+    def depths(self, rows: Rows, depth: int, places: Tensor | None = None) -> Iterator[Tensor]:
         """Yield each head's states."""
-        last = self._heads.read(rows.features[:, :-1, -1:].to(self._blocks[0].dtype))
+        features = rows.features[:, :-1, -1:]
+        features = features if places is None else features[:, places]
+        last = self._heads.read(features.to(self._blocks[0].dtype))
         for head in range(min(depth, self.depth)):
             yield self._heads.state(head, last)
 
@@ -175,9 +193,15 @@ class MedusaLearner(Learner):
 
 @dataclass(frozen=True, slots=True)
 class Teacher:
-    """The target, as far as its last hidden states tell."""
+    """The target, as far as its last hidden states tell.
+
+    Attributes:
+        lent: what it lends.
+        ids: ``[draft_vocab]`` the tokens that a learner can say; None for all.
+    """
 
     lent: Lent
+    ids: Tensor | None = None
 
     @torch.no_grad()
     def states(self, rows: Rows) -> Tensor:
@@ -187,31 +211,36 @@ class Teacher:
 
     @torch.no_grad()
     def logits(self, states: Tensor) -> Tensor:
-        """Return what it says after states, ``[…, V]``."""
-        return F.linear(states.to(self.lent.head.dtype), self.lent.head)
+        """Return what it says of the learner's tokens after states, ``[…, draft_vocab]``."""
+        head = self.lent.head if self.ids is None else self.lent.head[self.ids]
+        return F.linear(states.to(head.dtype), head)
+
+    def placed(self, tokens: Tensor) -> Tensor:
+        """Return where tokens are among the learner's, -1 for those that it cannot say."""
+        if self.ids is None:
+            return tokens
+        place = tokens.new_full((len(self.lent.head),), -1)
+        place[self.ids] = torch.arange(len(self.ids), device=tokens.device)
+        return place[tokens]
 
 
 def loss_of(learner: Learner, teacher: Teacher, rows: Rows, dice: torch.Generator) -> Tensor:
     """Return the loss of rows: cross-entropy to the target, softly and to its likeliest token, by depth.
 
-    Of each depth some places count, drawn anew each time: what all of them say costs more than it teaches.
+    Some places count, drawn anew each time, and at each depth those whose right answer the learner can say.
     An ``eagle`` head's states are drawn to the target's, too (arXiv 2401.15077 §3.3).
     """
-    states = teacher.states(rows)
+    states, best = teacher.states(rows), teacher.placed(rows.best)
     count = states.shape[1]
-    real = torch.arange(count, device=states.device) < rows.lengths[:, None]
+    chosen = torch.randperm(count - 1, generator=dice)[: max(1, round(_SHARE * (count - 1)))]
+    places = chosen.sort().values.to(states.device)
     total = states.new_zeros(())
-    for k, own in enumerate(learner.depths(rows, learner.depth)):
-        chosen = torch.rand(real.shape, generator=dice).to(states.device) < _SHARE
-        valid = (real & chosen)[:, 1 + k :]
-        truth, near = states[:, 1 + k :][valid], own[:, : count - 1 - k][valid]
-        said = teacher.logits(truth)
-        best = said.argmax(-1)
-        if learner.ids is not None:
-            said, best, known = _restricted(said, best, learner.ids)
-            said, best, near, truth = said[known], best[known], near[known], truth[known]
-        wanted = F.softmax(said.float(), dim=-1).mul_(_SOFT)
-        wanted.scatter_add_(1, best[:, None], torch.full_like(wanted[:, :1], 1 - _SOFT))
+    for k, own in enumerate(learner.depths(rows, learner.depth, places)):
+        right = (places + 1 + k).clamp(max=count - 1)
+        real = (places + 1 + k < rows.lengths[:, None]) & best[:, right].ge(0)
+        truth, near, answer = states[:, right][real], own[real], best[:, right][real]
+        wanted = F.softmax(teacher.logits(truth).float(), dim=-1).mul_(_SOFT)
+        wanted.scatter_add_(1, answer[:, None], torch.full_like(wanted[:, :1], 1 - _SOFT))
         loss = F.cross_entropy(learner.say(near).float(), wanted)
         if learner.follows:
             loss = loss + F.smooth_l1_loss(near.float(), truth)
@@ -219,16 +248,8 @@ def loss_of(learner: Learner, teacher: Teacher, rows: Rows, dice: torch.Generato
     return total
 
 
-def _restricted(said: Tensor, best: Tensor, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the target's logits over some tokens, its best ones' places there, and where they are there."""
-    place = best.new_full((said.shape[-1],), -1)
-    place[ids] = torch.arange(len(ids), device=ids.device)
-    found: Tensor = place[best]
-    return said[..., ids], found.clamp(min=0), found.ge(0)
-
-
 @torch.inference_mode()
-def acceptance(learner: Learner, teacher: Teacher, rows: Rows, begin: int, depth: int) -> Tensor:
+def acceptance(learner: Learner, rows: Rows, begin: int, depth: int) -> Tensor:
     """Replay rounds over greedy answers: return how many, then how many go right up to each depth.
 
     As long as a head's likeliest token is the target's, what follows is what it would have been fed. A round
@@ -242,7 +263,7 @@ def acceptance(learner: Learner, teacher: Teacher, rows: Rows, begin: int, depth
     Returns:
         ``[1 + depth]`` counts.
     """
-    best = teacher.logits(teacher.states(rows)).argmax(-1)
+    best = rows.best
     right = torch.ones(best.shape[0], best.shape[1] - 1, dtype=torch.bool, device=best.device)
     runs = torch.zeros_like(right, dtype=torch.int64)
     for k, own in enumerate(learner.depths(rows, depth)):
@@ -266,36 +287,3 @@ def _trained(weights: EagleWeights) -> dict[str, Tensor]:
     names = [field.name for field in dataclasses.fields(weights) if field.name != "ids"]
     found = {name: getattr(weights, name) for name in names}
     return {name: value for name, value in found.items() if isinstance(value, Tensor)}
-
-
-def _eagle_begin(shape: EagleShape, lent: Lent, ids: Tensor | None) -> EagleWeights:
-    """Return parameters to begin with: what passes the target's last state on, unchanged.
-
-    Its own head begins as the target's rows of its tokens.
-    """
-    c, width = shape.config, shape.width
-    three = shape.kind == "eagle3"
-    device = lent.embedding.device
-
-    def drawn(out: int, size: int, scale: float = 1.0) -> Tensor:
-        return torch.randn(out, size, device=device) * (scale / math.sqrt(size))
-
-    seen = shape.depths * shape.target_hidden if three else 2 * width
-    fc = torch.zeros(width, seen, device=device)
-    fc[:, -width:] = torch.eye(width, device=device)
-    ones = torch.ones(width, device=device)
-    heads = (c.heads + 2 * c.kv_heads) * c.head_dim
-    weights = EagleWeights(
-        fc=fc,
-        qkv=drawn(heads, 2 * width if three else width),
-        o=drawn(width, c.heads * c.head_dim, 0.1),
-        post_norm=ones.clone(),
-        gate_up=drawn(2 * c.intermediate_size, width),
-        down=drawn(width, c.intermediate_size, 0.1),
-    )
-    if three:
-        assert ids is not None
-        weights.token_norm, weights.state_norm = ones.clone(), ones.clone()
-        weights.norm, weights.head = lent.norm.float().clone(), lent.head[ids].float().clone()
-        weights.ids = ids
-    return weights

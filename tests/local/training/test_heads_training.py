@@ -66,7 +66,8 @@ def learner_of(target, kind):
         runner.prefill(slot, tokens[slot].tolist())
     layers = runner.layers
     features = torch.stack([runner.features(slot, 0, 20, layers) for slot in range(2)]).clone()
-    return runner, learner, Rows(tokens, torch.tensor([20, 20]), features)
+    best = torch.randint(2, 300, (2, 20), generator=torch.Generator().manual_seed(2))
+    return runner, learner, Rows(tokens, torch.tensor([20, 20]), features, best)
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
@@ -164,15 +165,15 @@ def test_what_cannot_be_trained_is_said(target, tmp_path, changes, named):
 
 def test_places_behind_an_end_token_neither_teach_nor_count(target):
     runner, learner, rows = learner_of(target, "eagle")
-    teacher = Teacher(heads._frozen(Lent.of(runner)))
+    teacher = Teacher(heads._frozen(Lent.of(runner)), learner.ids)
     cut = replace(rows, lengths=torch.tensor([20, 9]))
     spoilt = replace(cut, features=cut.features.clone())
     spoilt.features[1, 9:] = 50.0
     one, other = (loss_of(learner, teacher, r, torch.Generator().manual_seed(0)) for r in (cut, spoilt))
     torch.testing.assert_close(one, other)
-    rounds, first, second = acceptance(learner, teacher, cut, 4, 2).tolist()
+    rounds, first, second = acceptance(learner, cut, 4, 2).tolist()
     assert 0 <= second <= first < rounds
-    whole = acceptance(learner, teacher, rows, 4, 2)[0]
+    whole = acceptance(learner, rows, 4, 2)[0]
     assert rounds < whole, "rounds end with the answer"
 
 
