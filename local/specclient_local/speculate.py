@@ -30,14 +30,15 @@ from specclient_local.model.prefix import Prefixes
 from specclient_local.model.runner import CHUNK, Part
 from specclient_local.model.sampling import all_distributions
 from specclient_local.model.scoring import token_scores
-from specclient_local.params import MAX_PREDICTED_LENGTH, Method, SamplingParams
+from specclient_local.params import MAX_PREDICTED_LENGTH, MAX_TREE_NODES, Method, SamplingParams
 from specclient_local.sequence import Sequence, TokenScore
 from specclient_local.tree import Distribution, TokenTree
 from specclient_local.verify import verify
 
 DEFAULT_DRAFT_LENGTH = 4
 _GROWN = 3
-"""Guesses kept of a grown tree for each level it may have."""
+"""Guesses kept of a grown tree for each level it may have; Medusa, whose levels cost no passes, keeps as many
+as a tree may have, as its authors do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,6 +297,8 @@ def _widened(shape: Shape, sequence: Sequence) -> Shape:
     if tree is None or not isinstance(shape, tuple):
         return shape
     if tree == "grow":
+        if sequence.method == "medusa" and shape:
+            return Grown(len(shape), MAX_TREE_NODES)
         return Grown(len(shape), min(_GROWN * len(shape), MAX_PREDICTED_LENGTH))
     return tuple(tree)[: len(shape)]
 

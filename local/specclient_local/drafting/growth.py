@@ -54,10 +54,10 @@ class Growth(Protocol):
         ...
 
 
-def growth(shape: Shape) -> Growth:
-    """Return what grows a tree of a shape."""
+def growth(shape: Shape, breadth: int = BREADTH) -> Growth:
+    """Return what grows a tree of a shape; ``breadth`` is that of a grown one's levels."""
     if isinstance(shape, Grown):
-        return Best(shape)
+        return Best(shape, breadth)
     return Level(shape if isinstance(shape, tuple) else (1,) * len(shape))
 
 
@@ -120,9 +120,15 @@ class Guess:
 
 
 class Best:
-    """The likeliest guesses, found by expanding the likeliest of each level."""
+    """The likeliest guesses, found by expanding the likeliest of each level.
 
-    def __init__(self, shape: Grown) -> None:
+    Args:
+        shape: how deep, and how many.
+        breadth: guesses of a level that are expanded, and guesses below each.
+    """
+
+    def __init__(self, shape: Grown, breadth: int = BREADTH) -> None:
+        self._breadth = breadth
         self.scored = TokenTree()
         self._guesses: list[Guess] = []
         self._expanded: dict[int, int] = {}
@@ -138,7 +144,7 @@ class Best:
         """Add the likeliest tokens below nodes, and expand the best of them next; see :class:`Growth`."""
         self._depth -= 1
         first = len(self._guesses)
-        tokens, shares = _likeliest(logits, laws)
+        tokens, shares = _likeliest(logits, laws, self._breadth)
         for node, below, share in zip(nodes, tokens, shares, strict=True):
             parent = self._expanded.get(node, ROOT)
             value = 1.0 if parent == ROOT else self._guesses[parent].value
@@ -149,7 +155,7 @@ class Best:
             return
         level = sorted(range(first, len(self._guesses)), key=lambda i: -self._guesses[i].value)
         chosen = set(self._kept())
-        for i in level[:BREADTH]:
+        for i in level[: self._breadth]:
             if i not in chosen:
                 continue  # it is not kept, and nothing below it could be
             guess = self._guesses[i]
@@ -174,11 +180,13 @@ class Best:
         return sorted(sorted(range(len(self._guesses)), key=lambda i: -self._guesses[i].value)[: self._nodes])
 
 
-def _likeliest(logits: Tensor, laws: Seq[Distribution]) -> tuple[list[list[int]], list[list[float]]]:
+def _likeliest(
+    logits: Tensor, laws: Seq[Distribution], count: int
+) -> tuple[list[list[int]], list[list[float]]]:
     """Return the likeliest tokens of each row and their probabilities, at temperature 0 of the softmax."""
     if isinstance(laws[0], int):
         shares = torch.softmax(doubled(logits), dim=-1)
     else:
         shares = torch.stack([torch.from_numpy(law) for law in laws if not isinstance(law, int)])
-    best = shares.topk(min(BREADTH, shares.shape[-1]), dim=-1)
+    best = shares.topk(min(count, shares.shape[-1]), dim=-1)
     return best.indices.tolist(), best.values.tolist()

@@ -1,7 +1,9 @@
 """Turn a target's last hidden state into trees of its Medusa heads' likeliest tokens.
 
 Medusa (arXiv 2401.10774 §2.1.2): below each guess of a level stand the same tokens, the likeliest of the
-next head. They are picked, not drawn, at any temperature: their q is one-hot.
+next head. They are picked, not drawn, at any temperature: their q is one-hot. A grown tree has the guesses
+whose heads' probabilities have the highest product: the sparse tree of §2.3.3, made anew for each place
+instead of once for all.
 """
 
 from __future__ import annotations
@@ -23,6 +25,9 @@ from specclient_local.model.sampling import all_distributions
 from specclient_local.params import MAX_TREE_NODES, SamplingParams
 from specclient_local.sequence import Sequence
 from specclient_local.tree import TokenTree
+
+_BREADTH = 10
+"""Guesses of a grown tree's level that are expanded, and guesses below each: they cost no pass of a draft."""
 
 _LIKELIEST = SamplingParams(temperature=0.0)
 
@@ -56,7 +61,9 @@ class MedusaDrafter:
     def draw(self, sequences: Seq[Sequence], shapes: Seq[Shape]) -> list[TokenTree]:
         """Grow trees out of one pass of the heads."""
         fits = [fitted(shape, self.depth, MAX_TREE_NODES) for shape in shapes]
-        drafts = [Draft(s, growth(fit), s.tokens[-1:]) for s, fit in zip(sequences, fits, strict=True)]
+        drafts = [
+            Draft(s, growth(fit, _BREADTH), s.tokens[-1:]) for s, fit in zip(sequences, fits, strict=True)
+        ]
         able = [draft for draft in drafts if len(draft.sequence.tokens) > 1 and draft.growth.going]
         if able:
             layers = (self._target.config.layers,)
