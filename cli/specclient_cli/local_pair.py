@@ -118,7 +118,7 @@ def loading_options(function: F) -> F:
                 "--heads",
                 multiple=True,
                 help="Folder or hub id of Medusa or EAGLE heads of the model (methods medusa, eagle); may be "
-                "given once for each.",
+                "given once for each. Those of demo are bundled:eagle3 and bundled:medusa.",
             ),
             click.option(
                 "--layer-skip",

@@ -18,11 +18,12 @@ from specclient.errors import BadRequestError, CheckpointError, ConfigurationErr
 from specclient.types.backend import Answer, BackendModel, Chunk, EngineState, Telemetry
 from specclient.types.load import Load
 from specclient.types.request import Request
+from specclient_local.config import BUNDLED
 from specclient_local.dialect import read
 from specclient_local.dialect_forms import OWN_FORMS
 from specclient_local.merging import merged
 from specclient_local.params import SamplingParams
-from specclient_local.rows import BUNDLED, Key, Row, folder_row, rows_of
+from specclient_local.rows import Key, Row, folder_row, rows_of
 from specclient_local.telemetry import telemetry
 from specclient_local.tool_grammar import Tools, grammar
 from specclient_local.tools import Format, format_of

@@ -11,6 +11,9 @@ from typing import Any
 
 from specclient.errors import CheckpointError
 
+BUNDLED = Path(__file__).parent / "bundled"
+"""What the package brings: a target, its draft and its heads."""
+
 DTYPES = ("float32", "bfloat16", "float16")
 
 SUPPORTED = ("llama", "mistral", "qwen2", "qwen3")

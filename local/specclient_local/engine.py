@@ -98,7 +98,8 @@ class Engine:
                 ``union`` (all of its drafts and ``ngram`` at once). ``auto`` drafts with what there is, by
                 heads before all else, and takes ``union`` where there are several drafts.
             heads: folder or hub id of Medusa or EAGLE heads of the target, or one of each: as the EAGLE and
-                Medusa repositories publish them, or in the format of ``speculators``.
+                Medusa repositories publish them, or in the format of ``speculators``. Those of the bundled
+                target are ``bundled:eagle3`` and ``bundled:medusa``.
             layer_skip: how many of the target's own first layers draft, which of its layers do, or
                 ``search``: those that are found to suit the requests while they run.
             dtype: ``float32``, ``bfloat16`` or ``float16``. Greedy identity is promised in float32.

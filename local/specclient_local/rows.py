@@ -9,11 +9,9 @@ from typing import Any
 
 from specclient.errors import BadRequestError, CheckpointError, ConfigurationError
 from specclient.types.backend import BackendModel
-from specclient_local.config import read_config
+from specclient_local.config import BUNDLED, read_config
 from specclient_local.options import Options
 from specclient_local.params import Method, SamplingParams
-
-BUNDLED = Path(__file__).parent / "bundled"
 
 Key = tuple[str, Options]
 """What engines are told apart by: rows that share it share one."""

@@ -17,11 +17,12 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specclient.errors import CheckpointError, ConfigurationError
-from specclient_local.config import DecoderConfig
+from specclient_local.config import BUNDLED, DecoderConfig
 from specclient_local.model.quantize import quantized
 
 _PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")
 _SHAPE = ("config.json", "generation_config.json")
+_BUNDLED = "bundled:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +61,7 @@ def resolve(path_or_id: str | Path, *, whole: bool = True) -> Path:
     """Return the folder of a checkpoint, fetched from the hub if it is not a local one.
 
     Args:
-        path_or_id: folder, or hub id.
+        path_or_id: folder, hub id, or ``bundled:`` and the name of what the package brings.
         whole: fetch all that a model is loaded from, not only what tells its shape.
 
     Raises:
@@ -73,6 +74,8 @@ def resolve(path_or_id: str | Path, *, whole: bool = True) -> Path:
     if folder.is_dir():
         return folder
     name = str(path_or_id)
+    if name.startswith(_BUNDLED):
+        return _bundled(name.removeprefix(_BUNDLED))
     if folder.exists():
         raise CheckpointError(f"{name} is a file; name the folder that holds config.json and *.safetensors.")
     if name.startswith((".", "/", "~")) or name.count("/") != 1:
@@ -89,6 +92,14 @@ def resolve(path_or_id: str | Path, *, whole: bool = True) -> Path:
             f"{name} is no local folder and could not be fetched from the hub "
             f"({type(error).__name__}); check name and connection, or download it and name its folder."
         ) from error
+
+
+def _bundled(name: str) -> Path:
+    known = {path.parent.name: path.parent for path in BUNDLED.glob("*/config.json")}
+    if name not in known:
+        there = ", ".join(_BUNDLED + own for own in sorted(known))
+        raise CheckpointError(f"{_BUNDLED}{name} is not there; bundled are {there}.")
+    return known[name]
 
 
 def load_weights(
