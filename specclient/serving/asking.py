@@ -85,7 +85,7 @@ def asked(method: Method, body: bytes, headers: Mapping[str, str], query: str = 
     extra = {name: value for name, value in given.items() if name not in method.params}
     options = Options(
         headers=passed_on(headers, PASSED),
-        query=dict(parse_qsl(query)),
+        query=dict(parse_qsl(query)) if query else {},
         body=extra,
     )
     if ours is None:

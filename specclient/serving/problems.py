@@ -151,8 +151,11 @@ def _of_status(error: APIStatusError) -> ProblemError:
 
 def limits_told(headers: Mapping[str, str]) -> dict[str, str]:
     """Return what an upstream's headers say of its limits: they are the client's to heed, too."""
-    found = {name.lower(): value for name, value in headers.items()}
-    return {n: v for n, v in found.items() if n.startswith("x-ratelimit-") or n in _RETRY}
+    return {
+        lower: value
+        for name, value in headers.items()
+        if (lower := name.lower()).startswith("x-ratelimit-") or lower in _RETRY
+    }
 
 
 _RETRY = ("retry-after", "retry-after-ms", "x-should-retry")

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from specclient.observability import SCOPE
 from specclient.serving.requests_log import CLIENT_GONE, OTHER, Entry
@@ -18,16 +18,20 @@ from specclient.version import VERSION
 
 __all__ = ["served"]
 
+_UNTRACED = nullcontext()
+
+
+def served(scope: Scope, entry: Entry) -> AbstractContextManager[None]:
+    """Return a context that traces what is done for a request; that does nothing where nobody traces."""
+    return _traced(scope, entry) if "opentelemetry.trace" in sys.modules else _UNTRACED
+
 
 @contextmanager
-def served(scope: Scope, entry: Entry) -> Iterator[None]:
-    """Trace what is done for a request, by the conventions for HTTP servers; nothing where nobody traces.
+def _traced(scope: Scope, entry: Entry) -> Iterator[None]:
+    """Trace a request by the conventions for HTTP servers.
 
     Names: https://opentelemetry.io/docs/specs/semconv/http/http-spans/#http-server.
     """
-    if "opentelemetry.trace" not in sys.modules:
-        yield
-        return
     from opentelemetry import context, trace  # noqa: PLC0415 - only in programs that trace
     from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415
         TraceContextTextMapPropagator,

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import AsyncGenerator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 
 import anyio
 
@@ -45,16 +44,19 @@ class Turns:
         """Whether one more request would be refused."""
         return not self._slots.value and self.waiting >= self._room
 
-    @asynccontextmanager
-    async def turn(self, entry: Entry) -> AsyncGenerator[None, None]:
-        """Wait for a turn, and have it.
+    def turn(self, entry: Entry) -> Turn:
+        """Return a context that waits for a turn, and has it.
 
         Args:
             entry: of the request; told how long it waited.
 
-        Raises:
+        Raises (on entry):
             ProblemError: 429, too many wait already.
         """
+        return Turn(self, entry)
+
+    async def take(self, entry: Entry) -> None:
+        """Wait for a turn; see :meth:`turn`."""
         if self.full:
             raise ProblemError(
                 429,
@@ -71,7 +73,22 @@ class Turns:
             self.waiting -= 1
         entry.waited_s = self._clock() - begun
         self.changed()
-        try:
-            yield
-        finally:
-            self._slots.release()
+
+    def give(self) -> None:
+        """End a turn that was taken."""
+        self._slots.release()
+
+
+class Turn:
+    """A context in which a request is worked on."""
+
+    __slots__ = ("_entry", "_turns")
+
+    def __init__(self, turns: Turns, entry: Entry) -> None:
+        self._turns, self._entry = turns, entry
+
+    async def __aenter__(self) -> None:
+        await self._turns.take(self._entry)
+
+    async def __aexit__(self, *_: object) -> None:
+        self._turns.give()
