@@ -14,6 +14,7 @@ from specclient_local.model.heads_format import tapped
 from specclient_local.model.heads_taps import TappedRunner
 from specclient_local.model.opening import Placed, open_model
 from specclient_local.model.runner import CHUNK, Part
+from specclient_local.params import MAX_TREE_NODES
 from specclient_local.speculate import Speculator
 from specclient_local.tree import ROOT, TokenTree
 
@@ -146,6 +147,14 @@ def test_medusas_grown_tree_keeps_the_likeliest(target, tmp_path):
     assert len(tree) == 6
     assert tree.tokens[tree.children(ROOT)[0]] == likeliest[0][0]
     assert all(q is None for q in tree.q)
+
+
+def test_a_grown_tree_of_medusas_is_as_large_as_trees_may_be(target, tmp_path):
+    with load(target, heads=heads_kit.medusa(tmp_path)) as engine:
+        answer = engine.generate("def f(x):", max_tokens=12, draft_tree="grow", draft_length=3)
+        wanted = engine.generate("def f(x):", max_tokens=12, method="plain")
+    assert answer.token_ids == wanted.token_ids
+    assert answer.speculation.drafted > 0.75 * MAX_TREE_NODES * answer.speculation.steps
 
 
 @pytest.mark.parametrize("kind", ["medusa", "eagle", "eagle3"])

@@ -50,7 +50,7 @@ the time, {tokens:.2f} tokens a round (192 prompts of 64 tokens, 128 new tokens 
 
 
 def write_card(folder: Path, figures: dict[str, Any]) -> None:
-    """Write ``README.md`` and ``LICENSE-PSF.txt`` beside the checkpoints."""
+    """Write ``README.md`` and ``LICENSE-PSF.txt`` beside the checkpoints; further sections of the former stay."""
     greedy = figures["greedy"]
     card = _CARD.format(
         **{k: figures[k] for k in ("target", "draft", "modules", "python", "torch")},
@@ -59,7 +59,9 @@ def write_card(folder: Path, figures: dict[str, Any]) -> None:
         tokens_train=figures["tokens"]["train"],
         tokens_heldout=figures["tokens"]["heldout"],
     )
-    (folder / "README.md").write_text(card, encoding="utf-8")
+    path = folder / "README.md"
+    _, section, rest = path.read_text(encoding="utf-8").partition("\n## ") if path.exists() else ("", "", "")
+    path.write_text(card + section + rest, encoding="utf-8")
     licence = Path(sysconfig.get_path("stdlib")) / "LICENSE.txt"
     if licence.exists():
         (folder / "LICENSE-PSF.txt").write_text(licence.read_text(encoding="utf-8"), encoding="utf-8")

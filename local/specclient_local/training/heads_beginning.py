@@ -88,7 +88,8 @@ def _copying(shape: EagleShape, lent: Lent, weights: EagleWeights) -> None:
     weights.fc[:, width:] = _random(width, weights.fc.shape[1] - width, device, _FAINT)
     slow = _slow(shape).to(device)
     query, key, value = torch.split(weights.qkv, [n * c.head_dim for n in (c.heads, c.kv_heads, c.kv_heads)])
-    query.mul_(_FAINT), key.mul_(_FAINT), value.mul_(_FAINT)
+    for part in (query, key, value):
+        part.mul_(_FAINT)
     weights.o.zero_()
     said = _as_said(normed, lent)
     group = c.heads // c.kv_heads

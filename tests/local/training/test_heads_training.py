@@ -9,7 +9,7 @@ import pytest
 import torch
 from local_kit import load, write_checkpoint
 from safetensors.torch import load_file
-from specclient_local.config import read_config
+from specclient_local.config import BUNDLED, read_config
 from specclient_local.model.eagle import Lent
 from specclient_local.model.eagle_runner import EagleRunner
 from specclient_local.model.runner import Part
@@ -90,6 +90,37 @@ def test_what_is_learnt_at_each_depth_is_what_is_drafted_there(target, kind):
                 tree.add(k - 1, ids[place + 2 + k])
                 tokens = []
             eagle.truncate(row, 0)
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_followed_from_some_places_a_head_says_what_it_says_from_all(target, kind):
+    _, learner, rows = learner_of(target, kind)
+    places = torch.tensor([0, 3, 4, 11, 18])
+    with torch.inference_mode():
+        for some, every in zip(learner.depths(rows, 3, places), learner.depths(rows, 3), strict=True):
+            torch.testing.assert_close(some, every[:, places], atol=1e-5, rtol=1e-5)
+
+
+def test_a_head_that_reads_the_embedding_begins_by_repeating_what_it_read():
+    """Tokens in random order, then in the same order again: each is followed by what followed it before."""
+    plan = Recipe("eagle3")
+    runner = heads._target(BUNDLED / "target", plan, "cpu")
+    lent = heads._frozen(Lent.of(runner))
+    vocab = runner.config.vocab_size
+    torch.manual_seed(0)
+    shape = heads._shape(plan, runner.config, vocab)
+    learner = EagleLearner(shape, lent, torch.arange(vocab), depth=1, length=80)
+    once = torch.randperm(vocab - 3, generator=torch.Generator().manual_seed(0))[:40] + 3
+    ids = torch.cat([once, once])[None]
+    runner.prefill(0, ids[0].tolist())
+    features = runner.features(0, 0, 80, runner.layers)[None].clone()
+    rows = Rows(ids, torch.tensor([80]), features, ids)
+    with torch.inference_mode():
+        (states,) = learner.depths(rows, 1)
+        guessed = learner.say(states).argmax(-1)[0]
+    again = guessed[40:78] == ids[0, 42:]
+    assert again.float().mean() > 0.3
+    assert (guessed[:38] == ids[0, 2:40]).float().mean() < 0.05, "nothing was there to repeat"
 
 
 @pytest.mark.parametrize("kind", KINDS)
