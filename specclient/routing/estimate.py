@@ -6,7 +6,10 @@ from dataclasses import dataclass
 
 from specclient.types.route import Task
 
-__all__ = ["Estimate", "Learnt", "Length"]
+__all__ = ["PATIENT", "Estimate", "Learnt", "Length"]
+
+#: The share of calls that a hedge waits for.
+PATIENT = 0.95
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +40,8 @@ class Estimate:
             seconds for each further one, is None, too.
         ttft_limit_s: seconds to the first token that ``percentile`` of calls keep.
         early, late: as above.
+        usual_limit_s, usual_late: what ``ttft_limit_s`` and ``late`` are of 95 % of calls, which is what a
+            hedge waits for; None where ``percentile`` is that.
         engine_token_s: seconds of the engine in this process for each token, None for hosted routes.
         failure_rate: share of calls that fail, from 0 to 1; ``failed_s``: seconds until most failures showed,
             None where nothing is known.
@@ -57,6 +62,8 @@ class Estimate:
     ttft_limit_s: float | None = None
     early: float = 1.0
     late: float = 1.0
+    usual_limit_s: float | None = None
+    usual_late: float | None = None
     engine_token_s: float | None = None
     failure_rate: float = 0.0
     failed_s: float | None = None
@@ -67,6 +74,16 @@ class Estimate:
     hopeful: float = 1.0
     retry: bool = False
     assumed: bool = True
+
+    @property
+    def patience_s(self) -> float | None:
+        """Seconds to the first token that 95 % of calls keep, None where unknown."""
+        return self.ttft_limit_s if self.usual_limit_s is None else self.usual_limit_s
+
+    @property
+    def slow(self) -> float:
+        """How many times as many seconds 95 % of calls need at most."""
+        return self.late if self.usual_late is None else self.usual_late
 
     def latency_s(self, tokens: float) -> float | None:
         """Return the median seconds of an answer of so many tokens, None where nothing is known."""

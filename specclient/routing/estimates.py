@@ -22,6 +22,7 @@ from specclient.routing.estimate import Estimate, Learnt, Length
 from specclient.routing.forecasts import COMPLETION_TOKENS, Forecast
 from specclient.routing.learned import Learned
 from specclient.routing.lengths import Lengths, cut
+from specclient.routing.margin import Margin, kept
 from specclient.routing.priors import PRIORS, Prior
 from specclient.routing.sample import Sample
 from specclient.routing.sketch import Sketch, quantiles
@@ -29,7 +30,7 @@ from specclient.routing.track import Spread
 from specclient.routing.unknown import assumed
 from specclient.types.call import Call
 from specclient.types.load import Load
-from specclient.types.route import Task
+from specclient.types.route import Policy, Task
 
 if TYPE_CHECKING:
     from specclient.costs.row import Row
@@ -47,6 +48,8 @@ WARM_ROWS = 500
 WINDOW = 50
 #: Routes remembered; beyond it the one whose last call is longest ago is forgotten.
 ROUTES = 2048
+#: Policies of which it is remembered how often their limits were kept; beyond it the first is forgotten.
+_MARGINS = 4096
 #: Estimates kept until something new is known.
 _KEPT = 16_384
 #: Calls after which what all routes have shown of the spread around predictions weighs half.
@@ -91,6 +94,7 @@ class Estimates:
         self._routes: OrderedDict[str, Learned] = OrderedDict()
         self._lengths = Lengths()
         self._over: dict[Task | None, Spread] = {}
+        self._margins: OrderedDict[Policy, Margin] = OrderedDict()
         self._loads: dict[str, tuple[float, Load]] = {}
         self._fresh: deque[Call] = deque(maxlen=PENDING)  # finished, and not asked about since
         self._known_ids: frozenset[str] = frozenset()
@@ -148,6 +152,18 @@ class Estimates:
                 self._lengths.add(
                     sample.task, sample.prompt_tokens, sample.completion_tokens, sample.session, sample.at
                 )
+            if sample.policy is not None and (limits_kept := kept(sample, sample.policy)) is not None:
+                self.margin(sample.policy).add(limits_kept)
+
+    def margin(self, policy: Policy) -> Margin:
+        """Return how sure calls under a policy have to be of its limits; the same object for equal ones."""
+        with self._lock:
+            found = self._margins.get(policy)
+            if found is None:
+                if len(self._margins) >= _MARGINS:
+                    self._margins.popitem(last=False)
+                found = self._margins[policy] = Margin(policy.percentile)
+            return found
 
     def _spread_of(self, task: Task | None) -> Spread:
         """Return what all routes have shown of the spread around predictions for a task."""

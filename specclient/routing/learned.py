@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from specclient.routing.depth import acceptance
 from specclient.routing.drift import FAILING, Drift, Failures
-from specclient.routing.estimate import Estimate
+from specclient.routing.estimate import PATIENT, Estimate
 from specclient.routing.pace import LEAN, Pace, Reading, Times, Timing, Typical, timing
 from specclient.routing.priors import Prior
 from specclient.routing.sample import Sample
@@ -277,13 +278,14 @@ class Learned:
         if known is None:
             found = assumed(prior, task, percentile, calls=self.calls, failure_rate=rate, load=load)
             return replace(found, retry=self._retry(now))
-        early, late = self._spread(known, task, prompt_tokens, percentile, now, shared)
+        shares = (0.1, percentile) if percentile == PATIENT else (0.1, percentile, PATIENT)
+        early, late, *usual = self._spread(known, task, prompt_tokens, shares, now, shared)
         evidence = self.weight(task, now)
         first = known.first_s(prompt_tokens)
         waiting = waiting_s(load, first + known.token_s * (self.tracks[None].tokens.quantile(0.5) or 0.0))
-        limit = None
+        limits: list[float | None] = [None, None]
         if known.told:
-            limit = waiting + first * self._late_first(percentile, now, shared)
+            limits = [waiting + first * self._late_first(each, now, shared) for each in shares[1:]]
         age = max(now - self.at, 0.0)
         accepted, given, alpha = self._speculation(task, load)
         engine = self._pace.engine
@@ -294,9 +296,11 @@ class Learned:
             calls=self.calls,
             ttft_s=first + waiting,
             token_s=known.token_s,
-            ttft_limit_s=limit,
+            ttft_limit_s=limits[0],
             early=early,
             late=late,
+            usual_limit_s=limits[1] if usual else None,
+            usual_late=usual[0] if usual else None,
             engine_token_s=engine.quantile(0.5),
             failure_rate=rate,
             failed_s=self._failed_s.quantile(0.8),
@@ -314,11 +318,11 @@ class Learned:
         known: Typical,
         task: Task | None,
         prompt: int | None,
-        percentile: float,
+        shares: Sequence[float],
         now: float,
         shared: Spread | None,
-    ) -> tuple[float, float]:
-        """Return what a tenth of calls and the share ``percentile`` of them stay below, as ratios.
+    ) -> list[float]:
+        """Return what shares of calls stay below, as ratios.
 
         Two things make a call longer than predicted: its answer, which is as it is on every route, and the
         route's own haste. They are known apart, and their logarithms add up as those of independent ones do.
@@ -338,7 +342,7 @@ class Learned:
             slower = pooled(hastes, share)
             return math.exp(math.copysign(math.hypot(longer, slower), longer + slower))
 
-        return times(0.1), times(percentile)
+        return [times(each) for each in shares]
 
     def _late_first(self, percentile: float, now: float, shared: Spread | None) -> float:
         """Return what the share ``percentile`` of first tokens stay below, as a ratio."""

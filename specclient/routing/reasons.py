@@ -56,6 +56,7 @@ class Snapshot:
     Attributes:
         estimates: of each option; ``drafting``: of what drafts for it, where it is a play.
         ranked: whether the best is taken; False takes the first in the given order.
+        share: of calls that keep what the estimates give as limits, None for the policy's percentile.
     """
 
     policy: Policy
@@ -64,6 +65,7 @@ class Snapshot:
     drafting: tuple[Estimate | None, ...]
     asked: Asked
     ranked: bool = True
+    share: float | None = None
     _known: dict[int, Judged] = field(default_factory=dict)
 
     def judged(self, index: int) -> Judged:
@@ -108,8 +110,8 @@ class Snapshot:
             option.model,
             strategy,
             depth_of(option, estimate, self.asked),
-            estimate.ttft_limit_s if timed else None,
-            estimate.late * (estimate.ttft_s + estimate.token_s * n) if timed else None,  # type: ignore[operator]
+            estimate.patience_s if timed else None,
+            estimate.slow * (estimate.ttft_s + estimate.token_s * n) if timed else None,  # type: ignore[operator]
         )
 
     def order(self) -> list[int]:
@@ -240,6 +242,9 @@ class Snapshot:
         known = found.dollars if minimize == "cost" else found.seconds if minimize == "latency" else 0.0
         if len(self.options) == 1:
             return f"the only candidate: {told}"
+        if self.share is not None and self.share != policy.percentile:
+            needed = f"{self.share:.3g} of its calls need to keep the limits"
+            told += f"; {needed}, as more than {policy.percentile:.3g} of all do"
         if estimate.failure_rate > BROKEN_DOWN:
             return f"all that is left fails more often than not: {told}"
         if known is None:

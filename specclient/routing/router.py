@@ -16,6 +16,7 @@ from specclient.providers.base import Endpoint
 from specclient.routing.estimate import Length
 from specclient.routing.estimates import Estimates, alike
 from specclient.routing.exploring import Explorer
+from specclient.routing.margin import Margin
 from specclient.routing.menu import Menu
 from specclient.routing.options import Asked, Option
 from specclient.routing.places import Places
@@ -69,7 +70,7 @@ class Router:
         self._policy = policy
         self._menu = Menu(settings, places, prices, sizes or Sizes(), now=now)
         self._explorer = Explorer(dice or random.Random())
-        self._slates: OrderedDict[_Key, tuple[Policy, tuple[Option, ...], Slate]] = OrderedDict()
+        self._slates: OrderedDict[_Key, tuple[Policy, tuple[Option, ...], Slate, Margin]] = OrderedDict()
         self._alike: dict[Policy, Policy] = {}
         self._named: dict[str, Policy] = {}
 
@@ -127,8 +128,11 @@ class Router:
         asked, completes = self._asked(request, policy), request.operation in _PLAYED
         if first is not None:
             return self._in_order(policy, (first, *self._fallbacks(policy)), asked, completes)
-        slate = self._slate(policy, asked, completes)
-        slate.update(self._estimates.all_of(slate.routes, asked.task, policy.percentile, asked.prompt_tokens))
+        slate, margin = self._slate(policy, asked, completes)
+        share = margin.percentile
+        slate.update(
+            self._estimates.all_of(slate.routes, asked.task, share, asked.prompt_tokens), share=share
+        )
         decision = slate.decide(asked, self._explorer if explore else None)
         fallbacks = self._fallbacks(policy)
         if fallbacks:
@@ -189,20 +193,20 @@ class Router:
         )
         return Asked(task, prompt, length, greedy, 0 if limit is None or _slides(request) else limit)
 
-    def _slate(self, policy: Policy, asked: Asked, completes: bool) -> Slate:
-        """Return the candidates as a policy sees them for prompts such as this one."""
+    def _slate(self, policy: Policy, asked: Asked, completes: bool) -> tuple[Slate, Margin]:
+        """Return the candidates as a policy sees them for prompts such as this one, and how sure to be."""
         prompt = asked.prompt_tokens
         options = self._menu.options(self._candidates, prompt, policy, completes=completes)
         key = id(policy), asked.task, alike(prompt), id(options)
         known = self._slates.get(key)
         if known is not None and known[0] is policy and known[1] is options:
-            return known[2]
-        slate = Slate(policy, options, asked.task)
-        self._slates[key] = policy, options, slate
+            return known[2], known[3]
+        slate, margin = Slate(policy, options, asked.task), self._estimates.margin(policy)
+        self._slates[key] = policy, options, slate, margin
         if len(self._slates) > _SLATES:
             with suppress(KeyError):  # another thread made room
                 self._slates.popitem(last=False)
-        return slate
+        return slate, margin
 
     def _in_order(self, policy: Policy, routes: Sequence[str], asked: Asked, completes: bool) -> Decision:
         """Decide on the first that may be taken of routes in an order that the caller has given."""

@@ -6,6 +6,7 @@ limits; what is left is ordered by its score.
 
 from __future__ import annotations
 
+import math
 from decimal import Decimal
 from typing import Final
 
@@ -14,7 +15,7 @@ from specclient.routing.estimate import Estimate
 from specclient.routing.options import Figures, Option
 from specclient.types.route import Broken, Constraint, Policy, Verdict
 
-__all__ = ["BROKEN_DOWN", "broken", "excluded", "failing", "grade", "score", "tries"]
+__all__ = ["BROKEN_DOWN", "broken", "excluded", "failing", "grade", "score", "told_soon", "tries"]
 
 #: The share of failed calls above which a route is taken last, whatever it costs.
 BROKEN_DOWN: Final = 0.5
@@ -84,9 +85,15 @@ def failing(policy: Policy, estimate: Estimate) -> bool:
     limits = [each for each in (policy.max_latency_s, policy.max_ttft_s) if each is not None]
     if not limits:
         return estimate.failure_rate > BROKEN_DOWN
-    soon = estimate.failed_s is not None and estimate.failed_s <= _SOON * min(limits)
-    most = FAILING if soon and policy.fallbacks else min(1 - policy.percentile, BROKEN_DOWN)
+    soon = policy.falls_back and told_soon(policy, estimate.failed_s)
+    most = FAILING if soon else min(1 - policy.percentile, BROKEN_DOWN)
     return estimate.failure_rate > most
+
+
+def told_soon(policy: Policy, seconds: float | None) -> bool:
+    """Tell whether a failure showed so soon that another route can keep the policy's limits of time still."""
+    limits = [each for each in (policy.max_latency_s, policy.max_ttft_s) if each is not None]
+    return seconds is not None and seconds <= _SOON * min(limits, default=math.inf)
 
 
 def grade(policy: Policy, estimate: Estimate, slow_s: float | None, first_slow_s: float | None) -> int:

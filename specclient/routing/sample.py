@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 from specclient.types.call import Call
-from specclient.types.route import Task
+from specclient.types.route import Policy, Task
 
 if TYPE_CHECKING:
     from specclient.costs.row import Row
@@ -41,6 +41,8 @@ class Sample:
         prompt_tokens, completion_tokens: as billed; no completion of what was only drafted or verified.
         drafted, accepted, steps: as in :class:`specclient.types.usage.Speculation`.
         session: what the caller counts the call to, None where it said nothing.
+        policy: that it was routed by; None of a model that was named, of what is no whole answer, and of a
+            row.
     """
 
     route: str
@@ -56,6 +58,7 @@ class Sample:
     accepted: int | None = None
     steps: int | None = None
     session: str | None = None
+    policy: Policy | None = None
 
     @classmethod
     def of(cls, call: Call) -> Sample | None:
@@ -78,6 +81,7 @@ class Sample:
             accepted=None if told is None else told.accepted,
             steps=None if told is None else told.steps,
             session=call.session,
+            policy=call.route.policy if call.purpose in _WHOLE else None,
         )
 
     @classmethod

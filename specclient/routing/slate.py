@@ -72,6 +72,7 @@ class _State(NamedTuple):
             left for being slow or failing and is to be tried again, and who has never been called.
         hopes: what such an option could well score once more is known of it; of those that are a line.
         groups: by key, in the order of keys: the options of each, and their rows.
+        share: of calls that keep what the estimates give as limits.
     """
 
     fresh: list[Estimate]
@@ -83,6 +84,7 @@ class _State(NamedTuple):
     untried: tuple[int, ...]
     hopes: Mapping[int, _Line]
     groups: Mapping[_Key, tuple[tuple[int, ...], list[_Row]]]
+    share: float
 
 
 class Slate:
@@ -116,16 +118,17 @@ class Slate:
         self._bent = tuple(
             index for index, option in enumerate(self.options) if self._open[index] and option.bent
         )
-        self._state = _State([], (), (), (), (), (), (), {}, {})
+        self._state = _State([], (), (), (), (), (), (), {}, {}, policy.percentile)
 
-    def update(self, fresh: list[Estimate]) -> None:
+    def update(self, fresh: list[Estimate], *, share: float | None = None) -> None:
         """Take in what is estimated now; cheap where nothing has changed.
 
         Args:
-            fresh: of each of :attr:`routes`, for this task and the policy's percentile.
+            fresh: of each of :attr:`routes`, for this task and ``share``.
+            share: of calls that keep what the estimates give as limits; None for the policy's percentile.
         """
         if fresh != self._state.fresh:
-            self._state = self._laid(fresh)
+            self._state = self._laid(fresh, self.policy.percentile if share is None else share)
 
     def decide(self, asked: Asked, explorer: Explorer | None = None) -> Decision:
         """Choose an option for a call.
@@ -137,7 +140,7 @@ class Slate:
             NoRouteError: none meets the policy; see :func:`specclient.routing.policy.choose`.
         """
         state, policy = self._state, self.policy
-        snapshot = Snapshot(policy, self.options, state.estimates, state.drafting, asked)
+        snapshot = Snapshot(policy, self.options, state.estimates, state.drafting, asked, share=state.share)
         chosen, least = self._best(state, snapshot, asked)
         if chosen is None:
             chosen = self._likeliest(state, snapshot) if explorer is not None and policy.explore else None
@@ -234,7 +237,7 @@ class Slate:
         others = sorted(state.open, key=lambda index: estimates[index].evidence)[:_LOOKED_AT]
         return next((index for index in others if index != chosen and hopeful(index)), None)
 
-    def _laid(self, fresh: list[Estimate]) -> _State:
+    def _laid(self, fresh: list[Estimate], share: float) -> _State:
         """Work out the rows of options whose estimate has changed, and keep the others."""
         old, at = self._state, self._at
         estimates = tuple(fresh[at[option.route]] for option in self.options)
@@ -269,7 +272,7 @@ class Slate:
         may = tuple(i for i, open_ in enumerate(self._open) if open_)
         retries = tuple(i for i in may if estimates[i].retry)
         untried = tuple(i for i in may if not estimates[i].calls)
-        return _State(fresh, estimates, drafting, tuple(placed), may, retries, untried, hopes, ordered)
+        return _State(fresh, estimates, drafting, tuple(placed), may, retries, untried, hopes, ordered, share)
 
 
 def _spent(row: _Row, p: int, n: int) -> float:

@@ -6,7 +6,7 @@ import math
 from functools import cache
 
 from specclient.routing.depth import best_depth
-from specclient.routing.estimate import Estimate
+from specclient.routing.estimate import PATIENT, Estimate
 from specclient.routing.priors import ACCEPTANCE, Prior
 from specclient.routing.sketch import Sketch, quantiles
 from specclient.types.load import Load
@@ -35,6 +35,7 @@ def assumed(
             assumed=True,
         )
     early, late = sorted(quantiles(((usual_spread(), 1.0),), tuple(sorted((0.1, percentile)))))
+    usual = None if percentile == PATIENT else usual_spread().quantile(PATIENT)
     waiting = waiting_s(load, prior.ttft_s + prior.token_s * 256)
     return Estimate(
         calls=calls,
@@ -43,6 +44,8 @@ def assumed(
         ttft_limit_s=waiting + prior.ttft_s * late,
         early=early,
         late=late,
+        usual_limit_s=None if usual is None else waiting + prior.ttft_s * usual,
+        usual_late=usual,
         engine_token_s=prior.token_s,
         failure_rate=failure_rate,
         acceptance_rate=told[0],

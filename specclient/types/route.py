@@ -35,7 +35,9 @@ class Policy:
         max_cost_usd: most dollars the call may cost, as predicted.
         max_latency_s: most seconds until the whole answer is there, kept by ``percentile`` of calls.
         max_ttft_s: most seconds until its first token, likewise.
-        percentile: the share of calls that must keep the limits of time, above 0 and below 1.
+        percentile: the share of calls that must keep the limits of time, above 0 and below 1. It is promised
+            of the policy's calls on the whole: while more of them keep them, a single one may go where it is
+            up to twice as likely to miss them.
         min_quality: least quality tier, from 0 to 1; a model without a known one does not meet it.
         allow: names or prefixes (``local/``, ``openai/gpt-4.1``) a candidate must match; empty allows all.
         deny: names or prefixes a candidate must not match.

@@ -34,14 +34,14 @@ class Player(Protocol):
     def order(self, call: Asked, free: Free) -> Sequence[str]:
         """Return the routes that try a call, first to last."""
 
-    def learn(self, sample: Sample) -> None:
-        """Hear of a finished try, at the moment it ends or later."""
+    def learn(self, call: Asked, sample: Sample) -> None:
+        """Hear of a finished try of a call, at the moment it ends or later."""
 
 
 class _Deaf:
     patient = False
 
-    def learn(self, sample: Sample) -> None:
+    def learn(self, call: Asked, sample: Sample) -> None:
         """Learn nothing."""
 
 

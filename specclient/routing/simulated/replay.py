@@ -85,15 +85,15 @@ class _Tries:
 
     def __init__(self, player: Player) -> None:
         self._player = player
-        self._due: list[tuple[float, int, Sample]] = []
+        self._due: list[tuple[float, int, Asked, Sample]] = []
         self._order = count()
 
-    def add(self, sample: Sample) -> None:
-        heapq.heappush(self._due, (sample.at, next(self._order), sample))
+    def add(self, call: Asked, sample: Sample) -> None:
+        heapq.heappush(self._due, (sample.at, next(self._order), call, sample))
 
     def tell(self, now: float) -> None:
         while self._due and self._due[0][0] <= now:
-            self._player.learn(heapq.heappop(self._due)[2])
+            self._player.learn(*heapq.heappop(self._due)[2:])
 
 
 def play(ground: Ground, player: Player, judge: Judge) -> Played:
@@ -153,14 +153,14 @@ class _Run:
             if wait and not self._player.patient:
                 refused, now = refused + 1, now + REFUSED_S
                 outcome = Outcome(latency_s=REFUSED_S, failed=True)
-                self._tries.add(_sample(call, route, now, outcome))
+                self._tries.add(call, _sample(call, route, now, outcome))
                 continue
             now += wait
             self._quota.take(route, now)
             outcome = self._ground.outcome(call, route, now, sent.count(route))
             sent.append(route)
             now += outcome.latency_s
-            self._tries.add(_sample(call, route, now, outcome))
+            self._tries.add(call, _sample(call, route, now, outcome))
             if not outcome.failed:
                 return route, now, len(sent) + refused, refused, outcome
             if self._player.patient:

@@ -13,6 +13,7 @@ from specclient.costs.prices_rates import Rates as Listed
 from specclient.errors import ConfigurationError, NoRouteError
 from specclient.routing.estimates import Estimates, alike
 from specclient.routing.exploring import Explorer
+from specclient.routing.margin import kept
 from specclient.routing.options import Asked as Wanted
 from specclient.routing.options import Option, Tariff
 from specclient.routing.rules import excluded
@@ -43,6 +44,7 @@ class Routed:
         self._policy = policy
         self._now = 0.0
         self._estimates = Estimates(priors={}, now=lambda: _START + timedelta(seconds=self._now))
+        self._margin = self._estimates.margin(policy)
         self._explorer = Explorer(Random(seed))
         self._options = tuple(_option(ground, route) for route in ground.routes)
         self._slates: dict[tuple[Policy, Task, int | None], Slate] = {}
@@ -57,7 +59,8 @@ class Routed:
         slate = self._slates.get(key)
         if slate is None:
             slate = self._slates[key] = Slate(policy, self._options, task)
-        slate.update(estimates.all_of(slate.routes, task, policy.percentile, prompt))
+        share = self._margin.percentile
+        slate.update(estimates.all_of(slate.routes, task, share, prompt), share=share)
         try:
             decision = slate.decide(Wanted(task, prompt, estimates.length(task, prompt)), self._explorer)
         except NoRouteError:
@@ -65,10 +68,16 @@ class Routed:
         others = decision.alternatives if policy.falls_back else ()
         return (decision.chosen, *(other.route for other in others))
 
-    def learn(self, sample: Sample) -> None:
-        """Learn from a finished try as the estimates of a client do."""
+    def learn(self, call: Asked, sample: Sample) -> None:
+        """Learn from a finished try as the estimates of a client do.
+
+        What the policy promises, it promises of all calls, whichever limits they bring.
+        """
         self._now = max(self._now, sample.at)
         self._estimates.learn(replace(sample, at=_START.timestamp() + sample.at))
+        limits_kept = kept(sample, policy_for(call, self._policy))
+        if limits_kept is not None:
+            self._margin.add(limits_kept)
 
 
 def permitted(ground: Ground, policy: Policy) -> tuple[str, ...]:

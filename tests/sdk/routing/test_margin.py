@@ -1,0 +1,156 @@
+"""How sure a call has to be of its limits follows how many of the policy's calls keep them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specclient.routing.estimate import Length
+from specclient.routing.estimates import Estimates
+from specclient.routing.margin import Margin, kept
+from specclient.routing.options import Asked, Option
+from specclient.routing.sample import Sample
+from specclient.routing.slate import Slate
+from specclient.types.route import Policy
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@given(st.floats(0.01, 0.99), st.lists(st.booleans(), max_size=300))
+def test_no_call_is_asked_more_than_was_promised_nor_much_less(promised, ends):
+    margin = Margin(promised)
+    assert margin.percentile == promised
+    for end in ends:
+        margin.add(end)
+        may = 1 - promised
+        assert max(1 - 2 * may, promised / 2) - 1e-9 <= margin.percentile <= promised + 1e-9
+
+
+@pytest.mark.parametrize("missed", [0.4, 0.7, 0.95], ids="as many as {} of what is asked".format)
+def test_calls_miss_as_often_as_was_promised_where_each_misses_less_than_was_asked(missed):
+    margin, dice, ends = Margin(0.95), Random(1), []
+    for _ in range(20_000):
+        ends.append(dice.random() >= missed * (1 - margin.percentile))
+        margin.add(ends[-1])
+    share = ends.count(False) / len(ends)
+    assert share == pytest.approx(min(0.05, missed * 0.1), rel=0.1)
+
+
+def test_who_misses_too_often_is_asked_for_all_that_was_promised():
+    margin = Margin(0.95)
+    for _ in range(500):
+        margin.add(True)
+    assert margin.percentile == pytest.approx(0.9)
+    for _ in range(25):
+        margin.add(False)
+    assert margin.percentile == 0.95
+
+
+def test_early_calls_move_it_further_than_late_ones():
+    early, late = Margin(0.95), Margin(0.95)
+    for _ in range(2000):
+        late.add(True)
+    for count in range(30):
+        early.add(count % 3 > 0)
+        late.add(count % 3 > 0)
+    assert early.percentile == 0.95
+    assert 0.9 < late.percentile < 0.95
+
+
+POLICY = Policy(max_latency_s=2.0, max_ttft_s=0.5)
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, True),
+        ({"latency_s": 2.1}, False),
+        ({"ttft_s": 0.6}, False),
+        ({"ttft_s": None}, True),
+        ({"failed": True, "latency_s": 0.1}, None),
+        ({"failed": True, "latency_s": 0.4}, False),
+    ],
+)
+def test_an_end_is_held_against_the_limits_of_its_policy(changed, expected):
+    given = {"route": "x/y", "at": 0.0, "ttft_s": 0.4, "latency_s": 1.9}
+    assert kept(Sample(**(given | changed)), POLICY) is expected
+
+
+def test_what_cannot_be_told_counts_for_nothing():
+    sample = Sample(route="x/y", at=0.0, latency_s=1.9)
+    assert kept(sample, Policy()) is None
+    assert kept(sample, Policy(max_ttft_s=0.5)) is None, "it was not streamed"
+    alone = Policy(max_latency_s=2.0, fallbacks=False)
+    assert kept(Sample(route="x/y", at=0.0, failed=True, latency_s=0.1), alone) is False
+
+
+def learnt(estimates, at, seconds, policy):
+    """Have two routes finish a call each: a cheap one of varying speed, and a fast one."""
+    for route, took in (("cheap/m", seconds), ("fast/m", 0.5)):
+        estimates.learn(
+            Sample(
+                route=route,
+                at=START.timestamp() + at,
+                task="chat",
+                latency_s=took,
+                ttft_s=took / 10,
+                prompt_tokens=100,
+                completion_tokens=50,
+                policy=policy,
+            )
+        )
+
+
+def test_a_cheap_route_is_taken_while_few_calls_miss_their_limit_and_left_when_many_do():
+    clock = [START]
+    estimates = Estimates(priors={}, now=lambda: clock[0])
+    dice = Random(3)
+    for at in range(300):
+        learnt(estimates, at, dice.lognormvariate(0.0, 0.3), None)
+    clock[0] = datetime.fromtimestamp(START.timestamp() + 300, UTC)
+
+    def limit(share):
+        estimate = estimates.of("cheap/m", "chat", share, 100)
+        return estimate.late * estimate.latency_s(50)
+
+    policy = Policy(minimize="latency", max_latency_s=(limit(0.95) + limit(0.9)) / 2, deny=("fast/",))
+    routes = (Option("cheap/m", "cheap", "m"), Option("fast/m", "fast", "m"))
+    slate = Slate(policy, routes, "chat")
+    asked = Asked("chat", 100, Length(50, 50, 50))
+    margin = estimates.margin(policy)
+
+    def chosen():
+        share = margin.percentile
+        slate.update(estimates.all_of(slate.routes, "chat", share, 100), share=share)
+        return slate.decide(asked)
+
+    with pytest.raises(Exception, match="exceeds max_latency_s"):
+        chosen()
+    for _ in range(500):
+        margin.add(True)
+    decision = chosen()
+    assert decision.chosen == "cheap/m"
+    assert decision.candidates[0].latency_range_s[1] <= policy.max_latency_s
+    assert "0.9 of its calls need to keep the limits, as more than 0.95 of all do" in decision.reason
+    usual = estimates.of("cheap/m", "chat", 0.95, 100)
+    assert decision.first.latency_limit_s == pytest.approx(usual.late * usual.latency_s(50)), (
+        "hedges wait as ever"
+    )
+    assert decision.first.patience_s == pytest.approx(usual.ttft_limit_s)
+    for _ in range(25):
+        margin.add(False)
+    with pytest.raises(Exception, match="exceeds max_latency_s"):
+        chosen()
+
+
+def test_finished_calls_of_a_policy_are_counted_to_it_and_to_equal_ones():
+    estimates = Estimates(priors={}, now=lambda: START)
+    policy, other = Policy(max_latency_s=2.0), Policy(max_latency_s=3.0)
+    for at in range(300):
+        learnt(estimates, at, 1.0, policy)
+    assert estimates.margin(Policy(max_latency_s=2.0)).percentile < 0.95
+    assert estimates.margin(other).percentile == 0.95
