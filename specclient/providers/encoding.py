@@ -55,18 +55,25 @@ def url_of(endpoint: Endpoint, path: str, query: Mapping[str, Any]) -> str:
     Raises:
         ConfigurationError: for an endpoint whose address is still to be told.
     """
-    if path.startswith(("http://", "https://")):
-        base, path = urlsplit(path), ""
-    else:
-        if "{" in endpoint.base_url:
-            raise ConfigurationError(f"provider {endpoint.name!r} has {endpoint.lacks}")
-        base = urlsplit(endpoint.base_url)
-        path, _, own = path.partition("?")
-        base = base._replace(query="&".join(part for part in (base.query, own) if part))
-    added = forms.query_text({**endpoint.query, **query}) if endpoint.query or query else ""
-    full = "&".join(part for part in (base.query, added) if part)
+    elsewhere = path.startswith(("http://", "https://"))
+    if not elsewhere and "{" in endpoint.base_url:
+        raise ConfigurationError(f"provider {endpoint.name!r} has {endpoint.lacks}")
+    base, path = (path, "") if elsewhere else (endpoint.base_url, path)
+    if endpoint.query or query:
+        return _joined(base, path, forms.query_text({**endpoint.query, **query}))
+    return _joined_once(base, path)
+
+
+def _joined(base_url: str, path: str, added: str = "") -> str:
+    base = urlsplit(base_url)
+    path, _, own = path.partition("?")
+    query = "&".join(part for part in (base.query, own, added) if part)
     joined = base.path.rstrip("/") + (path if not path or path.startswith("/") else f"/{path}")
-    return urlunsplit((base.scheme, base.netloc, joined, full, ""))
+    return urlunsplit((base.scheme, base.netloc, joined, query, ""))
+
+
+#: Most calls go to the same few URLs.
+_joined_once = functools.lru_cache(maxsize=256)(_joined)
 
 
 def parts_of(method: Method, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -197,8 +204,7 @@ def decoded(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _to_json(value: Any) -> bytes:
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
-    return text.encode()
+    return _ENCODER.encode(value).encode()
 
 
 def _plain(value: Any) -> Any:
@@ -213,6 +219,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, Iterable) and not isinstance(value, bytes | bytearray | memoryview):
         return list(value)
     raise TypeError(f"a value of type {type(value).__name__} has no JSON form")
+
+
+_ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":"), default=_plain)
 
 
 def _reason(error: BaseException) -> str:
