@@ -32,21 +32,21 @@ def draw(world: World, found: Comparison, folder: Path) -> list[Path]:
 
 
 def _cost(world: World, found: Comparison, file: Path) -> None:
-    """Draw dollars over time: the policy, the oracle, every fixed route."""
+    """Draw dollars over time: the policy, the oracle that keeps limits as often, every fixed route."""
     figure, axes = plt.subplots(figsize=(7.5, 4.2))
     best = found.best_fixed.name
     ends = []
     named = [(summary.name, summary.name) for summary in found.fixed]
-    for name, label in (*named, ("oracle", "oracle"), ("policy", 'model="auto"')):
+    for name, label in (*named, ("equal", "oracle"), ("policy", 'model="auto"')):
         steps = found.plays[name].steps
-        colour = {"policy": POLICY, "oracle": ORACLE, best: BEST}.get(name, OTHER)
-        wide = 2.4 if name in {"policy", "oracle", best} else 1.2
+        colour = {"policy": POLICY, "equal": ORACLE, best: BEST}.get(name, OTHER)
+        wide = 2.4 if name in {"policy", "equal", best} else 1.2
         total, line = 0.0, []
         for step in steps:
             total += step.cost
             line.append(total)
         axes.plot(
-            _hours(steps), line, color=colour, linewidth=wide, linestyle="--" if name == "oracle" else "-"
+            _hours(steps), line, color=colour, linewidth=wide, linestyle="--" if name == "equal" else "-"
         )
         missed = next((s.violations for s in found.fixed if s.name == name), None)
         note = "" if missed is None else f"  {missed:.0%} missed"
@@ -105,7 +105,7 @@ def _shares(world: World, found: Comparison, file: Path) -> None:
     """Draw which routes served, over time: the policy's choice above, the oracle's below."""
     figure, panels = plt.subplots(2, 1, figsize=(7.5, 5.6), sharex=True, sharey=True)
     for axes, (name, title) in zip(
-        panels, (("policy", 'model="auto"'), ("oracle", "the oracle")), strict=True
+        panels, (("policy", 'model="auto"'), ("equal", "the oracle")), strict=True
     ):
         steps = found.plays[name].steps
         hours, parts = [], []

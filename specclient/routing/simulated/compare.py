@@ -28,7 +28,7 @@ class Comparison:
             ``clairvoyant``: who knows that, too.
         fixed: every route by itself; ``others``: routes in turn, and drawn.
         settled: after each abrupt change that moved the best choice.
-        plays: what became of every call, by name.
+        plays: what became of every call, by name; "equal" is that oracle.
     """
 
     percentile: float
@@ -92,29 +92,35 @@ def compare(ground: Ground, policy: Policy, *, seed: int = 0) -> Comparison:
     seen, clairvoyant = run(Clairvoyant(ground, judge))
     fixed = [run(Fixed(route)) for route in routes]
     others = [run(InTurn(routes)), run(InTurn(routes, seed))]
+    alike, equal = _equal(ground, judge, mine.violations, share)
     runs = [(routed, mine), (known, oracle), (seen, clairvoyant), *fixed, *others]
     return Comparison(
         percentile=share,
         policy=mine,
         oracle=oracle,
-        equal=_equal(ground, judge, mine.violations, share),
+        equal=equal,
         clairvoyant=clairvoyant,
         fixed=tuple(each for _, each in fixed),
         others=tuple(each for _, each in others),
         settled=tuple(settled(ground, judge, routed)),
-        plays={played.name: played for played, _ in runs},
+        plays={played.name: played for played, _ in runs} | {"equal": alike},
     )
 
 
-def _equal(ground: Ground, judge: Judge, violations: float, share: float) -> Summary:
+def _equal(ground: Ground, judge: Judge, violations: float, share: float) -> tuple[Played, Summary]:
     """Return the cheapest oracle, by the percentile it is asked for, that violates no more than that."""
+
+    def run(percentile: float) -> tuple[Played, Summary]:
+        played = play(ground, Oracle(judge, percentile), judge)
+        return played, summary(played, share)
+
     low, high = 0.5, 0.9999
-    found = summary(play(ground, Oracle(judge, high), judge), share)
+    found = run(high)
     for _ in range(_HALVINGS):
         middle = (low + high) / 2
-        tried = summary(play(ground, Oracle(judge, middle), judge), share)
-        if tried.violations <= violations:
-            found, high = (tried if tried.cost <= found.cost else found), middle
+        tried = run(middle)
+        if tried[1].violations <= violations:
+            found, high = (tried if tried[1].cost <= found[1].cost else found), middle
         else:
             low = middle
     return found

@@ -79,10 +79,10 @@ class _Only:
 
 @pytest.mark.soak
 def test_the_router_over_seeds() -> None:
-    """The bounds are what the targets of the README were reached with, not the targets."""
+    """As far as the targets of the README are reached."""
     runs = [compare(World(MIXED, seed), Policy(), seed=seed) for seed in range(6, 16)]
     assert all(run.policy.over <= 0.02 for run in runs)
     assert all(run.under_fixed >= 0.2 for run in runs)
-    assert median(run.policy.cost / run.oracle.cost - 1 for run in runs) <= 0.2
+    assert median(run.over_oracle for run in runs) <= 0.1
     counts = [each.calls for run in runs for each in run.settled]
     assert sum(calls is not None and calls <= 50 for calls in counts) >= 0.8 * len(counts)
