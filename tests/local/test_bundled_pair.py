@@ -10,6 +10,8 @@ from specclient_local.engine import Engine
 from specclient_local.model import decoder
 from specclient_local.training.corpus import modules
 
+from specclient.errors import CheckpointError
+
 PROMPTS = 200
 NEW_TOKENS = 12
 
@@ -51,6 +53,53 @@ def test_greedy_speculation_is_greedy_decoding(pair, prompts, plain, length, rec
     record_property("acceptance_rate", accepted / drafted)
     print(f"draft length {length}: {accepted} of {drafted} drafts accepted over {PROMPTS // 2} prompts")
     assert accepted > 0.2 * drafted
+
+
+@pytest.fixture(scope="module")
+def headed():
+    """The bundled target with the heads that are shipped for it."""
+    with Engine.load("demo", heads=["bundled:eagle3", "bundled:medusa"], threads=1) as engine:
+        yield engine
+
+
+HEADS = {
+    "eagle chain": {"method": "eagle", "draft_length": 5},
+    "eagle tree": {"method": "eagle", "draft_length": 5, "draft_tree": "grow"},
+    "medusa tree": {"method": "medusa", "draft_length": 4, "draft_tree": "grow"},
+}
+
+
+@pytest.mark.parametrize("way", HEADS)
+def test_the_shipped_heads_draft_well_and_change_no_answer(headed, prompts, plain, way):
+    """Counts are the same on every machine: greedy answers, drafted for by the same numbers."""
+    tokens = rounds = 0
+    for prompt, expected in zip(prompts[:20], plain, strict=False):
+        answer = headed.generate(prompt, max_tokens=NEW_TOKENS, **HEADS[way])
+        assert answer.token_ids == expected
+        tokens += len(answer.token_ids)
+        rounds += answer.speculation.steps
+    print(f"{way}: {tokens / rounds:.2f} tokens a pass")
+    assert tokens > 1.8 * rounds
+
+
+def test_the_shipped_heads_are_small():
+    sizes = [p.stat().st_size for name in ("eagle3", "medusa") for p in (BUNDLED / name).iterdir()]
+    assert sum(sizes) <= 6_000_000
+
+
+def test_what_is_not_bundled_is_said():
+    with pytest.raises(CheckpointError, match=r"bundled are .*bundled:eagle3, bundled:medusa"):
+        Engine.load("demo", heads="bundled:eagle4")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("way", HEADS)
+def test_shipped_heads_change_no_long_answer(headed, prompts, way):
+    for i, prompt in enumerate(prompts):
+        expected = headed.generate(prompt, max_tokens=128, method="plain").token_ids
+        answer = headed.generate(prompt, max_tokens=128, **HEADS[way])
+        assert answer.token_ids == expected, f"prompt {i}, {way}"
 
 
 @pytest.mark.soak
