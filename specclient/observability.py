@@ -52,6 +52,8 @@ _PARAMETERS: Mapping[str, tuple[str, type[int] | type[float]]] = MappingProxyTyp
         "top_p": ("gen_ai.request.top_p", float),
     }
 )
+#: Numbers from here on are no attributes: exporters have 64 bits for one.
+_MOST = 2**63
 #: Headers that carry a span from one service to the next; https://www.w3.org/TR/trace-context/.
 _CARRIERS = frozenset({"traceparent", "tracestate"})
 
@@ -124,11 +126,11 @@ def _asked(
     yield "gen_ai.request.model", decision.model
     if request.stream:
         yield "gen_ai.request.stream", True
-    if isinstance(count := request.params.get("n"), int) and count != 1:
+    if isinstance(count := request.params.get("n"), int) and count != 1 and abs(count) < _MOST:
         yield "gen_ai.request.choice.count", count
     for name, (attribute, kind) in _PARAMETERS.items():
         value = request.params.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool):
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST:
             yield attribute, kind(value)
     if request.options.session is not None:
         yield "gen_ai.conversation.id", request.options.session

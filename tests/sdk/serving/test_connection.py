@@ -149,7 +149,7 @@ def test_who_leaves_with_a_second_question_asked_ends_the_first(
     openai_server.script(endless)
     with _connected(gateway) as sock:
         sock.sendall(_post(body) + _post(body))
-        assert wait_until(lambda: gateway.service.turns.running == 1)
+        assert wait_until(lambda: len(openai_server.requests) == 1)
     assert openai_server.wait_left(1)
     assert _empty(gateway)
     assert len(openai_server.requests) == 1

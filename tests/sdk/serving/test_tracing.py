@@ -60,6 +60,14 @@ def ids(span: ReadableSpan) -> tuple[int, int]:
     return span.context.trace_id, span.context.span_id
 
 
+def test_a_number_of_any_size_may_be_asked_for(connect: Connect, gateway: Served, spans: Spans) -> None:
+    asked: Any = {"temperature": 10**400, "seed": 10**30, "top_p": 0.5}
+    connect(gateway.base_url).chat.completions.create(model="m-large", **ASK, **asked)
+    assert wait_until(lambda: len(spans()) == 2)
+    told = spans()[0].attributes or {}
+    assert [told.get(f"gen_ai.request.{name}") for name in asked] == [None, None, 0.5]
+
+
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_call_is_a_span(client: OpenAI, openai_server: OpenAIServer, spans: Spans, stream: bool) -> None:
     asked = {**ASK, "temperature": 0.5, "max_tokens": 9, "stop": ["secret stop"], "seed": 3}
