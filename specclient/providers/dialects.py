@@ -21,6 +21,22 @@ DIALECTS = tuple(_HOMES)
 """Every language an endpoint can name."""
 
 
+_SERVED = {"anthropic": frozenset({"chat"}), "gemini": frozenset({"chat", "embedding"})}
+
+
+def unserved(name: str, operation: str) -> str | None:
+    """Say in words that a dialect has no call of an operation; None where it has.
+
+    Args:
+        name: of the dialect; one that is not listed is OpenAI's, with all of them.
+        operation: as :class:`specclient.types.method.Method` has it.
+    """
+    served = _SERVED.get(name)
+    if served is None or operation in served:
+        return None
+    return f"its API is {name.capitalize()}'s, which serves {' and '.join(sorted(served))} alone"
+
+
 @functools.cache
 def dialect(name: str) -> Dialect:
     """Return the dialect of a name.

@@ -11,6 +11,7 @@ from specclient.config import Settings
 from specclient.costs.prices import Prices
 from specclient.errors import ConfigurationError, NotFoundError
 from specclient.providers.base import Endpoint
+from specclient.providers.dialects import unserved
 from specclient.routing.options import Drafted, Option, Tariff
 from specclient.routing.pairs import PairRow, measured, row_of
 from specclient.routing.places import Place, Places
@@ -25,6 +26,8 @@ __all__ = ["Menu"]
 _DATED_S = 60.0
 #: Lists of routes whose options are kept; beyond it all are worked out anew.
 _MOST = 1024
+#: What strategies can play, and engines in this process can do.
+PLAYED = frozenset({"chat", "completion"})
 #: What keeps engines in this process from other methods, and the way out.
 _COMPLETES_ALONE = (
     "an engine in this process serves chat.completions.create and completions.create alone; add a hosted "
@@ -51,17 +54,18 @@ class Menu:
         self._seen = sizes.version
         self._until = float("inf")
         self._steps: dict[tuple[str, ...], tuple[int, ...]] = {}
-        self._made: dict[tuple[tuple[str, ...], int, Strategy | None, bool], tuple[Option, ...]] = {}
+        self._made: dict[tuple[tuple[str, ...], int, Strategy | None, str], tuple[Option, ...]] = {}
 
     def options(
-        self, routes: Sequence[str], prompt_tokens: int, policy: Policy, *, completes: bool = True
+        self, routes: Sequence[str], prompt_tokens: int, policy: Policy, *, operation: str = "chat"
     ) -> tuple[Option, ...]:
         """Return the options of some routes; the same object until something of them has changed.
 
         Args:
             prompt_tokens: of the prompt: some prices rise with its length, for all of its tokens.
             policy: its strategy is played on every route, and leaves no other play.
-            completes: whether a chat or a text is to be completed; engines in this process do nothing else.
+            operation: what is asked for; engines in this process complete chats and texts alone, and some
+                vendors less than all.
 
         Raises:
             ConfigurationError: a candidate that is no route.
@@ -73,20 +77,20 @@ class Menu:
         steps = self._steps.get(named)
         level = 0 if not steps else bisect_left(steps, prompt_tokens)
         strategy = policy.strategy if isinstance(policy.strategy, Strategy) else None
-        key = named, level, strategy, completes
+        key = named, level, strategy, operation
         found = self._made.get(key)
         if found is None:
             if len(self._made) >= _MOST:  # of lists that calls have brought
                 self._made.clear()
                 self._steps.clear()
-            own = [self._own(route, prompt_tokens, strategy, completes=completes) for route in named]
-            plays = self._plays(own, prompt_tokens) if strategy is None and completes else ()
+            own = [self._own(route, prompt_tokens, strategy, operation) for route in named]
+            plays = self._plays(own, prompt_tokens) if strategy is None and operation in PLAYED else ()
             found = self._made[key] = (*own, *plays)
             self._steps[named] = self._stepped(own)
         return found
 
     def _own(
-        self, route: str, prompt_tokens: int, strategy: Strategy | None, *, completes: bool = True
+        self, route: str, prompt_tokens: int, strategy: Strategy | None, operation: str = "chat"
     ) -> Option:
         """Return a route as its place plays it, or as the policy's strategy does."""
         head, _, model = route.partition("/")
@@ -103,10 +107,9 @@ class Menu:
         tariff = Tariff.of(self._prices.quote(head, model, price_provider=vendor, prompt=prompt_tokens))
         scale = self._sizes.scale(route)
         if isinstance(place, Endpoint):
-            return Option(
-                route, head, model, place.lacks, _stays(place), quality, tariff, scale, strategy=strategy
-            )
-        if not completes:
+            lacks = place.lacks or unserved(place.speaks, operation)
+            return Option(route, head, model, lacks, _stays(place), quality, tariff, scale, strategy=strategy)
+        if operation not in PLAYED:
             return Option(route, head, model, _COMPLETES_ALONE, local=True, quality=quality)
         known = {each.id: each for each in place.models()}
         served = known.get(model)

@@ -17,7 +17,7 @@ from specclient.routing.estimate import Length
 from specclient.routing.estimates import Estimates, alike
 from specclient.routing.exploring import Explorer
 from specclient.routing.margin import Margin
-from specclient.routing.menu import Menu
+from specclient.routing.menu import PLAYED, Menu
 from specclient.routing.options import Asked, Option
 from specclient.routing.places import Places
 from specclient.routing.policy import in_order, named
@@ -28,7 +28,6 @@ from specclient.types.request import Request
 from specclient.types.route import Decision, Policy, Task
 
 AUTO = "auto"
-_PLAYED = frozenset({"chat", "completion"})
 _ANSWERED = frozenset({"chat", "completion", "response"})
 _BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _NO_ANSWER = Length(0, 0, 0, measured=True)
@@ -125,10 +124,10 @@ class Router:
             return named(route, provider, model)
         policy = self._policy_of(request)
         first = None if request.model == AUTO else self._first(request, policy)
-        asked, completes = self._asked(request, policy), request.operation in _PLAYED
+        asked, operation = self._asked(request, policy), request.operation
         if first is not None:
-            return self._in_order(policy, (first, *self._fallbacks(policy)), asked, completes)
-        slate, margin = self._slate(policy, asked, completes)
+            return self._in_order(policy, (first, *self._fallbacks(policy)), asked, operation)
+        slate, margin = self._slate(policy, asked, operation)
         share = margin.percentile
         slate.update(
             self._estimates.all_of(slate.routes, asked.task, share, asked.prompt_tokens), share=share
@@ -136,13 +135,13 @@ class Router:
         decision = slate.decide(asked, self._explorer if explore else None)
         fallbacks = self._fallbacks(policy)
         if fallbacks:
-            others = self._in_order(policy, (decision.chosen, *fallbacks), asked, completes).alternatives
+            others = self._in_order(policy, (decision.chosen, *fallbacks), asked, operation).alternatives
             return replace(decision, alternatives=others)
         return decision
 
     def with_strategy(self, request: Request) -> Request:
         """Return a call with the strategy of the policy it is routed by, where it brings none of its own."""
-        if request.strategy is not None or not self._routed(request) or request.operation not in _PLAYED:
+        if request.strategy is not None or not self._routed(request) or request.operation not in PLAYED:
             return request
         strategy = self._policy_of(request).strategy
         return request if strategy is None else replace(request, strategy=strategy)
@@ -193,10 +192,10 @@ class Router:
         )
         return Asked(task, prompt, length, greedy, 0 if limit is None or _slides(request) else limit)
 
-    def _slate(self, policy: Policy, asked: Asked, completes: bool) -> tuple[Slate, Margin]:
+    def _slate(self, policy: Policy, asked: Asked, operation: str) -> tuple[Slate, Margin]:
         """Return the candidates as a policy sees them for prompts such as this one, and how sure to be."""
         prompt = asked.prompt_tokens
-        options = self._menu.options(self._candidates, prompt, policy, completes=completes)
+        options = self._menu.options(self._candidates, prompt, policy, operation=operation)
         key = id(policy), asked.task, alike(prompt), id(options)
         known = self._slates.get(key)
         if known is not None and known[0] is policy and known[1] is options:
@@ -208,10 +207,10 @@ class Router:
                 self._slates.popitem(last=False)
         return slate, margin
 
-    def _in_order(self, policy: Policy, routes: Sequence[str], asked: Asked, completes: bool) -> Decision:
+    def _in_order(self, policy: Policy, routes: Sequence[str], asked: Asked, operation: str) -> Decision:
         """Decide on the first that may be taken of routes in an order that the caller has given."""
         listed = tuple(dict.fromkeys(routes))
-        options = self._menu.options(listed, asked.prompt_tokens, policy, completes=completes)[: len(listed)]
+        options = self._menu.options(listed, asked.prompt_tokens, policy, operation=operation)[: len(listed)]
         estimates = self._estimates.all_of(listed, asked.task, policy.percentile, asked.prompt_tokens)
         return in_order(policy, options, estimates, asked)
 

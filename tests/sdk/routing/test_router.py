@@ -143,6 +143,26 @@ def test_an_engine_in_this_process_is_not_sent_what_it_does_not_serve(method, po
         router(candidates=["local/demo"]).decide(asks(method=method))
 
 
+@pytest.mark.parametrize(
+    ("method", "served"),
+    [
+        (methods.CHAT, {"anthropic", "gemini", "mine"}),
+        (methods.EMBEDDING, {"gemini", "mine"}),
+        (methods.COMPLETION, {"mine"}),
+        (methods.RESPONSE, {"mine"}),
+    ],
+    ids=["chat", "embeddings", "completions", "responses"],
+)
+def test_a_vendor_is_not_sent_what_its_own_api_does_not_serve(method, served, monkeypatch):
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "k")
+    monkeypatch.setenv("GEMINI_API_KEY", "k")
+    routes = ["anthropic/claude-sonnet-4-0", "gemini/gemini-2.5-flash", "mine/small"]
+    decision = router(candidates=routes).decide(asks(method=method))
+    left = {c.route.partition("/")[0]: c.reason for c in decision.candidates if c.verdict == "unavailable"}
+    assert {route.partition("/")[0] for route in routes} - set(left) == served
+    assert all("alone" in reason for reason in left.values())
+
+
 def test_an_engine_without_room_for_the_answer_is_left():
     found = router(candidates=["local/demo", "mine/small"])
     assert found.decide(asks(params={"max_tokens": 900})).chosen == "local/demo"
