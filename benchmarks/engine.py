@@ -7,8 +7,9 @@ run: all ways take turns on the same prompts, cut from held-out modules to 64 to
 of the repetitions, a ratio the median of the ratios within a turn; c, a draft pass in plain steps, is timed
 between all of them. Greedy, float32, one request at a time where nothing else is said; neither side has an
 end token, nothing is read from a prefix cache. The prediction is the plain answer with every tenth token
-wrong; layer_skip drafts with the target's first three layers. Prints tables, then one JSON line;
-``--save`` keeps it and two plots in ``benchmarks/results``.
+wrong; layer_skip drafts with the target's first three layers; the bundled heads draft in an engine of their
+own, since keeping the states that they read costs a plain pass a little. Prints tables, then one JSON line;
+``--save`` keeps it and three plots in ``benchmarks/results``.
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import peers
 import plots
@@ -39,6 +41,7 @@ RESULTS = Path(__file__).parent / "results"
 LENGTHS = range(1, 9)
 BATCH = 8
 LAYERS = 3
+HEADS = ("bundled:eagle3", "bundled:medusa")
 OWN, THEIRS = "own: ", "transformers: "
 
 Timed = Run | peers.Told
@@ -56,6 +59,19 @@ def stream(engine: Engine, prompts: Sequence[Sequence[int]], each: Sequence[Para
         assert generation is not None
         answers.append(Answered(generation, time.perf_counter() - arrived, tuple(rounds)))
     return Run(time.perf_counter() - begun, tuple(answers))
+
+
+def headed_ways(engine: Engine, prompts: Sequence[Sequence[int]], new: int) -> dict[str, Callable[[], Timed]]:
+    """Return the ways of an engine with Medusa and EAGLE heads."""
+    base: Parameters = {"max_tokens": new, "temperature": 0.0}
+    asked: dict[str, Parameters] = {
+        "eagle3": {**base, "method": "eagle"},
+        "eagle3, K=4": {**base, "method": "eagle", "draft_length": 4},
+        "eagle3, grown tree": {**base, "method": "eagle", "draft_tree": "grow"},
+        "medusa": {**base, "method": "medusa"},
+        "medusa, tree": {**base, "method": "medusa", "draft_tree": "grow"},
+    }
+    return {name: partial(stream, engine, prompts, [each] * len(prompts)) for name, each in asked.items()}
 
 
 def own_ways(engine: Engine, prompts: Sequence[Sequence[int]], new: int) -> dict[str, Callable[[], Timed]]:
@@ -189,6 +205,30 @@ def _as_many(expected: list[list[int]], run: Timed) -> list[list[int]]:
     return [expected[i % len(expected)] for i in range(len(run.token_ids))]
 
 
+@dataclass(frozen=True)
+class Method:
+    """What a way of drafting came to: accepted of drafted, tokens a target pass, times plain decoding."""
+
+    name: str
+    acceptance: float | None
+    mean_accepted_length: float
+    speed_up: float
+
+
+def methods(runs: Mapping[str, list[Timed]]) -> list[Method]:
+    """Set every way of the own engine with one request at a time beside its plain decoding."""
+    found: list[Method] = []
+    for name in runs:
+        own = _runs(runs, name.removeprefix(OWN)) if name.startswith(OWN) and "batch" not in name else []
+        if own and own[-1].mean_accepted_length > 1:
+            ups = zip(own, _runs(runs, "plain"), strict=True)
+            ratio = statistics.median(a.tokens_per_s / b.tokens_per_s for a, b in ups)
+            last = own[-1]
+            short = name.removeprefix(OWN)
+            found.append(Method(short, last.acceptance_rate, last.mean_accepted_length, ratio))
+    return found
+
+
 def show(
     runs: Mapping[str, list[Timed]], found: Sequence[Depth], reached: Sequence[Target], cost: float
 ) -> None:
@@ -220,7 +260,7 @@ def values(
     found: Sequence[Depth],
     reached: Sequence[Target],
     cost: float,
-) -> dict[str, object]:
+) -> dict[str, Any]:
     """Return all figures as JSON values."""
     return {
         "threads": args.threads,
@@ -233,6 +273,7 @@ def values(
         "tokens_per_s": {name: middle(made) for name, made in runs.items()},
         "all_tokens_per_s": {name: [run.tokens_per_s for run in made] for name, made in runs.items()},
         "draft_cost": cost,
+        "methods": [asdict(row) for row in methods(runs)],
         "depths": [asdict(row) for row in found],
         "targets": [{**asdict(one), "verdict": one.verdict} for one in reached],
     }
@@ -258,14 +299,14 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         target = peers.endless(BUNDLED / "target", Path(folder) / "target")
         draft = peers.endless(BUNDLED / "draft", Path(folder) / "draft")
-        with Engine.load(
-            target, draft, layer_skip=LAYERS, slots=BATCH, threads=args.threads, prefix_cache=False
-        ) as engine:
+        alone = partial(Engine.load, target, threads=args.threads, prefix_cache=False)
+        with alone(draft, layer_skip=LAYERS, slots=BATCH) as engine, alone(heads=HEADS, slots=1) as headed:
             prompts = held_out(engine.tokenizer, args.prompts)
             judge = peers.Peers(target, draft, prompts, args.new)
+            own = own_ways(engine, prompts, args.new) | headed_ways(headed, prompts, args.new)
             ways: dict[str, Callable[[], Timed]] = {
                 **{THEIRS + name: way for name, way in judge.ways.items()},
-                **{OWN + name: way for name, way in own_ways(engine, prompts, args.new).items()},
+                **{OWN + name: way for name, way in own.items()},
             }
             costs: list[float | None] = []
             runs = take_turns(ways, args.repeat, lambda _: costs.append(draft_cost(engine)))
@@ -280,6 +321,7 @@ def main() -> None:
         RESULTS.mkdir(exist_ok=True)
         (RESULTS / "engine.json").write_text(json.dumps(told, indent=1) + "\n")
         plots.speeds(told["tokens_per_s"], RESULTS / "engine_speed.png")
+        plots.methods(told["methods"], RESULTS / "engine_methods.png")
         plots.depths(told["depths"], cost, RESULTS / "engine_depth.png")
     print(json.dumps(told))
 

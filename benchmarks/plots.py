@@ -28,6 +28,21 @@ def speeds(tokens_per_s: Mapping[str, float], file: Path) -> None:
     save(figure, file)
 
 
+def methods(rows: Sequence[Mapping[str, float]], file: Path) -> None:
+    """Draw what ways of drafting came to: tokens a target pass beside times plain decoding."""
+    shown = sorted(rows, key=lambda row: row["speed_up"])
+    names = [str(row["name"]) for row in shown]
+    figure, (length, speed) = plt.subplots(1, 2, figsize=(10, 0.32 * len(shown) + 1.2), sharey=True)
+    bars = length.barh(names, [row["mean_accepted_length"] for row in shown], color=OTHER)
+    length.bar_label(bars, fmt="%.2f", padding=3)
+    length.set_xlabel("tokens a target pass")
+    bars = speed.barh(names, [row["speed_up"] for row in shown], color=OWN)
+    speed.bar_label(bars, fmt="%.2f", padding=3)
+    speed.axvline(1.0, color="black", linewidth=0.5)
+    speed.set_xlabel("times plain decoding")
+    save(figure, file)
+
+
 def depths(rows: Sequence[Mapping[str, float]], cost: float, file: Path) -> None:
     """Draw the speed-up over plain decoding by draft length, measured and by the closed form."""
     lengths = [row["length"] for row in rows]
