@@ -58,12 +58,12 @@ def _count(name: str, default: int | None, text: str, low: int = 1) -> Callable[
     type=click.Path(file_okay=False, path_type=Path),
     help="For hidden states and checkpoints; a run goes on with its own. Default: work in --out.",
 )
-@_count("steps", 450, "Optimizer steps.")
-@_count("prompts", 1024, "Answers of the target to learn from.")
-@_count("heldout", 64, "Answers to measure on.")
-@_count("prompt-tokens", 48, "Tokens an answer begins with.", 2)
-@_count("new", 208, "Tokens of an answer.", 16)
-@_count("batch", None, "Answers of a pass. Default: 8, and 16 for Medusa.")
+@_count("steps", None, "Optimizer steps. Default: 900, and 1200 for Medusa.")
+@_count("prompts", 3072, "Answers of the target to learn from.")
+@_count("heldout", 96, "Answers to measure on.")
+@_count("prompt-tokens", 32, "Tokens an answer begins with.", 2)
+@_count("new", 96, "Tokens of an answer.", 16)
+@_count("batch", None, "Answers of a pass. Default: 16, and 32 for Medusa.")
 @_count("accumulate", 1, "Passes of a step.")
 @_count("depth", 4, "Medusa's heads, or how many guesses an EAGLE head follows while it learns.")
 @_count("blocks", 2, "Residual blocks of a Medusa head.")
@@ -138,7 +138,7 @@ def _recipe(given: dict[str, Any]) -> Recipe:
         *("heldout", "precision", "seed"),
     )
     collecting = Collecting(given["prompt_tokens"], given["new"], seed=given["seed"])
-    every = max(1, min(50, given["steps"] // 4))
+    every = 50 if given["steps"] is None else max(1, min(50, given["steps"] // 4))
     named = {name: given[name] for name in same}
     return Recipe(taps=_taps(given["taps"]), collecting=collecting, every=every, **named)
 

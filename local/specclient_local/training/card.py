@@ -50,7 +50,7 @@ the time, {tokens:.2f} tokens a round (192 prompts of 64 tokens, 128 new tokens 
 
 
 def write_card(folder: Path, figures: dict[str, Any]) -> None:
-    """Write ``README.md`` and ``LICENSE-PSF.txt`` beside the checkpoints; further sections of the former stay."""
+    """Write ``README.md`` and ``LICENSE-PSF.txt`` beside the checkpoints; later sections stay."""
     greedy = figures["greedy"]
     card = _CARD.format(
         **{k: figures[k] for k in ("target", "draft", "modules", "python", "torch")},

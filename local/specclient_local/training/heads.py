@@ -45,8 +45,11 @@ _MEASURED = 5
 _RATES: dict[Kind, float] = {"medusa": 2e-2, "eagle": 3e-3, "eagle3": 3e-3}
 """Peak learning rates: Medusa's blocks begin as nothing, and have the target's own head to turn."""
 
-_ROWS: dict[Kind, int] = {"medusa": 16, "eagle": 8, "eagle3": 8}
+_ROWS: dict[Kind, int] = {"medusa": 32, "eagle": 16, "eagle3": 16}
 """Rows of a pass."""
+
+_STEPS: dict[Kind, int] = {"medusa": 1200, "eagle": 900, "eagle3": 900}
+"""Optimizer steps: as many as fit into a quarter of an hour of one core on the bundled target."""
 
 _READING = 1 / 6
 """Of that rate, what an EAGLE-3 head's own rows of the vocabulary learn at: they begin trained."""
@@ -58,7 +61,7 @@ class Recipe:
 
     Attributes:
         kind: what is trained.
-        steps: optimizer steps.
+        steps: optimizer steps; None for what suits the kind.
         batch: rows of a pass, None for what suits the kind; ``accumulate`` passes make a step.
         lr: peak learning rate; None for what suits the kind.
         depth: Medusa's heads, or how many guesses an EAGLE head follows while it learns.
@@ -75,7 +78,7 @@ class Recipe:
     """
 
     kind: Kind
-    steps: int = 450
+    steps: int | None = None
     batch: int | None = None
     accumulate: int = 1
     lr: float | None = None
@@ -84,8 +87,8 @@ class Recipe:
     ff: int | None = None
     draft_vocab: int = 2048
     taps: tuple[int, ...] | None = None
-    prompts: int = 1024
-    heldout: int = 64
+    prompts: int = 3072
+    heldout: int = 96
     collecting: Collecting = Collecting()
     precision: Literal["bfloat16", "float32"] = "bfloat16"
     seed: int = 0
@@ -95,6 +98,11 @@ class Recipe:
     def rate(self) -> float:
         """The peak learning rate."""
         return _RATES[self.kind] if self.lr is None else self.lr
+
+    @property
+    def length(self) -> int:
+        """Optimizer steps."""
+        return _STEPS[self.kind] if self.steps is None else self.steps
 
     @property
     def rows(self) -> int:
@@ -198,8 +206,8 @@ class Run:
         self.recipe, self.learner, self.teacher = recipe, learner, teacher
         self._pieces, self._unseen = pieces, unseen
         self._device = teacher.lent.embedding.device
-        warmup = min(30, max(1, recipe.steps // 10))
-        self._schedule = Schedule(recipe.steps, recipe.rate, warmup=warmup)
+        warmup = min(30, max(1, recipe.length // 10))
+        self._schedule = Schedule(recipe.length, recipe.rate, warmup=warmup)
         self._optimizers = _optimizers(learner, self._schedule)
         self.losses: list[float] = []
 
@@ -207,19 +215,19 @@ class Run:
         """Run the schedule from where a checkpoint left it; return the last measurement."""
         recipe, first = self.recipe, self._resume(state)
         timer, accepted = _Clock(clock, first), self.measure()
-        told(Progress("train", first, recipe.steps, None, accepted))
-        for step in range(first, recipe.steps):
+        told(Progress("train", first, recipe.length, None, accepted))
+        for step in range(first, recipe.length):
             self.losses = [*self.losses[-19:], self.step(step)]
             done = step + 1
             if not math.isfinite(self.losses[-1]):
                 raise FloatingPointError(f"the loss is {self.losses[-1]} at step {step}; lower the rate")
-            if done % recipe.every == 0 or done == recipe.steps:
+            if done % recipe.every == 0 or done == recipe.length:
                 accepted = self.measure()
                 self._keep(state, done)
             loss = sum(self.losses) / len(self.losses)
-            left = timer.left(done, recipe.steps)
-            told(Progress("train", done, recipe.steps, loss, accepted, left))
-        return Progress("train", recipe.steps, recipe.steps, None, accepted, 0.0)
+            left = timer.left(done, recipe.length)
+            told(Progress("train", done, recipe.length, loss, accepted, left))
+        return Progress("train", recipe.length, recipe.length, None, accepted, 0.0)
 
     def step(self, number: int) -> float:
         """Learn from some rows, drawn by the step's number alone; return the mean loss."""

@@ -84,8 +84,8 @@ class Collecting:
         seed: of what is sampled.
     """
 
-    prompt: int = 48
-    new: int = 208
+    prompt: int = 32
+    new: int = 96
     wander: int = 16
     seed: int = 0
 

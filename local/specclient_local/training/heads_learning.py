@@ -40,11 +40,13 @@ class Learner(nn.Module):
         depth: how many depths it learns.
         ids: ``[draft_vocab]`` tokens that it can say; None for all.
         follows: whether its states should be the target's own.
+        blind: whether it reads no guess, so that it learns where the target's likeliest tokens stood alone.
     """
 
     depth: int
     ids: Tensor | None = None
     follows: bool = False
+    blind: bool = False
 
     def depths(self, rows: Rows, depth: int, places: Tensor | None = None) -> Iterator[Tensor]:
         """Yield each depth's states, ``[B, P, width]``.
@@ -162,7 +164,7 @@ class MedusaLearner(Learner):
 
     def __init__(self, shape: MedusaShape, lent: Lent) -> None:
         super().__init__()
-        self.shape, self.depth = shape, shape.heads
+        self.shape, self.depth, self.blind = shape, shape.heads, True
         new = lent.embedding.new_zeros
         self._blocks = nn.ParameterList(
             new(size, dtype=torch.float32)
@@ -234,17 +236,21 @@ def loss_of(learner: Learner, teacher: Teacher, rows: Rows, dice: torch.Generato
     count = states.shape[1]
     chosen = torch.randperm(count - 1, generator=dice)[: max(1, round(_SHARE * (count - 1)))]
     places = chosen.sort().values.to(states.device)
+    said = rows.ids[:, 1:] == rows.best[:, :-1]
+    told = said[:, places] if learner.blind else torch.ones_like(said[:, places])
     total = states.new_zeros(())
     for k, own in enumerate(learner.depths(rows, learner.depth, places)):
         right = (places + 1 + k).clamp(max=count - 1)
-        real = (places + 1 + k < rows.lengths[:, None]) & best[:, right].ge(0)
+        real = told & (places + 1 + k < rows.lengths[:, None]) & best[:, right].ge(0)
+        if learner.blind:  # what follows a token that another was likelier than is none of its business
+            told = told & said[:, right.clamp(max=count - 2)]
         truth, near, answer = states[:, right][real], own[real], best[:, right][real]
         wanted = F.softmax(teacher.logits(truth).float(), dim=-1).mul_(_SOFT)
         wanted.scatter_add_(1, answer[:, None], torch.full_like(wanted[:, :1], 1 - _SOFT))
-        loss = F.cross_entropy(learner.say(near).float(), wanted)
+        loss = F.cross_entropy(learner.say(near).float(), wanted, reduction="sum")
         if learner.follows:
-            loss = loss + F.smooth_l1_loss(near.float(), truth)
-        total = total + _FADING**k * loss
+            loss = loss + F.smooth_l1_loss(near.float(), truth, reduction="sum") / truth.shape[-1]
+        total = total + _FADING**k * loss / max(1, len(answer))  # there may be nothing to learn from
     return total
 
 
