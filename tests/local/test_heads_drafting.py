@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import math
+from itertools import product
+
 import heads_kit
 import pytest
 import torch
@@ -9,6 +12,7 @@ from local_kit import load, run, sequence, write_checkpoint
 from specclient_local.config import read_config
 from specclient_local.drafters import headed
 from specclient_local.drafting.base import Grown
+from specclient_local.drafting.growth import sparse
 from specclient_local.model import decoder
 from specclient_local.model.heads_format import tapped
 from specclient_local.model.heads_taps import TappedRunner
@@ -147,6 +151,26 @@ def test_medusas_grown_tree_keeps_the_likeliest(target, tmp_path):
     assert len(tree) == 6
     assert tree.tokens[tree.children(ROOT)[0]] == likeliest[0][0]
     assert all(q is None for q in tree.q)
+
+
+@pytest.mark.parametrize("shape", [Grown(3, 1), Grown(3, 20), Grown(2, 63), Grown(3, 63)])
+def test_a_sparse_tree_has_the_likeliest_paths_of_all(shape):
+    """Compared with all paths written out; one token of a level is forbidden."""
+    rows = torch.randn(3, 5, generator=torch.Generator().manual_seed(3)) * 2.0
+    rows[1, 2] = -torch.inf
+    shares = torch.softmax(rows.double(), -1)
+    paths = [path for depth in range(1, shape.depth + 1) for path in product(range(5), repeat=depth)]
+    value = {path: math.prod(shares[k, token].item() for k, token in enumerate(path)) for path in paths}
+    possible = [path for path in paths if value[path] > 0]
+    wanted = sorted(possible, key=lambda path: -value[path])[: shape.nodes]
+    tree = sparse(rows, shape)
+    assert set(map(tuple, tree.paths()[1:])) == set(wanted)
+    assert all(q is None for q in tree.q)
+
+
+def test_heads_that_say_nothing_finite_draft_nothing():
+    assert len(sparse(torch.full((2, 5), torch.nan), Grown(2, 8))) == 0
+    assert len(sparse(torch.zeros(0, 5), Grown(0, 8))) == 0
 
 
 def test_a_grown_tree_of_medusas_is_as_large_as_trees_may_be(target, tmp_path):

@@ -8,6 +8,8 @@ are kept. Those are picked, not drawn, at any temperature: their q is one-hot.
 
 from __future__ import annotations
 
+import heapq
+import math
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass
 from typing import Protocol
@@ -54,10 +56,10 @@ class Growth(Protocol):
         ...
 
 
-def growth(shape: Shape, breadth: int = BREADTH) -> Growth:
-    """Return what grows a tree of a shape; ``breadth`` is that of a grown one's levels."""
+def growth(shape: Shape) -> Growth:
+    """Return what grows a tree of a shape."""
     if isinstance(shape, Grown):
-        return Best(shape, breadth)
+        return Best(shape)
     return Level(shape if isinstance(shape, tuple) else (1,) * len(shape))
 
 
@@ -120,15 +122,9 @@ class Guess:
 
 
 class Best:
-    """The likeliest guesses, found by expanding the likeliest of each level.
+    """The likeliest guesses, found by expanding the likeliest of each level."""
 
-    Args:
-        shape: how deep, and how many.
-        breadth: guesses of a level that are expanded, and guesses below each.
-    """
-
-    def __init__(self, shape: Grown, breadth: int = BREADTH) -> None:
-        self._breadth = breadth
+    def __init__(self, shape: Grown) -> None:
         self.scored = TokenTree()
         self._guesses: list[Guess] = []
         self._expanded: dict[int, int] = {}
@@ -144,7 +140,7 @@ class Best:
         """Add the likeliest tokens below nodes, and expand the best of them next; see :class:`Growth`."""
         self._depth -= 1
         first = len(self._guesses)
-        tokens, shares = _likeliest(logits, laws, self._breadth)
+        tokens, shares = _likeliest(logits, laws)
         for node, below, share in zip(nodes, tokens, shares, strict=True):
             parent = self._expanded.get(node, ROOT)
             value = 1.0 if parent == ROOT else self._guesses[parent].value
@@ -155,7 +151,7 @@ class Best:
             return
         level = sorted(range(first, len(self._guesses)), key=lambda i: -self._guesses[i].value)
         chosen = set(self._kept())
-        for i in level[: self._breadth]:
+        for i in level[:BREADTH]:
             if i not in chosen:
                 continue  # it is not kept, and nothing below it could be
             guess = self._guesses[i]
@@ -180,13 +176,42 @@ class Best:
         return sorted(sorted(range(len(self._guesses)), key=lambda i: -self._guesses[i].value)[: self._nodes])
 
 
-def _likeliest(
-    logits: Tensor, laws: Seq[Distribution], count: int
-) -> tuple[list[list[int]], list[list[float]]]:
+def sparse(rows: Tensor, shape: Grown) -> TokenTree:
+    """Return the likeliest guesses where what is said of a level is the same below all of the one before.
+
+    So they are found without looking at others, likeliest first: after a guess come its next sibling and its
+    first child. Medusa (arXiv 2401.10774 §2.3.3) lays such a tree out once for all; here each place has one.
+
+    Args:
+        rows: ``[levels, V]`` logits.
+        shape: how deep, and how many.
+    """
+    tree = TokenTree()
+    if not (rows := rows[: shape.depth]).numel() or rows.isnan().any():
+        return tree
+    best = torch.log_softmax(rows.float(), dim=-1).topk(min(shape.nodes, rows.shape[-1]), dim=-1)
+    tokens, shares = best.indices.tolist(), best.values.tolist()
+    # Of each candidate: its value with the sign turned, a number against ties, parent, level, rank.
+    heap = [(-shares[0][0], 0, ROOT, 0, 0)]
+    made = 0
+    while heap and len(tree) < shape.nodes:
+        turned, _, parent, level, rank = heapq.heappop(heap)
+        if math.isinf(turned):
+            break
+        node, own = tree.add(parent, tokens[level][rank]), shares[level][rank]
+        if rank + 1 < len(tokens[level]):
+            heapq.heappush(heap, (turned + own - shares[level][rank + 1], made + 1, parent, level, rank + 1))
+        if level + 1 < len(tokens):
+            heapq.heappush(heap, (turned - shares[level + 1][0], made + 2, node, level + 1, 0))
+        made += 2
+    return tree
+
+
+def _likeliest(logits: Tensor, laws: Seq[Distribution]) -> tuple[list[list[int]], list[list[float]]]:
     """Return the likeliest tokens of each row and their probabilities, at temperature 0 of the softmax."""
     if isinstance(laws[0], int):
         shares = torch.softmax(doubled(logits), dim=-1)
     else:
         shares = torch.stack([torch.from_numpy(law) for law in laws if not isinstance(law, int)])
-    best = shares.topk(min(count, shares.shape[-1]), dim=-1)
+    best = shares.topk(min(BREADTH, shares.shape[-1]), dim=-1)
     return best.indices.tolist(), best.values.tolist()

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from specclient.errors import EngineError
-from specclient_local.drafting.base import Shape
+from specclient_local.drafting.base import Grown, Shape
 from specclient_local.drafting.draft_model import Draft
-from specclient_local.drafting.growth import growth
+from specclient_local.drafting.growth import growth, sparse
 from specclient_local.drafting.heads import fitted, in_company
 from specclient_local.model.heads_taps import TappedRunner
 from specclient_local.model.medusa import MedusaHeads
@@ -25,9 +25,6 @@ from specclient_local.model.sampling import all_distributions
 from specclient_local.params import MAX_TREE_NODES, SamplingParams
 from specclient_local.sequence import Sequence
 from specclient_local.tree import TokenTree
-
-_BREADTH = 10
-"""Guesses of a grown tree's level that are expanded, and guesses below each: they cost no pass of a draft."""
 
 _LIKELIEST = SamplingParams(temperature=0.0)
 
@@ -61,21 +58,20 @@ class MedusaDrafter:
     def draw(self, sequences: Seq[Sequence], shapes: Seq[Shape]) -> list[TokenTree]:
         """Grow trees out of one pass of the heads."""
         fits = [fitted(shape, self.depth, MAX_TREE_NODES) for shape in shapes]
-        drafts = [
-            Draft(s, growth(fit, _BREADTH), s.tokens[-1:]) for s, fit in zip(sequences, fits, strict=True)
+        trees = [TokenTree() for _ in sequences]
+        able = [i for i, s in enumerate(sequences) if len(s.tokens) > 1 and len(fits[i])]
+        if not able:
+            return trees
+        layers = (self._target.config.layers,)
+        states = [
+            self._target.features(s.granted, at := len(s.tokens) - 2, at + 1, layers)
+            for s in (sequences[i] for i in able)
         ]
-        able = [draft for draft in drafts if len(draft.sequence.tokens) > 1 and draft.growth.going]
-        if able:
-            layers = (self._target.config.layers,)
-            states = [
-                self._target.features(d.sequence.granted, at := len(d.sequence.tokens) - 2, at + 1, layers)
-                for d in able
-            ]
-            deepest = max(len(fit) for fit in fits)
-            rows = self._heads.logits(self._heads.read(torch.cat(states)), deepest)
-            for draft, own in zip(able, rows, strict=True):
-                _grow(draft, own)
-        return [draft.growth.finish()[0] for draft in drafts]
+        deepest = max(len(fits[i]) for i in able)
+        rows = self._heads.logits(self._heads.read(torch.cat(states)), deepest)
+        for i, own in zip(able, rows, strict=True):
+            trees[i] = _tree(sequences[i], fits[i], own)
+        return trees
 
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:
         """Learn nothing: the target keeps its hidden states itself."""
@@ -84,15 +80,19 @@ class MedusaDrafter:
         """Forget nothing."""
 
 
-def _grow(draft: Draft, rows: Tensor) -> None:
-    """Let a draft grow by what the heads say, ``[heads, V]``, as far as that is finite and allowed."""
+def _tree(sequence: Sequence, shape: Shape, rows: Tensor) -> TokenTree:
+    """Return the tree of what the heads say, ``[heads, V]``, as far as that is finite and allowed."""
+    if isinstance(shape, Grown) and sequence.rules is None:
+        return sparse(rows, shape)
+    draft = Draft(sequence, growth(shape), sequence.tokens[-1:])
     for row in rows:
         if not draft.going:
-            return
+            break
         logits = draft.shaped(row.expand(len(draft.frontier), -1))
         if logits is None:
-            return
+            break
         (picks,) = all_distributions([logits], [_LIKELIEST])
         if isinstance(picks, EngineError):
-            return  # the answer does not need the guesses
+            break  # the answer does not need the guesses
         draft.grow(logits, picks)
+    return draft.growth.finish()[0]
