@@ -375,7 +375,9 @@ def load(
     values |= _from_environment(env, values)
     values |= {key: value for key, value in arguments.items() if value is not None}
     if values.keys() <= _PLAIN and all(isinstance(value, str) for value in values.values()):
-        return Settings.model_construct(**values)  # nothing to check, and no validator to be made
+        return Settings.model_construct(
+            **values, source=source
+        )  # nothing to check, and no validator to be made
     try:
         settings = Settings.model_validate({**values, "source": source})
         for policy in settings.policies.values():

@@ -68,6 +68,14 @@ def test_the_file_is_read_exactly(tmp_path: Path) -> None:
     assert "sk-secret" not in settings.model_dump_json()
 
 
+@pytest.mark.parametrize("text", ["", 'default_model = "local/demo"\n', "[local]\nslots = 2\n"])
+def test_which_file_was_read_is_told(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "specclient.toml"
+    file.write_text(text)
+    assert load(file, env={}).source == file
+    assert load(env={}, cwd=tmp_path / "elsewhere").source is None
+
+
 def test_where_it_is_looked_for(tmp_path: Path) -> None:
     assert search_path({"SPECCLIENT_CONFIG": "/a/b.toml"}, tmp_path) == [Path("/a/b.toml")]
     here, user = search_path({}, tmp_path)
