@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from specclient.errors import UnsupportedParameterError
+from specclient.errors import BadRequestError, UnsupportedParameterError
 from specclient.types.request import Request
 from specclient_local.checks import bad_parameter, integer
 from specclient_local.dialect_chat import messages_of, predicted, tools_of
@@ -122,8 +122,13 @@ def read(request: Request, model: str) -> Asked:
     choices = _choices(given)
     _refuse(given, operation, model, choices)
     extension = given.get("specclient", {})
-    if not isinstance(extension, Mapping) or not set(extension) <= set(EXTENSION):
+    if not isinstance(extension, Mapping):
         raise bad_parameter("specclient", extension, f"an object with {', '.join(EXTENSION)}")
+    unknown = next((name for name in extension if name not in EXTENSION), None)
+    if unknown is not None:
+        error = BadRequestError(f"specclient has {unknown!r}; allowed are {', '.join(EXTENSION)}.")
+        error.param = "specclient"
+        raise error
     chat = operation == "chat"
     formed_by, form = form_of(given, dict(extension), model)
     tools = tools_of(given) if chat else None
