@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import importlib.util
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
+
+from specclient_local.config import located, read_json
 
 from specclient.client import AsyncOpenAI
 from specclient.config import Settings
 from specclient.costs.ledger import Ledger
-from specclient.errors import ConfigurationError, OpenAIError
+from specclient.errors import CheckpointError, ConfigurationError, OpenAIError
 from specclient.providers import Endpoint
 from specclient_cli.failures import ENGINE_MODULES
 from specclient_cli.state import State
 
 LOCAL = "local"
-_HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,17 +82,48 @@ def _engine(settings: Settings) -> Iterator[Finding]:
 
 def _checkpoints(settings: Settings) -> Iterator[Finding]:
     for name, model in settings.local.models.items():
-        drafts = (model.draft,) if isinstance(model.draft, str) else model.draft or ()
-        for role, where in (("path", model.path), *(("draft", draft) for draft in drafts)):
-            if (Path(where).expanduser() / "config.json").is_file():
+        about, heads = f"local/{name}", (model.model_extra or {}).get("heads")
+        named = [("path", model.path)]
+        named += [("draft", each) for each in _several(model.draft)]
+        named += [("heads", each) for each in _several(heads)]
+        for role, where in named:
+            if role == "path" and where == "demo":
                 continue
-            about = f"local/{name}"
-            if _HUB_ID.fullmatch(where) and not Path(where).exists():
+            try:
+                folder = located(where)
+            except CheckpointError as error:
+                yield Finding(about, "problem", f"{role}: {error}")
+                continue
+            if folder is None:
                 yield Finding(about, "note", f"{role} {where!r} is taken as a hub id; not looked up")
-            else:
+            elif not (folder / "config.json").is_file():
                 yield Finding(
                     about, "problem", f"{role} {where!r} is no checkpoint folder: no config.json in it"
                 )
+
+
+def _several(value: Any) -> list[str]:
+    """Return what a setting names that takes one checkpoint, several or none."""
+    return [str(each) for each in (value if isinstance(value, list | tuple) else [value]) if each is not None]
+
+
+def check_checkpoints(model: str, draft: str | None) -> None:
+    """Refuse what can be no checkpoint, before a model is offered that cannot be loaded.
+
+    Looks nothing up on the hub.
+
+    Raises:
+        ConfigurationError: naming it, and what is allowed.
+    """
+    for name in (model, draft):
+        if name is None or (name == "demo" and name is model):
+            continue
+        try:
+            folder = located(name)
+            if folder is not None:
+                read_json(folder / "config.json")
+        except CheckpointError as error:
+            raise ConfigurationError(str(error)) from None
 
 
 def _providers(settings: Settings, client: AsyncOpenAI) -> Iterator[Finding]:

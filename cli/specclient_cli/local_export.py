@@ -8,7 +8,7 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import click
-from specclient_local.config import DTYPES
+from specclient_local.config import BUNDLED_MARK, DTYPES, located
 
 from specclient.errors import ConfigurationError
 from specclient_cli import options
@@ -109,13 +109,13 @@ def _deployment(state: State, pair: str, given: Mapping[str, Any]) -> Deployment
     """Return what is asked for, with what is configured of the pair.
 
     Raises:
-        ConfigurationError: a pair, heads or widths that cannot be used.
+        CheckpointError, ConfigurationError: a pair, heads or widths that cannot be used.
     """
     from specclient_local.export import Deployment, sampling_defaults  # noqa: PLC0415
     from specclient_local.rows import rows_of  # noqa: PLC0415 - checks what is installed
 
     row = rows_of(state.settings().local.model_dump()).get(pair.removeprefix("local/"))
-    target = pair if row is None else row.path
+    target = _unbundled(pair if row is None else row.path)
     method, draft, layout = _drafting(row, given)
     widths = _widths(given["widths"])
     depth = given["depth"] or len(widths) or 4
@@ -151,6 +151,7 @@ def _drafting(row: Row | None, given: Mapping[str, Any]) -> tuple[Method, str | 
     """Return the method, the checkpoint that drafts, and the layout of heads.
 
     Raises:
+        CheckpointError: something bundled that is not there.
         ConfigurationError: several drafts, or heads of a kind that nothing tells.
     """
     from specclient_local.export import kind_of_heads  # noqa: PLC0415
@@ -158,6 +159,7 @@ def _drafting(row: Row | None, given: Mapping[str, Any]) -> tuple[Method, str | 
     method = given["method"]
     drafts = (given["draft"],) if given["draft"] else row.options.draft if row else ()
     heads = (given["heads"],) if given["heads"] else row.options.heads if row else ()
+    drafts, heads = tuple(map(_unbundled, drafts)), tuple(map(_unbundled, heads))
     if method == "auto" and row is not None and not (given["draft"] or given["heads"]):
         method = _METHOD_OF.get(row.options.method, row.options.method)
     if method == "auto":
@@ -171,6 +173,11 @@ def _drafting(row: Row | None, given: Mapping[str, Any]) -> tuple[Method, str | 
     if method in ("heads", "eagle", "eagle3", "medusa") and heads:
         return _of_heads(method, heads[0], kind_of_heads)
     return ("eagle3" if method == "heads" else method), None, ""
+
+
+def _unbundled(name: str) -> str:
+    """Return the folder of what the package brings, which no other server knows by name; else the name."""
+    return str(located(name)) if name.startswith(BUNDLED_MARK) else name
 
 
 def _of_heads(method: str, heads: str, kind_of_heads: Any) -> tuple[Method, str, str]:

@@ -22,6 +22,7 @@ from specclient.client import AsyncOpenAI
 from specclient.config import LocalModelSettings, Settings
 from specclient.errors import ConfigurationError, LedgerError
 from specclient_cli import options, render
+from specclient_cli.checks import check_checkpoints
 from specclient_cli.serve_keys import check_installed, keys
 from specclient_cli.state import State, pass_state
 
@@ -276,6 +277,7 @@ def _named(state: State, models: Sequence[str], draft: str | None) -> Named:
 
     Raises:
         click.UsageError: a draft for none, or for more than one.
+        ConfigurationError: what can be no checkpoint.
     """
     settings = state.settings()
     if draft is not None and len(models) != 1:
@@ -292,6 +294,7 @@ def _named(state: State, models: Sequence[str], draft: str | None) -> Named:
             raise click.UsageError(
                 f"{model} has its own draft; name a checkpoint's folder or hub id with --draft."
             )
+        check_checkpoints(model, draft)
         folder = Path(model).expanduser()
         name = (folder.resolve() if folder.is_dir() else folder).name
         path = str(folder.resolve()) if folder.is_dir() else model

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,9 @@ from specclient.errors import CheckpointError
 
 BUNDLED = Path(__file__).parent / "bundled"
 """What the package brings: a target, its draft and its heads."""
+
+BUNDLED_MARK = "bundled:"  # what their names begin with
+_HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
 
 DTYPES = ("float32", "bfloat16", "float16")
 
@@ -291,6 +295,33 @@ def end_tokens(folder: Path, raw: Mapping[str, Any]) -> tuple[int, ...]:
         value = table.get("eos_token_id")
         found += value if isinstance(value, list) else [] if value is None else [int(value)]
     return tuple(dict.fromkeys(found))
+
+
+def located(name: str) -> Path | None:
+    """Return the folder of a checkpoint that is here, or None of a hub id; looks nothing up.
+
+    Args:
+        name: folder, hub id, or ``bundled:`` and the name of what the package brings.
+
+    Raises:
+        CheckpointError: what can be none of them.
+    """
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return folder
+    if name.startswith(BUNDLED_MARK):
+        known = {path.parent.name: path.parent for path in BUNDLED.glob("*/config.json")}
+        if (own := name.removeprefix(BUNDLED_MARK)) not in known:
+            there = ", ".join(BUNDLED_MARK + each for each in sorted(known))
+            raise CheckpointError(f"{name} is not there; bundled are {there}.")
+        return known[own]
+    if folder.exists():
+        raise CheckpointError(f"{name} is a file; name the folder that holds config.json and *.safetensors.")
+    if not _HUB_ID.fullmatch(name):
+        raise CheckpointError(
+            f"{name} is no folder; name one with config.json and *.safetensors, or a hub id as owner/name."
+        )
+    return None
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -140,6 +140,18 @@ def test_check_of_a_fresh_installation(run) -> None:
     assert "openai: no key: set OPENAI_API_KEY" in out
 
 
+def test_check_knows_what_is_bundled(run, in_empty_folder) -> None:
+    (in_empty_folder / "specclient.toml").write_text(
+        '[local.models.x]\npath = "demo"\nheads = ["bundled:eagle3", "bundled:medusa"]\n'
+        '[local.models.y]\npath = "bundled:target"\ndraft = "bundled:draft"\nheads = "org/heads"\n'
+    )
+    code, out, _ = run("config", "check", "--json")
+    assert code == 0
+    assert [f["level"] for f in json.loads(out) if f["about"] == "local/x"] == []
+    told = [(f["level"], f["text"]) for f in json.loads(out) if f["about"] == "local/y"]
+    assert told == [("note", "heads 'org/heads' is taken as a hub id; not looked up")]
+
+
 @pytest.mark.parametrize(
     ("text", "about", "told"),
     [
@@ -155,6 +167,8 @@ def test_check_of_a_fresh_installation(run) -> None:
         ('candidates = ["nobody/llama"]', "nobody", "unknown provider"),
         ('[local.models.x]\npath = "./nothing"', "local/x", "config.json"),
         ('[local.models.x]\npath = "org/model"\ndraft = "/nothing/at/all"', "local/x", "/nothing/at/all"),
+        ('[local.models.x]\npath = "demo"\nheads = "./nope"', "local/x", "heads: ./nope is no folder"),
+        ('[local.models.x]\npath = "demo"\nheads = ["bundled:nope"]', "local/x", "bundled:eagle3"),
     ],
     ids=str,
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from servers import OpenAIServer
+from specclient_local.config import BUNDLED
 
 from specclient import OpenAI
 from specclient.config import Settings, load
@@ -66,6 +67,22 @@ def test_heads_of_another_kind_than_named_are_refused(run, tmp_path: Path) -> No
     )
     assert code == 3
     assert "leave --method out" in err
+
+
+def test_what_is_bundled_is_named_by_its_folder(run) -> None:
+    command = ("local", "export", "demo", "--heads", "bundled:eagle3", "--to", "vllm")
+    for method in ((), ("--method", "eagle3")):
+        code, out, err = run(*command, *method)
+        assert (code, err) == (0, "")
+        assert f'"method": "eagle3", "model": "{BUNDLED / "eagle3"}"' in out
+        assert "bundled:" not in out
+    models = ("bundled:target", "--draft", "bundled:draft")
+    out = run("local", "export", *models, "--to", "vllm")[1]
+    assert f"vllm serve {BUNDLED / 'target'}" in out
+    assert f'"model": "{BUNDLED / "draft"}"' in out
+    code, _, err = run("local", "export", "demo", "--heads", "bundled:nope", "--to", "vllm")
+    assert code != 0
+    assert "bundled are bundled:draft" in err
 
 
 def test_registering_begins_a_file(run, in_empty_folder: Path) -> None:

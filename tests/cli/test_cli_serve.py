@@ -176,6 +176,13 @@ def test_a_checkpoint_s_folder_with_its_draft(start: Start, pair: tuple[Path, Pa
     assert told["speculation"]["method"] == "draft"
 
 
+@pytest.mark.parametrize("model", ["demo", "bundled:target", "owner/name"])
+def test_what_may_be_a_checkpoint_is_taken_without_a_look(run, model: str) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        code, _, err = run("serve", "--model", model, "--port", str(taken.getsockname()[1]))
+    assert (code, "is in use" in err) == (3, True), "all else was fine"
+
+
 @pytest.mark.parametrize(
     ("arguments", "code", "words"),
     [
@@ -186,7 +193,11 @@ def test_a_checkpoint_s_folder_with_its_draft(start: Start, pair: tuple[Path, Pa
         (["--draft", "x"], 2, "name one"),
         (["--model", "local/demo", "--draft", "x"], 2, "has its own draft"),
         (["--model", "local/nothing", "--preload"], 1, "local/nothing is unknown"),
-        (["--model", "./no-such-folder", "--preload"], 1, "no-such-folder"),
+        (["--model", "./no-such-folder"], 3, "no-such-folder is no folder; name one with config.json"),
+        (["--model", "nope"], 3, "nope is no folder; name one with config.json"),
+        (["--model", "bundled:nope"], 3, "bundled are bundled:draft"),
+        (["--model", "."], 3, "config.json is missing"),
+        (["--model", "bundled:target", "--draft", "nope"], 3, "nope is no folder"),
         (["--config", "missing.toml"], 3, "missing.toml"),
     ],
 )

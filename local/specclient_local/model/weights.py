@@ -17,12 +17,11 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specclient.errors import CheckpointError, ConfigurationError
-from specclient_local.config import BUNDLED, DecoderConfig
+from specclient_local.config import DecoderConfig, located
 from specclient_local.model.quantize import quantized
 
 _PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")
 _SHAPE = ("config.json", "generation_config.json")
-_BUNDLED = "bundled:"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,18 +69,9 @@ def resolve(path_or_id: str | Path, *, whole: bool = True) -> Path:
     """
     if not isinstance(path_or_id, str | os.PathLike) or not str(path_or_id):
         raise ConfigurationError(f"model is {path_or_id!r}; it names a folder or hub id.")
-    folder = Path(path_or_id).expanduser()
-    if folder.is_dir():
-        return folder
     name = str(path_or_id)
-    if name.startswith(_BUNDLED):
-        return _bundled(name.removeprefix(_BUNDLED))
-    if folder.exists():
-        raise CheckpointError(f"{name} is a file; name the folder that holds config.json and *.safetensors.")
-    if name.startswith((".", "/", "~")) or name.count("/") != 1:
-        raise CheckpointError(
-            f"{name} is no folder; name one with config.json and *.safetensors, or a hub id as owner/name."
-        )
+    if (folder := located(name)) is not None:
+        return folder
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - needed by hub ids alone
     from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415
 
@@ -92,14 +82,6 @@ def resolve(path_or_id: str | Path, *, whole: bool = True) -> Path:
             f"{name} is no local folder and could not be fetched from the hub "
             f"({type(error).__name__}); check name and connection, or download it and name its folder."
         ) from error
-
-
-def _bundled(name: str) -> Path:
-    known = {path.parent.name: path.parent for path in BUNDLED.glob("*/config.json")}
-    if name not in known:
-        there = ", ".join(_BUNDLED + own for own in sorted(known))
-        raise CheckpointError(f"{_BUNDLED}{name} is not there; bundled are {there}.")
-    return known[name]
 
 
 def load_weights(
