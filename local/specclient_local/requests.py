@@ -18,6 +18,21 @@ from specclient_local.sequence import Dice, Predicted, Sequence
 
 Prompt = str | Seq[int]
 
+_DRAFT = "the engine was loaded without a draft; load it with one (draft=, --draft)"
+_HEADS = (
+    "the engine was loaded without what {0!r} drafts with; load it with heads "
+    "(heads=, --heads; of demo bundled:{1})"
+)
+_LACKING: dict[Method, str] = {
+    "draft": _DRAFT,
+    "union": _DRAFT,
+    "medusa": _HEADS.format("medusa", "medusa"),
+    "eagle": _HEADS.format("eagle", "eagle3"),
+    "layer_skip": "the engine was loaded without layers that draft; load it with some of the model's own "
+    "(layer_skip=, --layer-skip N)",
+}
+"""What an engine lacks for a method that it has not, and the way to it; it has all others always."""
+
 
 @dataclass(frozen=True, slots=True)
 class Requests:
@@ -51,8 +66,7 @@ class Requests:
         """
         method = params.method or ("prediction" if params.prediction is not None else self.method)
         if method not in self.methods:
-            named = f"one of {', '.join(self.methods)}: the engine was loaded without a {method}"
-            raise bad_parameter("method", method, named)
+            raise bad_parameter("method", method, f"one of {', '.join(self.methods)}: {_LACKING[method]}")
         tokens = self._tokens(prompt)
         least = max(params.min_tokens, int(params.max_tokens != 0))
         limit = self.context - len(tokens) if params.max_tokens is None else params.max_tokens

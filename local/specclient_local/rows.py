@@ -111,8 +111,8 @@ def rows_of(settings: Mapping[str, Any]) -> dict[str, Row]:
 
 
 def pair_named(model: str | Path, draft: Any) -> tuple[str | Path, Any]:
-    """Return what a target and its draft are where ``demo`` names the bundled pair; else what is given."""
-    if model != "demo" or Path(model).is_dir():
+    """Return a target and its draft: the bundled ones where ``demo`` or ``local/demo`` is named."""
+    if model not in ("demo", "local/demo") or Path(model).is_dir():
         return model, draft
     return BUNDLED / "target", BUNDLED / "draft" if draft is None else draft
 

@@ -133,8 +133,15 @@ def test_integers_of_other_libraries_are_ids(engine):
 def test_a_method_the_engine_has_not_is_named(checkpoint):
     with load(checkpoint()) as plain:
         assert plain.method == "plain"
-        with pytest.raises(BadRequestError, match=r"method is .draft.*loaded without a draft"):
-            plain.generate("x", method="draft")
+        for method, way in (
+            ("draft", r"without a draft; load it with one \(draft=, --draft\)"),
+            ("union", r"without a draft; load it with one"),
+            ("eagle", r"without what 'eagle' drafts with; load it with heads .*of demo bundled:eagle3"),
+            ("medusa", r"without what 'medusa' drafts with; load it with heads .*of demo bundled:medusa"),
+            ("layer_skip", r"without layers that draft; .*--layer-skip N"),
+        ):
+            with pytest.raises(BadRequestError, match=f"method is .{method}.*loaded {way}"):
+                plain.generate("x", method=method)
 
 
 @pytest.mark.parametrize(

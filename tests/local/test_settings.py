@@ -8,8 +8,9 @@ import sys
 
 import pytest
 import specclient_local
-from specclient_local.config import read_config
+from specclient_local.config import BUNDLED, read_config
 from specclient_local.params import SamplingParams
+from specclient_local.rows import pair_named
 
 from specclient.errors import BadRequestError, CheckpointError
 
@@ -195,3 +196,10 @@ def test_the_package_says_what_to_install_where_torch_is_missing(monkeypatch):
     ) as caught:
         _ = specclient_local.TokenScore
     assert caught.value.name == "torch"
+
+
+def test_the_bundled_pair_is_known_by_its_route_too():
+    for name in ("demo", "local/demo"):
+        assert pair_named(name, None) == (BUNDLED / "target", BUNDLED / "draft")
+        assert pair_named(name, "own")[1] == "own"
+    assert pair_named("other/demo", None) == ("other/demo", None)
