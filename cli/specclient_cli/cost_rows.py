@@ -47,6 +47,7 @@ def top(state: State, /, *, by: tuple[str, ...], number: int, as_json: bool, **g
 
     Environment: SPECCLIENT_LEDGER (path, database URL, or 'off'), SPECCLIENT_CONFIG.
     """
+    asked = cost_options.where_of(given)
     if given["since"] is None:
         given["since"] = (given["until"] or datetime.now(UTC)) - timedelta(days=1)
     ledger, where = state.ledger(), cost_options.where_of(given)
@@ -57,7 +58,7 @@ def top(state: State, /, *, by: tuple[str, ...], number: int, as_json: bool, **g
         elif dearest:
             _show_calls(dearest)
         else:
-            cost.say_empty(ledger.location, narrowed=True)
+            _say_none(ledger, asked)
         return
     summed = _by_tag(ledger, where) if by == ("tag",) else read(ledger, [by], where).reports[0]
     lines = sorted(summed.lines, key=lambda line: (-line.cost_nano, line.group))[:number]
@@ -68,8 +69,24 @@ def top(state: State, /, *, by: tuple[str, ...], number: int, as_json: bool, **g
         cost.show(cut)
         if len(summed.lines) > len(lines):
             render.say(f"the total is of all {len(summed.lines):,} groups; -n shows more", render.DIM)
+    elif by == ("tag",) and summed.total.calls:
+        day = "" if asked.since or asked.until else " of the last day (--since 30d looks further back)"
+        render.say(
+            f"No call{day} that matches in {ledger.location} carries a tag; set one with "
+            '`specclient complete --tag team=search`, or tags={"team": "search"} in a call.'
+        )
     else:
-        cost.say_empty(ledger.location, narrowed=True)
+        _say_none(ledger, asked)
+
+
+def _say_none(ledger: Ledger, asked: Where) -> None:
+    """Say that no call is shown: whether filters or the day that holds where none is named leave them out."""
+    if asked.narrowed or not ledger.rows(limit=1):
+        cost.say_empty(ledger.location, narrowed=asked.narrowed)
+    else:
+        render.say(
+            f"No call in {ledger.location} started within the last day; --since 30d looks further back."
+        )
 
 
 def _rows(ledger: Ledger, where: Where) -> Iterator[Row]:
