@@ -31,6 +31,9 @@ def command() -> None:
       specclient local generate "def fibonacci(n):"
       specclient local bench --model ./llama-3.2-3b --draft ./llama-3.2-1b
       specclient local profile --batch 4
+      specclient local pick --candidates bundled:eagle3,bundled:medusa,ngram
       specclient local pick-depth --prompts mine.jsonl --json
       specclient local plan Qwen/Qwen3-8B --dtype bfloat16 --memory 24GiB
+      specclient local train heads --kind eagle3 --out ./eagle3
+      specclient local export demo --heads bundled:eagle3 --to vllm
     """

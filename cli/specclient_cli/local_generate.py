@@ -29,7 +29,7 @@ _SAMPLING = ("max_tokens", "temperature", "top_p", "top_k", "min_p", "seed", "dr
 @click.option(
     "--method",
     type=click.Choice(ENGINE_METHODS),
-    help="How tokens are drafted. Default: by the draft if there is one, else plain.",
+    help="How tokens are drafted. Default: by heads if there are any, else by the draft, else plain.",
 )
 @options.sampling_options
 @click.option(

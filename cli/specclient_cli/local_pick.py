@@ -44,7 +44,8 @@ class Names(options.Type):
     type=Names(),
     metavar="NAME,…",
     help="What may draft: ngram, layer_skip or layer_skip:N (so many of the target's first layers), and "
-    "folders or hub ids of drafts and of Medusa or EAGLE heads. Default: what is configured with the "
+    "folders or hub ids of drafts and of Medusa or EAGLE heads. Those of demo are bundled:eagle3 and "
+    "bundled:medusa. Default: what is configured with the "
     "target's name, ngram, and layer_skip where the own decoder runs the target.",
 )
 @click.option(
@@ -100,6 +101,7 @@ def command(state: State, /, **given: Any) -> None:
     \b
     Examples:
       specclient local pick
+      specclient local pick --candidates bundled:eagle3,bundled:medusa,ngram
       specclient local pick -m ./big --candidates ./small,./eagle3,ngram
       specclient local pick --write specclient.toml --name code --save pick.png
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 @click.option(
     "--method",
     type=click.Choice(ENGINE_METHODS),
-    help="What is profiled. Default: drafting if there is a draft, else plain.",
+    help="What is profiled. Default: by heads if there are any, else by the draft, else plain.",
 )
 @local_pair.draft_length_option
 @local_pair.prompt_options(128)

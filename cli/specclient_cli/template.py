@@ -143,10 +143,12 @@ TEMPLATE = """\
 #threads = 2
 #slots = 4
 
-# A local model, used as "local/big": checkpoint folders or hub ids. method is "auto", "draft" or "plain".
+# A local model, used as "local/big": checkpoint folders or hub ids; heads are Medusa's or EAGLE's. method is
+# "auto", "draft" or "plain".
 #[local.models.big]
 #path = "path-or-hub-id"
 #draft = "path-or-hub-id"
+#heads = "path-or-hub-id"
 #method = "auto"
 #dtype = "float32"
 """
