@@ -66,8 +66,9 @@ def simulate(  # noqa: PLR0917 - click passes them by name
     The policy is played by the code that routes live calls, and starts knowing nothing. What a route would
     have done with a call that another one served is drawn from its own 15 calls nearest in time, of the same
     task if there are any. The oracle knows how every route fares at each moment, but not how a single call
-    turns out; the clairvoyant knows that, too. 'missed' is the share of calls that did not keep their limits;
-    'regret' is what the choices of 1,000 calls lost against the oracle's: dollars, or what the policy weighs.
+    turns out; the clairvoyant knows that, too. 'missed' is the share of calls that did not keep their limits:
+    the policy's, or where it has none those that the call itself brings; 'regret' is what the choices of
+    1,000 calls lost against the oracle's: dollars, or what the policy weighs.
 
     \b
     Examples:

@@ -73,7 +73,7 @@ def compare(ground: Ground, policy: Policy, *, seed: int = 0) -> Comparison:
     """Play everybody over a ground.
 
     Args:
-        policy: its limits hold for calls that bring none of their own.
+        policy: its limits go before those that calls bring along, and everybody is judged by them.
         seed: of the router's explorations, and of random routes.
 
     Raises:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
-from specclient.types.route import Task
+from specclient.types.route import Policy, Task
 
 __all__ = ["Asked", "Change", "Ground", "Outcome", "Rates"]
 
@@ -19,7 +19,8 @@ class Asked:
         index: its place among the calls; ``at``: seconds since the first moment.
         prompt_tokens, completion_tokens: of its prompt, and of its answer on any route. No policy knows the
             answer's length beforehand.
-        max_ttft_s, max_latency_s: limits that it brings along, None for none.
+        max_ttft_s, max_latency_s: limits that it brings along, None for none; once it is :meth:`under` a
+            policy, those that it is judged by.
     """
 
     index: int
@@ -29,6 +30,14 @@ class Asked:
     completion_tokens: int
     max_ttft_s: float | None = None
     max_latency_s: float | None = None
+
+    def under(self, policy: Policy) -> Asked:
+        """Return the call with the limits that hold for it: the policy's, and its own where that has none."""
+        first = self.max_ttft_s if policy.max_ttft_s is None else policy.max_ttft_s
+        whole = self.max_latency_s if policy.max_latency_s is None else policy.max_latency_s
+        if first == self.max_ttft_s and whole == self.max_latency_s:
+            return self
+        return replace(self, max_ttft_s=first, max_latency_s=whole)
 
     def keeps(self, ttft_s: float | None, latency_s: float) -> bool:
         """Tell whether an answer with these times keeps the limits; a missing time counts as the whole."""

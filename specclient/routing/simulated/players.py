@@ -88,15 +88,21 @@ class Judge:
     """What the routes of a ground truly are at a call, for a policy; worked out once for each call.
 
     Args:
+        policy: its limits go before those that calls bring along.
         routes: those that the policy permits; None for all.
     """
 
     def __init__(self, ground: Ground, policy: Policy, routes: Sequence[str] | None = None) -> None:
         self._ground = ground
+        self._policy = policy
         self._weights = policy.weights
         self.routes = tuple(ground.routes if routes is None else routes)
         self.percentile = policy.percentile
         self._seen: dict[int, tuple[Judged, ...]] = {}
+
+    def limited(self, call: Asked) -> Asked:
+        """Return a call with the limits that everybody's answer to it is judged by."""
+        return call.under(self._policy)
 
     def all(self, call: Asked) -> tuple[Judged, ...]:
         """Return every route, in the ground's order."""

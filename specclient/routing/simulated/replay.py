@@ -100,10 +100,11 @@ def play(ground: Ground, player: Player, judge: Judge) -> Played:
     """Send every call where ``player`` says, one try after the other until one is answered.
 
     Who chooses hears of a try when it has ended, so not before the next calls that arrive meanwhile. A route
-    over its rate limit refuses at once; players who are patient wait for it instead.
+    over its rate limit refuses at once; players who are patient wait for it instead. Every player is handed
+    calls with the limits that they are judged by.
     """
     run = _Run(ground, player, judge)
-    return Played(player.name, tuple(run.step(call) for call in ground.calls))
+    return Played(player.name, tuple(run.step(judge.limited(call)) for call in ground.calls))
 
 
 class _Run:

@@ -33,7 +33,7 @@ class Routed:
     """The router's own choice, in simulated time, from a start at which nothing is known.
 
     Args:
-        policy: its limits hold for calls that bring none of their own.
+        policy: its limits go before those that calls bring along.
         seed: of the calls that go where more is to be learned.
     """
 
@@ -104,8 +104,8 @@ def permitted(ground: Ground, policy: Policy) -> tuple[str, ...]:
 
 def policy_for(call: Asked, policy: Policy) -> Policy:
     """Return a policy with the limits that a call brings along, where it has none itself."""
-    first = call.max_ttft_s if policy.max_ttft_s is None else policy.max_ttft_s
-    whole = call.max_latency_s if policy.max_latency_s is None else policy.max_latency_s
+    limited = call.under(policy)
+    first, whole = limited.max_ttft_s, limited.max_latency_s
     if first == policy.max_ttft_s and whole == policy.max_latency_s:
         return policy
     return replace(policy, max_ttft_s=first, max_latency_s=whole)

@@ -15,6 +15,8 @@ from specclient.routing.simulated.players import Judge, Oracle
 from specclient.routing.simulated.replay import Played, play
 from specclient.routing.simulated.results import settled
 from specclient.routing.simulated.routed import Routed, policy_for
+from specclient.routing.simulated.trace import Trace
+from specclient.routing.simulated.trace_lines import Line, Seen
 from specclient.routing.simulated.world import World
 from specclient.types.route import Policy
 
@@ -51,6 +53,45 @@ def test_a_policys_own_limits_go_before_those_of_calls() -> None:
     call = World(MIXED, 3, calls=1).calls[0]
     policy = policy_for(replace(call, max_ttft_s=1.0, max_latency_s=9.0), Policy(max_latency_s=2))
     assert (policy.max_ttft_s, policy.max_latency_s) == (1.0, 2)
+
+
+@pytest.mark.parametrize(
+    ("policy", "brought"),
+    [
+        (Policy(max_latency_s=5), {}),
+        (Policy(max_ttft_s=2), {}),
+        (Policy(max_latency_s=5), {"max_latency_s": 60.0}),
+        (Policy(max_ttft_s=2), {"max_ttft_s": 60.0}),
+        (Policy(), {"max_latency_s": 5.0}),
+    ],
+)
+def test_everybody_is_judged_by_the_limits_that_the_router_keeps(
+    policy: Policy, brought: dict[str, float]
+) -> None:
+    found = compare(_slow_and_fast(**brought), policy, seed=1)
+    missed = {each.name: each.violations for each in found.fixed}
+    assert missed == {"a/slow": 1.0, "a/fast": 0.0}
+    assert found.best_fixed.name == "a/fast"
+    for knowing in (found.oracle, found.equal, found.clairvoyant):
+        assert (knowing.routes, knowing.violations) == ({"a/fast": 1.0}, 0.0)
+    assert found.policy.violations == pytest.approx(found.policy.routes.get("a/slow", 0.0))
+
+
+def test_a_policys_wider_limits_go_before_those_of_calls_for_everybody() -> None:
+    found = compare(_slow_and_fast(max_latency_s=5.0), Policy(max_latency_s=60), seed=1)
+    assert found.oracle.routes == {"a/slow": 1.0}
+    assert {each.violations for each in found.fixed} == {0.0}
+
+
+def _slow_and_fast(**limits: float) -> Trace:
+    """Sixty calls, each known on a cheap route that takes nine seconds and on a dear one that takes one."""
+    slow = Seen(latency_s=9.0, ttft_s=8.0, cost=0.001)
+    fast = Seen(latency_s=1.0, ttft_s=0.5, cost=0.004)
+    return Trace("calls", [
+        Line(at=10.0 * i, task="chat", prompt_tokens=100, completion_tokens=50,
+             outcomes={"a/slow": slow, "a/fast": fast}, **limits)
+        for i in range(60)
+    ])  # fmt: skip
 
 
 def test_settling_counts_the_calls_until_choices_are_good_again() -> None:
