@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -129,7 +129,7 @@ def stats(state: State, /, as_json: bool) -> None:
     """
     from specclient.routing.estimates import Estimates  # noqa: PLC0415 - keeps --help quick
 
-    learned = Estimates(state.ledger()).stats()
+    learned = [_as_seen(each) for each in Estimates(state.ledger()).stats()]
     if as_json:
         click.echo(json.dumps([asdict(each) for each in learned]))
     elif not learned:
@@ -166,6 +166,16 @@ def _line(candidate: Candidate) -> render.Line:
         style=_STYLES[candidate.verdict],
         note=candidate.reason,
     )
+
+
+def _as_seen(each: Learnt) -> Learnt:
+    """Return what was learned without a time to the first token where no call told one.
+
+    The line through seconds and tokens of whole answers meets 0 tokens somewhere, which is no such time.
+    """
+    if each.estimate.ttft_limit_s is not None:
+        return each
+    return replace(each, estimate=replace(each.estimate, ttft_s=None))
 
 
 def _learned(each: Learnt) -> render.Line:

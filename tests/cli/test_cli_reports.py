@@ -361,6 +361,21 @@ def test_route_stats(run, spent) -> None:
     assert told["mine/m-large", None]["estimate"]["token_s"] is not None
 
 
+def test_route_stats_tell_a_first_token_only_where_one_was_seen(run, hosted) -> None:
+    hosted.script(reply(200, _body(100, 50)))  # and a stream after it
+    ask = {"model": "mine/m-large", "messages": ASK}
+    with OpenAI() as client:
+        client.chat.completions.create(**ask)
+        _, out, _ = run("route", "stats")
+        assert out.splitlines()[1].split()[:4] == ["mine/m-large", "all", "1", "–"]
+        _, out, _ = run("route", "stats", "--json")
+        assert {each["estimate"]["ttft_s"] for each in json.loads(out)} == {None}
+        for _ in client.chat.completions.create(**ask, stream=True):
+            pass
+    _, out, _ = run("route", "stats", "--json")
+    assert json.loads(out)[0]["estimate"]["ttft_s"] > 0
+
+
 def test_route_stats_before_the_first_call(run, hosted) -> None:
     code, out, _ = run("route", "stats")
     assert code == 0
