@@ -58,15 +58,19 @@ def _count(name: str, default: int | None, text: str, low: int = 1) -> Callable[
     type=click.Path(file_okay=False, path_type=Path),
     help="For hidden states and checkpoints; a run goes on with its own. Default: work in --out.",
 )
-@_count("steps", None, "Optimizer steps. Default: 900, and 1200 for Medusa.")
+@_count("steps", 900, "Optimizer steps.")
 @_count("prompts", 3072, "Answers of the target to learn from.")
 @_count("heldout", 96, "Answers to measure on.")
 @_count("prompt-tokens", 32, "Tokens an answer begins with.", 2)
 @_count("new", 96, "Tokens of an answer.", 16)
 @_count("batch", None, "Answers of a pass. Default: 16, and 32 for Medusa.")
 @_count("accumulate", 1, "Passes of a step.")
-@_count("depth", 4, "Medusa's heads, or how many guesses an EAGLE head follows while it learns.")
-@_count("blocks", 2, "Residual blocks of a Medusa head.")
+@_count(
+    "depth",
+    None,
+    "Medusa's heads, or how many guesses an EAGLE head follows while it learns. Default: 6 and 4.",
+)
+@_count("blocks", 1, "Residual blocks of a Medusa head.")
 @_count("ff", None, "Feed-forward width of an EAGLE head. Default: half of the target's.")
 @_count("draft-vocab", 2048, "Tokens of an EAGLE-3 head's own, the most frequent ones.")
 @click.option(
@@ -138,7 +142,7 @@ def _recipe(given: dict[str, Any]) -> Recipe:
         *("heldout", "precision", "seed"),
     )
     collecting = Collecting(given["prompt_tokens"], given["new"], seed=given["seed"])
-    every = 50 if given["steps"] is None else max(1, min(50, given["steps"] // 4))
+    every = max(1, min(50, given["steps"] // 4))
     named = {name: given[name] for name in same}
     return Recipe(taps=_taps(given["taps"]), collecting=collecting, every=every, **named)
 

@@ -65,7 +65,7 @@ def headed():
 HEADS = {
     "eagle chain": {"method": "eagle", "draft_length": 5},
     "eagle tree": {"method": "eagle", "draft_length": 5, "draft_tree": "grow"},
-    "medusa tree": {"method": "medusa", "draft_length": 4, "draft_tree": "grow"},
+    "medusa tree": {"method": "medusa", "draft_length": 6, "draft_tree": "grow"},
 }
 
 
@@ -73,13 +73,13 @@ HEADS = {
 def test_the_shipped_heads_draft_well_and_change_no_answer(headed, prompts, plain, way):
     """Counts are the same on every machine: greedy answers, drafted for by the same numbers."""
     tokens = rounds = 0
-    for prompt, expected in zip(prompts[:20], plain, strict=False):
+    for prompt, expected in zip(prompts[:12], plain, strict=False):
         answer = headed.generate(prompt, max_tokens=NEW_TOKENS, **HEADS[way])
         assert answer.token_ids == expected
         tokens += len(answer.token_ids)
         rounds += answer.speculation.steps
     print(f"{way}: {tokens / rounds:.2f} tokens a pass")
-    assert tokens > 1.8 * rounds
+    assert tokens > 2.0 * rounds
 
 
 def test_the_shipped_heads_are_small():

@@ -147,9 +147,18 @@ def test_medusas_tree_is_static_and_made_of_picks(target, tmp_path, temperature)
 
 
 def test_medusas_grown_tree_keeps_the_likeliest(target, tmp_path):
-    tree, likeliest = medusa_trees(target, tmp_path, Grown(3, 6), temperature=0.9)
+    """Each head's say weighed with what the next one said one place before, of the same token."""
+    opened = open_model(target, Placed(), slots=1, context=128, taps=(4,))
+    _, drafter = headed(opened, heads_kit.medusa(tmp_path, spread=0.1))
+    request = sequence([7, 8, 9], method="medusa", temperature=0.9)
+    opened.prefill(0, request.tokens[:-1])
+    (tree,) = drafter.propose([request], [Grown(3, 6)])
+    with torch.inference_mode():
+        before, now = drafter._heads.logits(drafter._heads.read(opened.features(0, 0, 2, (4,))), 3)
+        wanted = now.log_softmax(-1)
+        wanted[:2] += 0.2 * before.log_softmax(-1)[1:]
+    assert tree.paths() == sparse(wanted, Grown(3, 6)).paths()
     assert len(tree) == 6
-    assert tree.tokens[tree.children(ROOT)[0]] == likeliest[0][0]
     assert all(q is None for q in tree.q)
 
 

@@ -26,6 +26,9 @@ from specclient_local.params import MAX_TREE_NODES, SamplingParams
 from specclient_local.sequence import Sequence
 from specclient_local.tree import TokenTree
 
+_RECALL = 0.2
+"""What the heads of the place before count, in trees that are grown."""
+
 _LIKELIEST = SamplingParams(temperature=0.0)
 
 
@@ -63,14 +66,15 @@ class MedusaDrafter:
         if not able:
             return trees
         layers = (self._target.config.layers,)
-        states = [
-            self._target.features(s.granted, at := len(s.tokens) - 2, at + 1, layers)
-            for s in (sequences[i] for i in able)
-        ]
+        states: list[Tensor] = []
+        for i in able:
+            slot, end = sequences[i].granted, len(sequences[i].tokens) - 1
+            first = end - 2 if isinstance(fits[i], Grown) and end > 1 else end - 1
+            states.append(self._target.features(slot, first, end, layers))
         deepest = max(len(fits[i]) for i in able)
         rows = self._heads.logits(self._heads.read(torch.cat(states)), deepest)
-        for i, own in zip(able, rows, strict=True):
-            trees[i] = _tree(sequences[i], fits[i], own)
+        for i, own in zip(able, torch.split(rows, list(map(len, states))), strict=True):
+            trees[i] = _tree(sequences[i], fits[i], _recalled(own))
         return trees
 
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:
@@ -78,6 +82,21 @@ class MedusaDrafter:
 
     def end(self, sequence: Sequence) -> None:
         """Forget nothing."""
+
+
+def _recalled(rows: Tensor) -> Tensor:
+    """Return what the heads say, ``[heads, V]``, of the last place's logits and, if given, the one's before.
+
+    What a head says of a token, the next head has said of it one place before.
+
+    Args:
+        rows: ``[1 or 2, heads, V]`` logits.
+    """
+    if len(rows) == 1:
+        return rows[0]
+    shares = torch.log_softmax(rows.float(), dim=-1)
+    shares[1, :-1] += _RECALL * shares[0, 1:]
+    return shares[1]
 
 
 def _tree(sequence: Sequence, shape: Shape, rows: Tensor) -> TokenTree:

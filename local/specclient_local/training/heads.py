@@ -48,8 +48,8 @@ _RATES: dict[Kind, float] = {"medusa": 2e-2, "eagle": 3e-3, "eagle3": 3e-3}
 _ROWS: dict[Kind, int] = {"medusa": 32, "eagle": 16, "eagle3": 16}
 """Rows of a pass."""
 
-_STEPS: dict[Kind, int] = {"medusa": 1200, "eagle": 900, "eagle3": 900}
-"""Optimizer steps: as many as fit into a quarter of an hour of one core on the bundled target."""
+_DEPTHS: dict[Kind, int] = {"medusa": 6, "eagle": 4, "eagle3": 4}
+"""Medusa's heads, whose later ones cost no passes, and guesses that EAGLE heads follow."""
 
 _READING = 1 / 6
 """Of that rate, what an EAGLE-3 head's own rows of the vocabulary learn at: they begin trained."""
@@ -61,10 +61,11 @@ class Recipe:
 
     Attributes:
         kind: what is trained.
-        steps: optimizer steps; None for what suits the kind.
+        steps: optimizer steps; on the bundled target what fits into a quarter of an hour of one core.
         batch: rows of a pass, None for what suits the kind; ``accumulate`` passes make a step.
         lr: peak learning rate; None for what suits the kind.
-        depth: Medusa's heads, or how many guesses an EAGLE head follows while it learns.
+        depth: Medusa's heads, or how many guesses an EAGLE head follows while it learns; None for what suits
+            the kind.
         blocks: residual blocks of a Medusa head.
         ff: an EAGLE head's feed-forward width; None for half of the target's.
         draft_vocab: tokens of an EAGLE-3 head's own; the most frequent of the answers.
@@ -78,12 +79,12 @@ class Recipe:
     """
 
     kind: Kind
-    steps: int | None = None
+    steps: int = 900
     batch: int | None = None
     accumulate: int = 1
     lr: float | None = None
-    depth: int = 4
-    blocks: int = 2
+    depth: int | None = None
+    blocks: int = 1
     ff: int | None = None
     draft_vocab: int = 2048
     taps: tuple[int, ...] | None = None
@@ -100,9 +101,9 @@ class Recipe:
         return _RATES[self.kind] if self.lr is None else self.lr
 
     @property
-    def length(self) -> int:
-        """Optimizer steps."""
-        return _STEPS[self.kind] if self.steps is None else self.steps
+    def levels(self) -> int:
+        """Medusa's heads, or guesses that are followed."""
+        return _DEPTHS[self.kind] if self.depth is None else self.depth
 
     @property
     def rows(self) -> int:
@@ -206,8 +207,8 @@ class Run:
         self.recipe, self.learner, self.teacher = recipe, learner, teacher
         self._pieces, self._unseen = pieces, unseen
         self._device = teacher.lent.embedding.device
-        warmup = min(30, max(1, recipe.length // 10))
-        self._schedule = Schedule(recipe.length, recipe.rate, warmup=warmup)
+        warmup = min(30, max(1, recipe.steps // 10))
+        self._schedule = Schedule(recipe.steps, recipe.rate, warmup=warmup)
         self._optimizers = _optimizers(learner, self._schedule)
         self.losses: list[float] = []
 
@@ -215,19 +216,19 @@ class Run:
         """Run the schedule from where a checkpoint left it; return the last measurement."""
         recipe, first = self.recipe, self._resume(state)
         timer, accepted = _Clock(clock, first), self.measure()
-        told(Progress("train", first, recipe.length, None, accepted))
-        for step in range(first, recipe.length):
+        told(Progress("train", first, recipe.steps, None, accepted))
+        for step in range(first, recipe.steps):
             self.losses = [*self.losses[-19:], self.step(step)]
             done = step + 1
             if not math.isfinite(self.losses[-1]):
                 raise FloatingPointError(f"the loss is {self.losses[-1]} at step {step}; lower the rate")
-            if done % recipe.every == 0 or done == recipe.length:
+            if done % recipe.every == 0 or done == recipe.steps:
                 accepted = self.measure()
                 self._keep(state, done)
             loss = sum(self.losses) / len(self.losses)
-            left = timer.left(done, recipe.length)
-            told(Progress("train", done, recipe.length, loss, accepted, left))
-        return Progress("train", recipe.length, recipe.length, None, accepted, 0.0)
+            left = timer.left(done, recipe.steps)
+            told(Progress("train", done, recipe.steps, loss, accepted, left))
+        return Progress("train", recipe.steps, recipe.steps, None, accepted, 0.0)
 
     def step(self, number: int) -> float:
         """Learn from some rows, drawn by the step's number alone; return the mean loss."""
@@ -372,12 +373,12 @@ def _shape(recipe: Recipe, target: DecoderConfig, draft_vocab: int = 0) -> Eagle
 def _learner(recipe: Recipe, target: TappedRunner, lent: Lent, pieces: Pieces) -> Learner:
     config, how = target.config, recipe.collecting
     if recipe.kind == "medusa":
-        shape = MedusaShape(recipe.depth, recipe.blocks, config.hidden_size, config.vocab_size, True)
+        shape = MedusaShape(recipe.levels, recipe.blocks, config.hidden_size, config.vocab_size, True)
         return MedusaLearner(shape, lent)
     ids = _frequent(pieces, config.vocab_size, recipe.draft_vocab) if recipe.kind == "eagle3" else None
     ids = None if ids is None else ids.to(target.device)
     own = _shape(recipe, config, 0 if ids is None else len(ids))
-    return EagleLearner(own, lent, ids, depth=recipe.depth, length=how.prompt + how.new)
+    return EagleLearner(own, lent, ids, depth=recipe.levels, length=how.prompt + how.new)
 
 
 def _frequent(pieces: Pieces, vocab: int, count: int) -> Tensor:

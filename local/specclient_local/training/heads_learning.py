@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -28,6 +28,12 @@ _FADING = 0.8
 _SOFT = 0.5
 """Weight of the target's whole distribution; the rest is its likeliest token's."""
 
+_BLIND_SOFT = 0.7
+"""The same of a blind learner: a tree is made of its guesses' whole ranking."""
+
+
+_NOISE = 0.3
+"""Size of the noise on states that a blind learner reads, beside theirs."""
 
 _SHARE = 0.3
 """Places of a row that count: what all of them say costs more than it teaches."""
@@ -40,7 +46,8 @@ class Learner(nn.Module):
         depth: how many depths it learns.
         ids: ``[draft_vocab]`` tokens that it can say; None for all.
         follows: whether its states should be the target's own.
-        blind: whether it reads no guess, so that it learns where the target's likeliest tokens stood alone.
+        blind: whether it reads no guess, so that it learns where the target's likeliest tokens stood alone;
+            with noise on what it reads, or it learns the texts by heart.
     """
 
     depth: int
@@ -238,20 +245,28 @@ def loss_of(learner: Learner, teacher: Teacher, rows: Rows, dice: torch.Generato
     places = chosen.sort().values.to(states.device)
     said = rows.ids[:, 1:] == rows.best[:, :-1]
     told = said[:, places] if learner.blind else torch.ones_like(said[:, places])
-    total = states.new_zeros(())
-    for k, own in enumerate(learner.depths(rows, learner.depth, places)):
+    total, soft = states.new_zeros(()), _BLIND_SOFT if learner.blind else _SOFT
+    read = replace(rows, features=_noisy(rows.features, dice)) if learner.blind else rows
+    for k, own in enumerate(learner.depths(read, learner.depth, places)):
         right = (places + 1 + k).clamp(max=count - 1)
         real = told & (places + 1 + k < rows.lengths[:, None]) & best[:, right].ge(0)
         if learner.blind:  # what follows a token that another was likelier than is none of its business
             told = told & said[:, right.clamp(max=count - 2)]
         truth, near, answer = states[:, right][real], own[real], best[:, right][real]
-        wanted = F.softmax(teacher.logits(truth).float(), dim=-1).mul_(_SOFT)
-        wanted.scatter_add_(1, answer[:, None], torch.full_like(wanted[:, :1], 1 - _SOFT))
+        wanted = F.softmax(teacher.logits(truth).float(), dim=-1).mul_(soft)
+        wanted.scatter_add_(1, answer[:, None], torch.full_like(wanted[:, :1], 1 - soft))
         loss = F.cross_entropy(learner.say(near).float(), wanted, reduction="sum")
         if learner.follows:
             loss = loss + F.smooth_l1_loss(near.float(), truth, reduction="sum") / truth.shape[-1]
         total = total + _FADING**k * loss / max(1, len(answer))  # there may be nothing to learn from
     return total
+
+
+def _noisy(features: Tensor, dice: torch.Generator) -> Tensor:
+    """Return states with noise in proportion to each one's size."""
+    wide = features.float()
+    noise = torch.randn(wide.shape, generator=dice).to(wide.device)
+    return wide + _NOISE * wide.pow(2).mean(-1, keepdim=True).sqrt() * noise
 
 
 @torch.inference_mode()
