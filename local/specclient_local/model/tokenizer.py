@@ -199,15 +199,18 @@ class TextStream:
     def __init__(self, tokenizer: Tokenizer, prompt: Sequence[int] = ()) -> None:
         self._tokenizer = tokenizer
         self._bytes = codecs.getincrementaldecoder("utf-8")("replace") if tokenizer.bytewise else None
+        self._begun = False  # whether the prompt ends amid a character that nothing has ended yet
         if self._bytes is not None:
             self._bytes.decode(b"".join(map(tokenizer.said, prompt[-_CONTEXT:])))
+            self._begun = bool(self._bytes.getstate()[0])
         else:
             self._ids, self._before = self._tail(prompt)
 
     def push(self, token: int) -> str:
         """Return the text that a token completes, often empty."""
         if self._bytes is not None:
-            return self._bytes.decode(self._tokenizer.said(token))
+            text = self._bytes.decode(self._tokenizer.said(token))
+            return self._own(text) if self._begun and text else text
         self._ids.append(token)
         text = self._tokenizer.decode(self._ids)
         if text.endswith(_UNFINISHED) or len(text) < len(self._before):
@@ -220,8 +223,14 @@ class TextStream:
     def flush(self) -> str:
         """Return what is held back, unfinished characters as U+FFFD; it stays held."""
         if self._bytes is not None:
-            return self._bytes.getstate()[0].decode("utf-8", "replace")
+            text = self._bytes.getstate()[0].decode("utf-8", "replace")
+            return text[1:] if self._begun else text
         return self._tokenizer.decode(self._ids)[len(self._before) :]
+
+    def _own(self, text: str) -> str:
+        """Return the first text without what the prompt's last character was if it came to nothing."""
+        self._begun = False
+        return text.removeprefix(_UNFINISHED)
 
     def _tail(self, ids: Sequence[int]) -> tuple[list[int], str]:
         """Return the last few ids, from the beginning of a character on, and their text.
