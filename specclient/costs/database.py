@@ -191,8 +191,9 @@ class Database:
 
     def _seen(self, connection: Connection) -> int:
         inspector = inspect(connection)
+        there = inspector.has_table(CALLS)  # asked first: another process may make both between two questions
         if not inspector.has_table(VERSION):
-            if inspector.has_table(CALLS):
+            if there:
                 raise foreign(self.name)
             return 0
         version = connection.execute(text(f"SELECT version FROM {VERSION}")).scalar()  # noqa: S608
