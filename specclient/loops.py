@@ -10,11 +10,10 @@ import contextlib
 import contextvars
 import sys
 import threading
-import types
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable
 from concurrent.futures import Future
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from specclient.errors import SpecClientError
 from specclient.forks import uncut
@@ -72,33 +71,3 @@ def shielded() -> AbstractContextManager[object]:
     with uncut:  # the first scope imports more of it
         scope = getattr(sys.modules.get("anyio"), "CancelScope", None)
         return contextlib.nullcontext() if scope is None else scope(shield=True)
-
-
-async def shielding(work: Coroutine[Any, Any, T]) -> T:
-    """Return what ``work`` returns, :func:`shielded` where it waits.
-
-    Most works do not wait, and to make a scope takes longer than they do.
-    """
-    try:
-        awaited = work.send(None)
-    except StopIteration as done:
-        result: T = done.value
-        return result
-    with shielded():
-        return await _rest(work, awaited)
-
-
-@types.coroutine
-def _rest(work: Coroutine[Any, Any, T], awaited: Any) -> Generator[Any, Any, T]:
-    """Do the rest of a work that has begun and waits for something."""
-    while True:
-        try:
-            try:
-                sent = yield awaited
-            except BaseException as error:  # noqa: BLE001 - the work's to handle
-                awaited = work.throw(error)
-            else:
-                awaited = work.send(sent)
-        except StopIteration as done:
-            result: T = done.value
-            return result

@@ -9,7 +9,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import aclosing
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from specclient.fitting import (
     not_over_http,
 )
 from specclient.forks import restart_in_child, uncut
-from specclient.loops import in_thread, shielding
+from specclient.loops import in_thread, shielded
 from specclient.providers import Endpoint, usage_requested
 from specclient.reading import Exchange, Passing, decoded, read
 from specclient.record import Recorder
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 
 _log = logging.getLogger("specclient")
 
-Observer = Callable[[Call], Coroutine[Any, Any, None]]
+Observer = Callable[[Call], Awaitable[None]]
 
 
 class Pipeline:
@@ -374,11 +374,12 @@ class Pipeline:
         call = record.close(error)
         if part is not None:
             call = part.ended(call, error)
-        for observe in self.observers:
-            try:
-                await shielding(observe(call))
-            except Exception:  # noqa: BLE001 - an answer that has been paid for is not lost over its record
-                _log.exception("a finished call could not be recorded")
+        with shielded():
+            for observe in self.observers:
+                try:
+                    await observe(call)
+                except Exception:  # noqa: BLE001 - an answer that has been paid for is not lost over its record
+                    _log.exception("a finished call could not be recorded")
         return call
 
 
