@@ -98,118 +98,122 @@ class _Answer:
             self._transport.write(head)
 
 
-def patient(limits: Limits) -> type[asyncio.Protocol]:
-    """Return uvicorn's protocol with limits: see :class:`specclient.serving.Limits`, and this module."""
-    base: Any = HttpToolsProtocol
+_BASE: Any = HttpToolsProtocol
 
-    class Patient(base):  # type: ignore[misc]
-        """One connection; says in JSON what is no HTTP."""
 
-        _head_timer: asyncio.TimerHandle | None = None
-        _unread_timer: asyncio.TimerHandle | None = None
-        _in_head = True
-        #: Bytes since a head was complete or a piece of a body came: heads, and what may stand around bodies.
-        _quiet, _moved = 0, False
+class _Patient(_BASE):  # type: ignore[misc]
+    """One connection; says in JSON what is no HTTP."""
 
-        def connection_made(self, transport: asyncio.Transport) -> None:
-            self._open: dict[Any, Leaving] = {}  # by request, of those that are not answered yet
-            super().connection_made(transport)
+    _limits: Limits
+
+    _head_timer: asyncio.TimerHandle | None = None
+    _unread_timer: asyncio.TimerHandle | None = None
+    _in_head = True
+    #: Bytes since a head was complete or a piece of a body came: heads, and what may stand around bodies.
+    _quiet, _moved = 0, False
+
+    def connection_made(self, transport: asyncio.Transport) -> None:
+        self._open: dict[Any, Leaving] = {}  # by request, of those that are not answered yet
+        super().connection_made(transport)
+        self._await_head()
+
+    def data_received(self, data: bytes) -> None:
+        if self._in_head:
+            data = _in_this_protocol(data)
+        super().data_received(data)
+        if self._moved:
+            self._moved, self._quiet = False, 0
+        else:
+            self._quiet += len(data)
+            if self._quiet > self._limits.head_bytes:
+                self._refuse(_too_long(self._limits.head_bytes))
+                return
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._forget_head()
+        elif self._head_timer is None:
             self._await_head()
 
-        def data_received(self, data: bytes) -> None:
-            if self._in_head:
-                data = _in_this_protocol(data)
-            super().data_received(data)
-            if self._moved:
-                self._moved, self._quiet = False, 0
-            else:
-                self._quiet += len(data)
-                if self._quiet > limits.head_bytes:
-                    self._refuse(_too_long(limits.head_bytes))
-                    return
-            if self.cycle is not None and not self.cycle.response_complete:
-                self._forget_head()
-            elif self._head_timer is None:
-                self._await_head()
+    def on_headers_complete(self) -> None:
+        self._in_head, self._moved = False, True
+        super().on_headers_complete()
+        self.cycle.transport = _Answer(self)
+        self.scope[LEAVING] = self._open[self.cycle] = Leaving()
 
-        def on_headers_complete(self) -> None:
-            self._in_head, self._moved = False, True
-            super().on_headers_complete()
-            self.cycle.transport = _Answer(self)
-            self.scope[LEAVING] = self._open[self.cycle] = Leaving()
+    def on_body(self, body: bytes) -> None:
+        self._moved = True
+        super().on_body(body)
 
-        def on_body(self, body: bytes) -> None:
-            self._moved = True
-            super().on_body(body)
+    def on_message_complete(self) -> None:
+        self._in_head = self._moved = True
+        super().on_message_complete()
 
-        def on_message_complete(self) -> None:
-            self._in_head = self._moved = True
-            super().on_message_complete()
+    def on_response_complete(self) -> None:
+        for cycle in [cycle for cycle in self._open if cycle.response_complete]:
+            del self._open[cycle]
+        super().on_response_complete()
 
-        def on_response_complete(self) -> None:
-            for cycle in [cycle for cycle in self._open if cycle.response_complete]:
-                del self._open[cycle]
-            super().on_response_complete()
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(bad(None, msg, "invalid_http"))
 
-        def send_400_response(self, msg: str) -> None:
-            self._refuse(bad(None, msg, "invalid_http"))
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget_head()
+        self.resume_writing()
+        for cycle, leaving in self._open.items():  # uvicorn tells the newest alone
+            cycle.disconnected = True
+            cycle.message_event.set()
+            leaving.leave()
+        self._open = {}
+        super().connection_lost(exc)
 
-        def connection_lost(self, exc: Exception | None) -> None:
-            self._forget_head()
-            self.resume_writing()
-            for cycle, leaving in self._open.items():  # uvicorn tells the newest alone
-                cycle.disconnected = True
-                cycle.message_event.set()
-                leaving.leave()
-            self._open = {}
-            super().connection_lost(exc)
+    def timeout_keep_alive_handler(self) -> None:
+        self.end()
 
-        def timeout_keep_alive_handler(self) -> None:
-            self.end()
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_unread()
 
-        def pause_writing(self) -> None:
-            super().pause_writing()
+    def resume_writing(self) -> None:
+        if self._unread_timer is not None:
+            self._unread_timer.cancel()
+            self._unread_timer = None
+        super().resume_writing()
+
+    def end(self) -> None:
+        """Close the connection, once the client has read its answer or been given the time to."""
+        if not self.transport.is_closing():
+            self.transport.close()
             self._watch_unread()
 
-        def resume_writing(self) -> None:
-            if self._unread_timer is not None:
-                self._unread_timer.cancel()
-                self._unread_timer = None
-            super().resume_writing()
+    def _refuse(self, problem: ProblemError) -> None:
+        """Answer what is no request, unless amid an answer, and close the connection."""
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            self.transport.write(_answer_of(problem))
+        self.end()
 
-        def end(self) -> None:
-            """Close the connection, once the client has read its answer or been given the time to."""
-            if not self.transport.is_closing():
-                self.transport.close()
-                self._watch_unread()
+    def _watch_unread(self) -> None:
+        size = _unread(self.transport)
+        if size and self._unread_timer is None:
+            self._unread_timer = self.loop.call_later(self._limits.send_s, self._see_unread, size)
 
-        def _refuse(self, problem: ProblemError) -> None:
-            """Answer what is no request, unless amid an answer, and close the connection."""
-            if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
-                self.transport.write(_answer_of(problem))
-            self.end()
+    def _see_unread(self, before: int) -> None:
+        self._unread_timer = None
+        if _unread(self.transport) < before:
+            self._watch_unread()
+        else:
+            self.transport.abort()
 
-        def _watch_unread(self) -> None:
-            size = _unread(self.transport)
-            if size and self._unread_timer is None:
-                self._unread_timer = self.loop.call_later(limits.send_s, self._see_unread, size)
+    def _await_head(self) -> None:
+        self._head_timer = self.loop.call_later(self._limits.head_s, self.end)
 
-        def _see_unread(self, before: int) -> None:
-            self._unread_timer = None
-            if _unread(self.transport) < before:
-                self._watch_unread()
-            else:
-                self.transport.abort()
+    def _forget_head(self) -> None:
+        if self._head_timer is not None:
+            self._head_timer.cancel()
+            self._head_timer = None
 
-        def _await_head(self) -> None:
-            self._head_timer = self.loop.call_later(limits.head_s, self.end)
 
-        def _forget_head(self) -> None:
-            if self._head_timer is not None:
-                self._head_timer.cancel()
-                self._head_timer = None
-
-    return Patient
+def patient(limits: Limits) -> type[asyncio.Protocol]:
+    """Return uvicorn's protocol with limits: see :class:`specclient.serving.Limits`, and this module."""
+    return type("Patient", (_Patient,), {"_limits": limits})
 
 
 def _in_this_protocol(data: bytes) -> bytes:
