@@ -10,14 +10,16 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from specclient_local.drafting.base import Drafter, Widths, chain, size
+from specclient_local.drafting.asked import DEFAULT_DRAFT_LENGTH
+from specclient_local.drafting.base import Drafter, Shape, Widths, chain, size
 from specclient_local.drafting.costs import Costs, each_count, entry
+from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.growth import BREADTH
 from specclient_local.model.base import Model
 from specclient_local.model.runner import Part
-from specclient_local.params import MAX_DRAFT_LENGTH, MAX_PREDICTED_LENGTH, SamplingParams
+from specclient_local.params import MAX_DRAFT_LENGTH, MAX_PREDICTED_LENGTH, Method, SamplingParams
 from specclient_local.sequence import Dice, Sequence
-from specclient_local.speculate import DEFAULT_DRAFT_LENGTH, Speculator
+from specclient_local.speculate import Speculator
 from specclient_local.tree import ROOT, TokenTree
 
 _BATCH = 8
@@ -60,6 +62,7 @@ class Plan:
 
 _LONGEST = MAX_PREDICTED_LENGTH + 1
 _PLANS = (
+    Plan((1, 2, 3, 5, 9, _LONGEST), 8, full=(1, 5, _LONGEST)),
     Plan((1, 2, 3, 5, 9, _LONGEST), 3, full=(1, 5, _LONGEST)),
     Plan((1, 3, 6, _LONGEST), 1, full=(1, _LONGEST)),
     Plan((1, 5, _LONGEST), 1),
@@ -81,7 +84,7 @@ class Calibration:
 
     def __init__(self, target: Model, slots: int, clock: Callable[[], float] | None = None) -> None:
         self._runner, self._clock = target, clock or _pass_clock(target.device)
-        self._batch = min(slots, _BATCH)
+        self._batch, self._vocab = min(slots, _BATCH), target.config.vocab_size
         target.time_passes([(1, 1)], repeats=0, clock=self._clock)  # wakes what computes
         (step,) = target.time_passes([(1, 1)], repeats=0, clock=self._clock)
         self._plan = next((p for p in _PLANS if p.steps(self._batch) * step <= _BUDGET_S), _PLANS[-1])
@@ -97,27 +100,31 @@ class Calibration:
         if far >= 4 * _NEAR and self._plan.far:
             later = self._seconds(1, (1, _LONGEST), far)
             cost = replace(cost, far=self._later(cost, 0.0, tuple(s / self._unit for s in later), far))
-        self.target = replace(cost, beside=self._beside(step))
+        if step <= _SLOW_S and target.device.type == "cpu":  # else nothing beside passes is worth knowing
+            cost = replace(cost, beside=self._beside(), branching=self._branching())
+        self.target = cost
 
     def draft(self, draft: Model) -> Costs:
         """Return what rounds cost with a draft model's steps, all of whose slots are free."""
         known = self.target
-        alone, wide = (self._draft_step(draft, known.context, 1, rows) for rows in (1, BREADTH))
-        row = max(0.0, wide - alone) / (BREADTH - 1)
-        full = self._draft_step(draft, known.context, self._batch, 1) if self._plan.full else 0.0
+        alone = self._draft_step(draft, known.context, 1)
+        full = self._draft_step(draft, known.context, self._batch) if self._plan.full else 0.0
         most = MAX_DRAFT_LENGTH + 1
+        row, level, drawn = self._beyond(DraftModel(draft, self._vocab, share=False), alone)
         cost = replace(
             known,
             draft=alone,
             # More sequences never cost less: where a measurement says so it is noise.
             full_draft=max(full, alone + (0.0 if full else (self._batch - 1) * row)),
             row=row,
+            level=level,
+            drawn=drawn,
             verify=known.verify[:most],
             full_verify=known.full_verify[:most],
         )
         if known.far is None:
             return cost
-        later = max(alone, self._draft_step(draft, known.far.context, 1, 1))
+        later = max(alone, self._draft_step(draft, known.far.context, 1))
         return replace(cost, far=self._later(cost, later, known.far.verify, known.far.context))
 
     def drafter(self, drafter: Drafter, depth: int) -> Costs:
@@ -128,56 +135,73 @@ class Calibration:
             depth: most levels of its trees.
         """
         known, steps = self.target, min(DEFAULT_DRAFT_LENGTH, depth)
-        alone = self._proposal(drafter, known.context, 1, chain(steps)) / steps
-        wide = self._proposal(drafter, known.context, 1, (BREADTH, *chain(steps - 1)))
-        rows = (BREADTH - 1) * steps
-        full = self._proposal(drafter, known.context, self._batch, chain(steps)) / steps
+        alone = self._proposal(drafter, 1, chain(steps)) / steps
+        full = self._proposal(drafter, self._batch, chain(steps)) / steps
+        row, level, drawn = self._beyond(drafter, alone)
         return replace(
             known,
             draft=alone,
             full_draft=max(alone, full),
-            row=max(0.0, wide - alone * steps) / rows,
+            row=row,
+            level=level,
+            drawn=drawn,
             verify=known.verify[: depth + 1],
             full_verify=known.full_verify[: depth + 1],
         )
 
-    def _proposal(self, drafter: Drafter, at: int, batch: int, shape: Widths) -> float:
-        """Return what proposals of a shape cost for so many sequences, each after a pass of the target."""
-        at = min(at, self._runner.context - size(shape) - 1)
-        params, taken = SamplingParams(), list[float]()
-        sequences = [
-            Sequence(i, [0] * (at + 1), at + 1, params, "plain", 1, frozenset(), Dice(0), slot=i)
-            for i in range(batch)
-        ]
+    def _beyond(self, drafter: Drafter, alone: float) -> tuple[float, float, float]:
+        """Return what rows, levels and drawn guesses add to a drafter's steps; see :class:`Costs`.
+
+        Args:
+            drafter: all of whose slots are free.
+            alone: what a step of a greedy chain costs.
+        """
+        narrow, wide = (self._proposal(drafter, 1, (width, 1)) for width in (2, BREADTH))
+        row = max(0.0, wide - narrow) / (BREADTH - 2)
+        drawn = self._proposal(drafter, 1, chain(2), temperature=1.0)
+        return row, max(0.0, (narrow - row) / 2 - alone), max(0.0, drawn / 2 - alone)
+
+    def _proposal(self, drafter: Drafter, batch: int, shape: Widths, temperature: float = 0.0) -> float:
+        """Return what proposals of a shape cost for so many sequences, each after a pass of the target.
+
+        Of one that the context has no room for nothing is known, and 0 returned.
+        """
+        room = self._runner.context - size(shape) - 1
+        if room < 0:
+            return 0.0
+        turns = min(self._plan.turns, room)
+        at = min(self.target.context, room - turns)
+        sequences = [_request(slot, at + 1, temperature) for slot in range(batch)]
+        taken: list[float] = []
         for slot in range(batch):
             self._runner.pretend(slot, at)
         while not all(drafter.begin(sequence) for sequence in sequences):
             pass
-        for _ in range(self._plan.turns + 1):
+        for _ in range(turns + 1):
             self._runner.score_all([Part(slot, [0]) for slot in range(batch)])
             for slot in range(batch):
-                self._runner.truncate(slot, at)
+                self._runner.truncate(slot, len(sequences[0].tokens) - 1)
             begun = self._clock()
-            drafter.propose(sequences, [shape] * batch)
+            trees = drafter.propose(sequences, [shape] * batch)
             taken.append(self._clock() - begun)
+            for sequence, tree in zip(sequences, trees, strict=True):
+                drafter.commit(sequence, tree, [])
+                sequence.tokens.append(0)
+                self._runner.pretend(sequence.granted, len(sequence.tokens) - 1)
         for sequence in sequences:
             drafter.end(sequence)
             self._runner.truncate(sequence.granted, 0)
         return min(taken[1:] or taken) / self._unit
 
-    def _beside(self, step: float) -> float:
-        """Return what a plain round takes beside its pass; nothing worth knowing of a slow model's.
+    def _beside(self) -> float:
+        """Return what a plain round of several requests takes beside its pass, for each of them.
 
         Each round is followed by its pass alone, so that what else the machine does disturbs both alike.
         """
-        runner, clock = self._runner, self._clock
-        limit = min(_ROUNDS, runner.context - 1)
-        if step > _SLOW_S or limit < 1 or runner.device.type != "cpu":
-            return 0.0
-        params = SamplingParams(max_tokens=limit, method="plain")
-        sequence = Sequence(0, [0], 1, params, "plain", limit, frozenset(), Dice(0), slot=0)
-        speculator, taken = Speculator(runner), list[float]()
-        for _ in range(limit):
+        speculator, runner, clock = Speculator(self._runner), self._runner, self._clock
+        speculator.rounds = None  # those of several requests are no single calls
+        sequence, taken = _request(0, 1), list[float]()
+        for _ in range(min(_ROUNDS, runner.context - 1)):
             place, root = runner.length(0), sequence.tokens[-1:]
             begun = clock()
             (won,) = speculator.round([sequence])
@@ -190,7 +214,29 @@ class Calibration:
                 break  # whoever asks this model for an answer hears of it
             sequence.take(won.tokens[0])
         runner.truncate(0, 0)
-        return max(0.0, statistics.median(taken) / self._unit)
+        return max(0.0, statistics.median(taken) / self._unit) if taken else 0.0
+
+    def _branching(self) -> float:
+        """Return what a round that verifies a tree takes beyond one that verifies a chain as large."""
+        runner, clock = self._runner, self._clock
+        chained, branched = TokenTree.chain([0] * 4), TokenTree.chain([0, 0])
+        branched.add(ROOT, 1)
+        branched.add(2, 0)
+        if runner.context < _NEAR + 2 * size(chain(4)):
+            return 0.0
+        given = _Given()
+        speculator, taken = Speculator(runner, {"draft": given}), list[float]()
+        for turn in range(2 * _ROUNDS):
+            given.tree = (chained, branched)[turn % 2]
+            sequence = _request(0, 1, method="draft")
+            speculator.prefill(sequence)
+            begun = clock()
+            speculator.round([sequence])
+            taken.append(clock() - begun)
+            speculator.end(sequence)
+            runner.truncate(0, 0)
+        apart = [tree - alike for alike, tree in zip(taken[::2], taken[1::2], strict=True)]
+        return max(0.0, statistics.median(apart) / self._unit)
 
     def _seconds(self, batch: int, rows: Seq[int], at: int) -> list[float]:
         """Return the seconds of passes over 1, 2, … rows of each; a small context caps the counts."""
@@ -220,26 +266,22 @@ class Calibration:
             context=context,
         )
 
-    def _draft_step(self, draft: Model, at: int, batch: int, rows: int) -> float:
-        """Return what a draft step of so many sequences costs, ``rows`` siblings each.
+    def _draft_step(self, draft: Model, at: int, batch: int) -> float:
+        """Return what a draft step of so many sequences costs.
 
         Timed as it will run: after a pass of the target, which has displaced it from the processor's
         caches.
         """
-        rows = min(rows, draft.context)
-        steps = min(DEFAULT_DRAFT_LENGTH, draft.context // rows)
-        at = min(at, draft.context - steps * rows)
-        tree = TokenTree()
-        for _ in range(rows - 1):
-            tree.add(ROOT, 0)
-        parts = [Part(slot, [0], tree) for slot in range(batch)]
+        steps = min(DEFAULT_DRAFT_LENGTH, draft.context)
+        at = min(at, draft.context - steps)
+        parts = [Part(slot, [0]) for slot in range(batch)]
         taken: list[float] = []
         for _ in range(self._plan.turns + 1):
-            self._runner.score_all([Part(slot, [0]) for slot in range(batch)])
+            self._runner.score_all(parts)
             for slot in range(batch):
                 draft.pretend(slot, at)
             begun = self._clock()
-            if rows > 1 or batch > 1 or draft.guess(0, [0], steps, draft.config.vocab_size) is None:
+            if batch > 1 or draft.guess(0, [0], steps, draft.config.vocab_size) is None:
                 for _ in range(steps):
                     draft.score_all(parts)
             taken.append((self._clock() - begun) / steps)
@@ -249,24 +291,35 @@ class Calibration:
         return min(taken[1:] or taken) / self._unit
 
 
-def several(drafts: Seq[Costs]) -> Costs:
-    """Return what rounds cost in which each of several draft models drafts, one after another."""
-    first, count = drafts[0], len(drafts)
-    fars = [cost.far for cost in drafts if cost.far is not None]
-    return replace(
-        first,
-        draft=sum(cost.draft for cost in drafts),
-        full_draft=sum(cost.full_draft for cost in drafts),
-        row=sum(cost.row for cost in drafts),
-        verify=_every(first.verify, count),
-        full_verify=_every(first.full_verify, count),
-        far=several(fars) if len(fars) == count else None,
-    )
+class _Given:
+    """Proposes what it is told to.
+
+    Attributes:
+        tree: the proposal.
+    """
+
+    tree = TokenTree()
+
+    def begin(self, sequence: Sequence) -> bool:  # noqa: ARG002
+        """Return True: there is nothing to prepare."""
+        return True
+
+    def propose(self, sequences: Seq[Sequence], shapes: Seq[Shape]) -> list[TokenTree]:  # noqa: ARG002
+        """Return the tree for each."""
+        return [self.tree for _ in sequences]
+
+    def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:
+        """Learn nothing."""
+
+    def end(self, sequence: Sequence) -> None:
+        """Forget nothing."""
 
 
-def _every(table: tuple[float, ...], count: int) -> tuple[float, ...]:
-    """Return what 0, 1, … guesses of each of so many drafters cost."""
-    return table[::count]
+def _request(slot: int, tokens: int, temperature: float = 0.0, method: Method = "plain") -> Sequence:
+    """Return a request that has so many tokens and holds a slot."""
+    params = SamplingParams(temperature=temperature, method=method, draft_length=MAX_DRAFT_LENGTH)
+    number, dice = slot, Dice(0)
+    return Sequence(number, [0] * tokens, tokens, params, method, _NEAR, frozenset(), dice, slot=slot)
 
 
 def _pass_clock(device: torch.device) -> Callable[[], float]:

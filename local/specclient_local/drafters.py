@@ -8,9 +8,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from specclient.errors import ConfigurationError
-from specclient_local.calibrate import Calibration, several
+from specclient_local.calibrate import Calibration
 from specclient_local.drafting.base import Drafter
-from specclient_local.drafting.costs import Costs
+from specclient_local.drafting.costs import Costs, several
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.eagle import EagleDrafter
 from specclient_local.drafting.layer_skip import LayerSkipDrafter

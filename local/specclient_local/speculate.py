@@ -9,36 +9,24 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from specclient_local.drafting.base import Drafter, Grown, Joint, Shape, chain, within
+from specclient_local.drafting.asked import rule, widened
+from specclient_local.drafting.base import Drafter, Joint, Shape, chain, within
 from specclient_local.drafting.costs import Costs
-from specclient_local.drafting.length import (
-    DraftLength,
-    FixedLength,
-    JointLength,
-    JudgedLength,
-    Length,
-    Load,
-    RunLength,
-    StepLength,
-)
+from specclient_local.drafting.draft_model import DraftModel
+from specclient_local.drafting.length import Length, Load
 from specclient_local.drafting.ngram import NgramDrafter
 from specclient_local.drafting.prediction import PredictionDrafter
-from specclient_local.drafting.retokenised import RetokenisedDrafter
 from specclient_local.drafting.union import UnionDrafter
 from specclient_local.model.base import Model
+from specclient_local.model.native.rounds import NativeRounds
 from specclient_local.model.prefix import Prefixes
 from specclient_local.model.runner import CHUNK, Part
-from specclient_local.model.sampling import all_distributions
+from specclient_local.model.sampling import all_distributions, wrong
 from specclient_local.model.scoring import token_scores
-from specclient_local.params import MAX_PREDICTED_LENGTH, MAX_TREE_NODES, Method, SamplingParams
+from specclient_local.params import Method
 from specclient_local.sequence import Sequence, TokenScore
 from specclient_local.tree import Distribution, TokenTree
-from specclient_local.verify import verify
-
-DEFAULT_DRAFT_LENGTH = 4
-_GROWN = 3
-"""Guesses kept of a grown tree for each level it may have; Medusa, whose levels cost no passes, keeps as many
-as a tree may have, as its authors do."""
+from specclient_local.verify import Verdict, verify
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,11 +58,13 @@ class Move:
 
     Attributes:
         sequence: whose.
-        tree: what was drafted for it.
+        shape: what is to be drafted for it.
+        tree: what was.
         scores_prompt: whether its pass reads the rest of a prompt whose tokens are to be scored.
     """
 
     sequence: Sequence
+    shape: Shape = ()
     tree: TokenTree = field(default_factory=TokenTree)
     scores_prompt: bool = False
 
@@ -89,6 +79,9 @@ class Speculator:
         costs: of draft and verification passes, by method; a method without drafts what it is told to, or
             what is good on most machines.
         share: whether prompts share what of their beginnings is in the target's cache.
+
+    Attributes:
+        rounds: what does a lone greedy request's rounds in one call each; None where nothing does.
     """
 
     def __init__(
@@ -105,6 +98,7 @@ class Speculator:
         self.drafters: dict[Method, Drafter] = {**own, **(drafters or {})}
         self._costs = dict(costs or {})
         self._lengths: dict[int, Length] = {}
+        self.rounds = NativeRounds.of(target)
 
     @property
     def methods(self) -> tuple[Method, ...]:
@@ -133,7 +127,7 @@ class Speculator:
             return ready
         ready = drafter.begin(sequence) and ready
         if ready:
-            self._lengths[sequence.granted] = self._rule(sequence, drafter)
+            self._lengths[sequence.granted] = rule(sequence, drafter, self._costs.get(sequence.method))
         return ready
 
     def round(self, sequences: Seq[Sequence]) -> list[Outcome]:
@@ -142,25 +136,11 @@ class Speculator:
         The caches are left as if the won tokens had been decoded plainly, each sequence by itself. What
         goes wrong with one sequence is its outcome; what goes wrong with a pass is raised.
         """
-        moves = self._propose(sequences)
-        logits = self.target.score_all([self._part(move) for move in moves])
-        rows: list[Tensor] = []
-        misruled: dict[int, Exception] = {}
-        for move, own in zip(moves, logits, strict=True):
-            try:
-                rows.append(_shaped(move, own))
-            except Exception as error:  # noqa: BLE001 - the others' rounds go on
-                misruled[move.sequence.id] = error
-                rows.append(_below_root(move, own))
-        laws = all_distributions(rows, [sequence.params for sequence in sequences], guessed=True)
-        outcomes: list[Outcome] = []
-        for move, own, law in zip(moves, logits, laws, strict=True):
-            found = misruled.get(move.sequence.id, law)
-            try:
-                outcomes.append(found if isinstance(found, Exception) else self._settle(move, own, found))
-            except Exception as error:  # noqa: BLE001 - the others' rounds go on
-                outcomes.append(error)
-        return outcomes
+        moves = self._moves(sequences)
+        if len(moves) == 1 and (outcome := self._at_once(moves[0])) is not None:
+            return [outcome]
+        self._draft(moves)
+        return self._verified(moves)
 
     def end(self, sequence: Sequence, *, broken: bool = False) -> None:
         """Forget a sequence that holds a slot, and where something broke what is in its cache, too."""
@@ -171,6 +151,51 @@ class Speculator:
                 ends.callback(drafter.end, sequence)
             ends.callback(self._prefixes.forget if broken else self._prefixes.end, slot)
 
+    def _at_once(self, move: Move) -> Outcome | None:
+        """Do a round of a lone greedy request in one call; None where it takes several.
+
+        What drafts need no model, or another one than can be called there, are proposed before.
+        """
+        sequence, drafter = move.sequence, self._drafter_of(move.sequence)
+        bare = sequence.rules is None and sequence.params.logprobs is None and not move.scores_prompt
+        if self.rounds is None or sequence.params.temperature > 0.0 or not bare:
+            return None
+        found = None
+        if isinstance(drafter, DraftModel) and len(move.shape):
+            found = drafter.verified(sequence, move.shape, self.rounds)
+        if found is None:
+            self._draft([move])
+            if not move.tree.is_chain:
+                return self._verified([move])[0]
+            found = self.rounds.verify(sequence, move.tree.tokens)
+        if len(found.guesses) != len(move.tree):
+            move.tree = TokenTree.chain(found.guesses)
+        bad = wrong(found.largest, guessed=True)
+        if bad is not None:
+            return bad
+        return Won(self._keep(move, Verdict(list(range(found.kept)), found.token)), len(found.largest))
+
+    def _verified(self, moves: Seq[Move]) -> list[Outcome]:
+        """Take what was drafted through the target in one pass, and verify it."""
+        logits = self.target.score_all([self._part(move) for move in moves])
+        rows: list[Tensor] = []
+        misruled: dict[int, Exception] = {}
+        for move, own in zip(moves, logits, strict=True):
+            try:
+                rows.append(_shaped(move, own))
+            except Exception as error:  # noqa: BLE001 - the others' rounds go on
+                misruled[move.sequence.id] = error
+                rows.append(_below_root(move, own))
+        laws = all_distributions(rows, [move.sequence.params for move in moves], guessed=True)
+        outcomes: list[Outcome] = []
+        for move, own, law in zip(moves, logits, laws, strict=True):
+            found = misruled.get(move.sequence.id, law)
+            try:
+                outcomes.append(found if isinstance(found, Exception) else self._settle(move, own, found))
+            except Exception as error:  # noqa: BLE001 - the others' rounds go on
+                outcomes.append(error)
+        return outcomes
+
     def _part(self, move: Move) -> Part:
         """Return what of a sequence goes through the target."""
         slot, tokens = move.sequence.granted, move.sequence.tokens
@@ -178,23 +203,27 @@ class Speculator:
 
     def _settle(self, move: Move, logits: Tensor, law: list[Distribution]) -> Won:
         """Verify a sequence's draft, and keep what is accepted."""
-        sequence, tree, slot = move.sequence, move.tree, move.sequence.granted
+        sequence, tree = move.sequence, move.tree
         if move.scores_prompt:
             self._score_prompt(sequence, logits[:-1])
         verdict = verify(tree, law, sequence.dice)
-        self.target.keep(slot, len(sequence.tokens) - 1, verdict.path)
-        depth = max(tree.depths(), default=0)
-        sequence.tally.count(depth, len(tree), len(verdict.path))
-        drafter = self._drafter_of(sequence)
-        if drafter is not None:
-            drafter.commit(sequence, tree, verdict.path)
-        if slot in self._lengths:
-            self._lengths[slot].update(tree, verdict.path)
-        won = [*(tree.tokens[node] for node in verdict.path), verdict.token]
+        won = self._keep(move, verdict)
         if sequence.params.logprobs is None:
             return Won(won, logits.shape[0])
         rows = _below_root(move, logits)[[0, *(node + 1 for node in verdict.path)]]
         return Won(won, logits.shape[0], token_scores(rows, won, sequence.params.logprobs))
+
+    def _keep(self, move: Move, verdict: Verdict) -> list[int]:
+        """Keep what is accepted of a draft, and return the tokens it won."""
+        sequence, tree, path = move.sequence, move.tree, verdict.path
+        self.target.keep(sequence.granted, len(sequence.tokens) - 1, path)
+        sequence.tally.count(max(tree.depths(), default=0), len(tree), len(path))
+        drafter = self._drafter_of(sequence)
+        if drafter is not None:
+            drafter.commit(sequence, tree, path)
+        if sequence.granted in self._lengths:
+            self._lengths[sequence.granted].update(tree, path)
+        return [*(tree.tokens[node] for node in path), verdict.token]
 
     def _read_prompt(self, sequence: Sequence) -> bool:
         """Read one chunk of the prompt without its last token; return whether no more is to be read.
@@ -225,30 +254,35 @@ class Speculator:
         tokens = sequence.tokens[done : done + len(logits)]
         sequence.scores += token_scores(logits, tokens, sequence.params.prompt_logprobs or 0)
 
-    def _propose(self, sequences: Seq[Sequence]) -> list[Move]:
-        """Draft for each so far that even if all is accepted the answer is not longer than allowed."""
-        moves = {sequence.id: Move(sequence) for sequence in sequences}
-        able: list[Sequence] = []
-        for sequence in sequences:
+    def _moves(self, sequences: Seq[Sequence]) -> list[Move]:
+        """Decide how far to draft for each; if all is accepted, no answer is longer than allowed."""
+        moves = [Move(sequence) for sequence in sequences]
+        able: list[Move] = []
+        for move in moves:
+            sequence = move.sequence
             # What is left of a prompt to be scored goes through without guesses.
             if self.target.length(sequence.granted) < len(sequence.tokens) - 1:
-                moves[sequence.id].scores_prompt = True
+                move.scores_prompt = True
             elif self._drafter_of(sequence) is not None and sequence.remaining > 1:
-                able.append(sequence)
-        shapes = {s.id: self._shape(s, len(able), len(sequences) - len(able)) for s in able}
+                able.append(move)
+        for move in able:
+            move.shape = self._shape(move.sequence, len(able), len(moves) - len(able))
+        return moves
+
+    def _draft(self, moves: Seq[Move]) -> None:
+        """Have each method's drafter propose for its sequences, together."""
         for method, drafter in self.drafters.items():
-            own = [s for s in able if s.method == method and len(shapes[s.id])]
+            own = [move for move in moves if move.sequence.method == method and len(move.shape)]
             if own:
-                trees = drafter.propose(own, [shapes[s.id] for s in own])
-                for sequence, tree in zip(own, trees, strict=True):
-                    moves[sequence.id].tree = tree
-        return list(moves.values())
+                trees = drafter.propose([move.sequence for move in own], [move.shape for move in own])
+                for move, tree in zip(own, trees, strict=True):
+                    move.tree = tree
 
     def _shape(self, sequence: Sequence, drafting: int, others: int) -> Shape:
         """Return what to draft for a sequence in a round of so many, as far as answer and context go."""
         tokens = len(sequence.tokens)
         shape = self._lengths[sequence.granted].next(Load(drafting, others, tokens))
-        shape = _widened(shape, sequence)
+        shape = widened(shape, sequence)
         drafter = self.drafters[sequence.method]
         if isinstance(drafter, UnionDrafter) and not isinstance(shape, Joint):
             shape = Joint(shape, chain(len(shape)), len(drafter.models))
@@ -258,49 +292,6 @@ class Speculator:
     def _drafter_of(self, sequence: Sequence) -> Drafter | None:
         """Return what drafts for a sequence; nothing for one that ends with its first token."""
         return self.drafters.get(sequence.method) if sequence.limit > 1 else None
-
-    def _rule(self, sequence: Sequence, drafter: Drafter) -> Length:
-        """Return what decides a request's drafts: the request itself, or how they fare.
-
-        They follow no measured costs, and no load, for a seeded, sampled request: which random numbers go
-        where depends on the drafts, and the same seed should give the same answer in any company, on the
-        next run and on the next machine too.
-        """
-        params = sequence.params
-        if isinstance(params.draft_length, int):
-            return FixedLength(params.draft_length)
-        if params.draft_length == "step":
-            return StepLength()
-        costs = None if sequence.reproducible else self._costs.get(sequence.method)
-        if isinstance(drafter, PredictionDrafter):
-            return RunLength(costs)
-        if isinstance(drafter, NgramDrafter):
-            return JudgedLength(costs)
-        widths = params.draft_tree is None and not isinstance(drafter, UnionDrafter | RetokenisedDrafter)
-        models = FixedLength(_length(params)) if costs is None else DraftLength(costs, widths=widths)
-        if isinstance(drafter, UnionDrafter):
-            return JointLength(models, len(drafter.models), JudgedLength(costs))
-        return models
-
-
-def _length(params: SamplingParams) -> int:
-    """Return how deep to draft where nothing is known: as deep as the widths asked for."""
-    tree = params.draft_tree
-    return DEFAULT_DRAFT_LENGTH if tree is None or isinstance(tree, str) else len(tree)
-
-
-def _widened(shape: Shape, sequence: Sequence) -> Shape:
-    """Return the tree that a request asks for in a chain's place; the chain's length is the tree's depth."""
-    tree = sequence.params.draft_tree
-    if isinstance(shape, Joint):
-        return Joint(_widened(shape.each, sequence), shape.lookup, shape.drafts)
-    if tree is None or not isinstance(shape, tuple):
-        return shape
-    if tree == "grow":
-        if sequence.method == "medusa" and shape:
-            return Grown(len(shape), MAX_TREE_NODES)
-        return Grown(len(shape), min(_GROWN * len(shape), MAX_PREDICTED_LENGTH))
-    return tuple(tree)[: len(shape)]
 
 
 def _below_root(move: Move, logits: Tensor) -> Tensor:

@@ -9,14 +9,16 @@ import pytest
 import torch
 from local_kit import letter_tokenizer, load, sequence
 from specclient_local import speculate
-from specclient_local.calibrate import Calibration, several
+from specclient_local.calibrate import Calibration
 from specclient_local.drafters import build, kept_layers, skipping
+from specclient_local.drafting import draft_model
 from specclient_local.drafting.base import Grown
-from specclient_local.drafting.costs import Costs
+from specclient_local.drafting.costs import Costs, several
 from specclient_local.drafting.draft_model import DraftModel
+from specclient_local.model.native.rounds import NativeRounds
 from specclient_local.model.runner import Runner
 from specclient_local.model.sampling import distributions
-from specclient_local.tree import ROOT, without
+from specclient_local.tree import ROOT, TokenTree, without
 
 from specclient.errors import ConfigurationError
 
@@ -223,6 +225,33 @@ def test_a_drafts_steps_are_measured_beside_the_targets(checkpoint, monkeypatch)
     assert all(draft.length(slot) == 0 for slot in range(4))
 
 
+def test_what_trees_and_drawn_guesses_take_beyond_their_passes_is_measured(checkpoint, monkeypatch):
+    monkeypatch.setattr(NativeRounds, "of", lambda target: None)  # the clock does not see single calls
+    clock = Ticking(0.01, 0.0)
+    target = clock.watch(runner(checkpoint(), slots=2), monkeypatch)
+    draft = clock.watch(runner(checkpoint(seed=3), slots=2), monkeypatch)
+
+    def takes(owner, name, seconds):
+        honest = getattr(owner, name)
+
+        def slow(*given, **more):
+            clock.now += seconds
+            return honest(*given, **more)
+
+        monkeypatch.setattr(owner, name, slow)
+
+    takes(draft_model, "all_distributions", 0.002)
+    takes(TokenTree, "ancestors", 0.003)
+    measured = Calibration(target, 2, clock)
+    assert measured.target.branching == pytest.approx(0.3)
+    cost = measured.draft(draft)
+    assert (cost.draft, cost.drawn) == pytest.approx((1.0, 0.2))
+    assert cost.level == pytest.approx(0.2 + 0.3 / 2), "a draft's second level sees siblings by a mask, too"
+    assert cost.sampled().draft == pytest.approx(1.2)
+    assert cost.tree((2,)) == pytest.approx(cost.verify[2] + cost.draft + cost.level + 0.3)
+    assert cost.at(10_000).level == cost.level
+
+
 def test_several_drafts_cost_what_they_cost_together():
     one = Costs(0.1, tuple(1.0 + 0.1 * k for k in range(11)), far=Costs(0.2, (2.0,) * 11, context=500))
     both = several([one, one])
@@ -247,7 +276,7 @@ def test_what_a_round_takes_beside_its_pass_is_measured_and_counted(checkpoint, 
     monkeypatch.setattr(speculate, "verify", slow)
     cost = Calibration(target, 2, clock).target
     assert cost.beside == pytest.approx(0.4)
-    assert cost.round(0) == pytest.approx(1.4)
+    assert cost.round(0) == pytest.approx(1.0), "a lone request's round is about its pass"
     assert cost.round(0, 0, 2) == pytest.approx(cost.full_verify[0] + 0.8)
     assert cost.at(10_000).beside == cost.beside
     clock.a_pass = 1.0

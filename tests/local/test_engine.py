@@ -182,14 +182,14 @@ def test_waiting_requests_get_slots_in_order_and_cancelling_frees_one_in_the_sam
 
 
 def test_a_crash_fails_its_request_and_no_other(engine, monkeypatch):
-    honest = Speculator._settle
+    honest = Speculator._keep
 
-    def crashing(self, move, logits, law):
+    def crashing(self, move, verdict):
         if move.sequence.params.seed == 13:
             raise RuntimeError("broken on purpose")
-        return honest(self, move, logits, law)
+        return honest(self, move, verdict)
 
-    monkeypatch.setattr(Speculator, "_settle", crashing)
+    monkeypatch.setattr(Speculator, "_keep", crashing)
     good, bad = [], []
     engine.add("x", bad.append, max_tokens=20, seed=13)
     engine.add("x", good.append, max_tokens=20)

@@ -150,21 +150,19 @@ def test_a_sink_may_close_the_engine(checkpoint, by):
     assert all("closed before" in str(sink[-1]) for sink in (events, others))
 
 
-def test_logits_that_are_not_finite_fail_their_request_and_no_other(engine, monkeypatch):
-    honest = Runner.score_all
-
-    def overflowing(self, parts):
-        logits = honest(self, parts)
-        return [
-            own * (torch.nan if part.tokens[-1] == 13 else 1.0)
-            for part, own in zip(parts, logits, strict=True)
-        ]
-
-    monkeypatch.setattr(Runner, "score_all", overflowing)
-    for temperature in (0.0, 1.0):
-        with pytest.raises(EngineError, match="logits are not finite; load with float32 or bfloat16"):
-            engine.generate([5, 13], max_tokens=4, temperature=temperature)
-    assert len(engine.generate([5, 12], max_tokens=1).token_ids) == 1
+@pytest.mark.parametrize("at_once", [True, False])
+def test_logits_that_are_not_finite_fail_their_request_and_no_other(checkpoint, at_once):
+    shape = {"eos_token_id": None, "tie_word_embeddings": False}
+    with load(checkpoint(**shape), checkpoint(**shape, seed=4), slots=2) as engine:
+        speculator = engine.speculator
+        speculator.rounds = speculator.rounds if at_once else None
+        want = engine.generate([5, 12], max_tokens=1).token_ids
+        with torch.inference_mode():
+            speculator.target.decoder.embedding[13] = torch.nan
+        for own in ({"temperature": 0.0}, {"temperature": 1.0}, {"method": "plain"}, {"method": "ngram"}):
+            with pytest.raises(EngineError, match="logits are not finite; load with float32 or bfloat16"):
+                engine.generate([5, 13], max_tokens=4, **own)
+        assert engine.generate([5, 12], max_tokens=1).token_ids == want
 
 
 def test_all_hear_of_a_slot_that_could_not_be_chosen(checkpoint, monkeypatch):
@@ -219,7 +217,7 @@ def test_a_slot_that_cannot_be_wiped_is_free_again_and_shares_nothing(checkpoint
         engine.add("x" * 9, sink.append, max_tokens=9, method="ngram")
         engine.step()
         with monkeypatch.context() as broken:
-            broken.setattr(Runner, "score_all", lambda self, parts: 1 / 0)
+            broken.setattr(Runner, "keep", lambda self, slot, root, path: 1 / 0)
             broken.setattr(Runner, "wipe", lambda self, slot: [][0])
             drain(engine)
         assert "ZeroDivisionError" in str(sink[-1])

@@ -56,7 +56,7 @@ def test_the_plan_is_what_a_loaded_model_holds(checkpoint, tied):
     runner = open_model(folder, Placed(), slots=3, context=100)
     model = Planned("target", read_config(folder))
     assert model.caches(3, 100) == runner.cache.rows.nbytes
-    assert model.tables(100) == runner._causal.nbytes + runner.decoder.turns(slice(None)).nbytes
+    assert model.tables(100) == runner.causal.nbytes + runner.decoder.turns(slice(None)).nbytes
     if runner.decoder.exact_rows:
         passes = runner.decoder.passes
         tensors = [*passes._panels.held, passes._panels.memory, runner.decoder.embedding]
@@ -127,7 +127,7 @@ def test_heads_take_what_loaded_ones_hold(checkpoint, tmp_path, kind):
     else:
         eagle = drafter.runner
         assert own.caches(3, 100) == eagle.cache.rows.nbytes
-        assert own.tables(100) == eagle._causal.nbytes + eagle.context * own.config.head_dim * 4
+        assert own.tables(100) == eagle.causal.nbytes + eagle.context * own.config.head_dim * 4
     without = plans(folder, [], Options(slots=3, device="cpu"), 100, lambda device: None)["cpu"]
     assert plan.total > without.total + own.weights + states.caches(3, 100)
 

@@ -7,7 +7,7 @@ share a pass its rows are what is paid for; far into a context attention takes a
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import accumulate
 
@@ -27,7 +27,11 @@ class Costs:
         slots: sequences of the batch measured beside it; 1 where only one can run.
         full_draft, full_verify: the same for that batch, each sequence having so many rows.
         row: what each further row adds to a step of the draft, for one sequence.
-        beside: what a round takes that is no pass, for each sequence: drawing, verifying, bookkeeping.
+        beside: what a round of several takes that is no pass, for each: drawing, verifying, bookkeeping.
+        level: what each level of a tree adds to a step of the draft, for one sequence: a chain is followed at
+            once, a tree has a pass for each level, and its guesses are picked between them.
+        drawn: the same for each guess of a chain that is not the likeliest but drawn.
+        branching: what a round takes beyond that and its passes where the draft is a tree, not a chain.
         context: positions in the caches when measured.
         far: the same further into the context; None where the models have none.
     """
@@ -39,12 +43,26 @@ class Costs:
     full_verify: tuple[float, ...] = ()
     row: float = 0.0
     beside: float = 0.0
+    level: float = 0.0
+    drawn: float = 0.0
+    branching: float = 0.0
     context: int = 0
     far: Costs | None = None
 
     def at(self, context: int) -> Costs:
         """Return the costs that far into a context, on the line through the two places measured."""
         return self if self.far is None else _between(self, self.far, context // _GRAIN * _GRAIN)
+
+    def sampled(self) -> Costs:
+        """Return the costs of requests whose guesses are drawn."""
+        return replace(
+            self,
+            draft=self.draft + self.drawn,
+            full_draft=self.full_draft + self.slots * self.drawn,
+            level=max(0.0, self.level - self.drawn),
+            drawn=0.0,
+            far=None if self.far is None else self.far.sampled(),
+        )
 
     def round(self, length: int, drafting: int = 1, others: int = 0) -> float:
         """Return what a round costs in which some sequences draft ``length`` tokens and others none."""
@@ -56,12 +74,14 @@ class Costs:
         levels: list[int] = [] if not widths else [1]
         for width in widths[:-1]:
             levels.append(levels[-1] * width)
-        step = self._company(self.draft, self.full_draft, drafting)
+        tree = size(widths) > len(widths)
+        step = self._company(self.draft, self.full_draft, drafting) + (self.level if tree else 0.0)
         dearer = step / self.draft if self.draft else 1.0
         drafts = len(levels) * step + (sum(levels) - len(levels)) * self.row * dearer
         extra = size(widths) * drafting / sequences  # rows beyond the root, on average
         passes = self._company(entry(self.verify, extra), entry(self.full_verify, extra), sequences)
-        return drafts + passes + self.beside * sequences
+        beside = self.beside * sequences if sequences > 1 else 0.0
+        return drafts + passes + beside + (self.branching * drafting if tree else 0.0)
 
     def _company(self, alone: float, full: float, sequences: int) -> float:
         """Interpolate between one sequence and the batch measured, or extrapolate beyond it."""
@@ -79,16 +99,37 @@ def _between(near: Costs, far: Costs, context: int) -> Costs:
         # The far table may be shorter: a context that ends sooner has room for fewer rows.
         return tuple(mixed(one, b[min(k, len(b) - 1)]) for k, one in enumerate(a)) if b else tuple(a)
 
-    return Costs(
-        mixed(near.draft, far.draft),
-        table(near.verify, far.verify),
-        near.slots,
-        mixed(near.full_draft, far.full_draft),
-        table(near.full_verify, far.full_verify),
-        near.row,
-        near.beside,
-        context,
+    return replace(
+        near,
+        draft=mixed(near.draft, far.draft),
+        verify=table(near.verify, far.verify),
+        full_draft=mixed(near.full_draft, far.full_draft),
+        full_verify=table(near.full_verify, far.full_verify),
+        context=context,
+        far=None,
     )
+
+
+def several(drafts: Sequence[Costs]) -> Costs:
+    """Return what rounds cost in which each of several draft models drafts, one after another."""
+    first, count = drafts[0], len(drafts)
+    fars = [cost.far for cost in drafts if cost.far is not None]
+    return replace(
+        first,
+        draft=sum(cost.draft for cost in drafts),
+        full_draft=sum(cost.full_draft for cost in drafts),
+        row=sum(cost.row for cost in drafts),
+        level=sum(cost.level for cost in drafts),
+        drawn=sum(cost.drawn for cost in drafts),
+        verify=_every(first.verify, count),
+        full_verify=_every(first.full_verify, count),
+        far=several(fars) if len(fars) == count else None,
+    )
+
+
+def _every(table: tuple[float, ...], count: int) -> tuple[float, ...]:
+    """Return what 0, 1, … guesses of each of so many drafters cost."""
+    return table[::count]
 
 
 def each_count(rows: Sequence[int], seconds: Sequence[float]) -> list[float]:

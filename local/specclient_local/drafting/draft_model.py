@@ -15,6 +15,7 @@ from specclient.errors import EngineError
 from specclient_local.drafting.base import Shape, chain, size
 from specclient_local.drafting.growth import BREADTH, Growth, growth
 from specclient_local.model.base import Model
+from specclient_local.model.native.rounds import NativeRounds, Verified
 from specclient_local.model.prefix import Prefixes
 from specclient_local.model.runner import CHUNK, Part
 from specclient_local.model.sampling import all_distributions
@@ -128,20 +129,48 @@ class DraftModel:
             trees.append(tree)
         return trees
 
+    def verified(self, sequence: Sequence, shape: Shape, rounds: NativeRounds) -> Verified | None:
+        """Do as :meth:`propose` for one sequence, and have the target verify it in the same call.
+
+        Args:
+            sequence: whose.
+            shape: what to draft.
+            rounds: of the target.
+
+        Returns:
+            None where that takes several calls; then nothing is done.
+        """
+        steps = self.likeliest(sequence, self._reach(sequence, shape))
+        if not steps:
+            return None
+        unseen = self._known(sequence.tokens[self.runner.length(sequence.granted) :])
+        found = rounds.guess(self.runner, sequence, unseen, steps, self._vocab)
+        if found is not None:
+            self._hold(sequence, len(found.guesses), steps)
+        return found
+
     def _guess(self, sequence: Sequence, shape: Shape) -> TokenTree | None:
         """Return a chain of likeliest tokens found in one call of the model; None where it takes several."""
-        steps, slot = len(shape), sequence.granted
-        greedy = sequence.params.temperature == 0.0 and sequence.rules is None
-        if not greedy or not steps or shape != chain(steps):
+        steps, slot = self.likeliest(sequence, shape), sequence.granted
+        if not steps:
             return None
         unseen = self._known(sequence.tokens[self.runner.length(slot) :])
         found = self.runner.guess(slot, unseen, steps, self._vocab)
         if found is None:
             return None
-        if len(found) < steps:
-            self.distrust(sequence)
-        self._held[slot] = [at if at < steps - 1 else None for at in range(len(found))]
+        self._hold(sequence, len(found), steps)
         return TokenTree.chain(found, found)  # one-hot: each is all that a greedy draft would draw
+
+    def likeliest(self, sequence: Sequence, shape: Shape) -> int:
+        """Return how long a chain of likeliest tokens the shape is; 0 where it is none."""
+        greedy = sequence.params.temperature == 0.0 and sequence.rules is None
+        return len(shape) if greedy and shape == chain(len(shape)) else 0
+
+    def _hold(self, sequence: Sequence, found: int, steps: int) -> None:
+        """Note what the cache has of a chain found in one call: all but a guess that no step has read."""
+        if found < steps:
+            self.distrust(sequence)
+        self._held[sequence.granted] = [at if at < steps - 1 else None for at in range(found)]
 
     def _reach(self, sequence: Sequence, shape: Shape) -> Shape:
         """Return the shape, or as long a chain as there is context for."""

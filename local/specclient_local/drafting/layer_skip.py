@@ -84,9 +84,9 @@ class LayerSkipDrafter(DraftModel):
             trees.update((s.id, tree) for (s, _), tree in zip(own, found, strict=True))
         return [trees[sequence.id] for sequence in sequences]
 
-    def _guess(self, sequence: Sequence, shape: Shape) -> TokenTree | None:  # noqa: ARG002
-        """Return None: how far a chain goes is decided token by token."""
-        return None
+    def likeliest(self, sequence: Sequence, shape: Shape) -> int:  # noqa: ARG002
+        """Return 0: how far a chain goes is decided token by token."""
+        return 0
 
     def worth(self, draft: Draft, logits: Tensor) -> bool:
         """Whether a chain's next guess is likely enough to pay for its step."""

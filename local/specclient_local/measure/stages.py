@@ -152,11 +152,13 @@ def _watched(engine: Engine, watch: Stopwatch) -> Iterator[None]:
         (Answer, "push", TEXT),
     ]
     before = [(owner, name, getattr(owner, name)) for owner, name, _ in steps]
+    rounds, speculator.rounds = speculator.rounds, None  # in one call there is nothing to watch
     for (owner, name, stage), (_, _, function) in zip(steps, before, strict=True):
         setattr(owner, name, _timed(watch, stage, function))
     try:
         yield
     finally:
+        speculator.rounds = rounds
         for owner, name, function in before:
             setattr(owner, name, function)
 

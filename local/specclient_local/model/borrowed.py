@@ -41,7 +41,7 @@ class BorrowedRunner(Runner):
         self.decoder = lender.decoder.only(layers)
         self.context, self.shared, self.device = lender.context, lender.shared, lender.device
         self.cache = BorrowedCache(lender.cache, layers)
-        self._causal, self._window, self._sliding = lender._causal, lender._window, lender._sliding
+        self.causal, self._window, self._sliding = lender.causal, lender._window, lender._sliding
 
     @torch.inference_mode()
     def foretold(self, slot: int, start: int, tokens: Sequence[int]) -> list[int]:

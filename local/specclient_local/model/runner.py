@@ -73,6 +73,7 @@ class Runner:
 
     Attributes:
         shared: rows of the largest pass that several slots share.
+        causal: ``[CHUNK, columns]`` what rows see, as :meth:`_span` reads it.
     """
 
     def __init__(self, decoder: Decoder, slots: int, context: int, spare: int = 0) -> None:
@@ -85,7 +86,7 @@ class Runner:
         # every such mask is a view: column x of row i is open while x <= context + i.
         columns, rows = torch.arange(2 * (context + BLOCK)), torch.arange(CHUNK)
         ahead = columns[None, :] - context - rows[:, None]
-        self._causal = self._mask(ahead > 0)
+        self.causal = self._mask(ahead > 0)
         window = decoder.config.window
         self._window = None if window is None or window >= context else window
         self._sliding = None if self._window is None else self._mask((ahead > 0) | (ahead <= -self._window))
@@ -257,7 +258,7 @@ class Runner:
             raise ValueError(f"{rows} rows exceed the {CHUNK} of one pass")
         shift = self.context - start
         seen = slice(shift, shift + -(-end // BLOCK) * BLOCK)
-        mask = self._causal[:rows, seen]
+        mask = self.causal[:rows, seen]
         sliding = None if self._sliding is None else self._sliding[:rows, seen]
         if part.tree.is_chain:
             positions += range(start, end)

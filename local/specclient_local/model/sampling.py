@@ -56,8 +56,8 @@ def all_distributions(
     begin = 0
     for rows, own in zip(logits, params, strict=True):
         end = begin + rows.shape[0]
-        wrong = _wrong(values[begin:end], guessed=guessed)
-        out.append(_drawn_from(rows, best[begin:end], values[begin:end], own) if wrong is None else wrong)
+        bad = wrong(values[begin:end], guessed=guessed)
+        out.append(_drawn_from(rows, best[begin:end], values[begin:end], own) if bad is None else bad)
         begin = end
     return out
 
@@ -79,9 +79,9 @@ def greedy_tokens(logits: Tensor) -> list[int]:
         EngineError: a row's largest logit is NaN or infinite.
     """
     best, values = _largest([logits])
-    wrong = _wrong(values, guessed=False)
-    if wrong is not None:
-        raise wrong
+    bad = wrong(values, guessed=False)
+    if bad is not None:
+        raise bad
     return best
 
 
@@ -95,8 +95,13 @@ def _largest(logits: Sequence[Tensor]) -> tuple[list[int], list[float]]:
     return best.tolist(), together.gather(-1, best[:, None]).flatten().tolist()
 
 
-def _wrong(largest: Sequence[float], *, guessed: bool) -> EngineError | None:
-    """Return what is wrong with rows whose largest logits are these, if anything is."""
+def wrong(largest: Sequence[float], *, guessed: bool) -> EngineError | None:
+    """Return what is wrong with rows whose largest logits are these, if anything is.
+
+    Args:
+        largest: of each row.
+        guessed: as for :func:`all_distributions`.
+    """
     if all(map(math.isfinite, largest)):
         return None
     if any(math.isnan(value) or value == math.inf for value in largest):

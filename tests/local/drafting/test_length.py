@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
+from local_kit import sequence
+from specclient_local.drafting.asked import rule
 from specclient_local.drafting.base import chain, size
 from specclient_local.drafting.costs import Costs, each_count, entry
+from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.length import (
     DraftLength,
     Load,
@@ -134,6 +138,25 @@ def test_widths_win_where_rows_are_free_and_chains_where_they_are_dear():
     assert set(best_widths(0.6, 0.4, dear, Load())) == {1}
     assert set(best_widths(0.6, 0.0, free, Load())) == {1}
     assert best_widths(0.05, 0.0, dear, Load()) == ()
+
+
+@pytest.mark.parametrize("what", ["level", "branching"])
+def test_a_tree_has_to_earn_what_a_chain_is_spared(what):
+    free = Costs(0.2, (1.0,) * 16)
+    dear = replace(free, **{what: 0.5})
+    assert max(best_widths(0.6, 0.4, free, Load())) > 1
+    assert set(best_widths(0.6, 0.4, dear, Load())) == {1}
+    assert best_widths(0.6, 0.0, dear, Load()) == best_widths(0.6, 0.0, free, Load())
+
+
+def test_guesses_that_are_drawn_are_fewer_where_drawing_is_dear():
+    cost = Costs(0.1, FLAT, drawn=0.4, far=Costs(0.1, FLAT, drawn=0.4, context=500))
+    assert best_length(0.8, cost.sampled()) < best_length(0.8, cost)
+    assert cost.sampled().at(400).draft == pytest.approx(0.5)
+    sampled, greedy = (
+        rule(sequence([1, 2], method="draft", temperature=heat), DraftModel, cost) for heat in (1.0, 0.0)
+    )
+    assert len(sampled.next(Load())) < len(greedy.next(Load()))
 
 
 def test_a_trees_speed_is_that_of_simulated_rounds():

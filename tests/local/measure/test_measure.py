@@ -130,7 +130,7 @@ def test_a_failing_request_is_raised(engine, monkeypatch):
     def break_down(*_):
         raise RuntimeError("no verification today")
 
-    monkeypatch.setattr(speculate, "verify", break_down)
+    monkeypatch.setattr(speculate.Speculator, "_keep", break_down)
     with pytest.raises(Exception, match="no verification today"):
         answer(engine, PROMPTS, {"max_tokens": 4})
 
@@ -170,9 +170,11 @@ def test_bench_sets_each_method_beside_plain_decoding(engine):
 def test_bench_sees_other_tokens(engine, monkeypatch):
     from specclient_local.verify import Verdict
 
-    right = speculate.verify
+    right = speculate.Speculator._keep
     monkeypatch.setattr(
-        speculate, "verify", lambda tree, law, dice: Verdict([0], 5) if len(tree) else right(tree, law, dice)
+        speculate.Speculator,
+        "_keep",
+        lambda self, move, verdict: right(self, move, Verdict([0], 5) if len(move.tree) else verdict),
     )
     plain, draft = bench(engine, PROMPTS, ["draft"], {"max_tokens": 8, "draft_length": 1}, repeat=1)
     assert plain.identical

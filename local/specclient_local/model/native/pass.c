@@ -267,6 +267,34 @@ int64_t specclient_guess(const Pass *first, int64_t steps, int64_t vocab, int64_
 }
 
 typedef struct {
+    const Pass *target, *draft;  /* over one request's rows: a root and its guesses; what the draft has not read */
+    int64_t guesses;  /* given, or asked of the draft where there is one; then how many were verified */
+    int64_t vocab;    /* only ids below it are guessed */
+    int64_t *ids;     /* the target's: the root, then the guesses */
+    float *values;    /* the largest logit after each of them */
+    int64_t kept, token;  /* how many guesses are the target's own likeliest tokens, and the one after them */
+} Round;
+
+/* Let the draft guess, if it is to, take the guesses through the target, and keep those that are greedy's. */
+void specclient_round(Round *round) {
+    Pass pass = *round->target;
+    Span span = *pass.span;
+    if (round->draft) {
+        round->guesses = specclient_guess(round->draft, round->guesses, round->vocab, round->ids + 1);
+        pass.rows = pass.wanted = span.rows = round->guesses + 1;
+        pass.span = &span;
+    }
+    specclient_pass(&pass);
+    round->kept = 0;
+    for (int64_t row = 0; row < pass.rows; row++) {
+        int64_t n = pass.model->head.out, token = largest(pass.logits + row * n, n, round->values + row);
+        if (row > round->kept) continue;
+        round->token = token;
+        if (row < round->guesses && token == round->ids[row + 1]) round->kept++;
+    }
+}
+
+typedef struct {
     int64_t heads, blocks, rows, threads;
     const Linear *block, *head;  /* [heads][blocks], and one of each or, where they share it, one of all */
     int64_t shared;

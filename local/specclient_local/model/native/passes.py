@@ -158,30 +158,35 @@ class NativePasses:
     ) -> PassTable:
         """Lay out a pass for the library; what it points to stays until the next one."""
         rows = len(ids)
-        # What is done in a tenth of a millisecond is not worth meeting other threads a dozen times.
-        threads = torch.get_num_threads() if rows * self._config.parameters >= SHARED else 1
-        longest = max(span.mask.shape[1] for span in spans) + further
-        if rows > self._rows or threads * longest > self._reach:
-            self._make_room(rows, threads * longest)
+        table = PassTable()
+        self.fill(table, rows, max(span.mask.shape[1] for span in spans) + further)
         numbers = (c_int64 * (2 * rows + len(wanted or ())))(*ids, *positions, *(wanted or ()))
         where = addressof(numbers)
         told = (SpanTable * len(spans))(*(self._span(span) for span in spans))
         self._told = (numbers, told, [span.cache for span in spans])
-        return PassTable(
-            ctypes.pointer(self._model),
-            rows,
-            len(spans),
-            rows if wanted is None else len(wanted),
-            spans[0].cache[0].shape[1],
-            threads,
-            where,
-            where + 8 * rows,
-            None if wanted is None else where + 16 * rows,
-            self._turns,
-            addressof(told),
-            *self._scratch,
-            logits.data_ptr(),
-        )
+        table.spans, table.span = len(spans), addressof(told)
+        table.wanted = rows if wanted is None else len(wanted)
+        table.capacity = spans[0].cache[0].shape[1]
+        table.ids, table.positions = where, where + 8 * rows
+        table.wanted_rows = None if wanted is None else where + 16 * rows
+        table.logits = logits.data_ptr()
+        return table
+
+    def fill(self, table: PassTable, rows: int, longest: int) -> None:
+        """Say in a pass's table what does not depend on whose rows they are.
+
+        Args:
+            table: to be filled.
+            rows: how many.
+            longest: positions that any of them sees, now or in the passes that follow at once.
+        """
+        # What is done in a tenth of a millisecond is not worth meeting other threads a dozen times.
+        threads = torch.get_num_threads() if rows * self._config.parameters >= SHARED else 1
+        if rows > self._rows or threads * longest > self._reach:
+            self._make_room(rows, threads * longest)
+        table.model, table.turns = self._shape, self._turns
+        table.rows, table.threads = rows, threads
+        table.x, table.h, table.qkv, table.attended, table.gate_up, table.scores = self._scratch
 
     def _make_room(self, rows: int, reach: int) -> None:
         """Have scratch memory for so many rows, and for so many positions of all threads together."""
@@ -194,6 +199,7 @@ class NativePasses:
         self._buffers = [torch.empty(self._rows * width) for width in widths]
         self._buffers.append(torch.empty(_QUERIES * self._reach))
         self._scratch = [buffer.data_ptr() for buffer in self._buffers]
+        self._shape = ctypes.pointer(self._model)
 
     def _span(self, span: Span) -> SpanTable:
         window = span.window_mask

@@ -72,6 +72,17 @@ class PassTable(Structure):
     ]
 
 
+class RoundTable(Structure):
+    """A greedy round of one request: who guesses, who verifies, and what comes of it."""
+
+    _fields_ = [
+        *((name, POINTER(PassTable)) for name in ("target", "draft")),
+        *((name, c_int64) for name in ("guesses", "vocab")),
+        *((name, c_void_p) for name in ("ids", "values")),
+        *((name, c_int64) for name in ("kept", "token")),
+    ]
+
+
 class MedusaTable(Structure):
     """Rows of states and the Medusa heads that read them."""
 

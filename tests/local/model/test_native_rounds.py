@@ -1,0 +1,138 @@
+"""Greedy rounds of one request in one call: the same answers, figures and caches as by the general way."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+from local_kit import load, write_checkpoint
+from specclient_local.model.native import build
+from specclient_local.model.native.rounds import NativeRounds
+from test_exactness import disturbed
+
+pytestmark = pytest.mark.skipif(build.library() is None, reason="there is no C compiler")
+
+SHAPES = {
+    "grouped": {},
+    "no width is whole vectors": {"hidden_size": 36, "intermediate_size": 53, "head_dim": 6},
+    "norms of heads": {"kind": "qwen3", "head_dim": 20},
+}
+ASKED = [
+    {"method": "plain"},
+    *({"method": "draft", "draft_length": length} for length in (1, 2, 5, 8, None, "step")),
+    {"method": "draft", "draft_tree": (2, 1), "draft_length": 2},
+    *(
+        {"method": method, "draft_length": length}
+        for method in ("ngram", "layer_skip")
+        for length in (3, None)
+    ),
+    {"method": "prediction", "prediction": [9, 9, 4, 5]},
+    {"method": "union", "draft_length": 3},
+]
+PROMPTS = [[5, 6, 7, 8, 5, 6], [9] * 70, [2, 3]]
+
+
+@pytest.fixture(params=SHAPES)
+def engine(request, tmp_path):
+    shape = {"eos_token_id": None, "num_hidden_layers": 3, **SHAPES[request.param]}
+    target = write_checkpoint(tmp_path / "t", seed=1, spread=0.2, **shape)
+    with load(target, disturbed(target, tmp_path / "d", 0.03), layer_skip=2, slots=2) as engine:
+        yield engine
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Who guessed in each round that was one call."""
+    made, honest = [], NativeRounds._go
+
+    def counted(self, sequence, table):
+        made.append("model" if table.draft else "given" if table.guesses else "nobody")
+        return honest(self, sequence, table)
+
+    monkeypatch.setattr(NativeRounds, "_go", counted)
+    return made
+
+
+def told(engine, prompt, **asked):
+    """What is said of an answer that does not depend on time."""
+    answer = engine.generate(prompt, max_tokens=40, **asked)
+    figures = answer.speculation
+    if asked.get("draft_length", 0) is None:  # how far to draft follows measured times
+        figures = None
+    return answer.token_ids, answer.text, answer.finish_reason, figures
+
+
+def test_answers_and_figures_are_those_of_the_general_way(engine, calls):
+    speculator, rounds = engine.speculator, engine.speculator.rounds
+    for prompt, asked in itertools.product(PROMPTS, ASKED):
+        speculator.rounds = None
+        want = told(engine, prompt, **asked)
+        made = len(calls)
+        speculator.rounds = rounds
+        assert told(engine, prompt, **asked) == want, asked
+        trees = "draft_tree" in asked or asked["method"] == "union"
+        assert trees or len(calls) > made, f"{asked} took no single call"
+    assert set(calls) == {"model", "given", "nobody"}
+
+
+def test_the_same_test_finds_a_guess_that_is_kept_wrongly(engine, monkeypatch):
+    want = told(engine, PROMPTS[0], method="plain")[0]
+    honest = NativeRounds._go
+
+    def generous(self, sequence, table):
+        found = honest(self, sequence, table)
+        return replace(found, kept=len(found.guesses))
+
+    monkeypatch.setattr(NativeRounds, "_go", generous)
+    assert told(engine, PROMPTS[0], method="draft", draft_length=4)[0] != want
+
+
+def test_caches_are_those_of_a_fresh_prefill(engine, calls):
+    target, draft = engine.speculator.target, engine.speculator.drafters["draft"].runner
+    pieces = []
+    engine.add(PROMPTS[0], pieces.append, max_tokens=40, method="draft", draft_length=3)
+    while sum(len(piece.token_ids) for piece in pieces) < 20:
+        engine.step()
+    tokens = [*PROMPTS[0], *(token for piece in pieces for token in piece.token_ids)]
+    assert calls.count("model") > 5
+    for runner in (target, draft):
+        slot = max((0, 1), key=runner.length)
+        length = min(runner.length(slot), len(tokens) - 1)
+        assert length > len(PROMPTS[0])
+        rows = runner.cache.rows[:, slot, :, :length].clone()
+        runner.truncate(1 - slot, 0)
+        runner.prefill(1 - slot, tokens[:length])
+        torch.testing.assert_close(rows, runner.cache.rows[:, 1 - slot, :, :length], rtol=0.0, atol=1e-5)
+
+
+def test_a_draft_that_breaks_off_costs_its_guesses_alone(engine, calls):
+    want = told(engine, PROMPTS[0], method="plain")[0]
+    draft = engine.speculator.drafters["draft"].runner
+    with torch.inference_mode():
+        draft.decoder.embedding[want[6]] = torch.nan
+    answer = engine.generate(PROMPTS[0], max_tokens=40, method="draft", draft_length=4)
+    assert answer.token_ids == want
+    assert "model" in calls
+    assert answer.speculation.drafted < 4 * answer.speculation.steps
+
+
+def test_only_what_can_be_done_in_one_call_is(engine, calls, tmp_path):
+    for asked in (
+        {"temperature": 1.0},
+        {"logprobs": 1},
+        {"logit_bias": {3: 1.0}},
+        {"prompt_logprobs": 1, "max_tokens": 1},
+    ):
+        engine.generate(PROMPTS[0], **{"max_tokens": 5, "method": "draft", **asked})
+        assert not calls, asked
+    sinks = [[], []]
+    for sink in sinks:
+        engine.add(PROMPTS[0], sink.append, max_tokens=5, method="plain")
+    while engine.step():
+        pass
+    assert not calls, "two requests share their passes"
+    sliding = write_checkpoint(tmp_path / "s", kind="mistral", sliding_window=9)
+    with load(sliding) as other:
+        assert other.speculator.rounds is None
