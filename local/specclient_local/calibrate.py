@@ -107,10 +107,11 @@ class Calibration:
     def draft(self, draft: Model) -> Costs:
         """Return what rounds cost with a draft model's steps, all of whose slots are free."""
         known = self.target
-        alone = self._draft_step(draft, known.context, 1)
-        full = self._draft_step(draft, known.context, self._batch) if self._plan.full else 0.0
+        drafter = DraftModel(draft, self._vocab, share=False)
+        alone, steps = self._draft_step(draft, known.context), DEFAULT_DRAFT_LENGTH
+        full = self._proposal(drafter, self._batch, chain(steps)) / steps if self._plan.full else 0.0
         most = MAX_DRAFT_LENGTH + 1
-        row, level, drawn = self._beyond(DraftModel(draft, self._vocab, share=False), alone)
+        row, level, drawn = self._beyond(drafter, alone)
         cost = replace(
             known,
             draft=alone,
@@ -124,7 +125,7 @@ class Calibration:
         )
         if known.far is None:
             return cost
-        later = max(alone, self._draft_step(draft, known.far.context, 1))
+        later = max(alone, self._draft_step(draft, known.far.context))
         return replace(cost, far=self._later(cost, later, known.far.verify, known.far.context))
 
     def drafter(self, drafter: Drafter, depth: int) -> Costs:
@@ -266,28 +267,25 @@ class Calibration:
             context=context,
         )
 
-    def _draft_step(self, draft: Model, at: int, batch: int) -> float:
-        """Return what a draft step of so many sequences costs.
+    def _draft_step(self, draft: Model, at: int) -> float:
+        """Return what a draft step of one sequence costs.
 
         Timed as it will run: after a pass of the target, which has displaced it from the processor's
         caches.
         """
         steps = min(DEFAULT_DRAFT_LENGTH, draft.context)
         at = min(at, draft.context - steps)
-        parts = [Part(slot, [0]) for slot in range(batch)]
         taken: list[float] = []
         for _ in range(self._plan.turns + 1):
-            self._runner.score_all(parts)
-            for slot in range(batch):
-                draft.pretend(slot, at)
+            self._runner.score_all([Part(0, [0])])
+            draft.pretend(0, at)
             begun = self._clock()
-            if batch > 1 or draft.guess(0, [0], steps, draft.config.vocab_size) is None:
+            if draft.guess(0, [0], steps, draft.config.vocab_size) is None:
                 for _ in range(steps):
-                    draft.score_all(parts)
+                    draft.score_all([Part(0, [0])])
             taken.append((self._clock() - begun) / steps)
-            for slot in range(batch):
-                self._runner.truncate(slot, 0)
-                draft.truncate(slot, 0)
+            self._runner.truncate(0, 0)
+            draft.truncate(0, 0)
         return min(taken[1:] or taken) / self._unit
 
 
