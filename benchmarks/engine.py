@@ -5,11 +5,12 @@
 Timed against: ``transformers`` (its plain, assisted and prompt-lookup decoding) on the bundled pair, in one
 run: all ways take turns on the same prompts, cut from held-out modules to 64 tokens. A figure is the median
 of the repetitions, a ratio the median of the ratios within a turn; c, a draft pass in plain steps, is timed
-between all of them. Greedy, float32, one request at a time where nothing else is said; neither side has an
-end token, nothing is read from a prefix cache. The prediction is the plain answer with every tenth token
-wrong; layer_skip drafts with the target's first three layers; the bundled heads draft in an engine of their
-own, since keeping the states that they read costs a plain pass a little. Prints tables, then one JSON line;
-``--save`` keeps it and three plots in ``benchmarks/results``.
+between all of them, and plain decoding once more before each draft length that is set beside theory. Greedy,
+float32, one request at a time where nothing else is said; neither side has an end token, nothing is read from
+a prefix cache. The prediction is the plain answer with every tenth token wrong; layer_skip drafts with the
+target's first three layers; the bundled heads draft in an engine of their own, since keeping the states that
+they read costs a plain pass a little. Prints tables, then one JSON line; ``--save`` keeps it and three plots
+in ``benchmarks/results``.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ BATCH = 8
 LAYERS = 3
 HEADS = ("bundled:eagle3", "bundled:medusa")
 OWN, THEIRS = "own: ", "transformers: "
+BESIDE = "plain beside K="
+"""What plain runs are called that a draft length is compared with: machines change by the second."""
 
 Timed = Run | peers.Told
 
@@ -82,7 +85,14 @@ def own_ways(engine: Engine, prompts: Sequence[Sequence[int]], new: int) -> dict
     asked: dict[str, Parameters] = {
         "plain": plain,
         "draft": draft,
-        **{f"draft, K={k}": {**draft, "draft_length": k} for k in LENGTHS},
+        **{
+            name: asked
+            for k in LENGTHS
+            for name, asked in (
+                (f"{BESIDE}{k}", plain),
+                (f"draft, K={k}", {**draft, "draft_length": k}),
+            )
+        },
         "draft, tree 2-2-1": {**draft, "draft_tree": (2, 2, 1)},
         "draft, grown tree": {**draft, "draft_tree": "grow"},
         "ngram": {**base, "method": "ngram"},
@@ -128,7 +138,7 @@ def depths(runs: Mapping[str, list[Timed]], cost: float, new: int) -> list[Depth
     """Compare each draft length's speed-up with the closed form."""
     found: list[Depth] = []
     for k in LENGTHS:
-        own, plain = _runs(runs, f"draft, K={k}"), _runs(runs, "plain")
+        own, plain = _runs(runs, f"draft, K={k}"), _runs(runs, f"{BESIDE}{k}")
         counted: Acceptance = acceptance(own, k, new)
         alpha = counted.alpha or 0.0
         measured = median_ratio(own, plain, decoding=True)
@@ -236,6 +246,8 @@ def show(
     plain = middle(runs[OWN + "plain"])
     print(f"{'':<32}{'tokens/s':>10}{'own plain':>11}{'accepted':>10}{'a pass':>8}")
     for name, made in runs.items():
+        if BESIDE in name:
+            continue
         last, accepted, length = made[-1], "", ""
         if isinstance(last, Run) and last.acceptance_rate is not None:
             accepted = f"{last.acceptance_rate:.0%}"
@@ -270,7 +282,7 @@ def values(
         "torch": torch.__version__,
         "transformers": peers.transformers.__version__,
         "load": [round(value, 1) for value in os.getloadavg()] if hasattr(os, "getloadavg") else None,
-        "tokens_per_s": {name: middle(made) for name, made in runs.items()},
+        "tokens_per_s": {name: middle(made) for name, made in runs.items() if BESIDE not in name},
         "all_tokens_per_s": {name: [run.tokens_per_s for run in made] for name, made in runs.items()},
         "draft_cost": cost,
         "methods": [asdict(row) for row in methods(runs)],
