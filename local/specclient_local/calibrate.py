@@ -47,12 +47,18 @@ class Plan:
         full: rows of each sequence in the passes timed for a batch; where there are none, what a batch
             costs is taken from what rows cost.
         far: whether passes far into the context are timed.
+        least_s: of a plain step; a shorter one is not worth so many turns.
     """
 
     rows: tuple[int, ...]
     turns: int
     full: tuple[int, ...] = ()
     far: bool = True
+    least_s: float = 0.0
+
+    def fits(self, step: float, batch: int) -> bool:
+        """Return whether it is right for a model by the seconds of a plain step."""
+        return step >= self.least_s and self.steps(batch) * step <= _BUDGET_S
 
     def steps(self, batch: int) -> float:
         """Return about how many plain steps that takes, a row beyond the first counting a tenth of one."""
@@ -62,7 +68,7 @@ class Plan:
 
 _LONGEST = MAX_PREDICTED_LENGTH + 1
 _PLANS = (
-    Plan((1, 2, 3, 5, 9, _LONGEST), 8, full=(1, 5, _LONGEST)),
+    Plan((1, 2, 3, 5, 9, _LONGEST), 8, full=(1, 5, _LONGEST), least_s=0.0005),
     Plan((1, 2, 3, 5, 9, _LONGEST), 3, full=(1, 5, _LONGEST)),
     Plan((1, 3, 6, _LONGEST), 1, full=(1, _LONGEST)),
     Plan((1, 5, _LONGEST), 1),
@@ -87,7 +93,7 @@ class Calibration:
         self._batch, self._vocab = min(slots, _BATCH), target.config.vocab_size
         target.time_passes([(1, 1)], repeats=0, clock=self._clock)  # wakes what computes
         (step,) = target.time_passes([(1, 1)], repeats=0, clock=self._clock)
-        self._plan = next((p for p in _PLANS if p.steps(self._batch) * step <= _BUDGET_S), _PLANS[-1])
+        self._plan = next((plan for plan in _PLANS if plan.fits(step, self._batch)), _PLANS[-1])
         near = min(_NEAR, max(0, target.context - _LONGEST))
         alone = self._seconds(1, self._plan.rows, near)
         self._unit = alone[0]
@@ -227,7 +233,7 @@ class Calibration:
             return 0.0
         given = _Given()
         speculator, taken = Speculator(runner, {"draft": given}), list[float]()
-        for turn in range(2 * _ROUNDS):
+        for turn in range(_ROUNDS):
             given.tree = (chained, branched)[turn % 2]
             sequence = _request(0, 1, method="draft")
             speculator.prefill(sequence)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from local_kit import write_checkpoint
 from specclient_cli.local_pair import Counts, Methods
-from specclient_local import speculate
+from specclient_local.speculate import Speculator
 from specclient_local.verify import Verdict
 
 SHORT = ("--count", "2", "--new", "8")
@@ -96,13 +96,14 @@ def test_bench_shows_a_table_of_ones_own_prompts(run, tmp_path: Path) -> None:
 
 
 def test_bench_fails_where_texts_differ(run, monkeypatch: pytest.MonkeyPatch) -> None:
-    right = speculate.verify
+    right = Speculator._keep
 
-    def wrong(tree, law, dice):
-        verdict = right(tree, law, dice)
-        return Verdict(verdict.path, (verdict.token + 1) % 300) if len(tree) else verdict
+    def wrong(self, move, verdict):
+        if len(move.tree):
+            verdict = Verdict(verdict.path, (verdict.token + 1) % 300)
+        return right(self, move, verdict)
 
-    monkeypatch.setattr(speculate, "verify", wrong)
+    monkeypatch.setattr(Speculator, "_keep", wrong)
     arguments = ("local", "bench", *SHORT, "--repeat", "1", "--methods", "draft", "--draft-length", "1")
     code, out, err = run(*arguments)
     assert code == 1
