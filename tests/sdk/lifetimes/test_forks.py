@@ -13,8 +13,10 @@ pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this
 
 #: What a program below begins with. A child that hangs is ended by its alarm, which `ended` then tells.
 CHILDREN = """
-import warnings
+import logging, warnings
 warnings.filterwarnings("ignore", ".*multi-threaded.*", DeprecationWarning)
+# A warning that another thread writes in the moment of a fork leaves the child a stderr in use.
+logging.getLogger("specclient").setLevel(logging.ERROR)
 client = OpenAI(base_url=URL, api_key="k")
 
 def child(work):
