@@ -361,7 +361,7 @@ async def test_estimates_learn_from_the_ledger_of_an_earlier_client(openai_serve
     settings = _settings(openai_server, candidates=("mine/m-small", "mine/m-large"))
     async with AsyncOpenAI(config=settings) as first:
         await first.chat.completions.create(model="mine/m-large", messages=ASK)
-    async with AsyncOpenAI(config=settings, policy=Policy(minimize="latency")) as second:
+    async with AsyncOpenAI(config=settings, policy=Policy(minimize="latency", explore=0)) as second:
         answer = await second.chat.completions.create(model="auto", messages=ASK)
     evidence = {c.route: c.evidence for c in answer.meta.route.candidates}
     assert evidence == {"mine/m-small": 0, "mine/m-large": 1}

@@ -106,6 +106,8 @@ def profile(
 ) -> tuple[Run, list[Stage]]:
     """Answer prompts once to warm up and once watched; return that run, and its stages in order.
 
+    A lone greedy request's rounds, otherwise one call each, are taken apart for it: they take longer then.
+
     Args:
         engine: idle, with at least ``batch`` slots.
         prompts: token ids.
