@@ -154,7 +154,7 @@ class Speculator:
     def _at_once(self, move: Move) -> Outcome | None:
         """Do a round of a lone greedy request in one call; None where it takes several.
 
-        What drafts need no model, or another one than can be called there, are proposed before.
+        A draft that no model makes, or one that cannot be called there, is proposed before it.
         """
         sequence, drafter = move.sequence, self._drafter_of(move.sequence)
         bare = sequence.rules is None and sequence.params.logprobs is None and not move.scores_prompt
