@@ -280,8 +280,11 @@ class OpenAIServer:
         self.port = server.sockets[0].getsockname()[1]
         self._ready.set()
         await self._stop.wait()
+        # A connection that waits to be accepted comes first: asyncio drops the socket of one, unclosed, that
+        # it has accepted and not yet attached to its server when that server is closed.
+        await _turns()
         server.close()
-        await _turns()  # for a connection that has just been accepted
+        await _turns()
         for task in list(tasks):
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

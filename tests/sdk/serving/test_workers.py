@@ -71,7 +71,7 @@ class Team:
         """Return the processes that serve."""
         path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         pids = path.read_text().split() if path.exists() else []
-        return {int(pid) for pid in pids if b"spawn_main" in Path(f"/proc/{pid}/cmdline").read_bytes()}
+        return {int(pid) for pid in pids if b"spawn_main" in _command_line(pid)}
 
     def end(self, number: int = signal.SIGTERM) -> tuple[int, str, str]:
         if self.process.poll() is None:
@@ -197,6 +197,14 @@ def test_workers_do_not_outlive_who_watches_them(start: Start) -> None:
     pids = team.workers()
     team.process.kill()
     assert wait_until(lambda: not any(_runs(pid) for pid in pids)), "they end by themselves"
+
+
+def _command_line(pid: str) -> bytes:
+    """Return how a process was started; nothing where it has ended since its number was read."""
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def _runs(pid: int) -> bool:
