@@ -34,6 +34,9 @@ TARGETS = {
     "calls until choices are good again": (50, True, "{:.0f}"),
 }
 
+#: Points by which choices may be rarer than later, all changes taken together, to have come back.
+BACK = 0.05
+
 
 def main() -> None:
     """Run all seeds, and say what came of them."""
@@ -51,12 +54,20 @@ def main() -> None:
         runs = list(pool.map(partial(figures, given.world, calls=given.calls), given.seeds))
     for run in runs:
         print(_line(run))
-    told = {"world": given.world, "seeds": given.seeds, "targets": _targets(runs), "runs": runs}
+    told = {
+        "world": given.world,
+        "seeds": given.seeds,
+        "targets": _targets(runs),
+        "after_changes": _after(runs),
+        "runs": runs,
+    }
     print()
     for name, target in told["targets"].items():
         form = TARGETS[name][2]
         words = " ".join(f"{key} {form.format(value)}" for key, value in target.items() if key != "met")
         print(f"{name:38} {words}{'' if target['met'] else '   MISSED'}")
+    if told["after_changes"]["changes"]:
+        print("\n" + _followed(told["after_changes"]))
     print(f"\n{len(runs)} runs in {time.perf_counter() - began:.0f} s\n")
     print(json.dumps(told))
     if given.save:
@@ -96,7 +107,10 @@ def figures(name: str, seed: int, *, calls: int | None = None) -> dict[str, Any]
 
 
 def _settled(found: Comparison) -> list[dict[str, Any]]:
-    return [{"what": each.what, "route": each.route, "calls": each.calls} for each in found.settled]
+    return [
+        {"what": each.what, "route": each.route, "calls": each.calls, "rarer": each.rarer}
+        for each in found.settled
+    ]
 
 
 def _brief(each: Any) -> dict[str, float]:
@@ -115,6 +129,8 @@ def _targets(runs: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     }
     told = {}
     for name, found in values.items():
+        if not found:
+            continue  # too few calls for a change
         wanted, upper, _ = TARGETS[name]
         middle, worst = median(found), (max(found) if upper else min(found))
         told[name] = {
@@ -124,6 +140,25 @@ def _targets(runs: Sequence[dict[str, Any]]) -> dict[str, dict[str, Any]]:
             "met": middle <= wanted if upper else middle >= wanted,
         }
     return told
+
+
+def _after(runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return how much rarer good choices are after a change than later on, over all changes."""
+    told = [each["rarer"] for run in runs for each in run["settled"] if each["rarer"]]
+    if not told:
+        return {"changes": 0, "rarer": [], "calls": None}
+    rarer = [sum(ten) / len(ten) for ten in zip(*told, strict=True)]
+    late = next((i for i in range(len(rarer)) if all(gap <= BACK for gap in rarer[i:])), None)
+    return {"changes": len(told), "rarer": rarer, "calls": None if late is None else 10 * late}
+
+
+def _followed(after: dict[str, Any]) -> str:
+    tens = ", ".join(f"{gap:.0%}" for gap in after["rarer"])
+    back = "not within 50 calls" if after["calls"] is None else f"after {after['calls']} calls"
+    return (
+        f"{after['changes']} changes with 100 calls before the next: good choices rarer by {tens} in the first "
+        f"tens of calls; back within {BACK:.0%} {back}"
+    )
 
 
 def _line(run: dict[str, Any]) -> str:

@@ -18,6 +18,9 @@ __all__ = ["Settled", "Summary", "best_fixed", "settled", "summary"]
 _AROUND, _SPAN = 50, 20
 _MOVED, _BACK = 0.1, 0.1
 
+#: Calls after a change that are looked at ten by ten, beside those that come as long after it again.
+_FIRST, _TEN = 50, 10
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Summary:
@@ -57,12 +60,17 @@ class Settled:
     Attributes:
         calls: until good choices were as frequent again as in the whole run; None where the best choice moved
             again, or the run ended, before that.
+        rarer: by which share good choices were rarer, in the first ten calls after it, the next ten and so on
+            to the fiftieth, than in the later half of the calls before the next change; empty where those are
+            fewer than a hundred. How good choices can be in the state that the change led to is not known
+            beforehand; what they came to is. Ten calls tell little: take changes together.
     """
 
     at: float
     route: str
     what: str
     calls: int | None
+    rarer: tuple[float, ...] = ()
 
 
 def summary(played: Played, percentile: float) -> Summary:
@@ -133,8 +141,21 @@ def settled(ground: Ground, judge: Judge, played: Played) -> list[Settled]:
             ),
             None,
         )
-        found.append(Settled(at=change.at, route=change.route, what=change.what, calls=calls))
+        rarer = _rarer(steps[start:end])
+        found.append(
+            Settled(at=change.at, route=change.route, what=change.what, calls=calls, rarer=rarer)
+        )
     return found
+
+
+def _rarer(steps: Sequence[Step]) -> tuple[float, ...]:
+    """Return by which share good choices are rarer at first, ten by ten, than in the later half."""
+    if len(steps) < 2 * _FIRST:
+        return ()
+    later = _share(steps[len(steps) // 2 :], lambda step: step.good)
+    return tuple(
+        later - _share(steps[at : at + _TEN], lambda step: step.good) for at in range(0, _FIRST, _TEN)
+    )
 
 
 def _moved(judge: Judge, steps: Sequence[Step], change: Change, start: int) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from statistics import median
+from statistics import mean, median
 
 import pytest
 
@@ -106,6 +106,7 @@ def test_settling_counts_the_calls_until_choices_are_good_again() -> None:
     (told,) = settled(_Only(world, change), judge, Played("x", tuple(steps)))
     assert told.calls is not None
     assert 25 <= told.calls <= 30
+    assert told.rarer == (1.0, 1.0, 1.0, 0.0, 0.0), "against the later half, when all were good"
 
 
 class _Only:
@@ -127,3 +128,5 @@ def test_the_router_over_seeds() -> None:
     assert median(run.over_oracle for run in runs) <= 0.1
     counts = [each.calls for run in runs for each in run.settled]
     assert sum(calls is not None and calls <= 50 for calls in counts) >= 0.8 * len(counts)
+    after = [each.rarer for run in runs for each in run.settled if each.rarer]
+    assert all(mean(tens) <= 0.05 for tens in list(zip(*after, strict=True))[3:]), "back before the 31st call"
