@@ -9,7 +9,8 @@ between all of them, and plain decoding once more before each draft length that 
 float32, one request at a time where nothing else is said; neither side has an end token, nothing is read from
 a prefix cache. The prediction is the plain answer with every tenth token wrong; layer_skip drafts with the
 target's first three layers; the bundled heads draft in an engine of their own, since keeping the states that
-they read costs a plain pass a little. Prints tables, then one JSON line; ``--save`` keeps it and three plots
+they read costs a plain pass a little; so do both models in bfloat16, whose times are over its plain decoding.
+Prints tables, then one JSON line; ``--save`` keeps it and three plots
 in ``benchmarks/results``.
 """
 
@@ -44,6 +45,9 @@ BATCH = 8
 LAYERS = 3
 HEADS = ("bundled:eagle3", "bundled:medusa")
 OWN, THEIRS = "own: ", "transformers: "
+HALF = ", bfloat16"
+"""What ways of an engine are called whose matrices are in bfloat16, as the checkpoints have them."""
+
 BESIDE = "plain beside K="
 """What plain runs are called that a draft length is compared with: machines change by the second."""
 
@@ -75,6 +79,21 @@ def headed_ways(engine: Engine, prompts: Sequence[Sequence[int]], new: int) -> d
         "medusa, tree": {**base, "method": "medusa", "draft_tree": "grow"},
     }
     return {name: partial(stream, engine, prompts, [each] * len(prompts)) for name, each in asked.items()}
+
+
+def half_ways(engine: Engine, prompts: Sequence[Sequence[int]], new: int) -> dict[str, Callable[[], Timed]]:
+    """Return the ways of an engine in bfloat16."""
+    base: Parameters = {"max_tokens": new, "temperature": 0.0}
+    asked: dict[str, Parameters] = {
+        "plain": {**base, "method": "plain"},
+        "draft": {**base, "method": "draft"},
+        "draft, K=4": {**base, "method": "draft", "draft_length": 4},
+        "ngram": {**base, "method": "ngram"},
+    }
+    return {
+        f"{name}{HALF}": partial(stream, engine, prompts, [each] * len(prompts))
+        for name, each in asked.items()
+    }
 
 
 def own_ways(engine: Engine, prompts: Sequence[Sequence[int]], new: int) -> dict[str, Callable[[], Timed]]:
@@ -231,7 +250,7 @@ def methods(runs: Mapping[str, list[Timed]]) -> list[Method]:
     for name in runs:
         own = _runs(runs, name.removeprefix(OWN)) if name.startswith(OWN) and "batch" not in name else []
         if own and own[-1].mean_accepted_length > 1:
-            ups = zip(own, _runs(runs, "plain"), strict=True)
+            ups = zip(own, _runs(runs, f"plain{HALF}" if name.endswith(HALF) else "plain"), strict=True)
             ratio = statistics.median(a.tokens_per_s / b.tokens_per_s for a, b in ups)
             last = own[-1]
             short = name.removeprefix(OWN)
@@ -312,10 +331,15 @@ def main() -> None:
         target = peers.endless(BUNDLED / "target", Path(folder) / "target")
         draft = peers.endless(BUNDLED / "draft", Path(folder) / "draft")
         alone = partial(Engine.load, target, threads=args.threads, prefix_cache=False)
-        with alone(draft, layer_skip=LAYERS, slots=BATCH) as engine, alone(heads=HEADS, slots=1) as headed:
+        with (
+            alone(draft, layer_skip=LAYERS, slots=BATCH) as engine,
+            alone(heads=HEADS, slots=1) as headed,
+            alone(draft, dtype="bfloat16", slots=1) as half,
+        ):
             prompts = held_out(engine.tokenizer, args.prompts)
             judge = peers.Peers(target, draft, prompts, args.new)
             own = own_ways(engine, prompts, args.new) | headed_ways(headed, prompts, args.new)
+            own |= half_ways(half, prompts, args.new)
             ways: dict[str, Callable[[], Timed]] = {
                 **{THEIRS + name: way for name, way in judge.ways.items()},
                 **{OWN + name: way for name, way in own.items()},

@@ -102,7 +102,9 @@ class Engine:
                 target are ``bundled:eagle3`` and ``bundled:medusa``.
             layer_skip: how many of the target's own first layers draft, which of its layers do, or
                 ``search``: those that are found to suit the requests while they run.
-            dtype: ``float32``, ``bfloat16`` or ``float16``. Greedy identity is promised in float32.
+            dtype: ``float32``, ``bfloat16`` or ``float16``. Greedy identity is promised in float32. Of a
+                model in bfloat16 on a processor the weights alone are in it where passes are compiled: sums,
+                keys and values are in float32, and identity is promised as there.
             device: ``auto`` (the first CUDA device, else the CPU), ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
             quantize: hold the weights as ``int8``, ``int4`` or ``fp8``. Answers are then exactly those of the
                 quantised target.

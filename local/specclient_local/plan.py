@@ -15,7 +15,7 @@ from specclient_local.model.devices import device_named
 from specclient_local.model.eagle_runner import SPARE
 from specclient_local.model.heads_format import planned, tapped
 from specclient_local.model.medusa import MedusaShape
-from specclient_local.model.opening import read_any_config
+from specclient_local.model.opening import read_any_config, sums_wider
 from specclient_local.model.runner import CHUNK
 from specclient_local.options import Options
 
@@ -32,7 +32,7 @@ class Planned:
         name: for errors: ``target``, ``draft``, …
         config: its shape.
         dtype: to compute in, and of keys and values.
-        quantize: what projections and head are held in: ``int8``, ``int4`` or ``fp8``; None as ``dtype``.
+        quantize: what projections and head are held in, if not in ``dtype``.
         copies_head: whether a tied head is held apart from the embedding: laid out anew for a processor.
         shares_weights: whether they are another's: a draft out of the target's own layers.
         taps: depths at which hidden states are kept instead, for heads.
@@ -238,13 +238,15 @@ def plans(
             unknown.add(device)
             continue
         own = by_device.setdefault(device, [])
-        own.append(Planned(name, config, dtype, quantize, copies_head=device.type == "cpu"))
+        wider = sums_wider(dtype, str(device), options.graphs)
+        sums, held = ("float32", quantize or dtype) if wider else (dtype, quantize)
+        own.append(Planned(name, config, sums, held, copies_head=device.type == "cpu"))
         if name == "target" and heads:
             own += _heads(heads, own[-1])
         if name == "target" and options.layer_skip not in (None, "search"):
             kept = options.layer_skip if isinstance(options.layer_skip, int) else len(options.layer_skip)
             skipping = replace(config, layers=kept, sliding=config.sliding[:kept])
-            own.append(Planned("layers", skipping, dtype, quantize, shares_weights=True))
+            own.append(Planned("layers", skipping, sums, held, shares_weights=True))
     return {
         str(device): Plan(tuple(models), options.slots, context, free(device))
         for device, models in by_device.items()

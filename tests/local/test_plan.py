@@ -50,11 +50,13 @@ def test_a_model_everyone_knows_takes_what_everyone_knows(llama):
     assert replace(model, quantize="int4").weights < 5 * GIB
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 @pytest.mark.parametrize("tied", [True, False])
-def test_the_plan_is_what_a_loaded_model_holds(checkpoint, tied):
+def test_the_plan_is_what_a_loaded_model_holds(checkpoint, tied, dtype):
     folder = checkpoint(hidden_size=128, intermediate_size=512, tie_word_embeddings=tied, vocab_size=640)
-    runner = open_model(folder, Placed(), slots=3, context=100)
-    model = Planned("target", read_config(folder))
+    runner = open_model(folder, Placed(dtype, "cpu"), slots=3, context=100)
+    options = Options(dtype=dtype, device="cpu", slots=3)
+    (model,) = plans(folder, [], options, 100, lambda device: None)["cpu"].models
     assert model.caches(3, 100) == runner.cache.rows.nbytes
     assert model.tables(100) == runner.causal.nbytes + runner.decoder.turns(slice(None)).nbytes
     if runner.decoder.exact_rows:

@@ -14,6 +14,7 @@ from specclient_local.model.base import Model, ModelConfig
 from specclient_local.model.decoder import Decoder
 from specclient_local.model.devices import device_named
 from specclient_local.model.heads_taps import TappedRunner
+from specclient_local.model.native.build import library
 from specclient_local.model.runner import Runner, shared_rows
 from specclient_local.model.static import StaticRunner
 from specclient_local.model.weights import load_weights
@@ -55,6 +56,15 @@ def read_any_config(folder: Path, runner: str = "auto") -> ModelConfig:
     return read_hf_config(folder)
 
 
+def sums_wider(dtype: str, device: str, graphs: str) -> bool:
+    """Return whether the own decoder holds matrices in ``dtype``, and everything else in float32.
+
+    Compiled passes do, with bfloat16 on a processor: half of the bytes are read from memory, and the sums are
+    those of a float32 model with the same numbers.
+    """
+    return dtype == "bfloat16" and device == "cpu" and graphs != "on" and library() is not None
+
+
 def open_model(
     folder: Path,
     placed: Placed,
@@ -88,6 +98,8 @@ def open_model(
         config = read_config(folder)
         with torch.inference_mode():
             weights = load_weights(folder, config, placed.dtype, device, placed.quantize)
+            if sums_wider(placed.dtype, device, placed.graphs):
+                weights = weights.widened()
             decoder = Decoder(config, weights, context, exact=exact, most=shared_rows(slots))
             if taps:
                 return TappedRunner(decoder, weights, slots, context, taps)

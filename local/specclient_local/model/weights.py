@@ -7,7 +7,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from specclient_local.model.quantize import quantized
 
 _PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")
 _SHAPE = ("config.json", "generation_config.json")
+_MATRICES = ("qkv", "o", "gate_up", "down")
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +55,15 @@ class Weights:
     layers: list[LayerWeights]
     norm: Tensor
     head: Tensor
+
+    def widened(self) -> Weights:
+        """Return them in float32, but for matrices that rows are multiplied with: those stay as they are."""
+        return Weights(
+            embedding=self.embedding.float(),
+            layers=[_widened(layer) for layer in self.layers],
+            norm=self.norm.float(),
+            head=self.head,
+        )
 
 
 def resolve(path_or_id: str | Path, *, whole: bool = True) -> Path:
@@ -115,6 +125,15 @@ def load_weights(
             norm=take("model.norm.weight", (hidden,)),
             head=_held(head, quantize),
         )
+
+
+def _widened(layer: LayerWeights) -> LayerWeights:
+    vectors = {
+        each.name: value.float()
+        for each in fields(layer)
+        if each.name not in _MATRICES and (value := getattr(layer, each.name)) is not None
+    }
+    return replace(layer, **vectors)
 
 
 def _held(matrix: Tensor, quantize: str | None) -> Tensor:

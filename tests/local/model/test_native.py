@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import threading
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from platformdirs import user_cache_path
+from safetensors.torch import load_file, save_file
 from specclient_local.backend import BUNDLED
 from specclient_local.config import read_config
 from specclient_local.model import pages
@@ -104,6 +106,37 @@ def test_a_row_has_the_same_bits_in_any_pass(checkpoint, shape, count, threads):
         first = one.score_all(parts)[1]
         assert torch.equal(torch.cat([first, one.read(1, prompt[cut:])]), alone)
         assert torch.equal(one.cache.rows[:, 1, :, :41], cache)
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_matrices_in_bfloat16_give_the_bits_of_the_same_numbers_in_float32(checkpoint, shape):
+    folder, prompt = checkpoint(**SHAPES[shape]), ids(41)
+    config = read_config(folder)
+    half = load_weights(folder, config, "bfloat16").widened()
+    full = load_weights(rounded(folder), config)
+    assert half.layers[0].qkv.dtype == torch.bfloat16
+    assert not torch.equal(full.head, load_weights(folder, config).head), (
+        "the numbers were not bfloat16's before"
+    )
+    ours, theirs = (Runner(Decoder(config, weights, 128), 1, 128) for weights in (half, full))
+    assert ours.decoder.passes.head.kind != theirs.decoder.passes.head.kind
+    for cut in (1, 5, 6, 7, 40):
+        for one in (ours, theirs):
+            one.truncate(0, 0)
+        assert torch.equal(*(one.read(0, prompt[:cut]) for one in (ours, theirs)))
+        assert torch.equal(*(one.score(0, prompt[cut:], branching()) for one in (ours, theirs)))
+        assert torch.equal(ours.cache.rows, theirs.cache.rows)
+
+
+def rounded(folder):
+    """Return a copy of a checkpoint whose numbers are bfloat16's, held in float32."""
+    other = folder.parent / f"{folder.name}-rounded"
+    shutil.copytree(folder, other)
+    tensors = load_file(other / "model.safetensors")
+    save_file(
+        {name: tensor.bfloat16().float() for name, tensor in tensors.items()}, other / "model.safetensors"
+    )
+    return other
 
 
 @pytest.mark.parametrize("shape", SHAPES)

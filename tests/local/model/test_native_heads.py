@@ -237,12 +237,12 @@ def test_proposals_are_the_same_however_they_are_computed(target, tmp_path, monk
     assert found[0] == found[1] == found[2]
 
 
-@pytest.mark.parametrize("way", ["torch", "bfloat16", "int8"])
+@pytest.mark.parametrize("way", ["torch", "float16", "bfloat16", "int8"])
 @pytest.mark.parametrize("kind", ["medusa", "eagle", "eagle3"])
 def test_answers_are_the_targets_own_however_heads_are_computed(target, tmp_path, monkeypatch, kind, way):
     """By torch, in half precision, and over a target whose last matrix is quantised."""
     folder = EAGLES[kind](tmp_path) if kind in EAGLES else heads_kit.medusa(tmp_path, own_heads=False)
-    options = {"bfloat16": {"dtype": "bfloat16"}, "int8": {"quantize": "int8"}}.get(way, {})
+    options = {"torch": {}, "int8": {"quantize": "int8"}}.get(way, {"dtype": way})
     if way == "int8":
         pytest.importorskip("torchao", reason="torchao quantises")
     if way == "torch":
@@ -250,7 +250,7 @@ def test_answers_are_the_targets_own_however_heads_are_computed(target, tmp_path
     with load(target, heads=folder, slots=1, **options) as engine:
         if kind in EAGLES:
             compiled = isinstance(engine.speculator.drafters["eagle"].runner.decoder.passes, NativeEagle)
-            assert compiled == (way == "int8")
+            assert compiled == (way in ("bfloat16", "int8"))
         for prompt in ("def f(x):", "return 1\n" * 6):
             wanted = engine.generate(prompt, max_tokens=16, method="plain").token_ids
             for tree in (None, "grow"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import torch
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -16,6 +17,16 @@ _GROUP = 4 * _WIDTH
 
 _LINE = 64
 """Bytes of a cache line."""
+
+_KINDS = {torch.float32: 0, torch.int8: 1, torch.bfloat16: 2}
+"""What the library calls the types that it multiplies with; sums are in float32 with each."""
+
+
+def laid_out(weight: Tensor) -> bool:
+    """Return whether a matrix can lie in panels: of float32 or bfloat16 on a processor, or held in int8."""
+    if type(weight) is not Tensor:
+        return int8_parts(weight) is not None
+    return weight.dtype in (torch.float32, torch.bfloat16) and weight.device.type == "cpu"
 
 
 class Panels:
@@ -48,7 +59,7 @@ class Panels:
         bias_, scale_ = (
             None if t is None else self.pointer(F.pad(t.float(), (0, missing))) for t in (bias, scale)
         )
-        return LinearTable(self._copied(groups, rest), bias_, scale_, outputs, inputs)
+        return LinearTable(self._copied(groups, rest), bias_, scale_, outputs, inputs, _KINDS[numbers.dtype])
 
     def pointer(self, tensor: Tensor) -> int:
         """Return where a tensor's numbers lie in order, and hold them there."""

@@ -41,15 +41,14 @@ typedef struct {
 static void linear(Self *self, const Linear *l, const float *x, int64_t sx, int64_t rows, float *y,
                    int64_t sy) {
     int64_t panels = (l->out + W - 1) / W, pieces = (panels + 3) / 4;
-    int64_t number = l->scale ? sizeof(int8_t) : sizeof(float);
     for (int64_t piece; (piece = claim(self)) < pieces;) {
         int64_t begin = piece * 4, count = panels - begin < 4 ? panels - begin : 4;
         int64_t step = (begin + 4) * W <= l->out ? 4 : 1;  /* a last group that is not full is panels */
         for (int64_t row = 0; row < rows; row += ROWS) {
             int64_t some = rows - row < ROWS ? rows - row : ROWS;
             for (int64_t p = begin; p < begin + count; p += step)
-                PRODUCTS[l->scale != 0][step == 4][some - 1](
-                    (const char *)l->panels + p * l->in * W * number, l->scale ? l->scale + p * W : 0,
+                PRODUCTS[l->kind][step == 4][some - 1](
+                    (const char *)l->panels + p * l->in * W * BYTES[l->kind], l->scale ? l->scale + p * W : 0,
                     l->bias ? l->bias + p * W : 0, x + row * sx, sx, l->in, y + row * sy + p * W, sy,
                     l->out - p * W, row ? 0 : AHEAD);  /* for later rows they are in the cache */
         }

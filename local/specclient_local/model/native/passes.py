@@ -12,7 +12,7 @@ from torch import Tensor
 
 from specclient_local.config import DecoderConfig
 from specclient_local.model.native.build import library
-from specclient_local.model.native.panels import Panels
+from specclient_local.model.native.panels import Panels, laid_out
 from specclient_local.model.native.tables import (
     FusionTable,
     LayerTable,
@@ -21,7 +21,6 @@ from specclient_local.model.native.tables import (
     PassTable,
     SpanTable,
 )
-from specclient_local.model.quantize import int8_parts
 from specclient_local.model.span import Span, Taps
 from specclient_local.model.weights import LayerWeights, Weights
 
@@ -233,11 +232,11 @@ class NativePasses:
 def native_passes(config: DecoderConfig, weights: Weights, turns: Tensor) -> NativePasses | None:
     """Return compiled passes for a model; None where it is not float32 on a CPU or nothing compiles.
 
-    Its matrices may be quantised to int8.
+    Its matrices may be in bfloat16 or quantised to int8.
     """
-    if weights.embedding.dtype != torch.float32 or weights.embedding.device.type != "cpu":
-        return None
-    if any(type(m) is not Tensor and int8_parts(m) is None for m in _matrices(weights)):
+    if weights.embedding.dtype != torch.float32 or not all(
+        map(laid_out, (weights.embedding, *_matrices(weights)))
+    ):
         return None
     run = library()
     return None if run is None else NativePasses(config, weights, turns, run)

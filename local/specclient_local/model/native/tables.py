@@ -6,11 +6,11 @@ from ctypes import POINTER, Structure, c_double, c_int64, c_void_p
 
 
 class LinearTable(Structure):
-    """What the library knows of a matrix: where its panels lie, its bias and scale, and its size."""
+    """What the library knows of a matrix: where its panels lie, its bias and scale, its size and numbers."""
 
     _fields_ = [
         *((name, c_void_p) for name in ("panels", "bias", "scale")),
-        *((name, c_int64) for name in ("outputs", "inputs")),
+        *((name, c_int64) for name in ("outputs", "inputs", "kind")),
     ]
 
 
