@@ -156,8 +156,8 @@ def _followed(after: dict[str, Any]) -> str:
     tens = ", ".join(f"{gap:.0%}" for gap in after["rarer"])
     back = "not within 50 calls" if after["calls"] is None else f"after {after['calls']} calls"
     return (
-        f"{after['changes']} changes with 100 calls before the next: good choices rarer by {tens} in the first "
-        f"tens of calls; back within {BACK:.0%} {back}"
+        f"{after['changes']} changes with 100 calls before the next: good choices rarer by {tens} in the "
+        f"first tens of calls; back within {BACK:.0%} {back}"
     )
 
 

@@ -142,9 +142,7 @@ def settled(ground: Ground, judge: Judge, played: Played) -> list[Settled]:
             None,
         )
         rarer = _rarer(steps[start:end])
-        found.append(
-            Settled(at=change.at, route=change.route, what=change.what, calls=calls, rarer=rarer)
-        )
+        found.append(Settled(at=change.at, route=change.route, what=change.what, calls=calls, rarer=rarer))
     return found
 
 
