@@ -217,7 +217,7 @@ class Speculator:
         """Keep what is accepted of a draft, and return the tokens it won."""
         sequence, tree, path = move.sequence, move.tree, verdict.path
         self.target.keep(sequence.granted, len(sequence.tokens) - 1, path)
-        sequence.tally.count(max(tree.depths(), default=0), len(tree), len(path))
+        sequence.tally.count(tree.depth, len(tree), len(path))
         drafter = self._drafter_of(sequence)
         if drafter is not None:
             drafter.commit(sequence, tree, path)

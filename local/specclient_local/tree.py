@@ -57,9 +57,11 @@ class TokenTree:
     @classmethod
     def chain(cls, tokens: Sequence[int], q: Sequence[Distribution | None] | None = None) -> TokenTree:
         """Build the tree of one branch; without ``q`` every token was picked, not drawn."""
-        tree = cls()
-        for i, token in enumerate(tokens):
-            tree.add(i - 1, token, None if q is None else q[i])
+        tree, size = cls(), len(tokens)
+        tree.tokens = [*tokens]
+        tree.parents = [*range(ROOT, size - 1)]
+        tree.q = [None] * size if q is None else [*q]
+        tree._children = {i - 1: [i] for i in range(size)}
         return tree
 
     def add(self, parent: int, token: int, q: Distribution | None = None) -> int:
@@ -107,7 +109,12 @@ class TokenTree:
     @property
     def is_chain(self) -> bool:
         """Whether each node is the only child of the node before it."""
-        return all(parent == i - 1 for i, parent in enumerate(self.parents))
+        return self.parents == [*range(ROOT, len(self.parents) - 1)]
+
+    @property
+    def depth(self) -> int:
+        """How far the farthest node is from the root."""
+        return len(self.parents) if self.is_chain else max(self.depths(), default=0)
 
     def depths(self) -> list[int]:
         """Return each node's distance from the root, ``[N]``, the first level being 1."""

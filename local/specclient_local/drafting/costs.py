@@ -49,6 +49,10 @@ class Costs:
     context: int = 0
     far: Costs | None = None
 
+    def __hash__(self) -> int:
+        """Hash what tells most costs apart: every round looks up what pays by them."""
+        return hash((self.draft, self.slots, self.context))
+
     def at(self, context: int) -> Costs:
         """Return the costs that far into a context, on the line through the two places measured."""
         return self if self.far is None else _between(self, self.far, context // _GRAIN * _GRAIN)

@@ -233,7 +233,7 @@ class StepLength:
     def update(self, tree: TokenTree, path: list[int]) -> None:
         """Learn which nodes of a draft were kept."""
         if len(tree):
-            kept = len(path) / max(tree.depths())
+            kept = len(path) / tree.depth
             self._next = min(max(self._next + (kept >= _GOOD) - (kept < _BAD), _STEPS[0]), _STEPS[1])
 
 

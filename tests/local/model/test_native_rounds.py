@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import replace
 
 import pytest
 import torch
 from local_kit import load, write_checkpoint
-from specclient_local.model.native import build
+from specclient_local.model.native import build, rounds
 from specclient_local.model.native.rounds import NativeRounds
 from test_exactness import disturbed
 
@@ -47,9 +46,9 @@ def calls(monkeypatch):
     """Who guessed in each round that was one call."""
     made, honest = [], NativeRounds._go
 
-    def counted(self, sequence, table):
-        made.append("model" if table.draft else "given" if table.guesses else "nobody")
-        return honest(self, sequence, table)
+    def counted(self, slot):
+        made.append("model" if self._table.draft else "given" if self._table.guesses else "nobody")
+        return honest(self, slot)
 
     monkeypatch.setattr(NativeRounds, "_go", counted)
     return made
@@ -65,25 +64,40 @@ def told(engine, prompt, **asked):
 
 
 def test_answers_and_figures_are_those_of_the_general_way(engine, calls):
-    speculator, rounds = engine.speculator, engine.speculator.rounds
+    speculator, own = engine.speculator, engine.speculator.rounds
     for prompt, asked in itertools.product(PROMPTS, ASKED):
         speculator.rounds = None
         want = told(engine, prompt, **asked)
         made = len(calls)
-        speculator.rounds = rounds
+        speculator.rounds = own
         assert told(engine, prompt, **asked) == want, asked
         trees = "draft_tree" in asked or asked["method"] == "union"
         assert trees or len(calls) > made, f"{asked} took no single call"
     assert set(calls) == {"model", "given", "nobody"}
 
 
+@pytest.mark.parametrize("shared", ["both", "the target's alone", "the draft's alone"])
+def test_threads_share_passes_of_a_round(tmp_path, monkeypatch, shared):
+    monkeypatch.setattr(rounds, "SHARED", 10**12 if shared == "the draft's alone" else 0)
+    monkeypatch.setattr(rounds, "AWAKE", 10**12 if shared == "the target's alone" else 0)
+    target = write_checkpoint(tmp_path / "t", seed=1, spread=0.2, eos_token_id=None)
+    with load(target, disturbed(target, tmp_path / "d", 0.03), threads=3) as engine:
+        for prompt, length in itertools.product(PROMPTS, (1, 4, 8)):
+            want = told(engine, prompt, method="plain")[0]
+            assert told(engine, prompt, method="draft", draft_length=length)[0] == want
+        lanes = engine.speculator.rounds._target, *engine.speculator.rounds._drafts.values()
+        assert [lane._told.threads for lane in lanes] == {
+            "both": [3, 3], "the target's alone": [3, 1], "the draft's alone": [1, 3]
+        }[shared]  # fmt: skip
+
+
 def test_the_same_test_finds_a_guess_that_is_kept_wrongly(engine, monkeypatch):
     want = told(engine, PROMPTS[0], method="plain")[0]
     honest = NativeRounds._go
 
-    def generous(self, sequence, table):
-        found = honest(self, sequence, table)
-        return replace(found, kept=len(found.guesses))
+    def generous(self, slot):
+        found = honest(self, slot)
+        return found._replace(kept=len(found.guesses))
 
     monkeypatch.setattr(NativeRounds, "_go", generous)
     assert told(engine, PROMPTS[0], method="draft", draft_length=4)[0] != want

@@ -62,7 +62,7 @@ static int64_t blocks(const Model *m, const Span *span) {
 }
 
 static void attention(Self *self, int64_t number, const Layer *layer) {
-    const Pass *p = self->run->about;
+    const Pass *p = self->about;
     const Model *m = p->model;
     int64_t group = m->heads / m->kv_heads, width = (m->heads + 2 * m->kv_heads) * m->dim;
     int64_t longest = 0, pieces = 0;
@@ -94,7 +94,7 @@ static void attention(Self *self, int64_t number, const Layer *layer) {
 }
 
 static void turned(Self *self, int64_t number, const Layer *layer) {
-    const Pass *p = self->run->about;
+    const Pass *p = self->about;
     const Model *m = p->model;
     int64_t width = (m->heads + 2 * m->kv_heads) * m->dim;
     for (int64_t row; (row = claim(self)) < p->rows;) {
@@ -108,7 +108,7 @@ static void turned(Self *self, int64_t number, const Layer *layer) {
 
 /* Add what a projection gave to each row, and normalise the rows for the next one (weight may be NULL). */
 static void added(Self *self, const float *weight) {
-    const Pass *p = self->run->about;
+    const Pass *p = self->about;
     int64_t n = p->model->hidden;
     for (int64_t row; (row = claim(self)) < p->rows;) {
         float *x = p->x + row * n, *h = p->h + row * n;
@@ -120,7 +120,7 @@ static void added(Self *self, const float *weight) {
 
 /* Leave each row where it is wanted after so many layers. */
 static void left(Self *self, int64_t layers) {
-    const Pass *p = self->run->about;
+    const Pass *p = self->about;
     int64_t n = p->model->hidden;
     for (int64_t tap = 0; tap < p->taps; tap++) {
         if (p->tapped[tap] != layers) continue;
@@ -132,7 +132,7 @@ static void left(Self *self, int64_t layers) {
 
 /* Take each row from the embedding, and return what the first layer reads. */
 static const float *embedded(Self *self) {
-    const Pass *p = self->run->about;
+    const Pass *p = self->about;
     const Model *m = p->model;
     int64_t n = m->hidden;
     for (int64_t row; (row = claim(self)) < p->rows;) {
@@ -145,7 +145,7 @@ static const float *embedded(Self *self) {
 
 /* Make each row of a token and the state one place before it, and return what an EAGLE head's layer reads. */
 static const float *fused(Self *self) {
-    const Pass *p = self->run->about;
+    const Pass *p = self->about;
     const Model *m = p->model;
     const Fusion *f = m->fusion;
     int64_t n = m->hidden;
@@ -169,7 +169,7 @@ static const float *fused(Self *self) {
 
 /* Take the rows through a layer, which reads `read`, and normalise them for the next one. */
 static void through(Self *self, int64_t number, const float *read) {
-    const Pass *p = self->run->about;
+    const Pass *p = self->about;
     const Model *m = p->model;
     const Layer *layer = m->layer + number;
     int64_t n = m->hidden, width = (m->heads + 2 * m->kv_heads) * m->dim;
@@ -190,7 +190,7 @@ static void through(Self *self, int64_t number, const float *read) {
 
 /* Turn the wanted rows into logits, and into the states that an EAGLE head is given next. */
 static void told(Self *self) {
-    const Pass *p = self->run->about;
+    const Pass *p = self->about;
     const Model *m = p->model;
     int64_t n = m->hidden;
     for (int64_t row; (row = claim(self)) < p->wanted;) {
@@ -205,7 +205,7 @@ static void told(Self *self) {
 }
 
 static void whole(Self *self) {
-    const Pass *p = self->run->about;
+    const Pass *p = self->about;
     const float *read = p->model->fusion ? fused(self) : embedded(self);
     left(self, 0);
     for (int64_t i = 0; i < p->model->layers; i++) {
@@ -221,7 +221,7 @@ void specclient_pass(const Pass *pass) { together(whole, pass, pass->threads); }
 /* y [rows, out] = x [rows, in] w + bias, on the caller's thread alone. */
 void specclient_linear(const Linear *l, const float *x, int64_t rows, float *y) {
     Run run = {.threads = 1};
-    Self self = {&run, 0, 0};
+    Self self = {.run = &run};
     linear(&self, l, x, l->in, rows, y, l->out);
 }
 
@@ -234,35 +234,65 @@ void specclient_largest(const Rows *matrices, int64_t count, int64_t n, int64_t 
             *places++ = largest(matrices->first + row * matrices->stride, n, values++);
 }
 
+/* ---- chains and rounds, in which threads stay together from pass to pass ---- */
+
+typedef struct {  /* a pass over one request's rows, to be followed by its likeliest token, and that by its own */
+    Pass pass;
+    Span span;
+    int64_t position, steps, vocab, *tokens;
+    int64_t found;
+    int broken;  /* whether logits were not finite: there is no likeliest token then */
+} Chain;
+
+/* Take from a pass its likeliest token, and make the pass that follows it. */
+static void follow(Chain *c) {
+    Pass *pass = &c->pass;
+    float value;
+    int64_t *token = c->tokens + c->found;
+    *token = largest(pass->logits, c->vocab, &value);
+    c->broken = !isfinite(value);
+    if (c->broken) return;
+    if (pass->model->spoken) *token = pass->model->spoken[*token];
+    c->found++;
+    c->position = (c->found > 1 ? c->position : pass->positions[pass->rows - 1]) + 1;
+    c->span.start += c->span.rows;
+    c->span.open = c->span.start;
+    c->span.first = 0;
+    c->span.rows = 1;
+    c->span.length = c->span.start + 1;
+    c->span.mask = c->span.window = 0;
+    pass->rows = 1;
+    pass->ids = token;
+    pass->positions = &c->position;
+    pass->given = pass->states;
+    pass->wanted_rows = 0;
+}
+
+static void chained(Self *self, Chain *c) {
+    while (c->found < c->steps && !c->broken) {
+        self->about = &c->pass;
+        whole(self);
+        if (!self->number) follow(c);
+        ended(self);
+    }
+}
+
+static void chain(Self *self) { chained(self, (Chain *)self->about); }
+
+static void begin(Chain *c, const Pass *first, int64_t steps, int64_t vocab, int64_t *tokens) {
+    *c = (Chain){.pass = *first, .span = *first->span, .steps = steps, .vocab = vocab, .tokens = tokens};
+    c->pass.span = &c->span;
+}
+
 /* Follow a pass over one request's rows by its likeliest token, `steps` times; return how many are found.
  *
  * The pass wants the logits of its last row alone, and its scratch memory reaches as far as the last step.
  */
 int64_t specclient_guess(const Pass *first, int64_t steps, int64_t vocab, int64_t *tokens) {
-    Pass pass = *first;
-    Span span = *first->span;
-    int64_t position = first->positions[first->rows - 1];
-    for (int64_t step = 0; step < steps; step++) {
-        specclient_pass(&pass);
-        float value;
-        tokens[step] = largest(pass.logits, vocab, &value);
-        if (!isfinite(value)) return step;
-        if (first->model->spoken) tokens[step] = first->model->spoken[tokens[step]];
-        span.start += span.rows;
-        span.open = span.start;
-        span.first = 0;
-        span.rows = 1;
-        span.length = span.start + 1;
-        span.mask = span.window = 0;
-        position++;
-        pass.rows = 1;
-        pass.ids = tokens + step;
-        pass.positions = &position;
-        pass.given = pass.states;
-        pass.wanted_rows = 0;
-        pass.span = &span;
-    }
-    return steps;
+    Chain c;
+    begin(&c, first, steps, vocab, tokens);
+    together(chain, &c, first->threads);
+    return c.found;
 }
 
 typedef struct {
@@ -274,23 +304,47 @@ typedef struct {
     int64_t kept, token;  /* how many guesses are the target's own likeliest tokens, and the one after them */
 } Round;
 
-/* Let the draft guess, if it is to, take the guesses through the target, and keep those that are greedy's. */
-void specclient_round(Round *round) {
-    Pass pass = *round->target;
-    Span span = *pass.span;
-    if (round->draft) {
-        round->guesses = specclient_guess(round->draft, round->guesses, round->vocab, round->ids + 1);
-        pass.rows = pass.wanted = span.rows = round->guesses + 1;
-        pass.span = &span;
+typedef struct { Round *round; Chain chain; Pass pass; Span span; } Play;
+
+/* Have the guesses made, by all of the target's threads or, where there is too little to share, by the first. */
+static void guessed(Self *self, Play *play) {
+    Run own = {.threads = 1};
+    Self alone = {.run = &own};
+    if (play->round->draft->threads > 1) chained(self, &play->chain);
+    else if (!self->number) chained(&alone, &play->chain);
+    if (!self->number) {
+        play->round->guesses = play->chain.found;
+        play->pass.rows = play->pass.wanted = play->span.rows = play->chain.found + 1;
     }
-    specclient_pass(&pass);
+    ended(self);
+}
+
+/* Keep the guesses that are greedy's. */
+static void judge(Round *round, const Pass *pass) {
     round->kept = 0;
-    for (int64_t row = 0; row < pass.rows; row++) {
-        int64_t n = pass.model->head.out, token = largest(pass.logits + row * n, n, round->values + row);
+    for (int64_t row = 0; row < pass->rows; row++) {
+        int64_t n = pass->model->head.out, token = largest(pass->logits + row * n, n, round->values + row);
         if (row > round->kept) continue;
         round->token = token;
         if (row < round->guesses && token == round->ids[row + 1]) round->kept++;
     }
+}
+
+static void played(Self *self) {
+    Play *play = (Play *)self->about;
+    if (play->round->draft) guessed(self, play);
+    self->about = &play->pass;
+    whole(self);
+    if (!self->number) judge(play->round, &play->pass);
+}
+
+/* Let the draft guess, if it is to, take the guesses through the target, and keep those that are greedy's. */
+void specclient_round(Round *round) {
+    const Pass *target = round->target;
+    Play play = {.round = round, .pass = *target, .span = *target->span};
+    play.pass.span = &play.span;
+    if (round->draft) begin(&play.chain, round->draft, round->guesses, round->vocab, round->ids + 1);
+    together(played, &play, target->threads);
 }
 
 typedef struct {
@@ -304,7 +358,7 @@ typedef struct {
 
 /* Each head's residual blocks x + silu(w x + bias), and what it reads of them. */
 static void each_head(Self *self) {
-    const Medusa *m = self->run->about;
+    const Medusa *m = self->about;
     int64_t n = m->block->in, width = m->heads * n, out = m->head->out;
     for (int64_t row; (row = claim(self)) < m->rows * m->heads;)
         norm(m->given + row / m->heads * n, m->norm, n, m->eps, m->x + row * n);

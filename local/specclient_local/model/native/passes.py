@@ -25,7 +25,11 @@ from specclient_local.model.span import Span, Taps
 from specclient_local.model.weights import LayerWeights, Weights
 
 SHARED = 4_000_000
-"""Products of a pass from which on threads share it."""
+"""Products of a pass from which on threads share it. What is done in a tenth of a millisecond is not worth
+calling other threads, and meeting them a dozen times."""
+
+AWAKE = 500_000
+"""The same where they have been called already: in the passes of a chain, or before a target's."""
 
 _QUERIES = 4
 _SMALLEST = 16
@@ -158,7 +162,9 @@ class NativePasses:
         """Lay out a pass for the library; what it points to stays until the next one."""
         rows = len(ids)
         table = PassTable()
-        self.fill(table, rows, max(span.mask.shape[1] for span in spans) + further)
+        longest = max(span.mask.shape[1] for span in spans) + further
+        table.rows, table.threads = rows, self.room(rows, longest, AWAKE if further > 1 else SHARED)
+        self.fill(table)
         numbers = (c_int64 * (2 * rows + len(wanted or ())))(*ids, *positions, *(wanted or ()))
         where = addressof(numbers)
         told = (SpanTable * len(spans))(*(self._span(span) for span in spans))
@@ -171,25 +177,28 @@ class NativePasses:
         table.logits = logits.data_ptr()
         return table
 
-    def fill(self, table: PassTable, rows: int, longest: int) -> None:
-        """Say in a pass's table what does not depend on whose rows they are.
+    def room(self, rows: int, longest: int, least: int = SHARED) -> int:
+        """Have scratch memory for a pass, and return how many threads share it.
 
         Args:
-            table: to be filled.
-            rows: how many.
+            rows: how many it has.
             longest: positions that any of them sees, now or in the passes that follow at once.
+            least: products from which on threads share it.
         """
-        # What is done in a tenth of a millisecond is not worth meeting other threads a dozen times.
-        threads = torch.get_num_threads() if rows * self._config.parameters >= SHARED else 1
+        threads = torch.get_num_threads() if rows * self._products >= least else 1
         if rows > self._rows or threads * longest > self._reach:
             self._make_room(rows, threads * longest)
+        return threads
+
+    def fill(self, table: PassTable) -> None:
+        """Say in a pass's table what holds for all of them, as long as ``scratch`` is the same."""
         table.model, table.turns = self._shape, self._turns
-        table.rows, table.threads = rows, threads
-        table.x, table.h, table.qkv, table.attended, table.gate_up, table.scores = self._scratch
+        table.x, table.h, table.qkv, table.attended, table.gate_up, table.scores = self.scratch
 
     def _make_room(self, rows: int, reach: int) -> None:
         """Have scratch memory for so many rows, and for so many positions of all threads together."""
         c = self._config
+        self._products = c.parameters
         self._rows = 1 << (rows - 1).bit_length()
         self._reach = 1 << max(reach - 1, 0).bit_length()
         heads = (c.heads + 2 * c.kv_heads) * c.head_dim
@@ -197,7 +206,7 @@ class NativePasses:
         widths = (c.hidden_size, read, heads, c.heads * c.head_dim, 2 * c.intermediate_size)
         self._buffers = [torch.empty(self._rows * width) for width in widths]
         self._buffers.append(torch.empty(_QUERIES * self._reach))
-        self._scratch = [buffer.data_ptr() for buffer in self._buffers]
+        self.scratch = [buffer.data_ptr() for buffer in self._buffers]
         self._shape = ctypes.pointer(self._model)
 
     def _span(self, span: Span) -> SpanTable:

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, Array, addressof, c_float, c_int64, pointer
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
 from specclient_local.model.base import Model
 from specclient_local.model.cache import BLOCK
 from specclient_local.model.native.build import library
-from specclient_local.model.native.passes import NativePasses
+from specclient_local.model.native.passes import AWAKE, SHARED, NativePasses
 from specclient_local.model.native.tables import PassTable, RoundTable, SpanTable
 from specclient_local.model.runner import CHUNK, Runner
 from specclient_local.sequence import Sequence as Request
@@ -25,8 +24,7 @@ _UNREAD = 16
 """Most tokens that a draft reads before it guesses; of more it is given a pass that is laid out for them."""
 
 
-@dataclass(frozen=True, slots=True)
-class Verified:
+class Verified(NamedTuple):
     """What a round gave.
 
     Attributes:
@@ -50,10 +48,12 @@ class NativeRounds:
     """
 
     def __init__(self, target: Runner) -> None:
-        self._target = _Lane(target)
+        self._target = _Lane(target, SHARED)
         self._drafts: dict[int, _Lane] = {}
         self._run = _compiled()
         self._values: Array[c_float] = (c_float * CHUNK)()
+        self._table = RoundTable(self._target.where)
+        self._table.ids, self._table.values = addressof(self._target.ids), addressof(self._values)
 
     @classmethod
     def of(cls, target: Model) -> NativeRounds | None:
@@ -65,8 +65,9 @@ class NativeRounds:
 
         The target's slot is then as long as if all guesses had been kept; so it is after :meth:`guess`.
         """
-        told = self._target.block(sequence.granted, [sequence.tokens[-1], *guesses], len(guesses))
-        return self._go(sequence, RoundTable(pointer(told), None, len(guesses)))
+        self._target.block(sequence.granted, [sequence.tokens[-1], *guesses], len(guesses))
+        self._table.draft, self._table.guesses = None, len(guesses)
+        return self._go(sequence.granted)
 
     def guess(
         self, draft: Model, sequence: Request, unread: Sequence[int], steps: int, vocab: int
@@ -86,74 +87,86 @@ class NativeRounds:
         if type(draft) is not Runner or not draft.decoder.guesses or len(unread) > _UNREAD:
             return None
         if id(draft) not in self._drafts:
-            self._drafts[id(draft)] = _Lane(draft)
-        lane, slot = self._drafts[id(draft)], sequence.granted
-        first = lane.chain(slot, unread, steps)
-        told = self._target.block(slot, sequence.tokens[-1:], steps)
-        found = self._go(sequence, RoundTable(pointer(told), pointer(first), steps, min(vocab, lane.vocab)))
+            self._drafts[id(draft)] = _Lane(draft, AWAKE)
+        lane, slot, table = self._drafts[id(draft)], sequence.granted, self._table
+        lane.chain(slot, unread, steps)
+        self._target.block(slot, sequence.tokens[-1:], steps)
+        table.draft, table.guesses, table.vocab = lane.where, steps, min(vocab, lane.vocab)
+        found = self._go(slot)
         draft.cache.lengths[slot] += len(unread) + min(len(found.guesses), steps - 1)
         return found
 
-    def _go(self, sequence: Request, table: RoundTable) -> Verified:
-        lane = self._target
-        table.ids, table.values = addressof(lane.ids), addressof(self._values)
+    def _go(self, slot: int) -> Verified:
+        lane, table = self._target, self._table
         self._run(table)
         rows = table.guesses + 1
-        lane.runner.cache.lengths[sequence.granted] += rows
+        lane.runner.cache.lengths[slot] += rows
         return Verified(lane.ids[1:rows], table.kept, table.token, self._values[:rows])
 
 
 class _Lane:
     """A runner's passes over one slot, laid out once: from one to the next a few numbers change.
 
+    Args:
+        runner: whose.
+        least: products of a pass from which on threads share it.
+
     Attributes:
-        ids: ``[CHUNK]`` tokens of its next pass.
+        where: the next pass, as the library is told of it.
+        ids: ``[CHUNK]`` tokens of it.
         vocab: columns of its logits.
     """
 
-    def __init__(self, runner: Runner) -> None:
+    def __init__(self, runner: Runner, least: int) -> None:
         assert isinstance(runner.decoder.passes, NativePasses)
-        self.runner, self._passes = runner, runner.decoder.passes
+        self.runner, self._passes, self._least = runner, runner.decoder.passes, least
         self.ids: Array[c_int64] = (c_int64 * CHUNK)()
         self._positions: Array[c_int64] = (c_int64 * CHUNK)()
         self._last, self._span = (c_int64 * 1)(), SpanTable()
         self.vocab = self._passes.head.outputs
-        self._logits = torch.empty(0, self.vocab)
-        self._told = PassTable()
-        self._causal, self._stride = runner.causal.data_ptr(), runner.causal.stride(0)
+        self._told, self._wanted = PassTable(), 0
+        self._scratch: object = None
+        self.where = pointer(self._told)
+        self._told.spans, self._told.capacity = 1, runner.cache.rows.shape[3]
+        self._told.ids, self._told.positions = addressof(self.ids), addressof(self._positions)
+        self._told.span, self._span.mask_stride = addressof(self._span), runner.causal.stride(0)
+        self._causal = runner.causal.data_ptr() + 4 * runner.context
 
-    def chain(self, slot: int, tokens: Sequence[int], steps: int) -> PassTable:
+    def chain(self, slot: int, tokens: Sequence[int], steps: int) -> None:
         """Lay out tokens of which the last one's logits are wanted, to be followed by ``steps`` in all."""
         rows = len(tokens)
         self.ids[:rows] = [*tokens]
-        told = self._pass(slot, rows, 1, steps)
+        self._pass(slot, rows, 1, steps)
         self._last[0] = rows - 1
-        told.wanted_rows = addressof(self._last)
-        return told
+        self._told.wanted_rows = addressof(self._last)
 
-    def block(self, slot: int, tokens: Sequence[int], guesses: int) -> PassTable:
+    def block(self, slot: int, tokens: Sequence[int], guesses: int) -> None:
         """Lay out a root and guesses, those of them that are there; all of their logits are wanted."""
         self.ids[: len(tokens)] = [*tokens]
-        return self._pass(slot, guesses + 1, guesses + 1, 0)
+        self._pass(slot, guesses + 1, guesses + 1, 0)
 
-    def _pass(self, slot: int, rows: int, wanted: int, further: int) -> PassTable:
-        runner, told, span = self.runner, self._told, self._span
-        start = runner.cache.lengths[slot]
+    def _pass(self, slot: int, rows: int, wanted: int, further: int) -> None:
+        told, span, cache = self._told, self._span, self.runner.cache
+        start = cache.lengths[slot]
         end = start + rows
-        if end + max(further - 1, 0) > runner.context or rows > CHUNK:
-            raise ValueError(f"{rows} rows from {start} on exceed {runner.context} positions or one pass")
+        if end + max(further - 1, 0) > self.runner.context or rows > CHUNK:
+            raise ValueError(
+                f"{rows} rows from {start} on exceed {self.runner.context} positions or one pass"
+            )
+        if wanted > self._wanted:
+            self._wanted = 1 << (wanted - 1).bit_length()
+            self._logits = torch.empty(self._wanted, self.vocab)
+            told.logits = self._logits.data_ptr()
         length = -(-end // BLOCK) * BLOCK
-        if wanted > len(self._logits):
-            self._logits = torch.empty(1 << (wanted - 1).bit_length(), self.vocab)
+        told.rows, told.wanted = rows, wanted
+        told.threads = self._passes.room(rows, length + further, self._least)
+        if self._scratch is not self._passes.scratch:
+            self._scratch = self._passes.scratch
+            self._passes.fill(told)
         self._positions[:rows] = [*range(start, end)]
         span.rows, span.start, span.open, span.length = rows, start, start, length
-        span.mask, span.mask_stride = self._causal + 4 * (runner.context - start), self._stride
-        span.cache = addressof(runner.cache.views(slot).addresses)
-        self._passes.fill(told, rows, length + further)
-        told.spans, told.wanted, told.capacity = 1, wanted, runner.cache.rows.shape[3]
-        told.ids, told.positions = addressof(self.ids), addressof(self._positions)
-        told.span, told.logits = addressof(span), self._logits.data_ptr()
-        return told
+        span.mask = self._causal - 4 * start
+        span.cache = addressof(cache.views(slot).addresses)
 
 
 def _compiled() -> Callable[[RoundTable], Any]:

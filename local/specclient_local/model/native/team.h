@@ -12,7 +12,7 @@ typedef struct {
     atomic_long next[2], arrived, done, left;  /* pieces of the stage and of the one after it */
 } Run;
 
-struct Self { Run *run; int64_t number; long stage; };
+struct Self { Run *run; int64_t number; long stage; const void *about; };
 
 static int64_t claim(Self *self) {
     return atomic_fetch_add_explicit(&self->run->next[self->stage & 1], 1, memory_order_relaxed);
@@ -52,7 +52,7 @@ static void *help(void *number) {
             pthread_cond_wait(&changed, &lock);
         }
         seen = runs;
-        Self self = {current, (int64_t)(intptr_t)number, 0};
+        Self self = {current, (int64_t)(intptr_t)number, 0, current->about};
         pthread_mutex_unlock(&lock);
         self.run->work(&self);
         atomic_fetch_sub(&self.run->left, 1);
@@ -95,7 +95,7 @@ static void together(void (*work)(Self *), const void *about, int64_t threads) {
         pthread_cond_broadcast(&changed);
         pthread_mutex_unlock(&lock);
     }
-    Self self = {&run, 0, 0};
+    Self self = {&run, 0, 0, about};
     work(&self);
     if (threads > 1) {
         while (atomic_load(&run.left)) sched_yield();  /* it lies on this stack */
