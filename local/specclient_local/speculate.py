@@ -18,7 +18,7 @@ from specclient_local.drafting.ngram import NgramDrafter
 from specclient_local.drafting.prediction import PredictionDrafter
 from specclient_local.drafting.union import UnionDrafter
 from specclient_local.model.base import Model
-from specclient_local.model.native.rounds import NativeRounds
+from specclient_local.model.native.rounds import NativeRounds, Verified
 from specclient_local.model.prefix import Prefixes
 from specclient_local.model.runner import CHUNK, Part
 from specclient_local.model.sampling import all_distributions, wrong
@@ -140,7 +140,7 @@ class Speculator:
         if len(moves) == 1 and (outcome := self._at_once(moves[0])) is not None:
             return [outcome]
         self._draft(moves)
-        return self._verified(moves)
+        return self._greedily(moves) or self._verified(moves)
 
     def end(self, sequence: Sequence, *, broken: bool = False) -> None:
         """Forget a sequence that holds a slot, and where something broke what is in its cache, too."""
@@ -157,8 +157,7 @@ class Speculator:
         A draft that no model makes, or one that cannot be called there, is proposed before it.
         """
         sequence, drafter = move.sequence, self._drafter_of(move.sequence)
-        bare = sequence.rules is None and sequence.params.logprobs is None and not move.scores_prompt
-        if self.rounds is None or sequence.params.temperature > 0.0 or not bare:
+        if self.rounds is None or not _greedy(move):
             return None
         found = None
         if isinstance(drafter, DraftModel) and len(move.shape):
@@ -168,6 +167,26 @@ class Speculator:
             if not move.tree.is_chain:
                 return self._verified([move])[0]
             found = self.rounds.verify(sequence, move.tree.tokens)
+        return self._won(move, found)
+
+    def _greedily(self, moves: Seq[Move]) -> list[Outcome] | None:
+        """Verify chains of greedy requests in one call; None where one of them is something else."""
+        if self.rounds is None or not all(_greedy(move) and move.tree.is_chain for move in moves):
+            return None
+        trees = [move.tree.tokens for move in moves]
+        found = self.rounds.verify_all([move.sequence for move in moves], trees)
+        if found is None:
+            return None
+        outcomes: list[Outcome] = []
+        for move, own in zip(moves, found, strict=True):
+            try:
+                outcomes.append(self._won(move, own))
+            except Exception as error:  # noqa: BLE001 - the others' rounds go on
+                outcomes.append(error)
+        return outcomes
+
+    def _won(self, move: Move, found: Verified) -> Outcome:
+        """Keep what a call of the library found to be greedy's, or say what is wrong with its numbers."""
         if len(found.guesses) != len(move.tree):
             move.tree = TokenTree.chain(found.guesses)
         bad = wrong(found.largest, guessed=True)
@@ -292,6 +311,13 @@ class Speculator:
     def _drafter_of(self, sequence: Sequence) -> Drafter | None:
         """Return what drafts for a sequence; nothing for one that ends with its first token."""
         return self.drafters.get(sequence.method) if sequence.limit > 1 else None
+
+
+def _greedy(move: Move) -> bool:
+    """Return whether nothing but the largest logits matters to a sequence."""
+    params = move.sequence.params
+    bare = move.sequence.rules is None and params.logprobs is None and not move.scores_prompt
+    return bare and params.temperature == 0.0
 
 
 def _below_root(move: Move, logits: Tensor) -> Tensor:

@@ -12,6 +12,7 @@ from local_kit import load, sequence
 from specclient_local.backend import BUNDLED
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.model import runner as passes
+from specclient_local.model.native.rounds import NativeRounds
 from specclient_local.model.runner import Part, Runner
 from specclient_local.scheduler import ROWS_A_STEP, Scheduler
 from specclient_local.speculate import Speculator
@@ -230,14 +231,15 @@ def unstarted(checkpoint):
 def test_what_breaks_in_a_pass_fails_those_in_it_and_the_engine_goes_on(unstarted, monkeypatch):
     tiny = unstarted
     want = answers(tiny, [("x", {"max_tokens": 5})])[0].token_ids
-    honest, events = Runner.score_all, [[], [], []]
+    events = [[], [], []]
     for sink in events[:2]:
         tiny.add("x", sink.append, max_tokens=20, method="plain")
     tiny.step()
     tiny.step()
-    monkeypatch.setattr(Runner, "score_all", lambda self, parts: 1 / 0)
-    tiny.step()
-    monkeypatch.setattr(Runner, "score_all", honest)
+    with monkeypatch.context() as broken:
+        broken.setattr(Runner, "score_all", lambda *_: 1 / 0)
+        broken.setattr(NativeRounds, "verify_all", lambda *_: 1 / 0)
+        tiny.step()
     tiny.add("x", events[2].append, max_tokens=5)
     while tiny.step():
         pass

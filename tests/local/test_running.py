@@ -7,6 +7,7 @@ import asyncio
 import pytest
 import torch
 from local_kit import load
+from specclient_local.model.native.rounds import NativeRounds
 from specclient_local.model.rules import AnswerRules
 from specclient_local.model.runner import Runner
 
@@ -149,11 +150,11 @@ def test_a_pass_without_memory_fails_those_in_it_with_the_way_out(unstarted, mon
     for sink in events:
         engine.add("x", sink.append, max_tokens=20)
     engine.step()
-    honest = Runner._forward
-    monkeypatch.setattr(Runner, "_forward", lambda *parts, **options: torch.empty(2**46))
-    engine.add("x", later.append, max_tokens=5)
-    engine.step()
-    monkeypatch.setattr(Runner, "_forward", honest)
+    with monkeypatch.context() as broken:
+        broken.setattr(Runner, "_forward", lambda *parts, **options: torch.empty(2**46))
+        broken.setattr(NativeRounds, "verify_all", lambda *parts: torch.empty(2**46))
+        engine.add("x", later.append, max_tokens=5)
+        engine.step()
     drain(engine)
     for sink in events:
         assert isinstance(sink[-1], EngineError)

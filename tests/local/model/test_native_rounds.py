@@ -150,3 +150,86 @@ def test_only_what_can_be_done_in_one_call_is(engine, calls, tmp_path):
     sliding = write_checkpoint(tmp_path / "s", kind="mistral", sliding_window=9)
     with load(sliding) as other:
         assert other.speculator.rounds is None
+
+
+COMPANY = [
+    {"method": "plain"},
+    {"method": "draft", "draft_length": 3},
+    {"method": "ngram", "draft_length": 5},
+    {"method": "prediction", "prediction": [9, 9, 4, 5]},
+    {"method": "draft", "draft_length": 8},
+]
+
+
+@pytest.fixture
+def pair(tmp_path):
+    target = write_checkpoint(tmp_path / "t", seed=1, spread=0.2, eos_token_id=None)
+    return target, disturbed(target, tmp_path / "d", 0.03)
+
+
+@pytest.fixture
+def alone(pair):
+    """What each of a company is answered by itself."""
+    with load(*pair) as engine:
+        return [told(engine, PROMPTS[i % 3], **asked)[0] for i, asked in enumerate(COMPANY)]
+
+
+@pytest.fixture
+def crowd(pair):
+    """An engine that takes the steps that a test takes, and no others."""
+    with load(*pair, slots=len(COMPANY) + 1) as engine:
+        yield engine
+
+
+def together(engine, *others):
+    """Answer all prompts of a company at once, one after another joining it."""
+    sinks = []
+    for i, asked in enumerate((*COMPANY, *others)):
+        sinks.append([])
+        engine.add(PROMPTS[i % 3], sinks[-1].append, **{"max_tokens": 40, **asked})
+        engine.step()
+    while engine.step():
+        pass
+    return [sink[-1].generation.token_ids for sink in sinks]
+
+
+def test_several_requests_are_verified_in_one_call(crowd, alone, monkeypatch):
+    honest, made = NativeRounds.verify_all, []
+
+    def counted(self, sequences, guesses):
+        made.append(sum(map(len, guesses)))
+        return honest(self, sequences, guesses)
+
+    monkeypatch.setattr(NativeRounds, "verify_all", counted)
+    assert together(crowd) == alone
+    assert max(made) > 8, "chains of several requests in one pass"
+    made.clear()
+    assert together(crowd, {"temperature": 1.0, "max_tokens": 120})[: len(COMPANY)] == alone
+    assert len(made) < len(COMPANY), "with one that samples among them all go the general way"
+
+
+def test_the_same_test_finds_a_guess_that_is_kept_wrongly_in_company(crowd, alone, monkeypatch):
+    honest = NativeRounds.verify_all
+
+    def generous(self, sequences, guesses):
+        return [found._replace(kept=len(found.guesses)) for found in honest(self, sequences, guesses)]
+
+    monkeypatch.setattr(NativeRounds, "verify_all", generous)
+    assert together(crowd) != alone
+
+
+def test_numbers_that_are_not_finite_fail_their_own_request(crowd, alone, monkeypatch):
+    honest = NativeRounds.verify_all
+
+    def spoilt(self, sequences, guesses):
+        first, *rest = honest(self, sequences, guesses)
+        return [first._replace(largest=[float("nan")] * len(first.largest)), *rest]
+
+    sinks = [[], []]
+    for prompt, sink in zip(PROMPTS, sinks, strict=False):
+        crowd.add(prompt, sink.append, max_tokens=40, method="plain")
+    monkeypatch.setattr(NativeRounds, "verify_all", spoilt)
+    while crowd.step():
+        pass
+    assert "not finite" in str(sinks[0][-1])
+    assert sinks[1][-1].generation.token_ids == alone[1]

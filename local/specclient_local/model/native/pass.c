@@ -319,15 +319,25 @@ static void guessed(Self *self, Play *play) {
     ended(self);
 }
 
-/* Keep the guesses that are greedy's. */
-static void judge(Round *round, const Pass *pass) {
-    round->kept = 0;
-    for (int64_t row = 0; row < pass->rows; row++) {
-        int64_t n = pass->model->head.out, token = largest(pass->logits + row * n, n, round->values + row);
-        if (row > round->kept) continue;
-        round->token = token;
-        if (row < round->guesses && token == round->ids[row + 1]) round->kept++;
+/* Keep of each request's guesses, its rows but the first, those that are greedy's; find the token after them. */
+static void judge(const Pass *pass, int64_t *kept, int64_t *tokens, float *values) {
+    int64_t n = pass->model->head.out;
+    for (int64_t i = 0; i < pass->spans; i++) {
+        const Span *span = pass->span + i;
+        kept[i] = 0;
+        for (int64_t row = 0; row < span->rows; row++) {
+            int64_t at = span->first + row, token = largest(pass->logits + at * n, n, values + at);
+            if (row > kept[i]) continue;
+            tokens[i] = token;
+            if (row + 1 < span->rows && token == pass->ids[at + 1]) kept[i]++;
+        }
     }
+}
+
+/* Take requests' roots and guesses through a pass that wants all logits, and keep the guesses that are greedy's. */
+void specclient_verify(const Pass *pass, int64_t *kept, int64_t *tokens, float *values) {
+    specclient_pass(pass);
+    judge(pass, kept, tokens, values);
 }
 
 static void played(Self *self) {
@@ -335,7 +345,7 @@ static void played(Self *self) {
     if (play->round->draft) guessed(self, play);
     self->about = &play->pass;
     whole(self);
-    if (!self->number) judge(play->round, &play->pass);
+    if (!self->number) judge(&play->pass, &play->round->kept, &play->round->token, play->round->values);
 }
 
 /* Let the draft guess, if it is to, take the guesses through the target, and keep those that are greedy's. */

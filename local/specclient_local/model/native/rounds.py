@@ -41,7 +41,7 @@ class Verified(NamedTuple):
 
 
 class NativeRounds:
-    """Greedy rounds of a target, each of one request.
+    """Greedy rounds of a target: of one request, and its draft's steps with it, or of several.
 
     Args:
         target: one that :meth:`of` would take.
@@ -50,10 +50,13 @@ class NativeRounds:
     def __init__(self, target: Runner) -> None:
         self._target = _Lane(target, SHARED)
         self._drafts: dict[int, _Lane] = {}
-        self._run = _compiled()
+        slots = len(target.cache.lengths)
+        self._several = _Lane(target, SHARED, slots)
+        self._run, self._verify = _compiled()
         self._values: Array[c_float] = (c_float * CHUNK)()
         self._table = RoundTable(self._target.where)
         self._table.ids, self._table.values = addressof(self._target.ids), addressof(self._values)
+        self._kept, self._tokens = (c_int64 * slots)(), (c_int64 * slots)()
 
     @classmethod
     def of(cls, target: Model) -> NativeRounds | None:
@@ -68,6 +71,23 @@ class NativeRounds:
         self._target.block(sequence.granted, [sequence.tokens[-1], *guesses], len(guesses))
         self._table.draft, self._table.guesses = None, len(guesses)
         return self._go(sequence.granted)
+
+    def verify_all(
+        self, sequences: Sequence[Request], guesses: Sequence[Sequence[int]]
+    ) -> list[Verified] | None:
+        """Do as :meth:`verify` for several requests in one pass; None where it would have too many rows."""
+        if len(sequences) + sum(map(len, guesses)) > self._several.runner.shared:
+            return None
+        lane, lengths, values = self._several, self._several.runner.cache.lengths, self._values
+        lane.blocks([(s.granted, [s.tokens[-1], *own]) for s, own in zip(sequences, guesses, strict=True)])
+        self._verify(lane.where, self._kept, self._tokens, values)
+        found: list[Verified] = []
+        end = 0
+        for i, (sequence, own) in enumerate(zip(sequences, guesses, strict=True)):
+            begin, end = end, end + 1 + len(own)
+            lengths[sequence.granted] += end - begin
+            found.append(Verified([*own], self._kept[i], self._tokens[i], values[begin:end]))
+        return found
 
     def guess(
         self, draft: Model, sequence: Request, unread: Sequence[int], steps: int, vocab: int
@@ -105,11 +125,12 @@ class NativeRounds:
 
 
 class _Lane:
-    """A runner's passes over one slot, laid out once: from one to the next a few numbers change.
+    """A runner's passes, laid out once: from one to the next a few numbers change.
 
     Args:
         runner: whose.
         least: products of a pass from which on threads share it.
+        most: requests of one pass.
 
     Attributes:
         where: the next pass, as the library is told of it.
@@ -117,61 +138,86 @@ class _Lane:
         vocab: columns of its logits.
     """
 
-    def __init__(self, runner: Runner, least: int) -> None:
+    def __init__(self, runner: Runner, least: int, most: int = 1) -> None:
         assert isinstance(runner.decoder.passes, NativePasses)
         self.runner, self._passes, self._least = runner, runner.decoder.passes, least
         self.ids: Array[c_int64] = (c_int64 * CHUNK)()
         self._positions: Array[c_int64] = (c_int64 * CHUNK)()
-        self._last, self._span = (c_int64 * 1)(), SpanTable()
+        self._last, spans = (c_int64 * 1)(), (SpanTable * most)()
         self.vocab = self._passes.head.outputs
         self._told, self._wanted = PassTable(), 0
         self._scratch: object = None
         self.where = pointer(self._told)
-        self._told.spans, self._told.capacity = 1, runner.cache.rows.shape[3]
+        self._told.capacity, self._told.span = runner.cache.rows.shape[3], addressof(spans)
         self._told.ids, self._told.positions = addressof(self.ids), addressof(self._positions)
-        self._told.span, self._span.mask_stride = addressof(self._span), runner.causal.stride(0)
+        self._spans = [*spans]
+        for span in self._spans:
+            span.mask_stride = runner.causal.stride(0)
         self._causal = runner.causal.data_ptr() + 4 * runner.context
 
     def chain(self, slot: int, tokens: Sequence[int], steps: int) -> None:
         """Lay out tokens of which the last one's logits are wanted, to be followed by ``steps`` in all."""
         rows = len(tokens)
         self.ids[:rows] = [*tokens]
-        self._pass(slot, rows, 1, steps)
+        length = self._place(0, slot, 0, rows, steps - 1)
+        self._pass(1, rows, 1, length + steps)
         self._last[0] = rows - 1
         self._told.wanted_rows = addressof(self._last)
 
     def block(self, slot: int, tokens: Sequence[int], guesses: int) -> None:
         """Lay out a root and guesses, those of them that are there; all of their logits are wanted."""
         self.ids[: len(tokens)] = [*tokens]
-        self._pass(slot, guesses + 1, guesses + 1, 0)
+        rows = guesses + 1
+        self._pass(1, rows, rows, self._place(0, slot, 0, rows))
 
-    def _pass(self, slot: int, rows: int, wanted: int, further: int) -> None:
-        told, span, cache = self._told, self._span, self.runner.cache
+    def blocks(self, parts: Sequence[tuple[int, list[int]]]) -> None:
+        """Lay out roots and guesses of several requests, each with its slot."""
+        ids: list[int] = []
+        longest = 0
+        for i, (slot, tokens) in enumerate(parts):
+            longest = max(longest, self._place(i, slot, len(ids), len(tokens)))
+            ids += tokens
+        self.ids[: len(ids)] = [*ids]
+        self._pass(len(parts), len(ids), len(ids), longest)
+
+    def _place(self, i: int, slot: int, first: int, rows: int, further: int = 0) -> int:
+        """Say where a request's rows go, and return how many positions they see, in whole blocks."""
+        span, cache = self._spans[i], self.runner.cache
         start = cache.lengths[slot]
         end = start + rows
-        if end + max(further - 1, 0) > self.runner.context or rows > CHUNK:
+        if end + further > self.runner.context or rows > CHUNK:
             raise ValueError(
                 f"{rows} rows from {start} on exceed {self.runner.context} positions or one pass"
             )
+        length = -(-end // BLOCK) * BLOCK
+        self._positions[first : first + rows] = [*range(start, end)]
+        span.first, span.rows, span.start, span.open, span.length = first, rows, start, start, length
+        span.mask = self._causal - 4 * start
+        span.cache = addressof(cache.views(slot).addresses)
+        return length
+
+    def _pass(self, spans: int, rows: int, wanted: int, longest: int) -> None:
+        """Say what holds for all rows."""
+        told = self._told
         if wanted > self._wanted:
             self._wanted = 1 << (wanted - 1).bit_length()
             self._logits = torch.empty(self._wanted, self.vocab)
             told.logits = self._logits.data_ptr()
-        length = -(-end // BLOCK) * BLOCK
-        told.rows, told.wanted = rows, wanted
-        told.threads = self._passes.room(rows, length + further, self._least)
+        told.spans, told.rows, told.wanted = spans, rows, wanted
+        told.threads = self._passes.room(rows, longest, self._least)
         if self._scratch is not self._passes.scratch:
             self._scratch = self._passes.scratch
             self._passes.fill(told)
-        self._positions[:rows] = [*range(start, end)]
-        span.rows, span.start, span.open, span.length = rows, start, start, length
-        span.mask = self._causal - 4 * start
-        span.cache = addressof(cache.views(slot).addresses)
 
 
-def _compiled() -> Callable[[RoundTable], Any]:
+def _compiled() -> tuple[Callable[[RoundTable], Any], Callable[..., Any]]:
     run = library()
     assert run is not None  # who has compiled passes has it
     run.specclient_round.argtypes = [POINTER(RoundTable)]
     run.specclient_round.restype = None
-    return run.specclient_round
+    run.specclient_verify.argtypes = [
+        POINTER(PassTable),
+        *(POINTER(kind) for kind in (c_int64, c_int64, c_float)),
+    ]
+    run.specclient_verify.restype = None
+    return run.specclient_round, run.specclient_verify
