@@ -34,7 +34,7 @@ def test_a_shape_is_enough(run, shape) -> None:
     assert device["weights"] >= 4 * model["parameters"]
     assert device["total"] >= device["weights"] + device["caches"]
     assert (device["fits"], device["max_context"]) == (True, 512)
-    halved = json.loads(run("local", "plan", str(shape), "--dtype", "bfloat16", "--json")[1])["devices"][0]
+    halved = json.loads(run("local", "plan", str(shape), "--dtype", "float16", "--json")[1])["devices"][0]
     assert 2 * halved["weights"] == device["weights"]
 
 

@@ -22,8 +22,8 @@ from specclient_local.tree import ROOT, TokenTree, without
 
 VOCAB = 8
 PROMPT = [3, 1, 4, 1, 5]
-SAMPLES = 2000
-FEWER = 600
+SAMPLES = 1000
+FEWER = 500
 """Where the same drafters' laws are enumerated as well."""
 
 

@@ -81,13 +81,14 @@ def test_threads_share_passes_of_a_round(tmp_path, monkeypatch, shared):
     monkeypatch.setattr(rounds, "SHARED", 10**12 if shared == "the draft's alone" else 0)
     monkeypatch.setattr(rounds, "AWAKE", 10**12 if shared == "the target's alone" else 0)
     target = write_checkpoint(tmp_path / "t", seed=1, spread=0.2, eos_token_id=None)
-    with load(target, disturbed(target, tmp_path / "d", 0.03), threads=3) as engine:
-        for prompt, length in itertools.product(PROMPTS, (1, 4, 8)):
+    with load(target, disturbed(target, tmp_path / "d", 0.03), threads=2) as engine:
+        for prompt in PROMPTS[:2]:
             want = told(engine, prompt, method="plain")[0]
-            assert told(engine, prompt, method="draft", draft_length=length)[0] == want
+            for length in (1, 4, 8):
+                assert told(engine, prompt, method="draft", draft_length=length)[0] == want
         lanes = engine.speculator.rounds._target, *engine.speculator.rounds._drafts.values()
         assert [lane._told.threads for lane in lanes] == {
-            "both": [3, 3], "the target's alone": [3, 1], "the draft's alone": [1, 3]
+            "both": [2, 2], "the target's alone": [2, 1], "the draft's alone": [1, 2]
         }[shared]  # fmt: skip
 
 
