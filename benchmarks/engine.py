@@ -68,6 +68,13 @@ def stream(engine: Engine, prompts: Sequence[Sequence[int]], each: Sequence[Para
     return Run(time.perf_counter() - begun, tuple(answers))
 
 
+def streamed(
+    engine: Engine, prompts: Sequence[Sequence[int]], asked: Mapping[str, Parameters]
+) -> dict[str, Callable[[], Timed]]:
+    """Return a way for each of what may be asked: all prompts, one after the other."""
+    return {name: partial(stream, engine, prompts, [each] * len(prompts)) for name, each in asked.items()}
+
+
 def headed_ways(engine: Engine, prompts: Sequence[Sequence[int]], new: int) -> dict[str, Callable[[], Timed]]:
     """Return the ways of an engine with Medusa and EAGLE heads."""
     base: Parameters = {"max_tokens": new, "temperature": 0.0}
@@ -78,7 +85,7 @@ def headed_ways(engine: Engine, prompts: Sequence[Sequence[int]], new: int) -> d
         "medusa": {**base, "method": "medusa"},
         "medusa, tree": {**base, "method": "medusa", "draft_tree": "grow"},
     }
-    return {name: partial(stream, engine, prompts, [each] * len(prompts)) for name, each in asked.items()}
+    return streamed(engine, prompts, asked)
 
 
 def half_ways(engine: Engine, prompts: Sequence[Sequence[int]], new: int) -> dict[str, Callable[[], Timed]]:
@@ -90,10 +97,7 @@ def half_ways(engine: Engine, prompts: Sequence[Sequence[int]], new: int) -> dic
         "draft, K=4": {**base, "method": "draft", "draft_length": 4},
         "ngram": {**base, "method": "ngram"},
     }
-    return {
-        f"{name}{HALF}": partial(stream, engine, prompts, [each] * len(prompts))
-        for name, each in asked.items()
-    }
+    return streamed(engine, prompts, {f"{name}{HALF}": each for name, each in asked.items()})
 
 
 def own_ways(engine: Engine, prompts: Sequence[Sequence[int]], new: int) -> dict[str, Callable[[], Timed]]:
@@ -118,11 +122,8 @@ def own_ways(engine: Engine, prompts: Sequence[Sequence[int]], new: int) -> dict
         "layer_skip": {**base, "method": "layer_skip"},
         "union": {**base, "method": "union"},
     }
-    ways: dict[str, Callable[[], Timed]] = {
-        name: partial(stream, engine, prompts, [params] * len(prompts))
-        for name, params in asked.items()
-        if params["method"] in engine.methods
-    }
+    able = {name: each for name, each in asked.items() if each["method"] in engine.methods}
+    ways = streamed(engine, prompts, able)
     predicted: list[Parameters] = [{**base, "prediction": spoilt(ids)} for ids in ways["plain"]().token_ids]
     ways["prediction"] = partial(stream, engine, prompts, predicted)
     many = [prompts[i % len(prompts)] for i in range(BATCH)]

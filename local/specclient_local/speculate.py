@@ -137,8 +137,8 @@ class Speculator:
         goes wrong with one sequence is its outcome; what goes wrong with a pass is raised.
         """
         moves = self._moves(sequences)
-        if len(moves) == 1 and (outcome := self._at_once(moves[0])) is not None:
-            return [outcome]
+        if len(moves) == 1 and (found := self._at_once(moves[0])) is not None:
+            return [self._won(moves[0], found)]
         self._draft(moves)
         return self._greedily(moves) or self._verified(moves)
 
@@ -151,23 +151,12 @@ class Speculator:
                 ends.callback(drafter.end, sequence)
             ends.callback(self._prefixes.forget if broken else self._prefixes.end, slot)
 
-    def _at_once(self, move: Move) -> Outcome | None:
-        """Do a round of a lone greedy request in one call; None where it takes several.
-
-        A draft that no model makes, or one that cannot be called there, is proposed before it.
-        """
-        sequence, drafter = move.sequence, self._drafter_of(move.sequence)
-        if self.rounds is None or not _greedy(move):
+    def _at_once(self, move: Move) -> Verified | None:
+        """Have a lone greedy request drafted for and verified in one call; None where it takes several."""
+        drafter = self._drafter_of(move.sequence)
+        if self.rounds is None or not (_greedy(move) and isinstance(drafter, DraftModel) and len(move.shape)):
             return None
-        found = None
-        if isinstance(drafter, DraftModel) and len(move.shape):
-            found = drafter.verified(sequence, move.shape, self.rounds)
-        if found is None:
-            self._draft([move])
-            if not move.tree.is_chain:
-                return self._verified([move])[0]
-            found = self.rounds.verify(sequence, move.tree.tokens)
-        return self._won(move, found)
+        return drafter.verified(move.sequence, move.shape, self.rounds)
 
     def _greedily(self, moves: Seq[Move]) -> list[Outcome] | None:
         """Verify chains of greedy requests in one call; None where one of them is something else."""

@@ -254,7 +254,7 @@ static void follow(Chain *c) {
     if (c->broken) return;
     if (pass->model->spoken) *token = pass->model->spoken[*token];
     c->found++;
-    c->position = (c->found > 1 ? c->position : pass->positions[pass->rows - 1]) + 1;
+    c->position++;
     c->span.start += c->span.rows;
     c->span.open = c->span.start;
     c->span.first = 0;
@@ -282,6 +282,7 @@ static void chain(Self *self) { chained(self, (Chain *)self->about); }
 static void begin(Chain *c, const Pass *first, int64_t steps, int64_t vocab, int64_t *tokens) {
     *c = (Chain){.pass = *first, .span = *first->span, .steps = steps, .vocab = vocab, .tokens = tokens};
     c->pass.span = &c->span;
+    c->position = first->positions[first->rows - 1];
 }
 
 /* Follow a pass over one request's rows by its likeliest token, `steps` times; return how many are found.
@@ -297,7 +298,7 @@ int64_t specclient_guess(const Pass *first, int64_t steps, int64_t vocab, int64_
 
 typedef struct {
     const Pass *target, *draft;  /* over one request's rows: a root and its guesses; what the draft has not read */
-    int64_t guesses;  /* given, or asked of the draft where there is one; then how many were verified */
+    int64_t guesses;  /* asked of the draft; then how many were verified */
     int64_t vocab;    /* only ids below it are guessed */
     int64_t *ids;     /* the target's: the root, then the guesses */
     float *values;    /* the largest logit after each of them */
@@ -342,18 +343,18 @@ void specclient_verify(const Pass *pass, int64_t *kept, int64_t *tokens, float *
 
 static void played(Self *self) {
     Play *play = (Play *)self->about;
-    if (play->round->draft) guessed(self, play);
+    guessed(self, play);
     self->about = &play->pass;
     whole(self);
     if (!self->number) judge(&play->pass, &play->round->kept, &play->round->token, play->round->values);
 }
 
-/* Let the draft guess, if it is to, take the guesses through the target, and keep those that are greedy's. */
+/* Let the draft guess, take the guesses through the target, and keep those that are greedy's. */
 void specclient_round(Round *round) {
     const Pass *target = round->target;
     Play play = {.round = round, .pass = *target, .span = *target->span};
     play.pass.span = &play.span;
-    if (round->draft) begin(&play.chain, round->draft, round->guesses, round->vocab, round->ids + 1);
+    begin(&play.chain, round->draft, round->guesses, round->vocab, round->ids + 1);
     together(played, &play, target->threads);
 }
 

@@ -63,19 +63,16 @@ class NativeRounds:
         """Return rounds of a target; None where its passes are not compiled, or a layer slides."""
         return cls(target) if type(target) is Runner and target.decoder.guesses else None
 
-    def verify(self, sequence: Request, guesses: Sequence[int]) -> Verified:
-        """Verify guesses below a request's last token, the only one that the target has not read.
-
-        The target's slot is then as long as if all guesses had been kept; so it is after :meth:`guess`.
-        """
-        self._target.block(sequence.granted, [sequence.tokens[-1], *guesses], len(guesses))
-        self._table.draft, self._table.guesses = None, len(guesses)
-        return self._go(sequence.granted)
-
     def verify_all(
         self, sequences: Sequence[Request], guesses: Sequence[Sequence[int]]
     ) -> list[Verified] | None:
-        """Do as :meth:`verify` for several requests in one pass; None where it would have too many rows."""
+        """Verify guesses below requests' last tokens, all that the target has not read of them, in one pass.
+
+        The target's slots are then as long as if all guesses had been kept; so is one after :meth:`guess`.
+
+        Returns:
+            None where the pass would have too many rows; then nothing is done.
+        """
         if len(sequences) + sum(map(len, guesses)) > self._several.runner.shared:
             return None
         lane, lengths, values = self._several, self._several.runner.cache.lengths, self._values
@@ -110,7 +107,7 @@ class NativeRounds:
             self._drafts[id(draft)] = _Lane(draft, AWAKE)
         lane, slot, table = self._drafts[id(draft)], sequence.granted, self._table
         lane.chain(slot, unread, steps)
-        self._target.block(slot, sequence.tokens[-1:], steps)
+        self._target.block(slot, sequence.tokens[-1], steps)
         table.draft, table.guesses, table.vocab = lane.where, steps, min(vocab, lane.vocab)
         found = self._go(slot)
         draft.cache.lengths[slot] += len(unread) + min(len(found.guesses), steps - 1)
@@ -164,9 +161,9 @@ class _Lane:
         self._last[0] = rows - 1
         self._told.wanted_rows = addressof(self._last)
 
-    def block(self, slot: int, tokens: Sequence[int], guesses: int) -> None:
-        """Lay out a root and guesses, those of them that are there; all of their logits are wanted."""
-        self.ids[: len(tokens)] = [*tokens]
+    def block(self, slot: int, root: int, guesses: int) -> None:
+        """Lay out a root and so many guesses, which are still to be made; all of their logits are wanted."""
+        self.ids[0] = root
         rows = guesses + 1
         self._pass(1, rows, rows, self._place(0, slot, 0, rows))
 
