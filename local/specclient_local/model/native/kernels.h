@@ -6,7 +6,7 @@
 #define W 16        /* outputs of a panel, numbers of a vector */
 #define ROWS 6      /* rows that share a panel's registers */
 #define QUERIES 4   /* queries that share a key */
-#define AHEAD 4096  /* numbers that are asked of memory before they are needed */
+#define AHEAD 2048  /* numbers that are asked of memory before they are needed */
 #define LINE 64     /* bytes that memory gives at once */
 #define INLINE static inline __attribute__((always_inline)) void
 
@@ -212,13 +212,11 @@ static inline vec silu(vec x) {
 }
 
 static void gated(const float *gate, const float *up, int64_t n, float *y) {
-    vec g = {0}, u = {0};
-    for (int64_t i = 0; i < n; i += W) {
-        int64_t left = n - i < W ? n - i : W;
-        memcpy(&g, gate + i, left * sizeof(float));
-        memcpy(&u, up + i, left * sizeof(float));
-        g = silu(g) * u;
-        memcpy(y + i, &g, left * sizeof(float));
+    int64_t i = 0;
+    for (; i + W <= n; i += W) *(vec *)(y + i) = silu(full(gate + i)) * full(up + i);
+    if (i < n) {
+        vec last = silu(part(gate + i, n - i)) * part(up + i, n - i);
+        memcpy(y + i, &last, (n - i) * sizeof(float));
     }
 }
 
@@ -272,18 +270,25 @@ WEIGH(weigh_4, 4, ALL, sizeof(vec))
 WEIGH(weigh_1, 1, ALL, sizeof(vec))
 WEIGH(weigh_rest, 1, part, (dim - at) * sizeof(float))
 
+static inline vec softened(vec score, float most) {  /* 0 where it is -INFINITY, as is what nobody sees */
+    return (vec)((ivec)exponential(score - most) & (score > (vec){0} - INFINITY));
+}
+
 /* Turn scores [seen] into e^score, their sum into *sum. */
 static void soften(float *scores, int64_t seen, float most, float *sum) {
     vec added = {0};
-    for (int64_t j = 0; j < seen; j += W) {
-        int64_t left = seen - j < W ? seen - j : W;
-        vec some;
-        for (int k = 0; k < W; k++) some[k] = -INFINITY;
-        memcpy(&some, scores + j, left * sizeof(float));
-        ivec there = some > -INFINITY;
-        some = (vec)((ivec)exponential(some - most) & there);
+    int64_t j = 0;
+    for (; j + W <= seen; j += W) {
+        vec some = softened(full(scores + j), most);
         added += some;
-        memcpy(scores + j, &some, left * sizeof(float));
+        *(vec *)(scores + j) = some;
+    }
+    if (j < seen) {
+        vec some = (vec){0} - INFINITY;
+        memcpy(&some, scores + j, (seen - j) * sizeof(float));
+        some = softened(some, most);
+        added += some;
+        memcpy(scores + j, &some, (seen - j) * sizeof(float));
     }
     *sum = total(added);
 }

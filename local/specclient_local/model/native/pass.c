@@ -41,7 +41,7 @@ typedef struct {
 static void linear(Self *self, const Linear *l, const float *x, int64_t sx, int64_t rows, float *y,
                    int64_t sy) {
     int64_t panels = (l->out + W - 1) / W, pieces = (panels + 3) / 4;
-    for (int64_t piece; (piece = claim(self)) < pieces;) {
+    for (int64_t piece; (piece = claim(self, pieces)) >= 0;) {
         int64_t begin = piece * 4, count = panels - begin < 4 ? panels - begin : 4;
         int64_t step = (begin + 4) * W <= l->out ? 4 : 1;  /* a last group that is not full is panels */
         for (int64_t row = 0; row < rows; row += ROWS) {
@@ -56,39 +56,49 @@ static void linear(Self *self, const Linear *l, const float *x, int64_t sx, int6
     ended(self);
 }
 
-static int64_t blocks(const Model *m, const Span *span) {
-    int64_t group = m->heads / m->kv_heads;
-    return (span->rows * group + QUERIES - 1) / QUERIES;
-}
+static int64_t queries(const Model *m, const Span *span) { return span->rows * (m->heads / m->kv_heads); }
 
-static void attention(Self *self, int64_t number, const Layer *layer) {
+/* How many parts a key head's queries are taken in. */
+static int64_t blocks(const Model *m, const Span *span) { return (queries(m, span) + QUERIES - 1) / QUERIES; }
+
+/* Attend with some of a request's queries of one key head. */
+static void attend_block(Self *self, const Layer *layer, int64_t number, const Span *span, int64_t head,
+                         int64_t block, float *scores) {
     const Pass *p = self->about;
     const Model *m = p->model;
     int64_t group = m->heads / m->kv_heads, width = (m->heads + 2 * m->kv_heads) * m->dim;
+    int64_t all = queries(m, span), parts = blocks(m, span), first = all * block / parts;
+    int count = (int)(all * (block + 1) / parts - first);
+    const float *q[QUERIES], *mask[QUERIES];
+    float *out[QUERIES];
+    const float *seen = layer->sliding && span->window ? span->window : span->mask;
+    int64_t stride = seen == span->mask ? span->mask_stride : span->window_stride;
+    for (int i = 0; i < count; i++) {
+        int64_t own = (first + i) / group, row = span->first + own, h = head * group + (first + i) % group;
+        q[i] = p->qkv + row * width + h * m->dim;
+        out[i] = p->attended + (row * m->heads + h) * m->dim;
+        mask[i] = seen ? seen + own * stride : 0;
+    }
+    const float *keys = span->cache[number] + head * p->capacity * m->dim;
+    int64_t open = layer->sliding && span->window ? 0 : span->open;
+    attend(m, keys, keys + m->kv_heads * p->capacity * m->dim, q, mask, out, count, open, span->length, scores);
+}
+
+/* Neighbouring pieces are of one key head: it is read from memory once where a thread has all of them. */
+static void attention(Self *self, int64_t number, const Layer *layer) {
+    const Pass *p = self->about;
+    const Model *m = p->model;
     int64_t longest = 0, pieces = 0;
     for (int64_t i = 0; i < p->spans; i++) {
         pieces += blocks(m, p->span + i) * m->kv_heads;
         if (p->span[i].length > longest) longest = p->span[i].length;
     }
     float *scores = p->scores + self->number * QUERIES * longest;
-    for (int64_t piece; (piece = claim(self)) < pieces;) {
+    for (int64_t piece; (piece = claim(self, pieces)) >= 0;) {
         const Span *span = p->span;
         for (; piece >= blocks(m, span) * m->kv_heads; span++) piece -= blocks(m, span) * m->kv_heads;
-        int64_t head = piece % m->kv_heads, first = piece / m->kv_heads * QUERIES;
-        int count = (int)(span->rows * group - first < QUERIES ? span->rows * group - first : QUERIES);
-        const float *q[QUERIES], *mask[QUERIES];
-        float *out[QUERIES];
-        for (int i = 0; i < count; i++) {
-            int64_t own = (first + i) / group, row = span->first + own, h = head * group + (first + i) % group;
-            q[i] = p->qkv + row * width + h * m->dim;
-            out[i] = p->attended + (row * m->heads + h) * m->dim;
-            const float *first = layer->sliding && span->window ? span->window : span->mask;
-            mask[i] = first ? first + own * (first == span->mask ? span->mask_stride : span->window_stride) : 0;
-        }
-        const float *keys = span->cache[number] + head * p->capacity * m->dim;
-        int64_t open = layer->sliding && span->window ? 0 : span->open;
-        attend(m, keys, keys + m->kv_heads * p->capacity * m->dim, q, mask, out, count, open, span->length,
-               scores);
+        int64_t parts = blocks(m, span);
+        attend_block(self, layer, number, span, piece / parts, piece % parts, scores);
     }
     ended(self);
 }
@@ -97,7 +107,7 @@ static void turned(Self *self, int64_t number, const Layer *layer) {
     const Pass *p = self->about;
     const Model *m = p->model;
     int64_t width = (m->heads + 2 * m->kv_heads) * m->dim;
-    for (int64_t row; (row = claim(self)) < p->rows;) {
+    for (int64_t row; (row = claim(self, p->rows)) >= 0;) {
         const Span *span = p->span;
         while (row >= span->first + span->rows) span++;
         turn(m, layer, p->turns + p->positions[row] * m->dim, p->qkv + row * width,
@@ -110,7 +120,7 @@ static void turned(Self *self, int64_t number, const Layer *layer) {
 static void added(Self *self, const float *weight) {
     const Pass *p = self->about;
     int64_t n = p->model->hidden;
-    for (int64_t row; (row = claim(self)) < p->rows;) {
+    for (int64_t row; (row = claim(self, p->rows)) >= 0;) {
         float *x = p->x + row * n, *h = p->h + row * n;
         for (int64_t i = 0; i < n; i++) x[i] += h[i];
         if (weight) norm(x, weight, n, p->model->eps, h);
@@ -124,7 +134,7 @@ static void left(Self *self, int64_t layers) {
     int64_t n = p->model->hidden;
     for (int64_t tap = 0; tap < p->taps; tap++) {
         if (p->tapped[tap] != layers) continue;
-        for (int64_t row; (row = claim(self)) < p->rows;)
+        for (int64_t row; (row = claim(self, p->rows)) >= 0;)
             memcpy(p->features + (row * p->taps + tap) * n, p->x + row * n, n * sizeof(float));
         ended(self);
     }
@@ -135,7 +145,7 @@ static const float *embedded(Self *self) {
     const Pass *p = self->about;
     const Model *m = p->model;
     int64_t n = m->hidden;
-    for (int64_t row; (row = claim(self)) < p->rows;) {
+    for (int64_t row; (row = claim(self, p->rows)) >= 0;) {
         memcpy(p->x + row * n, m->embedding + p->ids[row] * n, n * sizeof(float));
         norm(p->x + row * n, m->layer[0].input_norm, n, m->eps, p->h + row * n);
     }
@@ -149,7 +159,7 @@ static const float *fused(Self *self) {
     const Model *m = p->model;
     const Fusion *f = m->fusion;
     int64_t n = m->hidden;
-    for (int64_t row; (row = claim(self)) < p->rows;) {
+    for (int64_t row; (row = claim(self, p->rows)) >= 0;) {
         const float *token = m->embedding + p->ids[row] * n, *state = p->given + row * n;
         float *both = p->h + row * 2 * n;
         if (f->fc.panels) {
@@ -179,7 +189,7 @@ static void through(Self *self, int64_t number, const float *read) {
     linear(self, &layer->o, p->attended, m->heads * m->dim, p->rows, p->h, n);
     added(self, layer->post_norm);
     linear(self, &layer->gate_up, p->h, n, p->rows, p->gate_up, 2 * m->ff);
-    for (int64_t row; (row = claim(self)) < p->rows;) {
+    for (int64_t row; (row = claim(self, p->rows)) >= 0;) {
         float *gate = p->gate_up + row * 2 * m->ff;
         gated(gate, gate + m->ff, m->ff, gate);
     }
@@ -193,7 +203,7 @@ static void told(Self *self) {
     const Pass *p = self->about;
     const Model *m = p->model;
     int64_t n = m->hidden;
-    for (int64_t row; (row = claim(self)) < p->wanted;) {
+    for (int64_t row; (row = claim(self, p->wanted)) >= 0;) {
         const float *x = p->x + (p->wanted_rows ? p->wanted_rows[row] : row) * n;
         float *h = p->h + row * n;
         if (m->norm) norm(x, m->norm, n, m->eps, h);
@@ -371,14 +381,14 @@ typedef struct {
 static void each_head(Self *self) {
     const Medusa *m = self->about;
     int64_t n = m->block->in, width = m->heads * n, out = m->head->out;
-    for (int64_t row; (row = claim(self)) < m->rows * m->heads;)
+    for (int64_t row; (row = claim(self, m->rows * m->heads)) >= 0;)
         norm(m->given + row / m->heads * n, m->norm, n, m->eps, m->x + row * n);
     ended(self);
     for (int64_t block = 0; block < m->blocks; block++) {
         for (int64_t head = 0; head < m->heads; head++)
             linear(self, m->block + head * m->blocks + block, m->x + head * n, width, m->rows,
                    m->h + head * n, width);
-        for (int64_t row; (row = claim(self)) < m->rows * m->heads;) raised(m->h + row * n, n, m->x + row * n);
+        for (int64_t row; (row = claim(self, m->rows * m->heads)) >= 0;) raised(m->h + row * n, n, m->x + row * n);
         ended(self);
     }
     if (m->shared) linear(self, m->head, m->x, n, m->rows * m->heads, m->logits, out);

@@ -4,27 +4,40 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
+#define TEAM 64  /* threads at most */
+
 typedef struct Self Self;
 typedef struct {
     void (*work)(Self *);  /* all threads run the whole of it, and share out each stage's pieces */
     const void *about;     /* what it is about */
     int64_t threads;
-    atomic_long next[2], arrived, done, left;  /* pieces of the stage and of the one after it */
+    atomic_long arrived, done, left;
+    struct { _Alignas(64) atomic_long pieces; } taken[2][TEAM];  /* of each share, in the stage and the next */
 } Run;
 
-struct Self { Run *run; int64_t number; long stage; const void *about; };
+struct Self { Run *run; int64_t number; long stage; const void *about; int64_t shares; };
 
-static int64_t claim(Self *self) {
-    return atomic_fetch_add_explicit(&self->run->next[self->stage & 1], 1, memory_order_relaxed);
+/* Return a piece of the stage that nobody has taken yet, -1 where there is none. A thread's share are neighbours,
+ * since memory is fastest in one stream; once its own is done (`shares` are) it takes what others have left. */
+static int64_t claim(Self *self, int64_t pieces) {
+    Run *run = self->run;
+    for (; self->shares < run->threads; self->shares++) {
+        int64_t of = (self->number + self->shares) % run->threads, begin = pieces * of / run->threads;
+        atomic_long *taken = &run->taken[self->stage & 1][of].pieces;
+        int64_t piece = begin + atomic_fetch_add_explicit(taken, 1, memory_order_relaxed);
+        if (piece < pieces * (of + 1) / run->threads) return piece;
+    }
+    return -1;
 }
 
 /* Wait until all threads have ended the stage, and begin the next. */
 static void ended(Self *self) {
     Run *run = self->run;
     long stage = self->stage++;
+    self->shares = 0;
     if (atomic_fetch_add(&run->arrived, 1) == run->threads - 1) {
         atomic_store(&run->arrived, 0);
-        atomic_store(&run->next[(stage + 1) & 1], 0);
+        for (int64_t i = 0; i < run->threads; i++) atomic_store(&run->taken[(stage + 1) & 1][i].pieces, 0);
         atomic_store(&run->done, stage + 1);
         return;
     }
@@ -87,7 +100,7 @@ static void together(void (*work)(Self *), const void *about, int64_t threads) {
     Run run = {.work = work, .about = about, .threads = 1};
     if (threads > 1) {
         pthread_mutex_lock(&one_at_a_time);
-        run.threads = 1 + hire(threads - 1);
+        run.threads = 1 + hire((threads < TEAM ? threads : TEAM) - 1);
         atomic_store(&run.left, run.threads - 1);
         pthread_mutex_lock(&lock);
         current = &run;
