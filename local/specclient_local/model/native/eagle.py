@@ -12,7 +12,7 @@ from torch import Tensor
 from specclient_local.config import DecoderConfig
 from specclient_local.model.native.build import library
 from specclient_local.model.native.passes import NativePasses
-from specclient_local.model.native.tables import FusionTable, LayerTable, LinearTable, PassTable
+from specclient_local.model.native.tables import FusionTable, LinearTable, PassTable
 from specclient_local.model.span import Span
 
 if TYPE_CHECKING:
@@ -44,16 +44,7 @@ class NativeEagle(NativePasses):
         own = [] if w.head is None else [w.head]
         self._begin(config, turns, run, [w.qkv, w.o, w.gate_up, w.down, *joined, *own])
         panels = self._panels
-        layer = LayerTable(
-            None,
-            panels.pointer(w.post_norm),
-            panels.maybe(w.qk_norm),
-            panels.linear(w.qkv, w.qkv_bias),
-            panels.linear(w.o, w.o_bias),
-            panels.linear(w.gate_up, None),
-            panels.linear(w.down, None),
-            False,
-        )
+        layer = self._layer(w)
         fusion = FusionTable(
             panels.maybe(w.token_norm),
             panels.maybe(w.state_norm),

@@ -7,6 +7,7 @@
 #define ROWS 6      /* rows that share a panel's registers */
 #define QUERIES 4   /* queries that share a key */
 #define AHEAD 2048  /* numbers that are asked of memory before they are needed */
+#define GATES (2 * W)  /* gates that stand in a group of panels, beside what they let through */
 #define LINE 64     /* bytes that memory gives at once */
 #define INLINE static inline __attribute__((always_inline)) void
 
@@ -211,13 +212,8 @@ static inline vec silu(vec x) {
     return x / (one + exponential(-x));
 }
 
-static void gated(const float *gate, const float *up, int64_t n, float *y) {
-    int64_t i = 0;
-    for (; i + W <= n; i += W) *(vec *)(y + i) = silu(full(gate + i)) * full(up + i);
-    if (i < n) {
-        vec last = silu(part(gate + i, n - i)) * part(up + i, n - i);
-        memcpy(y + i, &last, (n - i) * sizeof(float));
-    }
+static void gated(const float *gate, const float *up, int64_t n, float *y) {  /* n: of whole vectors */
+    for (int64_t i = 0; i < n; i += W) *(vec *)(y + i) = silu(full(gate + i)) * full(up + i);
 }
 
 /* x += silu(h) */

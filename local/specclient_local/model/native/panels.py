@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -15,11 +15,17 @@ from specclient_local.model.quantize import int8_parts
 _WIDTH = 16
 _GROUP = 4 * _WIDTH
 
+GATES = 2 * _WIDTH
+"""Gates of a group, which stand in it beside what they let through."""
+
 _LINE = 64
 """Bytes of a cache line."""
 
 _KINDS = {torch.float32: 0, torch.int8: 1, torch.bfloat16: 2}
 """What the library calls the types that it multiplies with; sums are in float32 with each."""
+
+
+Arranged = Callable[[Tensor], Tensor]
 
 
 def laid_out(weight: Tensor) -> bool:
@@ -45,14 +51,27 @@ class Panels:
         self.held: list[Tensor] = []
         self._used = 0
 
-    def linear(self, weight: Tensor, bias: Tensor | None) -> LinearTable:
+    def linear(
+        self, weight: Tensor, bias: Tensor | None, *, arranged: Arranged | None = None, inputs: int = 0
+    ) -> LinearTable:
         """Lay a weight ``[out, in]`` out in groups ``[out / 64][in][64]``, what is left in panels of 16.
 
         The last one is filled with zeros. Its numbers are copied.
+
+        Args:
+            weight: float32, bfloat16, or held in int8.
+            bias: ``[out]``.
+            arranged: puts what there is of the outputs, along the first dimension, in another order.
+            inputs: how many there are to be at least; the weights of further ones are zeros.
         """
-        outputs, inputs = weight.shape
-        missing = -outputs % _WIDTH
         numbers, scale = int8_parts(weight) or (weight, None)
+        if arranged is not None:
+            numbers = arranged(numbers)
+            bias, scale = (None if t is None else arranged(t) for t in (bias, scale))
+        if numbers.shape[1] < inputs:
+            numbers = F.pad(numbers, (0, inputs - numbers.shape[1]))
+        outputs, inputs = numbers.shape
+        missing = -outputs % _WIDTH
         grouped = outputs // _GROUP * _GROUP
         groups = numbers[:grouped].view(-1, _GROUP, inputs).transpose(1, 2)
         rest = F.pad(numbers[grouped:], (0, 0, 0, missing)).view(-1, _WIDTH, inputs).transpose(1, 2)
@@ -81,8 +100,15 @@ class Panels:
         return self.memory.data_ptr() + begin
 
 
+def beside(gate_up: Tensor) -> Tensor:
+    """Arrange gates and what they let through, ``[2 ff, …]``, in groups of both, filled with zeros."""
+    fill = (*(0, 0) * (gate_up.ndim - 1), 0, -(len(gate_up) // 2) % GATES)
+    halves = (F.pad(half, fill).view(-1, GATES, *half.shape[1:]) for half in gate_up.chunk(2))
+    return torch.stack((*halves,), 1).flatten(0, 2)
+
+
 def _room(matrix: Tensor) -> int:
-    """Return the bytes that a matrix takes in panels."""
+    """Return the bytes that a matrix takes in panels, however it is arranged."""
     numbers, _ = int8_parts(matrix) or (matrix, None)
     outputs, inputs = matrix.shape
-    return -(-outputs // _WIDTH) * _WIDTH * inputs * numbers.itemsize + _LINE
+    return -(-outputs // _GROUP) * _GROUP * -(-inputs // GATES) * GATES * numbers.itemsize + _LINE

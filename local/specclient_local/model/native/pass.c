@@ -27,7 +27,7 @@ typedef struct {
     const int64_t *ids, *positions, *wanted_rows;  /* the last NULL where every row's logits are wanted */
     const float *turns;  /* [context][D / 2] pairs of cosine and sine */
     const Span *span;
-    float *x, *h, *qkv, *attended, *gate_up, *scores, *logits;
+    float *x, *h, *qkv, *attended, *gated, *scores, *logits;
     int64_t taps;  /* after how many layers, each of `tapped`, rows are left in features [rows][taps][hidden] */
     const int64_t *tapped;
     float *features;
@@ -37,22 +37,47 @@ typedef struct {
 
 /* ---- the pass ---- */
 
+/* y [some, count * W] = x [some, in] w + bias, of up to ROWS rows and some neighbouring panels of a group or more. */
+static void product(const Linear *l, int64_t begin, int64_t count, const float *x, int64_t sx, int64_t some,
+                    float *y, int64_t sy, int64_t ahead) {
+    for (int64_t p = begin, step; p < begin + count; p += step, y += step * W) {
+        step = (p / 4 + 1) * 4 * W <= l->out ? 4 : 1;  /* a last group that is not full is panels */
+        PRODUCTS[l->kind][step == 4][some - 1](
+            (const char *)l->panels + p * l->in * W * BYTES[l->kind], l->scale ? l->scale + p * W : 0,
+            l->bias ? l->bias + p * W : 0, x, sx, l->in, y, sy, l->out - p * W, ahead);
+    }
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* How far ahead weights are asked for: for later rows they are in the cache. */
+static int64_t ahead(int64_t row) { return row ? 0 : AHEAD; }
+
 /* y [rows, out] = x [rows, in] w + bias: a thread takes four panels at a time, for all rows. */
 static void linear(Self *self, const Linear *l, const float *x, int64_t sx, int64_t rows, float *y,
                    int64_t sy) {
-    int64_t panels = (l->out + W - 1) / W, pieces = (panels + 3) / 4;
-    for (int64_t piece; (piece = claim(self, pieces)) >= 0;) {
-        int64_t begin = piece * 4, count = panels - begin < 4 ? panels - begin : 4;
-        int64_t step = (begin + 4) * W <= l->out ? 4 : 1;  /* a last group that is not full is panels */
-        for (int64_t row = 0; row < rows; row += ROWS) {
-            int64_t some = rows - row < ROWS ? rows - row : ROWS;
-            for (int64_t p = begin; p < begin + count; p += step)
-                PRODUCTS[l->kind][step == 4][some - 1](
-                    (const char *)l->panels + p * l->in * W * BYTES[l->kind], l->scale ? l->scale + p * W : 0,
-                    l->bias ? l->bias + p * W : 0, x + row * sx, sx, l->in, y + row * sy + p * W, sy,
-                    l->out - p * W, row ? 0 : AHEAD);  /* for later rows they are in the cache */
-        }
+    int64_t panels = (l->out + W - 1) / W;
+    for (int64_t piece; (piece = claim(self, (panels + 3) / 4)) >= 0;) {
+        int64_t begin = piece * 4, count = least(panels - begin, 4);
+        for (int64_t row = 0; row < rows; row += ROWS)
+            product(l, begin, count, x + row * sx, sx, least(rows - row, ROWS), y + row * sy + begin * W, sy,
+                    ahead(row));
     }
+    ended(self);
+}
+
+/* silu(gate) up [rows, ff] of x [rows, hidden]: a group of panels has GATES outputs of both, side by side. */
+static void gates(Self *self, const Linear *l, const float *x) {
+    const Pass *p = self->about;
+    int64_t n = p->model->hidden, ff = p->model->ff;
+    float both[ROWS][2 * GATES];
+    for (int64_t piece; (piece = claim(self, ff / GATES)) >= 0;)
+        for (int64_t row = 0; row < p->rows; row += ROWS) {
+            int64_t some = least(p->rows - row, ROWS);
+            product(l, piece * 4, 4, x + row * n, n, some, both[0], 2 * GATES, ahead(row));
+            for (int64_t i = 0; i < some; i++)
+                gated(both[i], both[i] + GATES, GATES, p->gated + (row + i) * ff + piece * GATES);
+        }
     ended(self);
 }
 
@@ -188,13 +213,8 @@ static void through(Self *self, int64_t number, const float *read) {
     attention(self, number, layer);
     linear(self, &layer->o, p->attended, m->heads * m->dim, p->rows, p->h, n);
     added(self, layer->post_norm);
-    linear(self, &layer->gate_up, p->h, n, p->rows, p->gate_up, 2 * m->ff);
-    for (int64_t row; (row = claim(self, p->rows)) >= 0;) {
-        float *gate = p->gate_up + row * 2 * m->ff;
-        gated(gate, gate + m->ff, m->ff, gate);
-    }
-    ended(self);
-    linear(self, &layer->down, p->gate_up, 2 * m->ff, p->rows, p->h, n);
+    gates(self, &layer->gate_up, p->h);
+    linear(self, &layer->down, p->gated, m->ff, p->rows, p->h, n);
     added(self, number + 1 < m->layers ? m->layer[number + 1].input_norm : 0);
 }
 
@@ -228,11 +248,17 @@ static void whole(Self *self) {
 
 void specclient_pass(const Pass *pass) { together(whole, pass, pass->threads); }
 
+typedef struct { const Linear *l; const float *x; int64_t rows; float *y; } Times;
+
+static void times(Self *self) {
+    const Times *t = self->about;
+    linear(self, t->l, t->x, t->l->in, t->rows, t->y, t->l->out);
+}
+
 /* y [rows, out] = x [rows, in] w + bias, on the caller's thread alone. */
 void specclient_linear(const Linear *l, const float *x, int64_t rows, float *y) {
-    Run run = {.threads = 1};
-    Self self = {.run = &run};
-    linear(&self, l, x, l->in, rows, y, l->out);
+    Times about = {l, x, rows, y};
+    together(times, &about, 1);
 }
 
 typedef struct { const float *first; int64_t count, stride; } Rows;
@@ -319,10 +345,8 @@ typedef struct { Round *round; Chain chain; Pass pass; Span span; } Play;
 
 /* Have the guesses made, by all of the target's threads or, where there is too little to share, by the first. */
 static void guessed(Self *self, Play *play) {
-    Run own = {.threads = 1};
-    Self alone = {.run = &own};
     if (play->round->draft->threads > 1) chained(self, &play->chain);
-    else if (!self->number) chained(&alone, &play->chain);
+    else if (!self->number) together(chain, &play->chain, 1);
     if (!self->number) {
         play->round->guesses = play->chain.found;
         play->pass.rows = play->pass.wanted = play->span.rows = play->chain.found + 1;

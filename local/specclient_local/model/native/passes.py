@@ -5,14 +5,14 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from ctypes import POINTER, addressof, c_int64
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 import torch
 from torch import Tensor
 
 from specclient_local.config import DecoderConfig
 from specclient_local.model.native.build import library
-from specclient_local.model.native.panels import Panels, laid_out
+from specclient_local.model.native.panels import Panels, beside, laid_out
 from specclient_local.model.native.tables import (
     FusionTable,
     LayerTable,
@@ -23,6 +23,9 @@ from specclient_local.model.native.tables import (
 )
 from specclient_local.model.span import Span, Taps
 from specclient_local.model.weights import LayerWeights, Weights
+
+if TYPE_CHECKING:
+    from specclient_local.model.eagle import EagleWeights
 
 SHARED = 4_000_000
 """Products of a pass from which on threads share it. What is done in a tenth of a millisecond is not worth
@@ -58,7 +61,16 @@ class NativePasses:
     def __init__(self, config: DecoderConfig, weights: Weights, turns: Tensor, run: ctypes.CDLL) -> None:
         self._begin(config, turns, run, _matrices(weights))
         pairs = zip(weights.layers, config.sliding, strict=True)
-        layers = [self._layer(layer, sliding=sliding) for layer, sliding in pairs]
+        layers = [
+            self._layer(
+                layer,
+                sliding=sliding,
+                input_norm=layer.input_norm,
+                gate_up_bias=layer.gate_up_bias,
+                down_bias=layer.down_bias,
+            )
+            for layer, sliding in pairs
+        ]
         self._end(weights.embedding, weights.norm, self._panels.linear(weights.head, None), layers)
 
     def _begin(
@@ -93,7 +105,7 @@ class NativePasses:
             c.heads,
             c.kv_heads,
             c.head_dim,
-            c.intermediate_size,
+            layers[0].gate_up.outputs // 2,
             len(layers),
             c.norm_eps,
             self._panels.pointer(embedding),
@@ -193,7 +205,7 @@ class NativePasses:
     def fill(self, table: PassTable) -> None:
         """Say in a pass's table what holds for all of them, as long as ``scratch`` is the same."""
         table.model, table.turns = self._shape, self._turns
-        table.x, table.h, table.qkv, table.attended, table.gate_up, table.scores = self.scratch
+        table.x, table.h, table.qkv, table.attended, table.gated, table.scores = self.scratch
 
     def _make_room(self, rows: int, reach: int) -> None:
         """Have scratch memory for so many rows, and for so many positions of all threads together."""
@@ -203,7 +215,7 @@ class NativePasses:
         self._reach = 1 << max(reach - 1, 0).bit_length()
         heads = (c.heads + 2 * c.kv_heads) * c.head_dim
         read = c.hidden_size * (2 if self._model.fusion else 1)
-        widths = (c.hidden_size, read, heads, c.heads * c.head_dim, 2 * c.intermediate_size)
+        widths = (c.hidden_size, read, heads, c.heads * c.head_dim, self._model.ff)
         self._buffers = [torch.empty(self._rows * width) for width in widths]
         self._buffers.append(torch.empty(_QUERIES * self._reach))
         self.scratch = [buffer.data_ptr() for buffer in self._buffers]
@@ -224,18 +236,22 @@ class NativePasses:
             addressof(span.cache.addresses),
         )
 
-    def _layer(self, w: LayerWeights, *, sliding: bool) -> LayerTable:
-        panels = self._panels
-        return LayerTable(
-            panels.pointer(w.input_norm),
-            panels.pointer(w.post_norm),
-            panels.maybe(w.qk_norm),
-            panels.linear(w.qkv, w.qkv_bias),
-            panels.linear(w.o, w.o_bias),
-            panels.linear(w.gate_up, w.gate_up_bias),
-            panels.linear(w.down, w.down_bias),
-            sliding,
-        )
+    def _layer(
+        self,
+        w: LayerWeights | EagleWeights,
+        *,
+        sliding: bool = False,
+        input_norm: Tensor | None = None,
+        gate_up_bias: Tensor | None = None,
+        down_bias: Tensor | None = None,
+    ) -> LayerTable:
+        """Lay a layer's matrices out."""
+        panels = self._panels  # in the order in which a pass reads them
+        qkv, o = panels.linear(w.qkv, w.qkv_bias), panels.linear(w.o, w.o_bias)
+        gate_up = panels.linear(w.gate_up, gate_up_bias, arranged=beside)
+        down = panels.linear(w.down, down_bias, inputs=gate_up.outputs // 2)
+        norms = panels.maybe(input_norm), panels.pointer(w.post_norm), panels.maybe(w.qk_norm)
+        return LayerTable(*norms, qkv, o, gate_up, down, sliding)
 
 
 def native_passes(config: DecoderConfig, weights: Weights, turns: Tensor) -> NativePasses | None:

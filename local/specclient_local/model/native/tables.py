@@ -66,7 +66,7 @@ class PassTable(Structure):
         ("model", POINTER(ModelTable)),
         *((name, c_int64) for name in ("rows", "spans", "wanted", "capacity", "threads")),
         *((name, c_void_p) for name in ("ids", "positions", "wanted_rows", "turns", "span")),
-        *((name, c_void_p) for name in ("x", "h", "qkv", "attended", "gate_up", "scores", "logits")),
+        *((name, c_void_p) for name in ("x", "h", "qkv", "attended", "gated", "scores", "logits")),
         ("taps", c_int64),
         *((name, c_void_p) for name in ("tapped", "features", "given", "states")),
     ]

@@ -3,16 +3,22 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
+#include <string.h>
 
-#define TEAM 64  /* threads at most */
+#define TEAM 64    /* threads at most */
+#define APART 128  /* bytes between what different threads write: processors fetch lines from each other in pairs */
 
 typedef struct Self Self;
+typedef struct {  /* a thread: pieces of its share that are taken, in this stage and the next; stages it has ended */
+    _Alignas(APART) atomic_long taken[2];
+    _Alignas(APART) atomic_long ended;
+} Member;
 typedef struct {
     void (*work)(Self *);  /* all threads run the whole of it, and share out each stage's pieces */
     const void *about;     /* what it is about */
     int64_t threads;
-    atomic_long arrived, done, left;
-    struct { _Alignas(64) atomic_long pieces; } taken[2][TEAM];  /* of each share, in the stage and the next */
+    Member *member;
+    atomic_long left;
 } Run;
 
 struct Self { Run *run; int64_t number; long stage; const void *about; int64_t shares; };
@@ -23,7 +29,7 @@ static int64_t claim(Self *self, int64_t pieces) {
     Run *run = self->run;
     for (; self->shares < run->threads; self->shares++) {
         int64_t of = (self->number + self->shares) % run->threads, begin = pieces * of / run->threads;
-        atomic_long *taken = &run->taken[self->stage & 1][of].pieces;
+        atomic_long *taken = &run->member[of].taken[self->stage & 1];
         int64_t piece = begin + atomic_fetch_add_explicit(taken, 1, memory_order_relaxed);
         if (piece < pieces * (of + 1) / run->threads) return piece;
     }
@@ -33,20 +39,21 @@ static int64_t claim(Self *self, int64_t pieces) {
 /* Wait until all threads have ended the stage, and begin the next. */
 static void ended(Self *self) {
     Run *run = self->run;
-    long stage = self->stage++;
+    Member *own = run->member + self->number;
+    long stage = ++self->stage;
     self->shares = 0;
-    if (atomic_fetch_add(&run->arrived, 1) == run->threads - 1) {
-        atomic_store(&run->arrived, 0);
-        for (int64_t i = 0; i < run->threads; i++) atomic_store(&run->taken[(stage + 1) & 1][i].pieces, 0);
-        atomic_store(&run->done, stage + 1);
-        return;
-    }
-    for (int spins = 0; atomic_load(&run->done) <= stage; spins++) {
-        if (spins > 2000) sched_yield();
+    atomic_store_explicit(&own->ended, stage, memory_order_release);
+    for (int64_t i = 1; i < run->threads; i++) {
+        atomic_long *other = &run->member[(self->number + i) % run->threads].ended;
+        for (int spins = 0; atomic_load_explicit(other, memory_order_acquire) < stage; spins++) {
+            if (spins > 2000) sched_yield();
 #if defined(__x86_64__) || defined(__i386__)
-        else __builtin_ia32_pause();
+            else __builtin_ia32_pause();
 #endif
+        }
     }
+    /* Of the stage that is over nobody takes any more; these count the next but one. */
+    atomic_store_explicit(&own->taken[(stage + 1) & 1], 0, memory_order_relaxed);
 }
 
 /* ---- who runs it ---- */
@@ -97,10 +104,14 @@ static int64_t hire(int64_t wanted) {
 }
 
 static void together(void (*work)(Self *), const void *about, int64_t threads) {
-    Run run = {.work = work, .about = about, .threads = 1};
+    Member members[TEAM];
+    Run run = {.work = work, .about = about, .threads = 1, .member = members};
     if (threads > 1) {
         pthread_mutex_lock(&one_at_a_time);
         run.threads = 1 + hire((threads < TEAM ? threads : TEAM) - 1);
+    }
+    memset(members, 0, run.threads * sizeof *members);
+    if (threads > 1) {
         atomic_store(&run.left, run.threads - 1);
         pthread_mutex_lock(&lock);
         current = &run;
