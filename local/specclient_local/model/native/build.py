@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 _LOG = logging.getLogger("specclient")
-_SOURCES = ("kernels.h", "team.h", "pass.c")
+_SOURCES = ("products.h", "kernels.h", "team.h", "pass.h", "pass.c")
 _LIBRARY = ("-shared", "-fPIC", "-pthread")
 _FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-ivopts", *_LIBRARY)
 """Without ``-fno-ivopts`` gcc reads each weight from memory once a row, where 2 to 4 rows share it."""
