@@ -259,6 +259,32 @@ def test_answers_are_the_targets_own_however_heads_are_computed(target, tmp_path
                 assert answer.speculation.drafted > 0
 
 
+@pytest.mark.parametrize("kind", ["medusa", "eagle3"])
+def test_rounds_in_one_call_leave_the_answers_and_hidden_states_of_the_general_way(target, tmp_path, kind):
+    """Of one request, and of several that join and leave."""
+    folder = EAGLES[kind](tmp_path) if kind in EAGLES else heads_kit.medusa(tmp_path, own_heads=False)
+    asked = [{"draft_length": 3}, {"method": "plain"}, {"draft_length": 2, "max_tokens": 9}]
+    found = []
+    for single in (True, False):
+        with load(target, heads=folder, slots=3) as engine:
+            assert engine.speculator.rounds is not None
+            if not single:
+                engine.speculator.rounds = None
+            sinks = [[] for _ in asked]
+            for own, sink in zip(asked, sinks, strict=True):
+                engine.add("def f(x):", sink.append, **({"max_tokens": 24} | own))
+                engine.step()
+            while engine.step():
+                pass
+            answers = [sink[-1].generation for sink in sinks]
+            runner = engine.speculator.target
+            states = [runner.features(slot, 0, 30, runner.layers).clone() for slot in range(3)]
+        found.append(([(a.token_ids, a.speculation) for a in answers], torch.stack(states)))
+    assert found[0][0] == found[1][0]
+    assert torch.equal(found[0][1], found[1][1])
+    assert found[0][1].count_nonzero() > 0
+
+
 def medusas(target, folder, **made):
     """Medusa heads that are compiled, and ones that are not."""
     heads_kit.medusa(folder, **made)

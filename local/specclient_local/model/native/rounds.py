@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, Array, addressof, c_float, c_int64, pointer
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
+from torch import Tensor
 
 from specclient_local.model.base import Model
 from specclient_local.model.cache import BLOCK
+from specclient_local.model.heads_taps import TappedRunner
 from specclient_local.model.native.build import library
 from specclient_local.model.native.passes import AWAKE, SHARED, NativePasses
 from specclient_local.model.native.tables import PassTable, RoundTable, SpanTable
@@ -61,7 +64,9 @@ class NativeRounds:
     @classmethod
     def of(cls, target: Model) -> NativeRounds | None:
         """Return rounds of a target; None where its passes are not compiled, or a layer slides."""
-        return cls(target) if type(target) is Runner and target.decoder.guesses else None
+        if not isinstance(target, Runner) or type(target) not in (Runner, TappedRunner):
+            return None
+        return cls(target) if target.decoder.guesses else None
 
     def verify_all(
         self, sequences: Sequence[Request], guesses: Sequence[Sequence[int]]
@@ -78,6 +83,7 @@ class NativeRounds:
         lane, lengths, values = self._several, self._several.runner.cache.lengths, self._values
         lane.blocks([(s.granted, [s.tokens[-1], *own]) for s, own in zip(sequences, guesses, strict=True)])
         self._verify(lane.where, self._kept, self._tokens, values)
+        lane.settle()
         found: list[Verified] = []
         end = 0
         for i, (sequence, own) in enumerate(zip(sequences, guesses, strict=True)):
@@ -151,6 +157,20 @@ class _Lane:
         for span in self._spans:
             span.mask_stride = runner.causal.stride(0)
         self._causal = runner.causal.data_ptr() + 4 * runner.context
+        self._stay: list[Tensor] = []
+        self._features: Callable[[int, int, int], Tensor] | None = None
+        if isinstance(runner, TappedRunner):
+            self._features = partial(runner.features, layers=runner.layers)
+            self._tapped = (c_int64 * len(runner.layers))(*runner.layers)
+            self._told.taps, self._told.tapped = len(runner.layers), addressof(self._tapped)
+
+    @torch.inference_mode()
+    def settle(self) -> None:
+        """Put the hidden states of the last pass, if they are kept, where its keys and values are."""
+        if len(self._stay) > 1:
+            parts = torch.split(self._left, [*map(len, self._stay)])
+            for place, own in zip(self._stay, parts, strict=True):
+                place.copy_(own)
 
     def chain(self, slot: int, tokens: Sequence[int], steps: int) -> None:
         """Lay out tokens of which the last one's logits are wanted, to be followed by ``steps`` in all."""
@@ -191,11 +211,18 @@ class _Lane:
         span.first, span.rows, span.start, span.open, span.length = first, rows, start, start, length
         span.mask = self._causal - 4 * start
         span.cache = addressof(cache.views(slot).addresses)
+        if self._features is not None:
+            self._stay[i:] = [self._features(slot, start, end)]
         return length
 
     def _pass(self, spans: int, rows: int, wanted: int, longest: int) -> None:
         """Say what holds for all rows."""
         told = self._told
+        if self._stay:
+            self._left = (
+                self._stay[0] if spans == 1 else self._stay[0].new_empty(rows, *self._stay[0].shape[1:])
+            )
+            told.features = self._left.data_ptr()
         if wanted > self._wanted:
             self._wanted = 1 << (wanted - 1).bit_length()
             self._logits = torch.empty(self._wanted, self.vocab)
