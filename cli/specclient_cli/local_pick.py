@@ -145,9 +145,10 @@ def _prepared(state: State, given: dict[str, Any]) -> tuple[str, list[Candidate]
     prompts, tasks = _prompts(Tokenizer(folder), given, context)
     names = given["candidates"] or _known(row, folder)
     longest = max(map(len, prompts)) + given["new"]
-    candidates = [candidate(name, folder, context=longest, dtype=given["dtype"]) for name in names]
+    where = {name: given[name] for name in ("device", "dtype")}
+    candidates = [candidate(name, folder, context=longest, **where) for name in names]
     fixed = {
-        **{name: given[name] for name in ("device", "dtype")},
+        **where,
         "threads": given["threads"] or settings.threads,
         "prefix_cache": False,
         "slots": 1,

@@ -192,6 +192,19 @@ class Plan:
         return fixed + self._caches(slots, context) + max(model.passes for model in self.models)
 
 
+def types(
+    dtype: str, quantize: str | None, device: torch.device, graphs: str = "auto"
+) -> tuple[str, str | None]:
+    """Return the type that a model's sums and caches have, and that of its matrices where it is another.
+
+    Args:
+        dtype, quantize, graphs: as it is to be loaded; see :meth:`specclient_local.engine.Engine.load`.
+        device: where.
+    """
+    wider = sums_wider(dtype, str(device), graphs)
+    return ("float32", quantize or dtype) if wider else (dtype, quantize)
+
+
 def plans(
     target: Path,
     drafts: Sequence[Path],
@@ -238,8 +251,7 @@ def plans(
             unknown.add(device)
             continue
         own = by_device.setdefault(device, [])
-        wider = sums_wider(dtype, str(device), options.graphs)
-        sums, held = ("float32", quantize or dtype) if wider else (dtype, quantize)
+        sums, held = types(dtype, quantize, device, options.graphs)
         own.append(Planned(name, config, sums, held, copies_head=device.type == "cpu"))
         if name == "target" and heads:
             own += _heads(heads, own[-1])

@@ -13,10 +13,11 @@ from safetensors import safe_open
 from specclient.errors import ConfigurationError
 from specclient_local.config import DecoderConfig, read_json
 from specclient_local.engine import Engine
+from specclient_local.model.devices import device_named
 from specclient_local.model.opening import read_any_config
 from specclient_local.model.weights import count_numbers, resolve
 from specclient_local.params import Method
-from specclient_local.plan import Planned
+from specclient_local.plan import Planned, types
 
 _BYTES = {"float32": 4, "bfloat16": 2, "float16": 2}
 
@@ -44,7 +45,9 @@ class Candidate:
         return "draft" if "draft" in self.loading else "ngram"
 
 
-def candidate(name: str, target: Path, *, context: int, dtype: str = "float32") -> Candidate:
+def candidate(
+    name: str, target: Path, *, context: int, dtype: str = "float32", device: str = "cpu"
+) -> Candidate:
     """Return what a name stands for.
 
     Args:
@@ -53,6 +56,7 @@ def candidate(name: str, target: Path, *, context: int, dtype: str = "float32") 
         target: folder of its checkpoint.
         context: positions of a cache.
         dtype: that it computes in.
+        device: where.
 
     Raises:
         CheckpointError: no such checkpoint.
@@ -61,15 +65,16 @@ def candidate(name: str, target: Path, *, context: int, dtype: str = "float32") 
     if name == "ngram":
         return Candidate(name, {}, 0)
     method, _, count = name.partition(":")
+    sums, held = types(dtype, None, device_named(device))
     if method == "layer_skip":
-        return _skipping(name, count, target, context, dtype)
+        return _skipping(name, count, target, context, sums)
     folder = resolve(name)
     if _is_heads(folder):
         return Candidate(name, {"heads": str(folder)}, _numbers(folder) * _BYTES[dtype])
     config = read_any_config(folder)
     memory = count_numbers(folder) * _BYTES[dtype]
     if isinstance(config, DecoderConfig):
-        planned = Planned("draft", config, dtype)
+        planned = Planned("draft", config, sums, held)
         memory = planned.weights + planned.caches(1, context)
     return Candidate(name, {"draft": str(folder)}, memory)
 

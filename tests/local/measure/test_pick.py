@@ -14,6 +14,8 @@ from specclient_local.measure import pick as picking
 from specclient_local.measure.pick import ADAPTIVE, Asked, Fared, Picked, break_even, pick, refusal
 from specclient_local.measure.pick_candidates import candidate
 from specclient_local.measure.theory import Acceptance
+from specclient_local.model.opening import Placed, open_model
+from specclient_local.model.weights import count_numbers
 
 from specclient.errors import CheckpointError, ConfigurationError
 
@@ -143,6 +145,18 @@ def test_layers_and_heads_are_candidates_too(target, tmp_path) -> None:
 def test_half_of_the_layers_draft_where_no_number_is_given(target) -> None:
     assert candidate("layer_skip", target, context=64).loading == {"layer_skip": 2}
     assert read_config(target).layers == 4
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_a_candidates_memory_is_what_a_loaded_one_takes(target, dtype) -> None:
+    placed, context = Placed(dtype, "cpu"), 128
+    skipping = candidate("layer_skip:1", target, context=context, dtype=dtype)
+    caches = open_model(target, placed, slots=1, context=context).cache.rows.nbytes
+    assert skipping.memory == caches // 4, "one of four layers, whose weights are the target's"
+    whole = candidate(str(target), target, context=context, dtype=dtype)
+    biases_and_norms = 0.03
+    numbers = count_numbers(target) * (1 - biases_and_norms)
+    assert whole.memory - caches >= numbers * (2 if dtype == "bfloat16" else 4)
 
 
 @pytest.mark.parametrize(
