@@ -13,6 +13,7 @@ def test_importing_and_making_a_client_touch_nothing(program: Any, tmp_path: Pat
     """The import system's own files aside; pydantic looks for its plugins among the installed packages."""
     code = """
         import importlib.machinery, sys
+        sys.dont_write_bytecode = True
         IMPORTED = (*importlib.machinery.all_suffixes(), ".zip", "entry_points.txt")
         OTHER = ("socket.", "subprocess.", "os.", "sqlite3.", "shutil.", "urllib.")
         touched = []
