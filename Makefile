@@ -38,9 +38,10 @@ format: $(READY)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-# One thread a worker: two workers with two threads each would fight over two cores.
+# One thread a worker: workers with two threads each would fight over two cores. Three of them, since tests that
+# start programs wait for those.
 test: check
-	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -m "not soak" --cov --cov-report=term
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 -m "not soak" --cov --cov-report=term
 
 soak: $(READY)
 	$(BIN)/pytest -m soak --timeout=3600
