@@ -91,8 +91,8 @@ def _same(answer: Any, reference: Any) -> None:
 async def test_it_is_the_targets_own_answer_token_for_token(client: AsyncOpenAI, depth: int | None) -> None:
     kept = drafted = 0
     for prompt in PROMPTS:
-        reference = await _alone(client, prompt, max_tokens=20)
-        answer = await _alone(client, prompt, max_tokens=20, strategy=remote(depth))
+        reference = await _alone(client, prompt, max_tokens=16)
+        answer = await _alone(client, prompt, max_tokens=16, strategy=remote(depth))
         _same(answer, reference)
         told = answer.meta.speculation
         assert told.method == "remote"
