@@ -4,13 +4,14 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format soak compat wheel-check bundled-pair bundled-heads help
+.PHONY: demo test check format sync-openai soak compat wheel-check bundled-pair bundled-heads help
 
 help:
 	@echo "make demo          plain and speculative decoding side by side, routing, and what it cost"
 	@echo "make test          linters, type checks and the whole test suite"
 	@echo "make check         linters and type checks alone"
 	@echo "make format        let ruff rewrite what it can"
+	@echo "make sync-openai   write OpenAI's names, types and endpoints anew, from the installed openai package"
 	@echo "make soak          the long runs"
 	@echo "make compat        langchain and llm, installed beside, against a served process"
 	@echo "make wheel-check   build the wheel and import it in an empty environment"
@@ -37,6 +38,11 @@ check: $(READY)
 format: $(READY)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
+
+# With a newer openai package installed, this shows what it brought. Pin that one in pyproject.toml then.
+sync-openai: $(READY)
+	$(BIN)/python tools/sync_openai.py
+	git --no-pager diff --stat -- specclient/openai_api specclient/types
 
 # One thread a worker: workers with two threads each would fight over two cores. Three of them, since tests that
 # start programs wait for those.

@@ -1,0 +1,164 @@
+"""Turn the annotations of `openai`'s types into ours: modern unions, and unions told apart by a field.
+
+A name that refers to a type of `openai` becomes a mark, ``<module.Name>``, which stands for whatever that
+type is called in the generated module.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+
+from openai_sync.sources import Definition, Sources
+
+_MARK = re.compile(r"<([\w.]+)>")
+_GENERICS = {"List": "list", "Dict": "dict", "SequenceNotStr": "Sequence", "Iterable": "Iterable"}
+_TAG = "type"
+
+
+def marked(key: str) -> str:
+    """Return what stands for a definition in a text."""
+    return f"<{key}>"
+
+
+def marks_in(text: str) -> list[str]:
+    """Return the keys of the definitions that a text refers to, each once."""
+    return list(dict.fromkeys(_MARK.findall(text)))
+
+
+def put(text: str, name_of: Callable[[str], str]) -> str:
+    """Return a text with names in the places of its marks."""
+    return _MARK.sub(lambda match: name_of(match[1]), text)
+
+
+class Translator:
+    """Translates annotations.
+
+    Args:
+        sources: what names refer to.
+        of_answers: whether types are validated, so unions need a rule; parameters are for type checkers only.
+    """
+
+    def __init__(self, sources: Sources, *, of_answers: bool) -> None:
+        self._sources = sources
+        self._of_answers = of_answers
+
+    def text(self, module: str, node: ast.expr) -> str:
+        """Return the source of an annotation, or of an alias, that stands in ``module``."""
+        if isinstance(node, ast.Constant):
+            return self._constant(module, node)
+        if isinstance(node, ast.Name | ast.Attribute):
+            return self._name(module, node)
+        if isinstance(node, ast.Subscript):
+            return self._subscript(module, node)
+        raise TypeError(f"{module} has an annotation of another form: {ast.unparse(node)}")
+
+    def _constant(self, module: str, node: ast.Constant) -> str:
+        if node.value is None:
+            return "None"
+        return self.text(module, ast.parse(str(node.value), mode="eval").body)  # a name in quotes
+
+    def _name(self, module: str, node: ast.Name | ast.Attribute) -> str:
+        name = node.id if isinstance(node, ast.Name) else node.attr
+        found = self._sources.target(module, node)
+        if found is not None:
+            return marked(found.key)
+        if name == "object" and self._of_answers:
+            return "Any"
+        return _GENERICS.get(name, name)
+
+    def _subscript(self, module: str, node: ast.Subscript) -> str:
+        origin = ast.unparse(node.value)
+        inner = node.slice
+        parts = inner.elts if isinstance(inner, ast.Tuple) else [inner]
+        if origin == "Optional":
+            return _joined([self.text(module, inner), "None"])
+        if origin == "Union":
+            return self._union(module, parts)
+        if origin == "Annotated":
+            return self._annotated(module, parts[0], parts[1])
+        if origin == "Literal":
+            return ast.unparse(node)
+        told = ", ".join(self.text(module, part) for part in parts)
+        return f"{self._name(module, _named(node.value))}[{told}]"
+
+    def _annotated(self, module: str, node: ast.expr, note: ast.expr) -> str:
+        """Return what ``Annotated[node, note]`` becomes; of the notes, those on unions matter here."""
+        keywords = {one.arg: one.value for one in note.keywords} if isinstance(note, ast.Call) else {}
+        field = keywords.get("discriminator")
+        is_union = isinstance(node, ast.Subscript) and ast.unparse(node.value) == "Union"
+        if not (is_union and isinstance(field, ast.Constant)):
+            return self.text(module, node)
+        assert isinstance(node, ast.Subscript)
+        assert isinstance(node.slice, ast.Tuple)
+        return self._union(module, node.slice.elts, str(field.value))
+
+    def _union(self, module: str, parts: list[ast.expr], field: str = "") -> str:
+        names = [self.text(module, part) for part in parts]
+        if not self._of_answers:
+            return _joined(names)
+        nothing = ["None"] * ("None" in names)
+        if "str" in names:  # any text is taken, so words beside it say nothing
+            kept = [
+                (part, name)
+                for part, name in zip(parts, names, strict=True)
+                if not self._is_word(module, part)
+            ]
+            parts, names = [part for part, _ in kept], ["str", *(name for _, name in kept)]
+        open_end = "Any" in names
+        names = [name for name in names if name not in ("Any", "None")]
+        classes = [one for part in parts for one in self._classes(module, part)]
+        tag = field or (_TAG if len(classes) > 1 and all(map(self._is_tagged, classes)) else "")
+        told = _joined(names)
+        if tag:
+            told = f"Annotated[{told}, OneOf({tag!r})]"
+        return _joined([f"Loose[{told}]" if open_end else told, *nothing])
+
+    def _is_word(self, module: str, node: ast.expr) -> bool:
+        """Tell whether a member of a union is text, or one of some words."""
+        if isinstance(node, ast.Name | ast.Attribute):
+            found = self._sources.target(module, node)
+            if found is None:
+                return ast.unparse(node) == "str"
+            return isinstance(found.node, ast.expr) and self._is_word(found.module, found.node)
+        if not isinstance(node, ast.Subscript):
+            return False
+        origin = ast.unparse(node.value)
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        if origin == "Literal":
+            return all(isinstance(part, ast.Constant) and isinstance(part.value, str) for part in parts)
+        return origin == "Union" and all(self._is_word(module, part) for part in parts)
+
+    def _classes(self, module: str, node: ast.expr) -> list[Definition]:
+        """Return the classes among the members of a union, and of unions within it."""
+        if isinstance(node, ast.Name | ast.Attribute):
+            found = self._sources.target(module, node)
+            if found is None:
+                return []
+            return (
+                [found] if isinstance(found.node, ast.ClassDef) else self._classes(found.module, found.node)
+            )
+        if not isinstance(node, ast.Subscript) or ast.unparse(node.value) not in ("Union", "Annotated"):
+            return []
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        return [one for part in parts for one in self._classes(module, part)]
+
+    @staticmethod
+    def _is_tagged(one: Definition) -> bool:
+        assert isinstance(one.node, ast.ClassDef)
+        return any(
+            isinstance(field, ast.AnnAssign)
+            and ast.unparse(field.target) == _TAG
+            and ast.unparse(field.annotation).startswith("Literal")
+            for field in one.node.body
+        )
+
+
+def _joined(names: list[str]) -> str:
+    return " | ".join(dict.fromkeys(names))
+
+
+def _named(node: ast.expr) -> ast.Name | ast.Attribute:
+    assert isinstance(node, ast.Name | ast.Attribute)
+    return node

@@ -1,0 +1,320 @@
+"""Read the endpoints of the installed `openai` package: call each method and note the request it would send.
+
+Every method of every resource is called on a client that sends nothing, with a marker in the place of each
+argument. Where a marker turns up (path, query, body, header, file) is where the argument goes; the type that
+the method asks to have the answer parsed into is what it gives. How a method is written does not matter.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import logging
+import typing
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import openai
+import typing_extensions
+from openai._legacy_response import HttpxBinaryResponseContent
+from openai._models import FinalRequestOptions
+from openai._streaming import extract_stream_chunk_type
+from openai._utils import PropertyInfo
+
+from openai_sync.names import Catalogue
+
+Endpoint = dict[str, Any]
+
+#: Methods that have a resource class of ours, which builds its request by itself: see ``types/methods.py``.
+SHAPED = frozenset(
+    {
+        "chat.completions.create",
+        "chat.completions.parse",
+        "completions.create",
+        "embeddings.create",
+        "moderations.create",
+        "responses.create",
+        "responses.parse",
+    }
+)
+_EVERY_CALL = frozenset({"extra_headers", "extra_query", "extra_body", "timeout"})
+#: Arguments that are no parameters of the API: they ask for work on this side (``resources/behaviours.py``).
+_HELPERS = frozenset({"output_type", "tool_handlers"})
+_PLAIN = {type(None): "", HttpxBinaryResponseContent: "bytes", str: "str", object: "object"}
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A request that a method would have sent.
+
+    Attributes:
+        cast_to: what its answer is parsed into, or what it lists.
+        page: the class of the pages; None where the method does not list.
+        stream: whether it streams; ``event`` is what each event is parsed into.
+    """
+
+    options: FinalRequestOptions
+    cast_to: Any
+    page: Any = None
+    stream: bool = False
+    event: Any = None
+
+
+class _Seen(BaseException):
+    """Carries a request out of the method that would have sent it; nothing there catches it."""
+
+    def __init__(self, sent: Sent) -> None:
+        self.sent = sent
+
+
+class Witness(openai.OpenAI):
+    """A client that notes requests and sends none."""
+
+    def request(self, cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
+        """Raise :class:`_Seen` with what an endpoint's method asks for."""
+        event = extract_stream_chunk_type(stream_cls) if stream_cls is not None else None
+        raise _Seen(Sent(options, cast_to, stream=stream, event=event))
+
+    def _request_api_list(self, model: Any, page: Any, options: Any) -> Any:
+        raise _Seen(Sent(options, model, page=page))
+
+
+def endpoints(catalogue: Catalogue) -> dict[str, Endpoint]:
+    """Return what every method that is one request is, by its place on a client."""
+    client = Witness(api_key="key", admin_api_key="key", base_url="http://nowhere.invalid")
+    found: dict[str, Endpoint] = {}
+    logging.getLogger("openai").setLevel(logging.ERROR)  # a marker is a word that no method expects
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name, method in _methods(client):
+            if name not in SHAPED:
+                found[name] = _Reader(name, method, catalogue).endpoint()
+    return dict(sorted(found.items()))
+
+
+def _methods(client: openai.OpenAI) -> Iterator[tuple[str, Callable[..., Any]]]:
+    for name in sorted(dir(type(client))):
+        if isinstance(inspect.getattr_static(type(client), name), functools.cached_property):
+            found = getattr(client, name)
+            if type(found).__module__.startswith("openai.resources"):
+                yield from _methods_of(found, name)
+
+
+def _methods_of(resource: Any, path: str) -> Iterator[tuple[str, Callable[..., Any]]]:
+    """Yield the methods that ``with_raw_response`` has, too: those are requests, others are made of them."""
+    raw = vars(resource.with_raw_response) if hasattr(resource, "with_raw_response") else {}
+    for name in sorted(dir(type(resource))):
+        static = inspect.getattr_static(type(resource), name)
+        if name.startswith(("_", "with_")):
+            continue
+        if isinstance(static, functools.cached_property | property):
+            child = getattr(resource, name)
+            # One that is at home elsewhere is a second name of it: `beta.chat` is `chat`.
+            if type(child).__module__.startswith(f"openai.resources.{path.partition('.')[0]}."):
+                yield from _methods_of(child, f"{path}.{name}")
+        elif inspect.isfunction(static) and name in raw:
+            yield f"{path}.{name}", getattr(resource, name)
+
+
+class _Reader:
+    """Reads one method.
+
+    Args:
+        name: its place on a client.
+        method: bound to a resource of a :class:`Witness`.
+    """
+
+    def __init__(self, name: str, method: Callable[..., Any], catalogue: Catalogue) -> None:
+        self._name = name
+        self._method = method
+        self._catalogue = catalogue
+        written = inspect.unwrap(method)
+        self._globals: dict[str, Any] = getattr(written, "__globals__", {})
+        self._parameters = {
+            name: parameter
+            for name, parameter in inspect.signature(method).parameters.items()
+            if name not in _EVERY_CALL | _HELPERS
+        }
+
+    def endpoint(self) -> Endpoint:
+        """Return what the method is; only what is not the default is told."""
+        whole = self._sent({name: self._value(name) for name in self._parameters if name != "stream"})
+        places = [name for name in self._parameters if _mark(name) in whole.options.url]
+        names = [name for name in self._parameters if name not in places]
+        url = whole.options.url
+        for name in places:
+            url = url.replace(_mark(name), f"{{{name}}}")
+        files = [name for name in names if self._is_file(whole, name)]
+        headers, in_headers = self._headers(whole, names)
+        query = [name for name in names if name in whole.options.params]
+        self._check_all_found(whole, names, files, in_headers)
+        told: Endpoint = {
+            "route": f"{whole.options.method.upper()} {url}",
+            "params": " ".join(name + "!" * self._is_required(name) for name in names),
+            "either": self._either(),
+            "gives": self._gives(whole),
+            "gives_by": self._gives_by(whole),
+            "page": "" if whole.page is None else _page(whole.page),
+            **self._streaming(whole),
+            "query": "" if whole.options.method.upper() in ("GET", "DELETE") else " ".join(query),
+            "files": " ".join(files),
+            "form": "with files" if files and not self._always_a_form(files) else "",
+            "headers": headers,
+            "in_headers": in_headers,
+            "renames": self._renames(names),
+            "deprecated": getattr(self._method, "__deprecated__", ""),
+        }
+        return {name: value for name, value in told.items() if value}
+
+    def _sent(self, given: Mapping[str, Any]) -> Sent:
+        try:
+            self._method(**given)
+        except _Seen as seen:
+            return seen.sent
+        raise RuntimeError(f"{self._name}() sent nothing; add it to SHAPED, and say there how it is served")
+
+    def _value(self, name: str) -> Any:
+        """Return an argument that can be told from any other wherever it turns up."""
+        annotation = str(self._parameters[name].annotation)
+        if "PathLike" in repr(self._kind(name)):
+            return _mark(name).encode()
+        many = annotation.startswith(("List[", "SequenceNotStr[", "Optional[List", "Optional[SequenceNotStr"))
+        return [_mark(name)] if many else _mark(name)
+
+    def _is_required(self, name: str) -> bool:
+        return self._parameters[name].default is inspect.Parameter.empty
+
+    @staticmethod
+    def _is_file(whole: Sent, name: str) -> bool:
+        files: Any = whole.options.files or []
+        keys = files.keys() if isinstance(files, Mapping) else [key for key, *_ in files]
+        return name in {key.removesuffix("[]") for key in keys}
+
+    def _headers(self, whole: Sent, names: list[str]) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the headers sent always, and the parameters that go into one."""
+        fixed, by_name = {}, {}
+        headers: Any = whole.options.headers
+        for header, value in headers.items() if isinstance(headers, Mapping) else ():
+            if not isinstance(value, str):
+                continue
+            name = next((name for name in names if _mark(name) in value), None)
+            if name:
+                by_name[name] = header
+            elif header.lower() != "content-type":
+                fixed[header] = value
+        return fixed, by_name
+
+    def _check_all_found(
+        self, whole: Sent, names: list[str], files: list[str], in_headers: Mapping[str, str]
+    ) -> None:
+        body: Any = whole.options.json_data
+        held = set(body) if isinstance(body, Mapping) else set()
+        seen = held | set(whole.options.params) | set(files) | set(in_headers) | {"stream"}
+        if whole.options.content is None and (lost := set(names) - seen):
+            raise RuntimeError(f"{self._name}() sent {sorted(lost)} nowhere, or under other names")
+
+    def _either(self) -> list[str]:
+        """Return the sets of parameters one of which must be given beside those that always must."""
+        nonlocals = inspect.getclosurevars(self._method.__func__).nonlocals  # type: ignore[attr-defined]
+        sets = []
+        for variant in nonlocals.get("variants", ()):
+            names = [name for name in variant if name != "stream" and not self._is_required(name)]
+            if not names:
+                return []
+            sets.append(" ".join(names))
+        return list(dict.fromkeys(sets))
+
+    def _gives(self, whole: Sent) -> str:
+        plain = _PLAIN.get(whole.cast_to) if isinstance(whole.cast_to, type) else None
+        return self._catalogue.path_of(whole.cast_to) if plain is None else plain
+
+    def _gives_by(self, whole: Sent) -> dict[str, dict[str, str]]:
+        """Return what the answer becomes for single words of a parameter, where the word decides."""
+        found: dict[str, dict[str, str]] = {}
+        for name in self._parameters:
+            for word in self._words(name):
+                given = {name: self._value(name) for name in self._parameters if name != "stream"} | {
+                    name: word
+                }
+                try:
+                    sent = self._sent(given)
+                except (TypeError, ValueError):
+                    continue  # the word cannot stand beside all other parameters
+                if sent.cast_to is not whole.cast_to:
+                    found.setdefault(name, {})[word] = self._gives(sent)
+        return found
+
+    def _words(self, name: str) -> list[str]:
+        kind = self._kind(name)
+        return [word for word in _literals(kind) if isinstance(word, str)]
+
+    def _kind(self, name: str) -> Any:
+        annotation = self._parameters[name].annotation
+        return eval(annotation, self._globals) if isinstance(annotation, str) else annotation  # noqa: S307
+
+    def _streaming(self, whole: Sent) -> Endpoint:
+        if whole.stream:
+            return {"event": self._catalogue.path_of(whole.event), "streams": True}
+        if "stream" not in self._parameters or whole.page is not None:
+            return {}
+        sent = self._sent({name: self._value(name) for name in self._parameters} | {"stream": True})
+        return {"event": self._catalogue.path_of(sent.event)} if sent.stream else {}
+
+    def _always_a_form(self, files: list[str]) -> bool:
+        """Tell whether the body is a form even where no file is given."""
+        if any(map(self._is_required, files)) or self._either():
+            return True
+        given = {name: self._value(name) for name in self._parameters if name not in (*files, "stream")}
+        headers: Any = self._sent(given).options.headers
+        return "multipart/form-data" in str(headers)
+
+    def _renames(self, names: list[str]) -> dict[str, dict[str, str]]:
+        """Return the names inside parameters that are other ones on the wire, as `async_` is."""
+        found = {name: _aliases(self._kind(name), set()) for name in names}
+        return {name: aliases for name, aliases in found.items() if aliases}
+
+
+def _page(kind: Any) -> str:
+    """Return what a class of pages is called, whatever it lists and for whichever client."""
+    name: str = kind.__name__
+    return name.partition("[")[0].removeprefix("Sync")
+
+
+def _mark(name: str) -> str:
+    return f"mark-of-{name}-"
+
+
+def _literals(kind: Any) -> Iterator[Any]:
+    if typing.get_origin(kind) is typing.Literal:
+        yield from typing.get_args(kind)
+    else:
+        for part in typing.get_args(kind):
+            yield from _literals(part)
+
+
+def _aliases(kind: Any, seen: set[Any]) -> dict[str, str]:
+    """Return the keys of the mappings in a type that have another name on the wire."""
+    found: dict[str, str] = {}
+    if typing_extensions.is_typeddict(kind):
+        if kind in seen:
+            return found
+        seen.add(kind)
+        for name, part in typing_extensions.get_type_hints(kind, include_extras=True).items():
+            for note in _notes(part):
+                if note.alias:
+                    found[name] = note.alias
+            found |= _aliases(part, seen)
+        return found
+    for part in typing.get_args(kind):
+        found |= _aliases(part, seen)
+    return found
+
+
+def _notes(kind: Any) -> Iterator[PropertyInfo]:
+    for part in typing.get_args(kind):
+        if isinstance(part, PropertyInfo):
+            yield part
+        elif typing.get_origin(kind) in (typing.Annotated, typing_extensions.Required):
+            yield from _notes(part)

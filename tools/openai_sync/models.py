@@ -1,0 +1,287 @@
+"""Write the types of answers and parameters: the module of ours that each is in, its name and text."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from openai_sync.annotations import Translator, marked, marks_in, put
+from openai_sync.layout import BASES, BY_HAND, FIELDS, FILES, HELPERS, LEFT_OPEN, RESTS, File
+from openai_sync.names import Catalogue, is_parameters
+from openai_sync.sources import Definition, Sources
+
+#: Of methods and private names in a class, none is a field.
+_PRIVATE = "_"
+
+
+@dataclass(slots=True)
+class Written:
+    """What became of a generated module.
+
+    Attributes:
+        file: which it is.
+        modules: the modules of `openai` whose types it has.
+        texts: the text of each definition, with marks for others, by key.
+        names: what each is called here, by key; definitions that say the same go by one name.
+    """
+
+    file: File
+    modules: list[str] = field(default_factory=list)
+    texts: dict[str, str] = field(default_factory=dict)
+    names: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def home(self) -> str:
+        """The module, relative to ``specclient.types``."""
+        return f"{self.file.package}.{self.file.name}"
+
+
+class Models:
+    """The generated modules of types.
+
+    Attributes:
+        written: them, in the order of the layout.
+    """
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self.sources = Sources(catalogue)
+        self._catalogue = catalogue
+        self._by_hand = {
+            _join(package, module): _join(package, home)
+            for package, homes in BY_HAND.items()
+            for home, modules in homes.items()
+            for module in modules.split()
+        }
+        self._homes: dict[str, Written] = {}
+        self.written = [self._write(file) for file in FILES]
+        self._check_layout()
+
+    def place_of(self, key: str) -> tuple[str, str] | None:
+        """Return the module, relative to ``specclient.types``, and the name that a definition has here."""
+        module, _, name = key.rpartition(".")
+        if module in self._by_hand:
+            return self._by_hand[module], name
+        written = self._homes.get(module)
+        return None if written is None else (written.home, written.names[key])
+
+    def home_of(self, module: str) -> str | None:
+        """Return the module here that has the types of one of `openai`, relative to ``specclient.types``."""
+        if module in self._by_hand:
+            return self._by_hand[module]
+        return self._homes[module].home if module in self._homes else None
+
+    def text_of(self, written: Written) -> str:
+        """Return the source of a generated module, without its docstring."""
+        lines, done = [], set()
+        imports: dict[
+            str, tuple[str, str]
+        ] = {}  # what is imported, and from where, by what it is called here
+        taken = set(written.names.values())
+
+        def named(key: str) -> str:
+            place = self.place_of(key)
+            if place is None:
+                raise LookupError(f"{written.home} needs {key}, which no module of ours has; see layout.py")
+            home, name = place
+            if home == written.home:
+                return name
+            source = (f"specclient.types.{home}", name)
+            if name in taken or imports.get(name, source) != source:
+                name = _camel(home.partition(".")[0]) + name
+            imports[name] = source
+            return name
+
+        for key in _in_order(written):
+            line = put(written.texts[key], named)
+            is_itself = (
+                line == f"{written.names[key]} = {written.names[key]}"
+            )  # a name that ours made for it, too
+            if written.names[key] not in done and not is_itself:
+                done.add(written.names[key])
+                lines.append(line)
+        body = "\n\n".join(lines)
+        words = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
+        imports |= {name: (home, name) for name, home in HELPERS.items() if name in words}
+        imports |= {base[1]: base for base in BASES.values() if base[1] in words}
+        head = ["from __future__ import annotations"]
+        for ours, (home, name) in sorted(imports.items(), key=lambda item: (item[1], item[0])):
+            head.append(f"from {home} import {name}" + (f" as {ours}" if ours != name else ""))
+        return "\n".join([*head, "", body, ""])
+
+    def _write(self, file: File) -> Written:
+        written = Written(file)
+        due = [module for module in self._of(file.package) if file.starts(module.rpartition(".")[2])]
+        while due:
+            module = due.pop(0)
+            if module in self._homes or module in self._by_hand:
+                continue
+            self._homes[module] = written
+            written.modules.append(module)
+            for one in self.sources.definitions(module).values():
+                written.texts[one.key] = self._text(one)
+            texts = [written.texts[one.key] for one in self.sources.definitions(module).values()]
+            needed = [key.rpartition(".")[0] for text in texts for key in marks_in(text)]
+            due += [other for other in needed if other.rpartition(".")[0] == file.package]
+        for key, (whole, but) in RESTS.items():
+            if whole in written.texts:
+                members = [
+                    one for one in marks_in(written.texts[whole])[1:] if one.rpartition(".")[2] not in but
+                ]
+                written.texts[key] = f"{marked(key)} = {' | '.join(map(marked, members))}"
+        written.names = self._names(written)
+        return written
+
+    def _check_layout(self) -> None:
+        """Refuse a layout that tells of classes or fields which `openai` has no more.
+
+        Raises:
+            LookupError: naming them.
+        """
+        texts = {key: text for written in self.written for key, text in written.texts.items()}
+        lost = [key for key in BASES if key not in texts]
+        for path in FIELDS:
+            key, _, name = path.rpartition(".")
+            if f"    {name}: {FIELDS[path]}" not in texts.get(key, ""):
+                lost.append(path)
+        if lost:
+            raise LookupError(f"layout.py tells of {lost}, which the openai package does not have")
+
+    def _of(self, package: str) -> list[str]:
+        found = (one for one in self._catalogue.modules if one.rpartition(".")[0] == package)
+        return sorted(one for one in found if one not in LEFT_OPEN and one not in self._homes)
+
+    def _text(self, one: Definition) -> str:
+        kind = getattr(self._catalogue.load(one.module), one.name)
+        translator = Translator(self.sources, of_answers=not is_parameters(kind))
+        if isinstance(one.node, ast.ClassDef):
+            return _class(translator, one, one.node)
+        if isinstance(one.node, ast.Call):
+            return _functional(translator, one, one.node)
+        return f"{marked(one.key)} = {translator.text(one.module, one.node)}"
+
+    def _names(self, written: Written) -> dict[str, str]:
+        """Return what each definition is called: as in `openai`, but where its modules differ on a name.
+
+        Then the one that the package exports keeps the name, and others get their module's before theirs.
+        """
+        groups = _groups(written.texts)
+        rivals: dict[str, set[int]] = {}
+        for key, group in groups.items():
+            rivals.setdefault(key.rpartition(".")[2], set()).add(group)
+        public = self._public(written.file.package)
+        found: dict[str, str] = {}
+        by_group: dict[int, str] = {}
+        for key, group in groups.items():
+            module, _, name = key.rpartition(".")
+            is_first = len(rivals[name]) == 1 or key in public
+            if group not in by_group or key in public:
+                by_group[group] = name if is_first else _camel(module.rpartition(".")[2]) + name
+        for key, group in groups.items():
+            found[key] = by_group[group]
+        _check_names(written, found, groups)
+        return found
+
+    def _public(self, package: str) -> set[str]:
+        names = self._catalogue.public(package)
+        resolved = (self.sources.resolve(package, name) for name in names)
+        return {one.key for one in resolved if one is not None}
+
+
+def _class(translator: Translator, one: Definition, node: ast.ClassDef) -> str:
+    fields = [field for field in node.body if isinstance(field, ast.AnnAssign)]
+    lines = [_field(translator, one, field) for field in fields]
+    lines = [f"    {line}" for line in lines if line]
+    return "\n".join(
+        [f"class {marked(one.key)}({_bases(translator, one, node)}):", *(lines or ["    pass"]), ""]
+    )
+
+
+def _bases(translator: Translator, one: Definition, node: ast.ClassDef) -> str:
+    if one.key in BASES:
+        return BASES[one.key][1]
+    told = [translator.text(one.module, base) for base in node.bases]
+    total = [f"{word.arg}={ast.unparse(word.value)}" for word in node.keywords]
+    return ", ".join(["WireModel" if base == "BaseModel" else base for base in told] + total)
+
+
+def _field(translator: Translator, one: Definition, field: ast.AnnAssign) -> str:
+    name = ast.unparse(field.target)
+    if name.startswith(_PRIVATE):
+        return ""
+    told = FIELDS.get(f"{one.key}.{name}") or translator.text(one.module, field.annotation)
+    default = "" if field.value is None else f" = {ast.unparse(field.value).replace('FieldInfo(', 'Field(')}"
+    return f"{name}: {told}{default}"
+
+
+def _functional(translator: Translator, one: Definition, node: ast.Call) -> str:
+    """Return a TypedDict that is written as a call, as names that are no attributes need."""
+    _, fields = node.args
+    assert isinstance(fields, ast.Dict)
+    told = ", ".join(
+        f"{ast.unparse(key)}: {translator.text(one.module, value)}"
+        for key, value in zip(fields.keys, fields.values, strict=True)
+        if key is not None
+    )
+    total = "".join(f", {word.arg}={ast.unparse(word.value)}" for word in node.keywords)
+    return f"{marked(one.key)} = TypedDict({one.name!r}, {{{told}}}{total})"
+
+
+def _groups(texts: Mapping[str, str]) -> dict[str, int]:
+    """Return which definitions say the same under the same name, those that they refer to included."""
+    groups = dict.fromkeys(texts, 0)
+    while True:
+        numbers: dict[tuple[str, str], int] = {}
+        found = {}
+        for key, text in texts.items():
+            name = key.rpartition(".")[2]
+            of_others = {other: str(groups.get(other, other)) for other in marks_in(text)} | {key: ""}
+            found[key] = numbers.setdefault((name, put(text, of_others.__getitem__)), len(numbers))
+        if len(set(found.values())) == len(set(groups.values())):
+            return found
+        groups = found
+
+
+def _check_names(written: Written, names: Mapping[str, str], groups: Mapping[str, int]) -> None:
+    """Refuse two types under one name, but for a second name of a type.
+
+    Raises:
+        LookupError: naming them.
+    """
+    for name, keys in _turned(names).items():
+        targets = {marks_in(written.texts[key])[-1] for key in keys if " = <" in written.texts[key]}
+        rest = [key for key in keys if not (" = <" in written.texts[key] and targets & set(keys))]
+        if len({groups[key] for key in rest}) > 1:
+            raise LookupError(f"{written.home} would call all of {keys} {name}")
+
+
+def _turned(names: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the keys that go by each name."""
+    found: dict[str, list[str]] = {}
+    for key, name in names.items():
+        found.setdefault(name, []).append(key)
+    return found
+
+
+def _in_order(written: Written) -> Iterator[str]:
+    """Yield the keys so that what a definition needs comes before it."""
+    done: set[str] = set()
+
+    def visit(key: str) -> Iterator[str]:
+        if key in done or key not in written.texts:
+            return
+        done.add(key)
+        for other in marks_in(written.texts[key]):
+            yield from visit(other)
+        yield key
+
+    for key in written.texts:
+        yield from visit(key)
+
+
+def _camel(module: str) -> str:
+    return "".join(part.capitalize() for part in module.split("_"))
+
+
+def _join(*parts: str) -> str:
+    return ".".join(part for part in parts if part)

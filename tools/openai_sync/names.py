@@ -1,0 +1,122 @@
+"""Read which names the packages of ``openai.types`` have, and what kind of thing each stands for."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import inspect
+import pkgutil
+import types
+import typing
+from collections.abc import Iterator
+from typing import Any
+
+import openai.types
+import typing_extensions
+from openai import BaseModel
+
+ROOT = "openai.types"
+
+
+class Catalogue:
+    """The modules beneath ``openai.types`` and their public names.
+
+    Attributes:
+        packages: the names of the packages, relative to the root: ``""``, ``chat``, ``beta.threads``.
+        modules: those of the modules that are no packages: ``chat.chat_completion``.
+    """
+
+    def __init__(self) -> None:
+        found = list(pkgutil.walk_packages(openai.types.__path__, f"{ROOT}."))
+        self.packages = ["", *(_relative(one.name) for one in found if one.ispkg)]
+        self.modules = [_relative(one.name) for one in found if not one.ispkg]
+
+    def public(self, module: str) -> list[str]:
+        """Return the public names of a module or package, in order."""
+        loaded = self.load(module)
+        names = getattr(loaded, "__all__", None) or [
+            name for name in vars(loaded) if not name.startswith("_")
+        ]
+        return sorted(
+            name for name in names if name != "annotations" and not inspect.ismodule(getattr(loaded, name))
+        )
+
+    @staticmethod
+    def load(module: str) -> types.ModuleType:
+        """Return a module by its relative name."""
+        return importlib.import_module(f"{ROOT}.{module}".rstrip("."))
+
+    def path_of(self, kind: Any) -> str:
+        """Return the name of a type relative to the root: ``beta.threads.Run``.
+
+        One that no package exports is called by its module: ``beta.chatkit.chatkit_thread_item_list.Data``.
+        """
+        by_id = self._paths
+        if id(kind) in by_id:
+            return by_id[id(kind)]
+        for path, other in self._aliases:
+            if other == kind:
+                return path
+        raise LookupError(f"{kind!r} is no type of the package's")
+
+    @functools.cached_property
+    def _paths(self) -> dict[int, str]:
+        """The types by identity; that of the deepest package, as a type is exported where it belongs."""
+        found: dict[int, str] = {}
+        for package in self.packages:
+            for name in self.public(package):
+                kind = getattr(self.load(package), name)
+                if not isinstance(kind, type) or _relative(kind.__module__).startswith(package):
+                    found[id(kind)] = f"{package}.{name}".lstrip(".")
+        for module in self.modules:
+            for name in self.public(module):
+                kind = getattr(self.load(module), name)
+                if isinstance(kind, type) and kind.__module__ == f"{ROOT}.{module}":
+                    found.setdefault(id(kind), f"{module}.{name}")
+        return found
+
+    @functools.cached_property
+    def _aliases(self) -> list[tuple[str, Any]]:
+        return [
+            (f"{package}.{name}".lstrip("."), getattr(self.load(package), name))
+            for package in (*self.packages, *self.modules)
+            for name in self.public(package)
+            if not isinstance(getattr(self.load(package), name), type)
+        ]
+
+
+def is_parameters(kind: Any) -> bool:
+    """Tell whether a type is a mapping that callers write: a TypedDict, or a choice with one."""
+    if typing_extensions.is_typeddict(kind):
+        return True
+    if isinstance(kind, type) and issubclass(kind, BaseModel):
+        return False
+    return any(is_parameters(part) for part in typing.get_args(kind))
+
+
+def is_word(kind: Any) -> bool:
+    """Tell whether a type is one of some words, or any text."""
+    parts = list(leaves(kind))
+    return bool(parts) and all(isinstance(part, str) or part in (str, type(None)) for part in parts)
+
+
+def is_list(kind: Any) -> bool:
+    """Tell whether a type is a list, or a choice of one and of other plain things."""
+    options = typing.get_args(kind) if typing.get_origin(kind) is typing.Union else (kind,)
+    return any(typing.get_origin(option) is list for option in options)
+
+
+def leaves(kind: Any) -> Iterator[Any]:
+    """Yield the members of a choice, those of choices within it, and the words of literals."""
+    origin = typing.get_origin(kind)
+    if origin is typing.Annotated:
+        yield from leaves(typing.get_args(kind)[0])
+    elif origin in (typing.Union, types.UnionType, typing.Literal):
+        for part in typing.get_args(kind):
+            yield from leaves(part)
+    else:
+        yield kind
+
+
+def _relative(module: str) -> str:
+    return module.removeprefix(ROOT).lstrip(".")

@@ -1,0 +1,118 @@
+"""Read the modules of ``openai.types``: which classes and aliases each defines, and what names refer to."""
+
+from __future__ import annotations
+
+import ast
+import functools
+import inspect
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from openai_sync.names import Catalogue
+
+#: What a module may define that is no type of the API.
+_NO_TYPES = ("__all__",)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A class or an alias.
+
+    Attributes:
+        module: where it is defined, relative to ``openai.types``: ``chat.chat_completion``.
+        node: how.
+    """
+
+    module: str
+    name: str
+    node: ast.ClassDef | ast.expr
+
+    @property
+    def key(self) -> str:
+        """The name by which no other definition goes."""
+        return f"{self.module}.{self.name}"
+
+    @property
+    def package(self) -> str:
+        """The package that its module is in."""
+        return self.module.rpartition(".")[0]
+
+
+class Sources:
+    """The definitions beneath ``openai.types``.
+
+    Args:
+        catalogue: tells which modules there are.
+    """
+
+    def __init__(self, catalogue: Catalogue) -> None:
+        self._catalogue = catalogue
+        self._packages = frozenset(catalogue.packages)
+        self._modules = self._packages | frozenset(catalogue.modules)
+
+    @functools.cache  # noqa: B019  # one object a run
+    def definitions(self, module: str) -> Mapping[str, Definition]:
+        """Return what a module defines, by name."""
+        found = {}
+        for node in self._tree(module).body:
+            if isinstance(node, ast.ClassDef):
+                found[node.name] = Definition(module, node.name, node)
+            elif (named := _assigned(node)) and named[0] not in _NO_TYPES:
+                name, value = named
+                found[name] = Definition(module, name, value)
+        return found
+
+    @functools.cache  # noqa: B019
+    def imports(self, module: str) -> Mapping[str, tuple[str, str]]:
+        """Return what a module imports from others of the types: by name here, module and name there."""
+        found: dict[str, tuple[str, str]] = {}
+        for node in self._tree(module).body:
+            if not isinstance(node, ast.ImportFrom) or not node.level:
+                continue
+            parts = module.split(".") if module else []
+            up = node.level - (module in self._packages)
+            if up > len(parts):
+                continue  # from beyond the types
+            source = ".".join([*parts[: len(parts) - up], *([node.module] if node.module else [])])
+            for alias in node.names:
+                found[alias.asname or alias.name] = (source, alias.name)
+        return found
+
+    def resolve(self, module: str, name: str) -> Definition | None:
+        """Return the definition that a name in a module refers to; None for one that is no type."""
+        seen = set()
+        while (module, name) not in seen and module in self._modules:
+            seen.add((module, name))
+            found = self.definitions(module).get(name)
+            if found is not None:
+                other = self.target(module, found.node) if isinstance(found.node, ast.expr) else None
+                return other if other is not None and other.name == name else found
+            if name not in self.imports(module):
+                return None
+            module, name = self.imports(module)[name]
+        return None
+
+    def target(self, module: str, node: ast.expr) -> Definition | None:
+        """Return the definition that ``Name`` or ``module.Name`` refers to; None where it is none."""
+        if isinstance(node, ast.Name):
+            return self.resolve(module, node.id)
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            source = self.imports(module).get(node.value.id)
+            return None if source is None else self.resolve(".".join(filter(None, source)), node.attr)
+        return None
+
+    def _tree(self, module: str) -> ast.Module:
+        return _parsed(self._catalogue, module)
+
+
+@functools.cache
+def _parsed(catalogue: Catalogue, module: str) -> ast.Module:
+    return ast.parse(inspect.getsource(catalogue.load(module)))
+
+
+def _assigned(node: ast.stmt) -> tuple[str, ast.expr] | None:
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name) and node.value is not None:
+        return node.target.id, node.value
+    if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+        return node.targets[0].id, node.value
+    return None

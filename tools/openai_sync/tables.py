@@ -1,0 +1,182 @@
+"""Write the tables of names: which each package has, where a type is written out, what stubs tell."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from openai_sync.layout import BY_HAND, FILES
+from openai_sync.literals import source, text
+from openai_sync.models import Models
+from openai_sync.names import Catalogue, is_list, is_parameters, is_word
+
+_TYPES = "specclient.types"
+
+
+class Tables:
+    """The tables of names.
+
+    Args:
+        catalogue: what `openai` has; ``models``: what is written out of it.
+        root: of the repository.
+    """
+
+    def __init__(self, catalogue: Catalogue, models: Models, root: Path) -> None:
+        self._catalogue = catalogue
+        self._models = models
+        self._root = root
+        self.written_packages = sorted({*BY_HAND, *(file.package for file in FILES)})
+        self._homes = {package: self._homes_in(package) for package in self.written_packages}
+
+    def names(self) -> str:
+        """Return the source of the table of all names, and of the kinds of those not written out."""
+        packages = {package: " ".join(self._listed(package)) for package in self._catalogue.packages}
+        kinds: dict[str, list[str]] = {"WORDS": [], "LISTS": [], "MAPPINGS": []}
+        for package, names in packages.items():
+            for name in names.split():
+                if name not in self._homes.get(package, {}) and (sort := _sort(self._kind(package, name))):
+                    kinds[sort].append(f"{package}.{name}".lstrip("."))
+        about = {
+            "WORDS": "Those that are one of some words, as the names of models are.",
+            "LISTS": "Those that are lists of objects, or a text in the place of one.",
+            "MAPPINGS": "Those that are mappings, though not called parameters.",
+        }
+        return "\n\n".join(
+            [
+                _IMPORTS,
+                "#: The public names of each package beneath ``specclient.types``. Parameters, which are\n"
+                "#: mappings, are listed for the packages that are written out only.\n"
+                f"PACKAGES: Final[Mapping[str, str]] = {source(packages)}",
+                "#: The modules beside those that are called as a public name is, by package.\n"
+                f"MODULES: Final[Mapping[str, str]] = {source(self._more_modules())}",
+                *(
+                    f"#: {about[sort]}\n{sort}: Final = {text(' '.join(names))}"
+                    for sort, names in kinds.items()
+                ),
+            ]
+        )
+
+    def homes(self) -> str:
+        """Return the source of the table of the modules that names and deep modules are in here."""
+        homes = {package: _joined(_turned(names)) for package, names in self._homes.items()}
+        deep: dict[str, dict[str, list[str]]] = {}
+        renamed: dict[str, dict[str, str]] = {}
+        for module in self._catalogue.modules:
+            package, _, name = module.rpartition(".")
+            if home := self._models.home_of(module):
+                deep.setdefault(package, {}).setdefault(home, []).append(name)
+                if others := self._renamed(module):
+                    renamed[module] = others
+        told = {package: _joined(modules) for package, modules in deep.items()}
+        return "\n\n".join(
+            [
+                _IMPORTS,
+                "#: The modules here, beneath ``specclient.types``, that have the names of a package.\n"
+                f"HOMES: Final[Mapping[str, Mapping[str, str]]] = {source(homes)}",
+                "#: The modules here that have the types of a package's modules.\n"
+                f"DEEP: Final[Mapping[str, Mapping[str, str]]] = {source(told)}",
+                "#: The names that a module of `openai` has and ours has others for.\n"
+                f"RENAMED: Final[Mapping[str, Mapping[str, str]]] = {source(renamed)}",
+            ]
+        )
+
+    def stub(self, package: str) -> str:
+        """Return what type checkers read of a package: the names that are written out; others are Any."""
+        names = {name: f"{_TYPES}.{home}" for name, home in self._homes[package].items()}
+        if not package:
+            names |= {name: f"{_TYPES}.{home}" for name, home in self._own_names().items()}
+        lines = [f"from {home} import {name} as {name}" for name, home in names.items()]
+        return "\n".join(
+            ["from typing import Any", "", *lines, "", "def __getattr__(name: str) -> Any: ...", ""]
+        )
+
+    def _homes_in(self, package: str) -> dict[str, str]:
+        """Return the public names of a package that are written out, each with its module."""
+        found = {}
+        for name in self._catalogue.public(package):
+            one = self._models.sources.resolve(package, name)
+            place = None if one is None else self._models.place_of(one.key)
+            if place is not None:
+                home, ours = place
+                if ours != name:
+                    raise LookupError(
+                        f"{package}.{name} is called {ours} in {home}: public names must be kept"
+                    )
+                found[name] = home
+        return found
+
+    def _own_names(self) -> Mapping[str, str]:
+        """Return the names of ours that ``specclient.types`` has beside those of `openai`."""
+        source = (self._root / "specclient" / "types" / "__init__.py").read_text(encoding="utf-8")
+        table = next(
+            node.value
+            for node in ast.parse(source).body
+            if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "_OURS"
+        )
+        own: dict[str, str] = ast.literal_eval(table)
+        return own
+
+    def _listed(self, package: str) -> list[str]:
+        whole = package in self.written_packages and package
+        return [
+            name
+            for name in self._catalogue.public(package)
+            if whole or not (name.endswith(("Param", "Params")) and is_parameters(self._kind(package, name)))
+        ]
+
+    def _kind(self, package: str, name: str) -> Any:
+        return getattr(self._catalogue.load(package), name)
+
+    def _more_modules(self) -> dict[str, str]:
+        """Return the modules whose names do not follow from a public name, by package."""
+        found: dict[str, list[str]] = {}
+        for module in self._catalogue.modules:
+            package, _, name = module.rpartition(".")
+            derived = {snake(public) for public in self._listed(package)}
+            is_known = name in derived or name.endswith(("_param", "_params")) or self._models.home_of(module)
+            if not is_known:
+                found.setdefault(package, []).append(name)
+        return _joined(found)
+
+    def _renamed(self, module: str) -> dict[str, str]:
+        """Return the public names of a deep module that are others in its home."""
+        found = {}
+        for name in self._catalogue.public(module):
+            one = self._models.sources.resolve(module, name)
+            place = None if one is None else self._models.place_of(one.key)
+            if place is not None and place[1] != name and place[0] == self._models.home_of(module):
+                found[name] = place[1]
+        return found
+
+
+_IMPORTS = (
+    "from __future__ import annotations\n\nfrom collections.abc import Mapping\nfrom typing import Final"
+)
+
+
+def snake(name: str) -> str:
+    """Return the module that `openai` keeps a name in, as ``specclient/types/paths.py`` derives it."""
+    name = name.replace("ChatKit", "Chatkit")
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", name).lower()
+
+
+def _sort(kind: Any) -> str:
+    if is_word(kind):
+        return "WORDS"
+    if is_parameters(kind):
+        return "MAPPINGS"
+    return "LISTS" if is_list(kind) else ""
+
+
+def _turned(homes: Mapping[str, str]) -> dict[str, list[str]]:
+    found: dict[str, list[str]] = {}
+    for name, home in homes.items():
+        found.setdefault(home, []).append(name)
+    return dict(sorted(found.items()))
+
+
+def _joined(table: Mapping[str, list[str]]) -> dict[str, str]:
+    return {key: " ".join(names) for key, names in table.items()}
