@@ -1,14 +1,15 @@
-"""Turn one line about an endpoint into a Row: where it is sent, what it takes, what it gives."""
+"""Turn what the generated table tells of an endpoint into a Row: where it goes, what it takes and gives."""
 
 from __future__ import annotations
 
 import functools
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from specclient.forks import uncut
+from specclient.resources.table import overlay
 from specclient.types.method import Method
 
 if TYPE_CHECKING:
@@ -68,78 +69,38 @@ class Row:
         return tuple(_PLACE.findall(self.path))
 
 
-def row(
-    name: str,
-    route: str,
-    params: str = "",
-    gives: str = "",
-    *,
-    query: str = "",
-    files: str = "",
-    either: tuple[str, ...] = (),
-    accept: str = "",
-    **more: Any,
-) -> Row:
-    """Return a row whose name, path and type are relative to the :func:`group` it stands in.
+def row_of(name: str, told: Mapping[str, Any]) -> Row:
+    """Return the row of an endpoint.
 
     Args:
-        route: the verb, and what follows the group's path: ``"GET /{file_id}"``.
-        params: names in order, those that must be given with a ``!``: ``"file! purpose! expires_after"``.
-        gives: ``"FileObject"``; ``"CursorPage[FileObject]"`` for a list; ``"bytes"``; nothing for nothing.
-        query, files, either: names, as in :class:`Row`.
-        accept: the media type asked for, where it is not what ``gives`` implies.
-        more: further attributes of :class:`Row`.
+        name: where it is on a client.
+        told: what the generated table has for it, with our own part over it. Names stand in texts, those that
+            must be given with a ``!``: ``"file! purpose! expires_after"``; what is not told has its default.
     """
-    verb, _, path = route.partition(" ")
-    page, _, item = gives.rstrip("]").rpartition("[")
-    names = params.split()
-    accept = accept or {"": "*/*", "bytes": "application/binary"}.get(gives, "")
+    told = {**told, **overlay.INSTEAD.get(name, {})}
+    verb, _, path = told["route"].partition(" ")
+    names = told.get("params", "").split()
     return Row(
         name=name,
         verb=verb,
         path=path,
-        params=tuple(name.rstrip("!") for name in names),
-        required=frozenset(name[:-1] for name in names if name.endswith("!")),
-        either=tuple(tuple(names.split()) for names in either),
-        gives=item,
-        page=page,
-        query=frozenset(query.split()),
-        files=frozenset(files.split()),
-        headers={"Accept": accept} if accept else {},
-        **more,
+        params=tuple(one.rstrip("!") for one in names),
+        required=frozenset(one[:-1] for one in names if one.endswith("!")),
+        either=tuple(tuple(names.split()) for names in told.get("either", ())),
+        gives=told.get("gives", ""),
+        gives_by=next(iter(told.get("gives_by", {}).items()), None),
+        page=told.get("page", ""),
+        event=told.get("event", ""),
+        streams=told.get("streams", False),
+        query=frozenset(told.get("query", "").split()),
+        files=frozenset(told.get("files", "").split()),
+        form=told.get("form", "always"),
+        headers=told.get("headers", {}),
+        in_headers=told.get("in_headers", {}),
+        renames=told.get("renames", {}),
+        metered=name in overlay.METERED,
+        deprecated=told.get("deprecated", ""),
     )
-
-
-def group(
-    name: str, path: str, *rows: Row, types: str = "", beta: str = "", deprecated: str = ""
-) -> tuple[Row, ...]:
-    """Return rows with what they have in common filled in.
-
-    Args:
-        name: of the resource they are methods of.
-        path: the beginning of every path.
-        types: the package below ``specclient.types`` of what they give; a name with a dot stands for itself,
-            one that begins with a dot for a class of ``specclient.types`` itself.
-        beta: the version that the ``OpenAI-Beta`` header names.
-        deprecated: of each.
-    """
-    return tuple(
-        replace(
-            one,
-            name=f"{name}.{one.name}",
-            path=path + one.path,
-            gives=_absolute(one.gives, types),
-            headers={**one.headers, "OpenAI-Beta": beta} if beta else one.headers,
-            deprecated=one.deprecated or deprecated,
-        )
-        for one in rows
-    )
-
-
-def _absolute(name: str, package: str) -> str:
-    if name.startswith("."):
-        return name[1:]
-    return name if name in _PLAIN or "." in name or not package else f"{package}.{name}"
 
 
 @functools.cache
