@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Generic
 
 from typing_extensions import TypeAliasType
 
-from specclient.types.responses import call_events, events, text_events
+from specclient.types.responses import events
 from specclient.types.responses.parsed_response import ParsedResponse
 
 if TYPE_CHECKING:
@@ -22,19 +22,19 @@ else:
 ParsedResponseSnapshot = ParsedResponse
 
 
-class ResponseTextDeltaEvent(text_events.ResponseTextDeltaEvent):
+class ResponseTextDeltaEvent(events.ResponseTextDeltaEvent):
     """A piece of text, and the text so far."""
 
     snapshot: str
 
 
-class ResponseTextDoneEvent(text_events.ResponseTextDoneEvent, Generic[TextFormatT]):
+class ResponseTextDoneEvent(events.ResponseTextDoneEvent, Generic[TextFormatT]):
     """A whole text, and the object it is."""
 
     parsed: TextFormatT | None = None
 
 
-class ResponseFunctionCallArgumentsDeltaEvent(call_events.ResponseFunctionCallArgumentsDeltaEvent):
+class ResponseFunctionCallArgumentsDeltaEvent(events.ResponseFunctionCallArgumentsDeltaEvent):
     """A piece of the arguments of a function call, and the arguments so far."""
 
     snapshot: str

@@ -8,13 +8,13 @@ from typing import Any
 from specclient.structured.models import recast
 from specclient.structured.schema import Decoder, decoder, is_given, text_format_param
 from specclient.structured.tools import Tool, listed_tools, parse_response_call
+from specclient.types.responses.models import Response
 from specclient.types.responses.parsed_response import (
     ParsedResponse,
     ParsedResponseFunctionToolCall,
     ParsedResponseOutputMessage,
     ParsedResponseOutputText,
 )
-from specclient.types.responses.response import Response
 
 
 def text_with_format(text: Any, text_format: Any) -> Any:

@@ -16,8 +16,8 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 from typing import Any
 
-from specclient.types.homes import HOMES, RENAMED
-from specclient.types.names import LISTS, MAPPINGS, PACKAGES, WORDS
+from specclient.openai_api.homes import DEEP, HOMES, RENAMED
+from specclient.openai_api.names import LISTS, MAPPINGS, MODULES, PACKAGES, WORDS
 from specclient.types.open import open_class
 
 _ROOT = __name__.rpartition(".")[0]
@@ -35,19 +35,14 @@ def find(package: str, name: str) -> Any:
     Raises:
         AttributeError: where the OpenAI client has no such name.
     """
-    is_param = name.endswith(("Param", "Params"))
-    if name not in _known(package):
-        if is_param and name[0].isupper():
-            return dict[str, Any]
-        raise AttributeError(f"module {_join(_ROOT, package)!r} has no attribute {name!r}")
-    homes = list(HOMES.get(package, ()))
-    for home in reversed(homes) if is_param else homes:
-        found = vars(importlib.import_module(_join(_ROOT, package, home))).get(name)
-        if found is not None:
-            return found
-    if is_param and package in HOMES and name + "Param" not in _known(package):
-        return dict[str, Any]  # any other is an answer's type, which only is called so
-    return _open(_join(package, name))
+    home = _homes(package).get(name)
+    if home is not None:
+        return vars(importlib.import_module(_join(_ROOT, home)))[name]
+    if name in _known(package):
+        return _open(_join(package, name))
+    if name.endswith(("Param", "Params")) and name[0].isupper():
+        return dict[str, Any]
+    raise AttributeError(f"module {_join(_ROOT, package)!r} has no attribute {name!r}")
 
 
 def install() -> None:
@@ -62,10 +57,17 @@ def _known(package: str) -> frozenset[str]:
 
 
 @functools.cache
+def _homes(package: str) -> dict[str, str]:
+    """Return the module here, beneath the root, of each name of a package that is written out."""
+    return {name: home for home, names in HOMES.get(package, {}).items() for name in names.split()}
+
+
+@functools.cache
 def _deep(package: str) -> dict[str, str]:
     """Return the deep modules of a package, each with the module here that has its names, if any."""
-    homes = {module: home for home, modules in HOMES.get(package, {}).items() for module in modules.split()}
-    return dict.fromkeys(map(_snake, names_of(package)), "") | homes
+    homes = {module: home for home, modules in DEEP.get(package, {}).items() for module in modules.split()}
+    others = MODULES.get(package, "").split()
+    return dict.fromkeys([*map(_snake, names_of(package)), *others], "") | homes
 
 
 def _snake(name: str) -> str:
@@ -89,11 +91,11 @@ def _find_deep(package: str, module: str, name: str) -> Any:
     ours = RENAMED.get(_join(package, module), {}).get(name, name)
     home = _deep(package).get(module)
     if home:
-        found = vars(importlib.import_module(_join(_ROOT, package, home))).get(ours)
+        found = vars(importlib.import_module(_join(_ROOT, home))).get(ours)
         if found is not None:
             return found
     try:
-        return find(package, ours)
+        return find(package, name)
     except AttributeError:
         if not name[:1].isupper():
             raise

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
-from specclient.types.responses.calls import ResponseFunctionToolCall
-from specclient.types.responses.content import (
+from specclient.types.responses.models import (
+    OtherOutputItem,
+    Response,
+    ResponseFunctionToolCall,
     ResponseOutputMessage,
     ResponseOutputRefusal,
     ResponseOutputText,
 )
-from specclient.types.responses.items import OtherOutputItem
-from specclient.types.responses.response import Response
 from specclient.types.union import OneOf
 
 ContentType = TypeVar("ContentType")

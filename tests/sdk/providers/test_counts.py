@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from specclient.providers.counts import cached_in, usage_of, with_cached
 from specclient.types.chat import ChatCompletion
 from specclient.types.embedding import CreateEmbeddingResponse
-from specclient.types.responses.response import Response
+from specclient.types.responses.models import Response
 from specclient.types.usage import Usage
 
 TOKENS = {"prompt_tokens": 50, "completion_tokens": 9, "total_tokens": 59}

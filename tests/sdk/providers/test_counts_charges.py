@@ -12,7 +12,7 @@ from specclient.providers.anthropic import AnthropicDialect
 from specclient.providers.counts import usage_of
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk
 from specclient.types.methods import CHAT
-from specclient.types.responses.response import Response
+from specclient.types.responses.models import Response
 from specclient.types.usage import Charge
 from specclient.types.wire import WireReply
 

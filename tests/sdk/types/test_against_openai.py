@@ -24,7 +24,7 @@ from specclient.types.embedding import CreateEmbeddingResponse
 from specclient.types.model import Model
 from specclient.types.moderation import ModerationCreateResponse
 from specclient.types.responses.events import ResponseStreamEvent
-from specclient.types.responses.response import Response
+from specclient.types.responses.models import Response
 from specclient.types.route import Decision
 
 PAIRS: list[tuple[type[Any], type[WireModel]]] = [

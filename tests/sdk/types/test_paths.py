@@ -21,13 +21,14 @@ from openai.resources.embeddings import Embeddings
 from openai.resources.moderations import Moderations
 from openai.resources.responses import Responses
 
-from specclient.types import homes, params
+from specclient.openai_api.homes import HOMES
+from specclient.openai_api.names import PACKAGES
+from specclient.types import params
 from specclient.types.base import WireModel
-from specclient.types.names import PACKAGES
 from specclient.types.open import OpenObject, open_class
 
 MODULES = ["openai.types", *(m.name for m in pkgutil.walk_packages(openai.types.__path__, "openai.types."))]
-WRITTEN = ["specclient.types", *(f"specclient.types.{name}" for name in homes.HOMES if name)]
+WRITTEN = ["specclient.types", *(f"specclient.types.{name}" for name in HOMES if name)]
 
 
 def ours(module: str) -> ModuleType:
@@ -179,4 +180,4 @@ def test_a_class_costs_only_the_modules_it_needs() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     ).stdout.split()
     assert "specclient.types.responses" not in loaded
-    assert "specclient.types.chat.message_params" not in loaded
+    assert "specclient.types.chat.params" not in loaded

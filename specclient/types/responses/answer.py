@@ -1,0 +1,25 @@
+"""What a response does beside holding what came: it carries its call's record, and gives its text."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from specclient.types.call import Metered
+
+
+class Answer(Metered):
+    """The base of ``Response``, whose fields are generated."""
+
+    if TYPE_CHECKING:
+        output: list[Any]
+
+    @property
+    def output_text(self) -> str:
+        """The text of all messages in ``output``, in a row; empty where there is none."""
+        return "".join(
+            part.text
+            for item in self.output or ()
+            if item.type == "message"
+            for part in item.content or ()
+            if part.type == "output_text"
+        )

@@ -1,0 +1,107 @@
+"""What is generated from the `openai` package is what the installed one has."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from specclient import openai_api
+from specclient.openai_api import endpoints
+from specclient.resources.table import index, overlay
+
+ROOT = Path(__file__).parents[2]
+PINNED = re.search(r'"openai==([\d.]+)"', (ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+at_the_pinned_version = pytest.mark.skipif(
+    PINNED is None or version("openai") != PINNED[1],
+    reason="another openai package than the pinned one is installed",
+)
+
+
+def test_the_pinned_version_is_the_one_that_was_read() -> None:
+    assert PINNED is not None
+    assert PINNED[1] == openai_api.VERSION
+
+
+@at_the_pinned_version
+def test_nothing_generated_is_stale() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "tools" / "sync_openai.py"), "--check"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture
+def tool(monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Let the generator's modules be imported."""
+    monkeypatch.syspath_prepend(str(ROOT / "tools"))
+    return ROOT / "tools"
+
+
+def test_format_and_order_of_imports_do_not_matter(tool: Path, tmp_path: Path) -> None:
+    import sync_openai
+
+    path = tmp_path / "one.py"
+    path.write_text("from b import (\n    y,\n    x,\n)\nfrom a import z\n\nN = {'k':  1}\n")
+    assert sync_openai._is_said(path, 'from a import z\nfrom b import x, y\n\nN = {"k": 1}\n')
+    assert not sync_openai._is_said(path, 'from a import z\nfrom b import x, y\n\nN = {"k": 2}\n')
+    assert not sync_openai._is_said(path, 'from a import z\nfrom b import x\n\nN = {"k": 1}\n')
+    assert not sync_openai._is_said(tmp_path / "none.py", "")
+
+
+def test_long_texts_are_broken_between_words(tool: Path) -> None:
+    from openai_sync.literals import source
+
+    value = {"a": " ".join(["word"] * 40), "b": ["x", True], "c": {"d": "two  spaces " * 9}}
+    told = source(value)
+    assert eval(told) == value
+    assert max(map(len, told.partition("'b'")[0].splitlines())) < 100
+
+
+@pytest.mark.parametrize(
+    ("annotation", "ours"),
+    [
+        ("Optional[List[str]]", "list[str] | None"),
+        ("Union[str, Literal['a', 'b'], None]", "str | None"),
+        ("Union[int, object]", "Loose[int]"),
+        ("Dict[str, object]", "dict[str, Any]"),
+        ("Literal['a']", "Literal['a']"),
+    ],
+)
+def test_annotations(tool: Path, annotation: str, ours: str) -> None:
+    import ast
+
+    from openai_sync.annotations import Translator
+    from openai_sync.names import Catalogue
+    from openai_sync.sources import Sources
+
+    translator = Translator(Sources(Catalogue()), of_answers=True)
+    assert translator.text("chat.chat_completion", ast.parse(annotation, mode="eval").body) == ours
+
+
+def test_definitions_that_say_the_same_are_one(tool: Path) -> None:
+    from openai_sync.models import _groups
+
+    said = {"a.Part": "text: str", "b.Part": "text: str", "c.Part": "text: int"}
+    said |= {f"{module}.Whole": f"part: <{module}.Part>" for module in "abc"}
+    groups = _groups(said)
+    assert groups["a.Part"] == groups["b.Part"] != groups["c.Part"]
+    assert groups["a.Whole"] == groups["b.Whole"] != groups["c.Whole"]
+
+
+def test_our_part_is_about_endpoints_that_are_there() -> None:
+    rows = {
+        row.name
+        for root in endpoints.ROOTS
+        for resource in index._by_resource(root).values()
+        for row in resource.values()
+    }
+    assert rows >= overlay.METERED
+    assert rows >= overlay.INSTEAD.keys()
