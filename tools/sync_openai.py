@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import openai
+from openai_sync.calls import calls
 from openai_sync.endpoints import Endpoint, endpoints
 from openai_sync.literals import source
 from openai_sync.models import Models
@@ -43,6 +44,9 @@ def generated(root: Path = ROOT) -> dict[Path, str]:
         _API / "names.py": _file("The names of OpenAI's types", tables.names()),
         _API / "homes.py": _file("Where OpenAI's types are written out", tables.homes()),
     }
+    files[_TYPES / "create_params.py"] = _file(
+        "The keywords of the calls that have a class of their own", calls()
+    )
     for written in models.written:
         path = _TYPES / Path(*written.home.split(".")).with_suffix(".py")
         files[path] = _file(written.file.about, models.text_of(written))

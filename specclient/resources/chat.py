@@ -13,8 +13,9 @@ from pydantic import BaseModel
 from specclient.resources.base import Resource, build_request
 from specclient.resources.tail import tabled
 from specclient.stream import AsyncStream, Stream
+from specclient.types.create_params import ChatCreateParams
 from specclient.types.methods import CHAT
-from specclient.types.params import NOT_GIVEN, ChatCreateParams
+from specclient.types.params import NOT_GIVEN
 from specclient.types.request import Request
 
 if TYPE_CHECKING:

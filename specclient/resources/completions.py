@@ -8,8 +8,8 @@ from typing import Any, Literal, Unpack, overload
 from specclient.resources.base import Resource, build_request
 from specclient.stream import AsyncStream, Stream
 from specclient.types.completion import Completion
+from specclient.types.create_params import CompletionCreateParams
 from specclient.types.methods import COMPLETION
-from specclient.types.params import CompletionCreateParams
 from specclient.types.request import Request
 
 Prompt = str | Iterable[str] | Iterable[int] | Iterable[Iterable[int]] | None

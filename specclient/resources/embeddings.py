@@ -9,8 +9,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from specclient.resources.base import Resource, build_request
+from specclient.types.create_params import EmbeddingCreateParams
 from specclient.types.methods import EMBEDDING
-from specclient.types.params import EmbeddingCreateParams, NotGiven, Omit
+from specclient.types.params import NotGiven, Omit
 from specclient.types.request import Request
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Unpack
 
 from specclient.resources.base import Resource, build_request
+from specclient.types.create_params import ModerationCreateParams
 from specclient.types.methods import MODERATION
-from specclient.types.params import ModerationCreateParams
 
 if TYPE_CHECKING:
     from specclient.types import ModerationCreateResponse

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from specclient.resources.base import Resource, build_request
 from specclient.resources.tail import tabled
+from specclient.types.create_params import ResponseCreateParams
 from specclient.types.methods import RESPONSE
-from specclient.types.params import NOT_GIVEN, CallOptions, NotGiven, Omit, ResponseCreateParams
+from specclient.types.params import NOT_GIVEN, CallOptions, NotGiven, Omit
 from specclient.types.request import Request
 
 if TYPE_CHECKING:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk
 from specclient.types.completion import Completion
-from specclient.types.method import Method
-from specclient.types.params import (
+from specclient.types.create_params import (
     ChatCreateParams,
     CompletionCreateParams,
     EmbeddingCreateParams,
     ModerationCreateParams,
     ResponseCreateParams,
 )
+from specclient.types.method import Method
 
 CHAT = Method(
     name="chat.completions.create",

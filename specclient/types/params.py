@@ -1,8 +1,8 @@
-"""The parameters of each call, as the OpenAI API names them; a caller gives any subset by keyword."""
+"""What stands for an argument not given, and the keywords that every call takes beside the API's own."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final, Literal, TypeAlias, TypedDict, TypeVar
 
 from specclient.types.route import Policy
@@ -67,114 +67,3 @@ class CallOptions(TypedDict, total=False):
     strategy: Strategy | str | None
     drop_params: bool | None
     deadline_s: float | None
-
-
-class CompletionCreateParams(CallOptions, total=False):
-    """``completions.create`` (https://platform.openai.com/docs/api-reference/completions/create)."""
-
-    best_of: Omittable[int | None]
-    echo: Omittable[bool | None]
-    frequency_penalty: Omittable[float | None]
-    logit_bias: Omittable[Mapping[str, int] | None]
-    logprobs: Omittable[int | None]
-    max_tokens: Omittable[int | None]
-    n: Omittable[int | None]
-    presence_penalty: Omittable[float | None]
-    seed: Omittable[int | None]
-    stop: Omittable[str | Sequence[str] | None]
-    stream_options: Omittable[Mapping[str, Any] | None]
-    suffix: Omittable[str | None]
-    temperature: Omittable[float | None]
-    top_p: Omittable[float | None]
-    user: Omittable[str]
-
-
-class ChatCreateParams(CallOptions, total=False):
-    """``chat.completions.create`` (https://platform.openai.com/docs/api-reference/chat/create)."""
-
-    audio: Omittable[Mapping[str, Any] | None]
-    frequency_penalty: Omittable[float | None]
-    function_call: Any
-    functions: Omittable[Iterable[Mapping[str, Any]]]
-    logit_bias: Omittable[Mapping[str, int] | None]
-    logprobs: Omittable[bool | None]
-    max_completion_tokens: Omittable[int | None]
-    max_tokens: Omittable[int | None]
-    metadata: Omittable[Mapping[str, str] | None]
-    modalities: Omittable[Sequence[str] | None]
-    moderation: Any
-    n: Omittable[int | None]
-    parallel_tool_calls: Omittable[bool]
-    prediction: Omittable[Mapping[str, Any] | None]
-    presence_penalty: Omittable[float | None]
-    prompt_cache_key: Omittable[str | None]
-    prompt_cache_options: Any
-    prompt_cache_retention: Omittable[str | None]
-    reasoning_effort: Omittable[str | None]
-    response_format: Omittable[Mapping[str, Any]]
-    safety_identifier: Omittable[str | None]
-    seed: Omittable[int | None]
-    service_tier: Omittable[str | None]
-    stop: Omittable[str | Sequence[str] | None]
-    store: Omittable[bool | None]
-    stream_options: Omittable[Mapping[str, Any] | None]
-    temperature: Omittable[float | None]
-    tool_choice: Any
-    tools: Omittable[Iterable[Mapping[str, Any]]]
-    top_logprobs: Omittable[int | None]
-    top_p: Omittable[float | None]
-    user: Omittable[str]
-    verbosity: Omittable[str | None]
-    web_search_options: Omittable[Mapping[str, Any]]
-
-
-class EmbeddingCreateParams(CallOptions, total=False):
-    """``embeddings.create`` (https://platform.openai.com/docs/api-reference/embeddings/create)."""
-
-    dimensions: Omittable[int]
-    encoding_format: Omittable[Literal["float", "base64"]]
-    user: Omittable[str]
-
-
-class ModerationCreateParams(CallOptions, total=False):
-    """``moderations.create`` (https://platform.openai.com/docs/api-reference/moderations/create)."""
-
-    model: Omittable[str]
-
-
-class ResponseCreateParams(CallOptions, total=False):
-    """``responses.create`` (https://platform.openai.com/docs/api-reference/responses/create)."""
-
-    access_programs: Omittable[Mapping[str, Any]]
-    background: Omittable[bool | None]
-    context_management: Omittable[Iterable[Mapping[str, Any]] | None]
-    conversation: Omittable[str | Mapping[str, Any] | None]
-    image: Omittable[Mapping[str, Any]]
-    include: Omittable[Sequence[str] | None]
-    input: Omittable[str | Iterable[Any]]
-    instructions: Omittable[str | None]
-    max_output_tokens: Omittable[int | None]
-    max_tool_calls: Omittable[int | None]
-    metadata: Omittable[Mapping[str, str] | None]
-    model: Omittable[str]
-    moderation: Omittable[Mapping[str, Any] | None]
-    parallel_tool_calls: Omittable[bool | None]
-    previous_response_id: Omittable[str | None]
-    prompt: Omittable[Mapping[str, Any] | None]
-    prompt_cache_key: Omittable[str | None]
-    prompt_cache_options: Omittable[Mapping[str, Any]]
-    prompt_cache_retention: Omittable[str | None]
-    reasoning: Omittable[Mapping[str, Any] | None]
-    safety_identifier: Omittable[str | None]
-    service_tier: Omittable[str | None]
-    store: Omittable[bool | None]
-    stream: Omittable[bool | None]
-    stream_options: Omittable[Mapping[str, Any] | None]
-    temperature: Omittable[float | None]
-    text: Omittable[Mapping[str, Any]]
-    tool_choice: Any
-    tools: Omittable[Iterable[Any]]
-    top_logprobs: Omittable[int | None]
-    top_p: Omittable[float | None]
-    truncation: Omittable[Literal["auto", "disabled"] | None]
-    user: Omittable[str]

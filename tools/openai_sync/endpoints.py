@@ -23,22 +23,13 @@ from openai._models import FinalRequestOptions
 from openai._streaming import extract_stream_chunk_type
 from openai._utils import PropertyInfo
 
+from openai_sync.calls import CALLS
 from openai_sync.names import Catalogue
 
 Endpoint = dict[str, Any]
 
 #: Methods that have a resource class of ours, which builds its request by itself: see ``types/methods.py``.
-SHAPED = frozenset(
-    {
-        "chat.completions.create",
-        "chat.completions.parse",
-        "completions.create",
-        "embeddings.create",
-        "moderations.create",
-        "responses.create",
-        "responses.parse",
-    }
-)
+SHAPED = frozenset(CALLS) | {"chat.completions.parse", "responses.parse"}
 _EVERY_CALL = frozenset({"extra_headers", "extra_query", "extra_body", "timeout"})
 #: Arguments that are no parameters of the API: they ask for work on this side (``resources/behaviours.py``).
 _HELPERS = frozenset({"output_type", "tool_handlers"})

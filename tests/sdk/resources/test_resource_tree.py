@@ -9,7 +9,7 @@ import openai_tree as oracle
 import pytest
 
 from specclient import AsyncOpenAI, OpenAI
-from specclient.types import params
+from specclient.types import create_params, params
 from specclient.types.methods import CHAT, RESPONSE
 
 URL = "http://127.0.0.1:9/v1"
@@ -28,7 +28,7 @@ def taken(path, method):
         del shown[name]
         written = UNPACKED.fullmatch(str(parameter.annotation))
         if written:
-            names = set(getattr(params, written[1]).__annotations__)
+            names = set(getattr(create_params, written[1]).__annotations__)
         else:
             row = next(row for prefix, row in MORE.items() if path.startswith(prefix))
             names = {*row.params, *params.CallOptions.__annotations__, "model"}

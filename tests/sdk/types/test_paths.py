@@ -23,7 +23,7 @@ from openai.resources.responses import Responses
 
 from specclient.openai_api.homes import HOMES
 from specclient.openai_api.names import PACKAGES
-from specclient.types import params
+from specclient.types import create_params, params
 from specclient.types.base import WireModel
 from specclient.types.open import OpenObject, open_class
 
@@ -145,11 +145,11 @@ def test_open_objects() -> None:
 @pytest.mark.parametrize(
     ("create", "mine", "given"),
     [
-        (Chats.create, params.ChatCreateParams, {"messages", "model", "stream"}),
-        (Completions.create, params.CompletionCreateParams, {"prompt", "model", "stream"}),
-        (Embeddings.create, params.EmbeddingCreateParams, {"input", "model"}),
-        (Moderations.create, params.ModerationCreateParams, {"input"}),
-        (Responses.create, params.ResponseCreateParams, set()),
+        (Chats.create, create_params.ChatCreateParams, {"messages", "model", "stream"}),
+        (Completions.create, create_params.CompletionCreateParams, {"prompt", "model", "stream"}),
+        (Embeddings.create, create_params.EmbeddingCreateParams, {"input", "model"}),
+        (Moderations.create, create_params.ModerationCreateParams, {"input"}),
+        (Responses.create, create_params.ResponseCreateParams, set()),
     ],
 )
 def test_every_parameter(create: Any, mine: Any, given: set[str]) -> None:

@@ -1,0 +1,102 @@
+"""Write the keywords of the methods that have a resource class of ours, with types for type checkers.
+
+The types are wider than `openai`'s. Words that OpenAI lists are any text, as other providers have others, and
+a mapping need not be a TypedDict; so what works at run time passes a type checker.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import types
+import typing
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import openai
+import typing_extensions
+from openai import NotGiven, Omit
+
+#: By method: what the class of its keywords is called here, and the keywords that its signature has by name.
+CALLS: Final[Mapping[str, tuple[str, str]]] = {
+    "completions.create": ("CompletionCreateParams", "model prompt stream"),
+    "chat.completions.create": ("ChatCreateParams", "model messages stream"),
+    "embeddings.create": ("EmbeddingCreateParams", "model input"),
+    "moderations.create": ("ModerationCreateParams", "input"),
+    "responses.create": ("ResponseCreateParams", ""),
+}
+_EVERY_CALL = frozenset({"extra_headers", "extra_query", "extra_body", "timeout"})
+_REFERENCE = "https://platform.openai.com/docs/api-reference"
+
+
+def calls() -> str:
+    """Return the source of the classes of keywords."""
+    client = openai.OpenAI(api_key="key", base_url="http://nowhere.invalid")
+    head = (
+        "from __future__ import annotations\n\nfrom collections.abc import Iterable, Mapping, Sequence\n"
+        "from typing import Any\n\nfrom specclient.types.params import CallOptions, Omittable\n"
+    )
+    classes = []
+    for method, (name, by_name) in CALLS.items():
+        found: Any = functools.reduce(getattr, method.split("."), client)
+        fields = keywords(found)
+        lines = [f"    {field}: {told}" for field, told in fields.items() if field not in by_name.split()]
+        about = f'    """The keywords of ``{method}``; see {_REFERENCE}."""\n'
+        classes.append("\n".join([f"class {name}(CallOptions, total=False):", about, *lines, ""]))
+    return "\n".join([head, *classes])
+
+
+def keywords(method: Callable[..., Any]) -> dict[str, str]:
+    """Return the types of a method's own keywords, by name, in order."""
+    written = inspect.unwrap(method)
+    found = {}
+    for name, parameter in inspect.signature(method).parameters.items():
+        if name not in _EVERY_CALL:
+            kind = eval(parameter.annotation, written.__globals__)  # noqa: S307 - an annotation in quotes
+            told = widened(kind)
+            found[name] = "Any" if told == "Any" else f"Omittable[{told}]"
+    return dict(sorted(found.items()))
+
+
+def widened(kind: Any) -> str:
+    """Return the source of a type that takes what ``kind`` takes, and what is like it."""
+    options = [option for option in _options(kind) if option not in ("NotGiven", "Omit")]
+    if "Any" in options:
+        return "Any"
+    ends = [option for option in options if option == "None"]
+    return " | ".join(dict.fromkeys([option for option in options if option != "None"] + ends))
+
+
+def _options(kind: Any) -> list[str]:
+    """Return the sources of the types that ``kind`` is a choice of."""
+    origin, parts = typing.get_origin(kind), typing.get_args(kind)
+    if origin is typing.Annotated:
+        return _options(parts[0])
+    if origin in (typing.Union, types.UnionType):
+        return [option for part in parts for option in _options(part)]
+    if origin is typing.Literal:
+        return list(dict.fromkeys(type(word).__name__ for word in parts))
+    return [_plain(kind, origin, parts)]
+
+
+def _plain(kind: Any, origin: Any, parts: tuple[Any, ...]) -> str:
+    if kind in (NotGiven, Omit):
+        return str(kind.__name__)
+    if kind is type(None):
+        return "None"
+    if kind in (str, int, float, bool):
+        return str(kind.__name__)
+    if typing_extensions.is_typeddict(kind):
+        return "Mapping[str, Any]"
+    if isinstance(origin, type) and issubclass(origin, Mapping):
+        return f"Mapping[{widened(parts[0])}, {widened(parts[1])}]"
+    if parts and _is_sequence(origin):
+        inner = widened(parts[0])
+        # An object of an answer may be sent back: where mappings stand in a row, others may, too.
+        return "Iterable[Any]" if "Mapping" in inner or inner == "Any" else f"Sequence[{inner}]"
+    return "Any"
+
+
+def _is_sequence(origin: Any) -> bool:
+    name = getattr(origin, "__name__", "")
+    return name == "SequenceNotStr" or (isinstance(origin, type) and issubclass(origin, Sequence | Iterable))
