@@ -42,6 +42,7 @@ def generated(root: Path = ROOT) -> dict[Path, str]:
             f'VERSION = "{openai.__version__}"  # of the `openai` package that this was read from',
         ),
         _API / "names.py": _file("The names of OpenAI's types", tables.names()),
+        _API / "unions.py": _file("The unions of OpenAI's types that are not written out", tables.unions()),
         _API / "homes.py": _file("Where OpenAI's types are written out", tables.homes()),
     }
     files[_TYPES / "create_params.py"] = _file(

@@ -553,3 +553,33 @@ MAPPINGS: Final = (
     "ReconnectingOverrides SyncWebSocketConnectionOptions WebSocketConnectionOptions "
     "WebsocketConnectionOptions responses.ResponsesClientEventParam"
 )
+
+#: Those that are unions of classes; ``unions.py`` has their members.
+CHOICES: Final = (
+    "FileChunkingStrategy ImageEditStreamEvent ImageGenStreamEvent "
+    "audio.TranscriptionStreamEvent beta.AgentContent beta.AgentOutputItem "
+    "beta.AgentSessionEvent beta.AgentSessionItem beta.AgentSessionMessageContent "
+    "beta.AgentTool beta.AssistantStreamEvent beta.AssistantTool beta.BetaComputerAction "
+    "beta.BetaMcpToolCallError beta.BetaResponseFormatTextConfig "
+    "beta.BetaResponseFunctionCallOutputItem beta.BetaResponseInputContent "
+    "beta.BetaResponseOutputItem beta.BetaResponseSteerInputContent "
+    "beta.BetaResponseSteerRequiredInput beta.BetaResponseStreamEvent "
+    "beta.BetaResponsesClientEvent beta.BetaResponsesServerEvent beta.BetaTool "
+    "beta.Environment beta.HostedEnvironmentFile beta.HostedSkill beta.InputContent "
+    "beta.McpTransport beta.PersistedAgentTool beta.PersistedMcpTransport beta.TextFormat "
+    "beta.WebSearchAction beta.agents.Automation beta.agents.AutomationCreatedBy "
+    "beta.agents.AutomationEnvironment beta.agents.AutomationTarget "
+    "beta.agents.automations.AutomationInvocationSource beta.agents.vaults.CredentialAuth "
+    "beta.agents.vaults.CredentialNetworking beta.agents.vaults.McpOauthTokenEndpointAuth "
+    "beta.realtime.RealtimeClientEvent beta.realtime.RealtimeServerEvent "
+    "beta.threads.Annotation beta.threads.AnnotationDelta beta.threads.MessageContent "
+    "beta.threads.MessageContentDelta beta.threads.runs.ToolCall "
+    "beta.threads.runs.ToolCallDelta conversations.ConversationItem live.AudioFormat "
+    "live.ClientEvent live.ConnectClientEvent live.ConnectServerEvent "
+    "live.DecisionQuestion live.ForkClientEvent live.ForkServerEvent live.InitialItem "
+    "live.ServerEvent realtime.RealtimeAudioFormats realtime.RealtimeClientEvent "
+    "realtime.RealtimeServerEvent realtime.RealtimeToolsConfigUnion "
+    "realtime.RealtimeTranslationClientEvent realtime.RealtimeTranslationServerEvent "
+    "responses.ResponsesClientEvent responses.ResponsesServerEvent "
+    "webhooks.UnwrapWebhookEvent"
+)

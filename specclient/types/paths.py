@@ -17,11 +17,13 @@ from types import ModuleType
 from typing import Any
 
 from specclient.openai_api.homes import DEEP, HOMES, RENAMED
-from specclient.openai_api.names import LISTS, MAPPINGS, MODULES, PACKAGES, WORDS
-from specclient.types.open import open_class
+from specclient.openai_api.names import CHOICES, LISTS, MAPPINGS, MODULES, PACKAGES, WORDS
+from specclient.types.open import open_class, open_union
 
 _ROOT = __name__.rpartition(".")[0]
-_WORDS, _LISTS, _MAPPINGS = (frozenset(names.split()) for names in (WORDS, LISTS, MAPPINGS))
+_WORDS, _LISTS, _MAPPINGS, _CHOICES = (
+    frozenset(names.split()) for names in (WORDS, LISTS, MAPPINGS, CHOICES)
+)
 
 
 def names_of(package: str) -> list[str]:
@@ -83,7 +85,7 @@ def _open(path: str) -> Any:
         return list[Any]
     if path in _MAPPINGS:
         return dict[str, Any]
-    return open_class(path)
+    return open_union(path) if path in _CHOICES else open_class(path)
 
 
 def _find_deep(package: str, module: str, name: str) -> Any:

@@ -11,11 +11,12 @@ _BESIDE, _WIDTH = 60, 84
 
 
 def source(value: Any) -> str:
-    """Return the source of a value of mappings, lists, texts and booleans."""
+    """Return the source of a value of mappings, lists, tuples, texts and booleans."""
     if isinstance(value, Mapping):
         return "{" + "".join(f"{source(key)}: {source(inner)},\n" for key, inner in value.items()) + "}"
-    if isinstance(value, list):
-        return "[" + "".join(f"{source(inner)}," for inner in value) + "]"
+    if isinstance(value, list | tuple):
+        left, right = ("[", "]") if isinstance(value, list) else ("(", ")")
+        return left + "".join(f"{source(inner)}," for inner in value) + right
     return text(value) if isinstance(value, str) else repr(value)
 
 

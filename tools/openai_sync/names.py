@@ -14,6 +14,7 @@ from typing import Any
 import openai.types
 import typing_extensions
 from openai import BaseModel
+from openai._utils import PropertyInfo
 
 ROOT = "openai.types"
 
@@ -104,6 +105,24 @@ def is_list(kind: Any) -> bool:
     """Tell whether a type is a list, or a choice of one and of other plain things."""
     options = typing.get_args(kind) if typing.get_origin(kind) is typing.Union else (kind,)
     return any(typing.get_origin(option) is list for option in options)
+
+
+def choice(kind: Any) -> tuple[str, dict[str, type[BaseModel]]] | None:
+    """Return what tells the members of a union of classes apart: a field, and the class for each word of it.
+
+    None for anything else, as a union of other things or one that says no field.
+    """
+    notes = typing.get_args(kind)[1:] if typing.get_origin(kind) is typing.Annotated else ()
+    field = next((note.discriminator for note in notes if isinstance(note, PropertyInfo)), None)
+    members = list(leaves(kind)) if field else []
+    if len(members) < 2 or not all(isinstance(one, type) and issubclass(one, BaseModel) for one in members):
+        return None
+    words: dict[str, type[BaseModel]] = {}
+    for one in members:
+        for word in leaves(one.model_fields[field].annotation):
+            if isinstance(word, str):
+                words.setdefault(word, one)
+    return (str(field), words) if len(set(words.values())) == len(members) else None
 
 
 def leaves(kind: Any) -> Iterator[Any]:

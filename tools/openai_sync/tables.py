@@ -11,7 +11,7 @@ from typing import Any
 from openai_sync.layout import BY_HAND, FILES
 from openai_sync.literals import source, text
 from openai_sync.models import Models
-from openai_sync.names import Catalogue, is_list, is_parameters, is_word
+from openai_sync.names import Catalogue, choice, is_list, is_parameters, is_word
 
 _TYPES = "specclient.types"
 
@@ -34,7 +34,7 @@ class Tables:
     def names(self) -> str:
         """Return the source of the table of all names, and of the kinds of those not written out."""
         packages = {package: " ".join(self._listed(package)) for package in self._catalogue.packages}
-        kinds: dict[str, list[str]] = {"WORDS": [], "LISTS": [], "MAPPINGS": []}
+        kinds: dict[str, list[str]] = {"WORDS": [], "LISTS": [], "MAPPINGS": [], "CHOICES": []}
         for package, names in packages.items():
             for name in names.split():
                 if name not in self._homes.get(package, {}) and (sort := _sort(self._kind(package, name))):
@@ -43,6 +43,7 @@ class Tables:
             "WORDS": "Those that are one of some words, as the names of models are.",
             "LISTS": "Those that are lists of objects, or a text in the place of one.",
             "MAPPINGS": "Those that are mappings, though not called parameters.",
+            "CHOICES": "Those that are unions of classes; ``unions.py`` has their members.",
         }
         return "\n\n".join(
             [
@@ -56,6 +57,25 @@ class Tables:
                     f"#: {about[sort]}\n{sort}: Final = {text(' '.join(names))}"
                     for sort, names in kinds.items()
                 ),
+            ]
+        )
+
+    def unions(self) -> str:
+        """Return the source of the table of the unions of classes that are not written out."""
+        told: dict[str, Any] = {}
+        for package in self._catalogue.packages:
+            for name in self._listed(package):
+                found = choice(self._kind(package, name))
+                if found is not None and name not in self._homes.get(package, {}):
+                    field, words = found
+                    members = {word: self._catalogue.path_of(kind) for word, kind in words.items()}
+                    told[f"{package}.{name}".lstrip(".")] = (field, members)
+        return "\n\n".join(
+            [
+                "# ruff: noqa: E501 - some names do not fit",
+                _IMPORTS,
+                "#: Each union's field that tells which class an object is of, and the class for each word.\n"
+                f"UNIONS: Final[Mapping[str, tuple[str, Mapping[str, str]]]] = {source(told)}",
             ]
         )
 
@@ -168,6 +188,8 @@ def _sort(kind: Any) -> str:
         return "WORDS"
     if is_parameters(kind):
         return "MAPPINGS"
+    if choice(kind) is not None:
+        return "CHOICES"
     return "LISTS" if is_list(kind) else ""
 
 

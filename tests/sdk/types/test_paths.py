@@ -14,6 +14,7 @@ from types import ModuleType
 from typing import Any, get_args
 
 import openai.types
+import pydantic
 import pytest
 from openai.resources.chat.completions import Completions as Chats
 from openai.resources.completions import Completions
@@ -23,8 +24,10 @@ from openai.resources.responses import Responses
 
 from specclient.openai_api.homes import HOMES
 from specclient.openai_api.names import PACKAGES
+from specclient.openai_api.unions import UNIONS
 from specclient.types import create_params, params
 from specclient.types.base import WireModel
+from specclient.types.named import reader
 from specclient.types.open import OpenObject, open_class
 
 MODULES = ["openai.types", *(m.name for m in pkgutil.walk_packages(openai.types.__path__, "openai.types."))]
@@ -140,6 +143,28 @@ def test_open_objects() -> None:
     assert pickle.loads(pickle.dumps(RequiredAction)) is RequiredAction
     with pytest.raises(AttributeError, match="nothing"):
         run.nothing  # noqa: B018
+
+
+def test_a_union_of_open_classes_is_told_apart_by_a_word() -> None:
+    from specclient.types.beta.assistant_stream_event import ThreadMessageDelta
+
+    read = reader("beta.AssistantStreamEvent")
+    event = read(b'{"event": "thread.message.delta", "data": {"id": "msg_1"}}')
+    assert type(event) is ThreadMessageDelta
+    assert event.data.id == "msg_1"
+    assert event == pickle.loads(pickle.dumps(event))
+    assert type(read(b'{"event": "thread.alien"}')) is type(read(b"{}")) is OpenObject
+    with pytest.raises(pydantic.ValidationError):
+        read(b"[1]")
+
+
+@pytest.mark.parametrize("path", sorted(UNIONS))
+def test_unions_have_the_same_members(path: str) -> None:
+    package, _, name = path.rpartition(".")
+    module = f"openai.types.{package}".rstrip(".")
+    theirs, found = getattr(importlib.import_module(module), name), getattr(ours(module), name)
+    wanted = {kind.__name__ for kind in get_args(get_args(theirs)[0]) if isinstance(kind, type)}
+    assert {kind.__name__ for kind in get_args(get_args(found)[0])} >= wanted
 
 
 @pytest.mark.parametrize(
