@@ -155,7 +155,7 @@ class _Reader:
             "headers": headers,
             "in_headers": in_headers,
             "renames": self._renames(names),
-            "deprecated": getattr(self._method, "__deprecated__", ""),
+            "deprecated": hasattr(self._method, "__deprecated__"),
         }
         return {name: value for name, value in told.items() if value}
 

@@ -50,7 +50,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
             },
         },
         "files": "file",
-        "deprecated": "deprecated",
+        "deprecated": True,
     },
     "audio.voice_consents.create": {
         "route": "POST /audio/voice_consents",

@@ -527,7 +527,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
-        "deprecated": "deprecated",
+        "deprecated": True,
     },
     "beta.assistants.delete": {
         "route": "DELETE /assistants/{assistant_id}",
@@ -535,7 +535,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
-        "deprecated": "deprecated",
+        "deprecated": True,
     },
     "beta.assistants.list": {
         "route": "GET /assistants",
@@ -545,7 +545,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
-        "deprecated": "deprecated",
+        "deprecated": True,
     },
     "beta.assistants.retrieve": {
         "route": "GET /assistants/{assistant_id}",
@@ -553,7 +553,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
-        "deprecated": "deprecated",
+        "deprecated": True,
     },
     "beta.assistants.update": {
         "route": "POST /assistants/{assistant_id}",
@@ -565,7 +565,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
-        "deprecated": "deprecated",
+        "deprecated": True,
     },
     "beta.chatkit.sessions.cancel": {
         "route": "POST /chatkit/sessions/{session_id}/cancel",
@@ -718,7 +718,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
-        "deprecated": ("The Assistants API is deprecated in favor of the Responses API"),
+        "deprecated": True,
     },
     "beta.threads.create_and_run": {
         "route": "POST /threads/runs",
@@ -732,7 +732,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
-        "deprecated": ("The Assistants API is deprecated in favor of the Responses API"),
+        "deprecated": True,
     },
     "beta.threads.delete": {
         "route": "DELETE /threads/{thread_id}",
@@ -740,7 +740,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
-        "deprecated": ("The Assistants API is deprecated in favor of the Responses API"),
+        "deprecated": True,
     },
     "beta.threads.messages.create": {
         "route": "POST /threads/{thread_id}/messages",
@@ -749,7 +749,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
-        "deprecated": ("The Assistants API is deprecated in favor of the Responses API"),
+        "deprecated": True,
     },
     "beta.threads.messages.delete": {
         "route": "DELETE /threads/{thread_id}/messages/{message_id}",
@@ -757,7 +757,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
-        "deprecated": ("The Assistants API is deprecated in favor of the Responses API"),
+        "deprecated": True,
     },
     "beta.threads.messages.list": {
         "route": "GET /threads/{thread_id}/messages",
@@ -767,7 +767,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
-        "deprecated": ("The Assistants API is deprecated in favor of the Responses API"),
+        "deprecated": True,
     },
     "beta.threads.messages.retrieve": {
         "route": "GET /threads/{thread_id}/messages/{message_id}",
@@ -775,7 +775,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
-        "deprecated": ("The Assistants API is deprecated in favor of the Responses API"),
+        "deprecated": True,
     },
     "beta.threads.messages.update": {
         "route": "POST /threads/{thread_id}/messages/{message_id}",
@@ -784,7 +784,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
-        "deprecated": ("The Assistants API is deprecated in favor of the Responses API"),
+        "deprecated": True,
     },
     "beta.threads.retrieve": {
         "route": "GET /threads/{thread_id}",
@@ -792,7 +792,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
-        "deprecated": ("The Assistants API is deprecated in favor of the Responses API"),
+        "deprecated": True,
     },
     "beta.threads.runs.cancel": {
         "route": "POST /threads/{thread_id}/runs/{run_id}/cancel",
@@ -800,7 +800,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
-        "deprecated": ("The Assistants API is deprecated in favor of the Responses API"),
+        "deprecated": True,
     },
     "beta.threads.runs.create": {
         "route": "POST /threads/{thread_id}/runs",
@@ -816,7 +816,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
-        "deprecated": ("The Assistants API is deprecated in favor of the Responses API"),
+        "deprecated": True,
     },
     "beta.threads.runs.list": {
         "route": "GET /threads/{thread_id}/runs",
@@ -826,7 +826,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
-        "deprecated": ("The Assistants API is deprecated in favor of the Responses API"),
+        "deprecated": True,
     },
     "beta.threads.runs.retrieve": {
         "route": "GET /threads/{thread_id}/runs/{run_id}",
@@ -834,7 +834,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
-        "deprecated": ("The Assistants API is deprecated in favor of the Responses API"),
+        "deprecated": True,
     },
     "beta.threads.runs.steps.list": {
         "route": "GET /threads/{thread_id}/runs/{run_id}/steps",
@@ -844,7 +844,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
-        "deprecated": ("The Assistants API is deprecated in favor of the Responses API"),
+        "deprecated": True,
     },
     "beta.threads.runs.steps.retrieve": {
         "route": "GET /threads/{thread_id}/runs/{run_id}/steps/{step_id}",
@@ -853,7 +853,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
-        "deprecated": ("The Assistants API is deprecated in favor of the Responses API"),
+        "deprecated": True,
     },
     "beta.threads.runs.submit_tool_outputs": {
         "route": "POST /threads/{thread_id}/runs/{run_id}/submit_tool_outputs",
@@ -863,7 +863,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
-        "deprecated": ("The Assistants API is deprecated in favor of the Responses API"),
+        "deprecated": True,
     },
     "beta.threads.runs.update": {
         "route": "POST /threads/{thread_id}/runs/{run_id}",
@@ -872,7 +872,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
-        "deprecated": ("The Assistants API is deprecated in favor of the Responses API"),
+        "deprecated": True,
     },
     "beta.threads.update": {
         "route": "POST /threads/{thread_id}",
@@ -881,6 +881,6 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "headers": {
             "OpenAI-Beta": "assistants=v2",
         },
-        "deprecated": ("The Assistants API is deprecated in favor of the Responses API"),
+        "deprecated": True,
     },
 }

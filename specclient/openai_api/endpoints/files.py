@@ -39,6 +39,6 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
     "files.retrieve_content": {
         "route": "GET /files/{file_id}/content",
         "gives": "str",
-        "deprecated": "The `.content()` method should be used instead",
+        "deprecated": True,
     },
 }

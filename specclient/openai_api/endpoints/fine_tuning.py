@@ -41,7 +41,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "route": ("GET /fine_tuning/checkpoints/{fine_tuned_model_checkpoint}/permissions"),
         "params": "after limit order project_id",
         "gives": "fine_tuning.checkpoints.PermissionRetrieveResponse",
-        "deprecated": ("Retrieve is deprecated. Please swap to the paginated list method instead."),
+        "deprecated": True,
     },
     "fine_tuning.jobs.cancel": {
         "route": "POST /fine_tuning/jobs/{fine_tuning_job_id}/cancel",

@@ -14,7 +14,7 @@ ENDPOINTS: Final[Mapping[str, Mapping[str, Any]]] = {
         "params": "image! model n response_format size user",
         "gives": "ImagesResponse",
         "files": "image",
-        "deprecated": "deprecated",
+        "deprecated": True,
     },
     "images.edit": {
         "route": "POST /images/edits",

@@ -30,3 +30,18 @@ INSTEAD: Final[Mapping[str, Mapping[str, Any]]] = {
     # Its form has no files, but typed parts; ``resources/behaviours.py`` makes it.
     "realtime.calls.create": {"files": ""},
 }
+
+#: What is said of a deprecated call beside that it is, by what its name begins with; in words of ours.
+_DEPRECATED: Final[Mapping[str, str]] = {
+    "beta.assistants.": "OpenAI replaces the Assistants API by the Responses API: use client.responses",
+    "beta.threads.": "OpenAI replaces the Assistants API by the Responses API: use client.responses",
+    "files.retrieve_content": "use files.content, which gives the bytes of a file",
+    "fine_tuning.checkpoints.permissions.retrieve": "use its list, which gives page after page",
+    "videos.": "OpenAI shuts the Sora API down on 2026-09-24",
+}
+
+
+def warning_of(name: str) -> str:
+    """Return what a call of a deprecated endpoint is warned with."""
+    instead = next((text for start, text in _DEPRECATED.items() if name.startswith(start)), "")
+    return f"{name} is deprecated" + f": {instead}" * bool(instead)

@@ -99,7 +99,7 @@ def row_of(name: str, told: Mapping[str, Any]) -> Row:
         in_headers=told.get("in_headers", {}),
         renames=told.get("renames", {}),
         metered=name in overlay.METERED,
-        deprecated=told.get("deprecated", ""),
+        deprecated=overlay.warning_of(name) if told.get("deprecated") else "",
     )
 
 
