@@ -40,7 +40,7 @@ def test_layers_are_kept() -> None:
         "import specclient",
         "import specclient; specclient.OpenAI(); specclient.AsyncOpenAI",
         "import specclient_local",
-        "import specclient_local.backend; specclient_local.backend.create({}).models()",
+        "import specclient_local.api.backend as backend; backend.create({}).models()",
         "import specclient_cli.main",
     ],
 )

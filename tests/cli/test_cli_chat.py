@@ -11,7 +11,7 @@ import pytest
 from servers import TEXT, broken_stream, events, reply
 from terminal import Terminal
 
-from specclient.costs.ledger import Ledger
+from specclient.ledger.ledger import Ledger
 
 FRAME = b'data: {"choices": [{"index": 0, "delta": {"content": "half "}}]}\n\n'
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from servers import TEXT, broken_stream, hang, reply
 
-from specclient.costs.ledger import Ledger
+from specclient.ledger.ledger import Ledger
 
 FRAME = b'data: {"choices": [{"index": 0, "delta": {"content": "half "}}]}\n\n'
 

@@ -7,7 +7,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from specclient_cli.template import TEMPLATE
+from specclient_cli.config.template import TEMPLATE
 
 from specclient.config import Settings, load
 

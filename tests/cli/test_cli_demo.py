@@ -17,7 +17,7 @@ from rich.cells import cell_len
 from specclient_cli import demo
 from terminal import Terminal, replay
 
-from specclient.costs.ledger import Ledger
+from specclient.ledger.ledger import Ledger
 
 SHORT = ("demo", "--max-tokens", "48")
 

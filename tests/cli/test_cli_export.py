@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from servers import OpenAIServer
-from specclient_local.config import BUNDLED
+from specclient_local.model.config import BUNDLED
 
 from specclient import OpenAI
 from specclient.config import Settings, load

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 from local_kit import write_checkpoint
-from specclient_cli.local_pair import Counts, Methods
-from specclient_local.speculate import Speculator
-from specclient_local.verify import Verdict
+from specclient_cli.local.engine_options import CountList, MethodList
+from specclient_local.decoding.speculate import Speculator
+from specclient_local.decoding.verify import AcceptedPath
 
 SHORT = ("--count", "2", "--new", "8")
 
@@ -100,7 +100,7 @@ def test_bench_fails_where_texts_differ(run, monkeypatch: pytest.MonkeyPatch) ->
 
     def wrong(self, move, verdict):
         if len(move.tree):
-            verdict = Verdict(verdict.path, (verdict.token + 1) % 300)
+            verdict = AcceptedPath(verdict.path, (verdict.token + 1) % 300)
         return right(self, move, verdict)
 
     monkeypatch.setattr(Speculator, "_keep", wrong)
@@ -187,5 +187,5 @@ def test_a_draft_of_another_family_is_refused_where_asked(run, pair, tmp_path: P
 
 
 def test_lists_on_the_command_line() -> None:
-    assert Counts(0, 10).convert("0-2,5,2", None, None) == (0, 1, 2, 5)
-    assert Methods().convert("plain, draft,plain", None, None) == ("plain", "draft")
+    assert CountList(0, 10).convert("0-2,5,2", None, None) == (0, 1, 2, 5)
+    assert MethodList().convert("plain, draft,plain", None, None) == ("plain", "draft")

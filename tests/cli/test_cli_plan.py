@@ -9,7 +9,7 @@ from pathlib import Path
 import heads_kit
 import huggingface_hub
 import pytest
-from specclient_cli.local_plan import Size
+from specclient_cli.local.plan import MemorySize
 from vocabulary_kit import behind_another, lettered
 
 
@@ -159,4 +159,4 @@ def test_what_cannot_be_planned(run, local, arguments, code, said) -> None:
 
 def test_sizes() -> None:
     sizes = {"24GiB": 24 * 2**30, "80GB": 80 * 10**9, "1.5 MiB": 3 * 2**19, "512": 512, "2T": 2 * 10**12}
-    assert {text: Size().convert(text, None, None) for text in sizes} == sizes
+    assert {text: MemorySize().convert(text, None, None) for text in sizes} == sizes

@@ -11,7 +11,7 @@ from typing import Any
 import click
 import pytest
 from servers import OpenAIServer, reply
-from specclient_cli.cost_inputs import read
+from specclient_cli.cost.prompt_file import read_prompt_file
 
 from specclient import OpenAI
 
@@ -267,22 +267,22 @@ def test_what_cannot_be_estimated(run, hosted: OpenAIServer, tmp_path: Path) -> 
     ],
 )
 def test_what_is_read(text: str, operations: list[str]) -> None:
-    assert [asked.request.operation for asked in read(text)] == operations
+    assert [asked.request.operation for asked in read_prompt_file(text)] == operations
 
 
 def test_a_text_is_one_prompt_word_for_word() -> None:
-    (asked,) = read("  [brackets first\nand a second line\n")
+    (asked,) = read_prompt_file("  [brackets first\nand a second line\n")
     assert asked.request.params["messages"][0]["content"] == "  [brackets first\nand a second line\n"
 
 
 def test_limits_models_and_answers_are_read() -> None:
     line = {"model": "m", "messages": [], "max_completion_tokens": 5, "n": 3}
-    (asked,) = read(json.dumps(line))
+    (asked,) = read_prompt_file(json.dumps(line))
     assert (asked.model, asked.most, asked.answers) == ("m", 5, 3)
-    (odd,) = read(json.dumps({"model": 5, "messages": [], "max_tokens": "many", "n": True}))
+    (odd,) = read_prompt_file(json.dumps({"model": 5, "messages": [], "max_tokens": "many", "n": True}))
     assert (odd.model, odd.most, odd.answers) == (None, None, 1)
 
 
 def test_a_depth_that_no_reader_takes() -> None:
     with pytest.raises(click.UsageError, match="line 2"):
-        read('{"prompt": "x"}\n' + "[" * (sys.getrecursionlimit() * 10))
+        read_prompt_file('{"prompt": "x"}\n' + "[" * (sys.getrecursionlimit() * 10))

@@ -9,7 +9,7 @@ from datetime import UTC, datetime, timedelta
 from servers import OpenAIServer, reply
 
 from specclient import OpenAI
-from specclient.costs.ledger import Ledger
+from specclient.ledger.ledger import Ledger
 from specclient.types.call import Call
 from specclient.types.route import Decision
 

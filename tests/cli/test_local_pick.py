@@ -7,8 +7,8 @@ import tomllib
 from pathlib import Path
 
 import pytest
-from specclient_cli.local_pick_write import write_pair
-from specclient_local.rows import BUNDLED, rows_of
+from specclient_cli.local.pick.config_tables import write_pair_tables
+from specclient_local.loading.configured_models import BUNDLED, read_configured_models
 
 from specclient.config import load
 from specclient.errors import ConfigurationError
@@ -105,7 +105,7 @@ def test_a_choice_is_written_and_all_else_is_kept(tmp_path: Path) -> None:
     file.chmod(0o640)
     drafting = {"draft": "small", "method": "draft", "draft_length": 4}
     measured = {"acceptance": {"code": 0.72}, "cost_ratio": 0.11}
-    written = write_pair(file, "code", "big", drafting, measured)
+    written = write_pair_tables(file, "code", "big", drafting, measured)
     assert written == ["[local.models.code]", "[local.models.code-draft]", "[pairs.code]"]
     text = file.read_text()
     for line in TEXT.splitlines():
@@ -116,9 +116,9 @@ def test_a_choice_is_written_and_all_else_is_kept(tmp_path: Path) -> None:
     assert settings.pairs["code"].acceptance == {"code": 0.72}
     assert settings.pairs["code"].cost_ratio == 0.11
     assert settings.local.models["code"].draft == "small"
-    assert rows_of(settings.local.model_dump())["code"].depth == (4, None)
+    assert read_configured_models(settings.local.model_dump())["code"].depth == (4, None)
     assert settings.local.models[settings.pairs["code"].draft.removeprefix("local/")].path == "small"
-    write_pair(file, "code", "big", {"method": "ngram"}, {})
+    write_pair_tables(file, "code", "big", {"method": "ngram"}, {})
     again = tomllib.loads(file.read_text())
     assert again["local"]["models"]["code"] == {"path": "big", "method": "ngram"}, "replaced, not mixed"
     assert again["local"]["models"]["other"] == {"path": "a"}
@@ -128,10 +128,10 @@ def test_a_choice_is_written_and_all_else_is_kept(tmp_path: Path) -> None:
 
 def test_a_file_is_begun_and_one_that_is_no_toml_is_named(tmp_path: Path) -> None:
     file = tmp_path / "new.toml"
-    write_pair(file, "mine", "demo", {"heads": "h", "method": "eagle"}, {})
+    write_pair_tables(file, "mine", "demo", {"heads": "h", "method": "eagle"}, {})
     assert tomllib.loads(file.read_text()) == {
         "local": {"models": {"mine": {"path": "demo", "heads": "h", "method": "eagle"}}}
     }
     file.write_text("[broken")
     with pytest.raises(ConfigurationError, match="cannot be read"):
-        write_pair(file, "mine", "demo", {"method": "ngram"}, {})
+        write_pair_tables(file, "mine", "demo", {"method": "ngram"}, {})

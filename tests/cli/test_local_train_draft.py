@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from specclient_cli.local_train_data import texts_of
+from specclient_cli.local.train.data import load_texts
 
 from specclient.errors import ConfigurationError
 
@@ -69,18 +69,18 @@ def test_the_bar_of_a_terminal_tells_the_same(run, local, folder, tmp_path, monk
 
 
 def test_texts_come_of_files_folders_and_lists_of_prompts(folder, tmp_path: Path) -> None:
-    learnt, held, whole = texts_of(str(folder))
+    learnt, held, whole = load_texts(str(folder))
     assert (len(learnt) + len(held), whole) == (6, False)
     assert held
-    assert (learnt, held, whole) == texts_of(str(folder)), "the same are held out every time"
+    assert (learnt, held, whole) == load_texts(str(folder)), "the same are held out every time"
     rows = tmp_path / "prompts.jsonl"
     rows.write_text("".join(f'{{"prompt": "number {i}"}}\n' for i in range(40)))
-    learnt, held, whole = texts_of(str(rows))
+    learnt, held, whole = load_texts(str(rows))
     assert whole
     assert 0 < len(held) < 12
     assert sorted(learnt + held) == sorted(f"number {i}" for i in range(40))
     (folder / "more.jsonl").write_text(rows.read_text())
-    assert texts_of(str(folder))[2], "prompts that are there stand over texts to cut them out of"
+    assert load_texts(str(folder))[2], "prompts that are there stand over texts to cut them out of"
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_too_little_data_is_refused(tmp_path: Path, made, named) -> None:
     for name, text in made.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(ConfigurationError, match=named):
-        texts_of(str(tmp_path))
+        load_texts(str(tmp_path))
 
 
 @pytest.mark.parametrize(

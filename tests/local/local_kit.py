@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from specclient_local.engine import Engine
-from specclient_local.params import SamplingParams
-from specclient_local.sequence import Dice, Predicted, Sequence
+from specclient_local.engine.engine import Engine
+from specclient_local.request.params import SamplingParams
+from specclient_local.request.sequence import PredictionProgress, RandomStream, Sequence
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 CHAT = (
@@ -97,8 +97,8 @@ def sequence(tokens, *, slot=0, method="draft", limit=None, eos=(), predicted=No
         method=method,
         limit=limit or checked.max_tokens,
         eos=frozenset(eos),
-        dice=Dice(checked.seed),
-        prediction=None if predicted is None else Predicted(list(predicted)),
+        dice=RandomStream(checked.seed),
+        prediction=None if predicted is None else PredictionProgress(list(predicted)),
         slot=slot,
     )
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from local_prompts import prompts
-from specclient_local.backend import BUNDLED
-from specclient_local.engine import Engine
+from specclient_local.api.backend import BUNDLED
+from specclient_local.engine.engine import Engine
 
 TARGET = BUNDLED / "target"
 TIE = 1e-4

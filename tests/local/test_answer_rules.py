@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 from local_kit import load, sequence, write_checkpoint
-from specclient_local.answer import Answer, Clocked
-from specclient_local.config import read_config
+from specclient_local.decoding.sequence_builder import SequenceBuilder
+from specclient_local.engine.answer import AnswerText, RequestClock
+from specclient_local.model.config import read_config
 from specclient_local.model.tokenizer import Tokenizer
-from specclient_local.params import SamplingParams
-from specclient_local.requests import Requests
+from specclient_local.request.params import SamplingParams
 
 from specclient.errors import BadRequestError, ContextOverflowError
 
@@ -20,7 +20,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def requests(folder):
-    return Requests(Tokenizer(folder), read_config(folder), 40, "plain", ("plain",))
+    return SequenceBuilder(Tokenizer(folder), read_config(folder), 40, "plain", ("plain",))
 
 
 def rules(requests, **params):
@@ -103,7 +103,7 @@ def test_a_stop_id_ends_the_answer(folder):
 def answered(tokenizer, text, **params):
     """Push a text letter by letter; return what came out, and why it ended."""
     request = sequence(tokenizer.encode("def f"), max_tokens=30, eos=[1], **params)
-    answer = Answer.begin(request, tokenizer, Clocked(0.0))
+    answer = AnswerText.begin(request, tokenizer, RequestClock(0.0))
     out = ""
     for token in [t for letter in text for t in tokenizer.encode(letter, begins=False)]:
         piece = answer.push([token], [False])
@@ -137,7 +137,7 @@ def test_several_early_stop_strings_in_one_token_all_pass(requests, stops, first
     """A token that brings two of them, and perhaps the beginning of a third."""
     (token,) = (t for t in range(300) if requests.tokenizer.piece(t) == b"bonac")
     request = sequence([5], max_tokens=9, stop=stops, min_tokens=2)
-    answer = Answer.begin(request, requests.tokenizer, Clocked(0.0))
+    answer = AnswerText.begin(request, requests.tokenizer, RequestClock(0.0))
     assert answer.push([token], [True]).text == first
     piece = answer.push(requests.tokenizer.encode("x", begins=False), [False])
     assert (piece.text, piece.finish_reason) == ("", "stop")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import anyio
 import pytest
-from specclient_local import engine as engine_module
-from specclient_local.backend import create
+from specclient_local.api.backend import create
+from specclient_local.engine import engine as engine_module
 
 from specclient.errors import (
     BadRequestError,
@@ -17,8 +17,8 @@ from specclient.errors import (
     NotFoundError,
     UnsupportedParameterError,
 )
-from specclient.types import methods
-from specclient.types.backend import BackendModel, Telemetry
+from specclient.types import inference_methods
+from specclient.types.backend import BackendModel, EngineTelemetry
 from specclient.types.request import Request
 
 pytestmark = pytest.mark.anyio
@@ -47,12 +47,16 @@ def backend(folder):
 
 def chat(model="pair", **params):
     return Request(
-        methods.CHAT, f"local/{model}", {"messages": MESSAGES, "max_tokens": 12, "temperature": 0, **params}
+        inference_methods.CHAT,
+        f"local/{model}",
+        {"messages": MESSAGES, "max_tokens": 12, "temperature": 0, **params},
     )
 
 
 def completion(model="pair", **params):
-    return Request(methods.COMPLETION, f"local/{model}", {"prompt": "def f", "temperature": 0, **params})
+    return Request(
+        inference_methods.COMPLETION, f"local/{model}", {"prompt": "def f", "temperature": 0, **params}
+    )
 
 
 async def collect(backend, request, model="pair"):
@@ -61,7 +65,7 @@ async def collect(backend, request, model="pair"):
 
 def test_importing_and_listing_needs_no_torch(folder):
     code = (
-        "import sys; from specclient_local.backend import create; import specclient_local;"
+        "import sys; from specclient_local.api.backend import create; import specclient_local;"
         f"rows = create({{'models': {{'m': {{'path': {folder!r}, 'draft': 'owner/name'}}}}}}).models();"
         "assert [r.id for r in rows] == ['demo', 'demo-target', 'm'], rows;"
         "loaded = {'torch', 'transformers', 'tokenizers'} & set(sys.modules); assert not loaded, loaded"
@@ -113,14 +117,14 @@ async def test_a_chat_in_chunks_is_the_same_chat(backend):
     assert {c.object for c in chunks} == {"chat.completion.chunk"}
     assert usage.choices == []
     assert usage.usage.total_tokens == whole.usage.total_tokens
-    assert isinstance(measured, Telemetry)
+    assert isinstance(measured, EngineTelemetry)
     assert "specclient" not in chunks[1].choices[0].to_dict()
 
 
 async def test_without_include_usage_there_is_no_usage_chunk(backend):
     *chunks, measured = await collect(backend, completion())
     assert all(c.choices for c in chunks)
-    assert isinstance(measured, Telemetry)
+    assert isinstance(measured, EngineTelemetry)
 
 
 async def test_a_completion_whole_and_in_chunks(backend):

@@ -6,19 +6,21 @@ import subprocess
 import sys
 
 import pytest
-from specclient_local.backend import create
+from specclient_local.api.backend import create
 
 from specclient.errors import NotFoundError
-from specclient.types import methods
-from specclient.types.backend import Counting
+from specclient.types import inference_methods
+from specclient.types.backend import SupportsTokenCount
 from specclient.types.request import Request
 
 pytestmark = pytest.mark.anyio
 
 REQUESTS = [
-    Request(methods.CHAT, "local/m", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}),
-    Request(methods.COMPLETION, "local/m", {"prompt": "def fibonacci(n):", "max_tokens": 2}),
-    Request(methods.COMPLETION, "local/m", {"prompt": [5, 6, 7], "max_tokens": 2}),
+    Request(
+        inference_methods.CHAT, "local/m", {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 2}
+    ),
+    Request(inference_methods.COMPLETION, "local/m", {"prompt": "def fibonacci(n):", "max_tokens": 2}),
+    Request(inference_methods.COMPLETION, "local/m", {"prompt": [5, 6, 7], "max_tokens": 2}),
 ]
 
 
@@ -30,7 +32,7 @@ def folder(checkpoint):
 @pytest.mark.parametrize("request_", REQUESTS, ids=["chat", "text", "ids"])
 async def test_a_count_is_what_the_answer_s_usage_says(folder, request_):
     backend = create({"models": {"m": {"path": folder}}, "threads": 1})
-    assert isinstance(backend, Counting)
+    assert isinstance(backend, SupportsTokenCount)
     before = backend.count(request_, "m")
     answer, _ = await backend.complete(request_, "m")
     assert before == backend.count(request_, "m") == answer.usage.prompt_tokens
@@ -39,7 +41,7 @@ async def test_a_count_is_what_the_answer_s_usage_says(folder, request_):
 
 def test_no_weights_are_loaded_for_it(folder):
     code = (
-        "import sys; from specclient_local.backend import create; from specclient.types import methods;"
+        "import sys; from specclient_local.api.backend import create; from specclient.types import methods;"
         "from specclient.types.request import Request;"
         f"backend = create({{'models': {{'m': {{'path': {folder!r}}}}}}});"
         "assert backend.count(Request(methods.COMPLETION, 'local/m', {'prompt': 'x y'}), 'm') > 0;"
@@ -59,7 +61,7 @@ def test_no_weights_are_loaded_for_it(folder):
 )
 def test_a_request_that_it_cannot_lay_out_has_no_count(folder, params):
     backend = create({"models": {"m": {"path": folder}}})
-    count = backend.count(Request(methods.CHAT, "local/m", params), "m")
+    count = backend.count(Request(inference_methods.CHAT, "local/m", params), "m")
     assert count is None or count > 0
 
 

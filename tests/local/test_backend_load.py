@@ -6,31 +6,31 @@ from contextlib import aclosing
 
 import anyio
 import pytest
-from specclient_local.backend import create
+from specclient_local.api.backend import create
 
 from specclient.errors import NotFoundError
-from specclient.types import methods
-from specclient.types.load import Load, Loaded
+from specclient.types import inference_methods
 from specclient.types.request import Request
+from specclient.types.server_load import ServerLoad, SupportsLoad
 
 pytestmark = pytest.mark.anyio
 
 
 def chat(**params):
     messages = [{"role": "user", "content": "hi"}]
-    return Request(methods.CHAT, "local/m", {"messages": messages, "temperature": 0, **params})
+    return Request(inference_methods.CHAT, "local/m", {"messages": messages, "temperature": 0, **params})
 
 
 async def test_running_and_waiting_requests_are_told(checkpoint):
     backend = create(
         {"models": {"m": {"path": str(checkpoint(eos_token_id=None)), "slots": 2}}, "threads": 1}
     )
-    assert isinstance(backend, Loaded)
+    assert isinstance(backend, SupportsLoad)
     assert backend.busy("m") is None, "nothing is loaded yet"
     with pytest.raises(NotFoundError):
         backend.busy("nobody")
     await backend.complete(chat(max_tokens=2), "m")
-    assert backend.busy("m") == Load(slots=2, cache_use=0.0)
+    assert backend.busy("m") == ServerLoad(slots=2, cache_use=0.0)
     assert backend.busy("m").utilisation == 0
     async with (
         anyio.create_task_group() as tasks,

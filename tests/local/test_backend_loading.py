@@ -8,11 +8,11 @@ import threading
 
 import anyio
 import pytest
-from specclient_local import engine as engine_module
-from specclient_local.backend import create
+from specclient_local.api.backend import create
+from specclient_local.engine import engine as engine_module
 
 from specclient.errors import ConfigurationError, EngineError
-from specclient.types import methods
+from specclient.types import inference_methods
 from specclient.types.request import Request
 
 pytestmark = pytest.mark.anyio
@@ -24,7 +24,7 @@ def folder(checkpoint):
 
 
 def completion(model):
-    return Request(methods.COMPLETION, f"local/{model}", {"prompt": "def f", "temperature": 0})
+    return Request(inference_methods.COMPLETION, f"local/{model}", {"prompt": "def f", "temperature": 0})
 
 
 @pytest.mark.parametrize(

@@ -7,11 +7,11 @@ import math
 
 import anyio
 import pytest
-from specclient_local.backend import create
+from specclient_local.api.backend import create
 
 from specclient.errors import BadRequestError
-from specclient.types import methods
-from specclient.types.backend import Telemetry
+from specclient.types import inference_methods
+from specclient.types.backend import EngineTelemetry
 from specclient.types.request import Request
 
 pytestmark = pytest.mark.anyio
@@ -33,20 +33,20 @@ def tokenizer(backend):
 
 async def complete(backend, **params):
     params = {"prompt": PROMPT, "temperature": 0, "max_tokens": 6, **params}
-    answer, _ = await backend.complete(Request(methods.COMPLETION, "local/pair", params), "pair")
+    answer, _ = await backend.complete(Request(inference_methods.COMPLETION, "local/pair", params), "pair")
     return json.loads(answer.model_dump_json(exclude_unset=True))
 
 
 async def chat(backend, **params):
     params = {"messages": [{"role": "user", "content": "hi"}], "temperature": 0, "max_tokens": 9, **params}
-    answer, _ = await backend.complete(Request(methods.CHAT, "local/pair", params), "pair")
+    answer, _ = await backend.complete(Request(inference_methods.CHAT, "local/pair", params), "pair")
     return answer.choices[0]
 
 
 async def chunks(backend, method, **params):
     request = Request(method, "local/pair", {"temperature": 0, "max_tokens": 6, **params})
     found = [item async for item in backend.stream(request, "pair")]
-    return [item for item in found if not isinstance(item, Telemetry)]
+    return [item for item in found if not isinstance(item, EngineTelemetry)]
 
 
 async def test_token_ids_are_told_where_asked_for(backend):
@@ -161,7 +161,7 @@ async def test_logprobs_of_a_chat(backend):
 async def test_a_streamed_chat_tells_the_same(backend):
     params = {"messages": [{"role": "user", "content": "hi"}], "logprobs": True, "top_logprobs": 2}
     whole = await chat(backend, max_tokens=6, logprobs=True, top_logprobs=2)
-    parts = await chunks(backend, methods.CHAT, **params)
+    parts = await chunks(backend, inference_methods.CHAT, **params)
     told = [e for c in parts if c.choices[0].logprobs for e in c.choices[0].logprobs.content]
     assert told == whole.logprobs.content
     assert "".join(c.choices[0].delta.content or "" for c in parts) == whole.message.content
@@ -173,7 +173,7 @@ async def test_a_streamed_completion_tells_the_same(backend, echo):
     whole = (await complete(backend, **params))["choices"][0]
     parts = [
         json.loads(c.model_dump_json(exclude_unset=True))["choices"][0]
-        for c in await chunks(backend, methods.COMPLETION, **params)
+        for c in await chunks(backend, inference_methods.COMPLETION, **params)
     ]
     assert "".join(part["text"] for part in parts) == whole["text"]
     assert parts[0]["prompt_logprobs"] == whole["prompt_logprobs"]
@@ -187,7 +187,7 @@ async def test_an_answer_with_nulls_is_dumped_and_read_without_complaint(backend
     from specclient.types.completion import Completion
 
     params = {"prompt": PROMPT, "temperature": 0, "max_tokens": 1, "echo": True, "logprobs": 1}
-    answer, _ = await backend.complete(Request(methods.COMPLETION, "local/pair", params), "pair")
+    answer, _ = await backend.complete(Request(inference_methods.COMPLETION, "local/pair", params), "pair")
     again = Completion.received(answer.model_dump_json().encode())
     assert again.choices[0].logprobs.token_logprobs == answer.choices[0].logprobs.token_logprobs
 

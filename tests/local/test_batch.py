@@ -9,14 +9,14 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from local_kit import load, sequence
-from specclient_local.backend import BUNDLED
+from specclient_local.api.backend import BUNDLED
+from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
-from specclient_local.model import runner as passes
-from specclient_local.model.native.rounds import NativeRounds
-from specclient_local.model.runner import Part, Runner
-from specclient_local.scheduler import ROWS_A_STEP, Scheduler
-from specclient_local.speculate import Speculator
-from specclient_local.tree import TokenTree
+from specclient_local.engine.scheduler import PROMPT_ROWS_PER_STEP, Scheduler
+from specclient_local.model import decoder_runner as passes
+from specclient_local.model.decoder_runner import DecoderRunner, SlotInput
+from specclient_local.model.native.greedy_rounds import NativeRounds
+from specclient_local.request.token_tree import TokenTree
 
 from specclient.errors import ConfigurationError, EngineError
 
@@ -120,7 +120,7 @@ def test_rows_of_several_slots_are_bit_for_bit_those_scored_alone(threads):
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        runner = Runner.load(BUNDLED / "target", dtype="float32", slots=4, context=640)
+        runner = DecoderRunner.load(BUNDLED / "target", dtype="float32", slots=4, context=640)
         if not runner.decoder.exact_rows and set(runner.decoder.passes.kernels.values()) != {"packed"}:
             pytest.skip(f"this machine has no row-independent kernel: {runner.decoder.passes.kernels}")
         rng = random.Random(3)
@@ -128,7 +128,7 @@ def test_rows_of_several_slots_are_bit_for_bit_those_scored_alone(threads):
         for parent in (-1, -1, 0, 0, 2, 1):
             tree.add(parent, rng.randrange(4096))
         parts = [
-            Part(slot, [rng.randrange(4096)], own)
+            SlotInput(slot, [rng.randrange(4096)], own)
             for slot, own in enumerate(
                 [TokenTree.chain([5, 6, 7]), tree, TokenTree(), TokenTree.chain([9] * 15)]
             )
@@ -163,7 +163,9 @@ def test_caches_in_a_batch_are_those_of_a_fresh_prefill(checkpoint, seed, greedy
     """After random accepts and refusals of requests that come and go at random."""
     rng = random.Random(seed)
     target, draft = (
-        Runner.load(checkpoint(eos_token_id=None, seed=s, spread=0.2), dtype="float32", slots=4, context=96)
+        DecoderRunner.load(
+            checkpoint(eos_token_id=None, seed=s, spread=0.2), dtype="float32", slots=4, context=96
+        )
         for s in (1, rng.choice([1, 2]))
     )
     speculator = Speculator(target, {"draft": DraftModel(draft, 300)})
@@ -237,7 +239,7 @@ def test_what_breaks_in_a_pass_fails_those_in_it_and_the_engine_goes_on(unstarte
     tiny.step()
     tiny.step()
     with monkeypatch.context() as broken:
-        broken.setattr(Runner, "score_all", lambda *_: 1 / 0)
+        broken.setattr(DecoderRunner, "score_all", lambda *_: 1 / 0)
         broken.setattr(NativeRounds, "verify_all", lambda *_: 1 / 0)
         tiny.step()
     tiny.add("x", events[2].append, max_tokens=5)
@@ -281,7 +283,7 @@ def test_larger_batches_than_one_pass_holds_run_as_well(checkpoint):
 def test_prompts_are_read_in_turn_within_a_steps_rows():
     scheduler = Scheduler(4)
     long, short, other, third = (sequence([1], slot=None) for _ in range(4))
-    rows = {long.id: ROWS_A_STEP, short.id: 10, other.id: 200, third.id: 60}
+    rows = {long.id: PROMPT_ROWS_PER_STEP, short.id: 10, other.id: 200, third.id: 60}
     for request in (long, short, other, third):
         scheduler.add(request)
     scheduler.admit(lambda sequence, free: free[0])

@@ -6,8 +6,8 @@ import random
 from functools import cache
 
 import pytest
-from specclient_local.backend import BUNDLED
-from specclient_local.engine import Engine
+from specclient_local.api.backend import BUNDLED
+from specclient_local.engine.engine import Engine
 from specclient_local.model import decoder
 from specclient_local.training.corpus import modules
 

@@ -8,23 +8,23 @@ import numpy as np
 import pytest
 import torch
 from local_kit import letter_tokenizer, load, sequence
-from specclient_local import speculate
-from specclient_local.calibrate import Calibration
-from specclient_local.drafters import build, kept_layers, skipping
+from specclient_local.decoding import speculate
 from specclient_local.drafting import draft_model
-from specclient_local.drafting.base import Grown
-from specclient_local.drafting.costs import Costs, several
 from specclient_local.drafting.draft_model import DraftModel
-from specclient_local.model.native.rounds import NativeRounds
-from specclient_local.model.runner import Runner
+from specclient_local.drafting.drafter import GrownTree
+from specclient_local.drafting.round_costs import RoundCosts, combined_costs
+from specclient_local.loading.calibration import Calibration
+from specclient_local.loading.drafter_set import build_drafters, kept_layers, layer_skip_runner
+from specclient_local.model.decoder_runner import DecoderRunner
+from specclient_local.model.native.greedy_rounds import NativeRounds
 from specclient_local.model.sampling import distributions
-from specclient_local.tree import ROOT, TokenTree, without
+from specclient_local.request.token_tree import ROOT, TokenTree, without_token
 
 from specclient.errors import ConfigurationError
 
 
 def runner(folder, slots=2, context=128, **options):
-    return Runner.load(folder, dtype="float32", slots=slots, context=context, **options)
+    return DecoderRunner.load(folder, dtype="float32", slots=slots, context=context, **options)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_layers_are_the_first_ones_or_those_named():
 
 def test_skipped_layers_share_the_weights_and_nothing_else(checkpoint):
     target = runner(checkpoint(num_hidden_layers=3, spread=0.2))
-    skipped = skipping(target, (0, 2), 2)
+    skipped = layer_skip_runner(target, (0, 2), 2)
     assert skipped.config.layers == 2
     assert skipped.decoder.embedding is target.decoder.embedding
     rows = skipped.cache.rows
@@ -85,7 +85,7 @@ def test_skipped_layers_share_the_weights_and_nothing_else(checkpoint):
     assert not torch.equal(skipped.cache.rows[1, 0, :, :3], target.cache.rows[1, 0, :, :3])
 
 
-@pytest.mark.parametrize("shape", [(2, 2), (3, 1, 1), Grown(3, 6)], ids=str)
+@pytest.mark.parametrize("shape", [(2, 2), (3, 1, 1), GrownTree(3, 6)], ids=str)
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_each_node_of_a_tree_says_what_it_was_drawn_from(checkpoint, shape, temperature):
     drafter, judge = DraftModel(runner(checkpoint(), exact=False), 300), runner(checkpoint())
@@ -93,15 +93,15 @@ def test_each_node_of_a_tree_says_what_it_was_drawn_from(checkpoint, shape, temp
     drafter.begin(request)
     (tree,) = drafter.propose([request], [shape])
     laws = distributions(judge.score(0, [5, 6, 7], tree), request.params)
-    assert max(tree.depths()) == len(shape) or isinstance(shape, Grown)
+    assert max(tree.depths()) == len(shape) or isinstance(shape, GrownTree)
     for parent in {ROOT, *tree.parents}:
         left = laws[parent + 1]
         for node in tree.children(parent):
-            if temperature == 0.0 or isinstance(shape, Grown):
+            if temperature == 0.0 or isinstance(shape, GrownTree):
                 assert tree.q[node] in (None, tree.tokens[node])
                 continue
             np.testing.assert_allclose(tree.q[node], left, atol=1e-6)
-            left = without(left, tree.tokens[node])
+            left = without_token(left, tree.tokens[node])
     firsts = [tree.tokens[node] for node in tree.children(ROOT)]
     assert len(set(firsts)) == len(firsts)
     if temperature == 0.0:
@@ -133,7 +133,7 @@ def test_a_grown_trees_nodes_are_found_in_the_cache_wherever_they_were_scored(ch
     for first in range(2, 22):
         request = sequence([first, 6, 7])
         drafter.begin(request)
-        (tree,) = drafter.propose([request], [Grown(4, 6)])
+        (tree,) = drafter.propose([request], [GrownTree(4, 6)])
         node, path = tree.depths().index(max(tree.depths())), []
         while node != ROOT:
             path.insert(0, node)
@@ -253,15 +253,17 @@ def test_what_trees_and_drawn_guesses_take_beyond_their_passes_is_measured(check
 
 
 def test_several_drafts_cost_what_they_cost_together():
-    one = Costs(0.1, tuple(1.0 + 0.1 * k for k in range(11)), far=Costs(0.2, (2.0,) * 11, context=500))
-    both = several([one, one])
+    one = RoundCosts(
+        0.1, tuple(1.0 + 0.1 * k for k in range(11)), far=RoundCosts(0.2, (2.0,) * 11, context=500)
+    )
+    both = combined_costs([one, one])
     assert both.draft == 0.2
     assert both.verify == pytest.approx((1.0, 1.2, 1.4, 1.6, 1.8, 2.0))
     assert both.far.draft == 0.4
 
 
 def test_nothing_is_measured_where_nothing_is_drafted(checkpoint):
-    assert build(runner(checkpoint()), [], method="plain", slots=2).costs == {}
+    assert build_drafters(runner(checkpoint()), [], method="plain", slots=2).costs == {}
 
 
 def test_what_a_round_takes_beside_its_pass_is_measured_and_counted(checkpoint, monkeypatch):

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 from local_kit import load
-from specclient_local.model.runner import Runner
-from specclient_local.speculate import Speculator
+from specclient_local.decoding.speculate import Speculator
+from specclient_local.model.decoder_runner import DecoderRunner
 
 from specclient.errors import BadRequestError, ConfigurationError, ContextOverflowError, EngineError
 
@@ -267,7 +267,7 @@ def test_a_stream_closed_early_frees_its_slot(engine):
 
 
 def test_the_worker_leaves_when_there_is_no_work_and_comes_back(engine, monkeypatch):
-    monkeypatch.setattr("specclient_local.worker._LINGER_S", 0.01)
+    monkeypatch.setattr("specclient_local.engine.worker._LINGER_S", 0.01)
     engine.generate("x", max_tokens=2)
     deadline = time.monotonic() + 30
     while engine._worker._thread is not None and time.monotonic() < deadline:
@@ -291,9 +291,9 @@ def test_closing_fails_what_is_unfinished_and_refuses_what_is_new(checkpoint):
 def test_a_long_prefill_does_not_hold_up_the_others(checkpoint, monkeypatch):
     folder = checkpoint(max_position_embeddings=2048, eos_token_id=None)
     rows = []
-    honest = Runner._forward
+    honest = DecoderRunner._forward
     monkeypatch.setattr(
-        Runner,
+        DecoderRunner,
         "_forward",
         lambda r, parts, **kw: rows.append(sum(part.rows for part in parts)) or honest(r, parts, **kw),
     )

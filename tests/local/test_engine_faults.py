@@ -10,10 +10,10 @@ import threading
 import pytest
 import torch
 from local_kit import load
-from specclient_local.drafting.draft_model import Draft
-from specclient_local.model.linear import KernelChooser
-from specclient_local.model.rules import AnswerRules
-from specclient_local.model.runner import Runner
+from specclient_local.drafting.draft_model import GrowingDraft
+from specclient_local.model.decoder_runner import DecoderRunner
+from specclient_local.model.linear_kernels import KernelChooser
+from specclient_local.model.logits_processors import RequestLogitsProcessor
 
 from specclient.errors import EngineError
 
@@ -184,7 +184,7 @@ def test_rules_that_break_over_a_draft_cost_their_request_alone(checkpoint, monk
     with load(checkpoint(**shape), checkpoint(**shape, seed=4), slots=2) as engine:
         ruled = {"max_tokens": 12, "draft_length": 3, "logit_bias": {7: 1.0}}
         want = [stepped(engine, **own).token_ids for own in (ruled, {"max_tokens": 12})]
-        honest, drafting = Draft.shaped, []
+        honest, drafting = GrowingDraft.shaped, []
 
         def shaped(self, logits):
             drafting.append(True)
@@ -193,10 +193,12 @@ def test_rules_that_break_over_a_draft_cost_their_request_alone(checkpoint, monk
             finally:
                 drafting.pop()
 
-        law = AnswerRules.shape
-        monkeypatch.setattr(Draft, "shaped", shaped)
+        law = RequestLogitsProcessor.shape
+        monkeypatch.setattr(GrowingDraft, "shaped", shaped)
         monkeypatch.setattr(
-            AnswerRules, "shape", lambda s, rows, paths: 1 / 0 if always or drafting else law(s, rows, paths)
+            RequestLogitsProcessor,
+            "shape",
+            lambda s, rows, paths: 1 / 0 if always or drafting else law(s, rows, paths),
         )
         sinks = [[], []]
         engine.add("x" * 9, sinks[0].append, **ruled)
@@ -217,8 +219,8 @@ def test_a_slot_that_cannot_be_wiped_is_free_again_and_shares_nothing(checkpoint
         engine.add("x" * 9, sink.append, max_tokens=9, method="ngram")
         engine.step()
         with monkeypatch.context() as broken:
-            broken.setattr(Runner, "keep", lambda self, slot, root, path: 1 / 0)
-            broken.setattr(Runner, "wipe", lambda self, slot: [][0])
+            broken.setattr(DecoderRunner, "keep", lambda self, slot, root, path: 1 / 0)
+            broken.setattr(DecoderRunner, "wipe", lambda self, slot: [][0])
             drain(engine)
         assert "ZeroDivisionError" in str(sink[-1])
         assert "slot 0 may hold" in caplog.text

@@ -12,15 +12,15 @@ from pathlib import Path
 import pytest
 import torch
 from local_kit import load, run, sequence, write_checkpoint
-from specclient_local.backend import BUNDLED
-from specclient_local.drafters import skipping
+from specclient_local.api.backend import BUNDLED
+from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.ngram import NgramDrafter
 from specclient_local.drafting.union import UnionDrafter
-from specclient_local.engine import Engine
-from specclient_local.model.linear import ROWS_ALONE
-from specclient_local.model.runner import Runner
-from specclient_local.speculate import Speculator
+from specclient_local.engine.engine import Engine
+from specclient_local.loading.drafter_set import layer_skip_runner
+from specclient_local.model.decoder_runner import DecoderRunner
+from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST
 from specclient_local.training.corpus import modules
 from test_exactness import disturbed
 
@@ -114,7 +114,7 @@ def test_a_tree_of_many_guesses_gives_the_answer_of_plain_decoding(folders):
         wide = engine.generate(prompt, max_tokens=None, method="draft", draft_tree=(7, 8), draft_length=2)
     assert len(plain) == 128 - 12
     assert wide.token_ids == plain
-    assert wide.speculation.drafted > ROWS_ALONE * wide.speculation.steps
+    assert wide.speculation.drafted > MAX_ROWS_PER_REQUEST * wide.speculation.steps
 
 
 @pytest.mark.parametrize("tree", [None, "grow"], ids=str)
@@ -137,10 +137,11 @@ def test_a_seed_gives_the_same_answer_in_any_company(engine, tree):
 def drafters(target, folders):
     """Every drafter over the same models, and the runners whose caches it fills."""
     drafts = [
-        Runner.load(folder, dtype="float32", slots=1, context=128, exact=False) for folder in folders[1:]
+        DecoderRunner.load(folder, dtype="float32", slots=1, context=128, exact=False)
+        for folder in folders[1:]
     ]
     models = [DraftModel(draft, 300) for draft in drafts]
-    skips = skipping(target, (0, 1), 1)
+    skips = layer_skip_runner(target, (0, 1), 1)
     return {
         "draft": (models[0], drafts[:1]),
         "layer_skip": (DraftModel(skips, 300), [skips]),
@@ -151,7 +152,7 @@ def drafters(target, folders):
 @pytest.mark.parametrize("method", ["draft", "layer_skip", "union"])
 def test_caches_are_those_of_a_fresh_prefill_whatever_was_refused(folders, method):
     dice = random.Random(5)
-    target = Runner.load(folders[0], dtype="float32", slots=1, context=128)
+    target = DecoderRunner.load(folders[0], dtype="float32", slots=1, context=128)
     drafter, runners = drafters(target, folders)[method]
     speculator, accepted = Speculator(target, {method: drafter}), 0
     for seed, tree in enumerate(TREES * 2):

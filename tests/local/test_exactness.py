@@ -9,16 +9,16 @@ import pytest
 import torch
 from local_kit import law_of_rounds, letter_tokenizer, load, run, sequence, table_of, write_checkpoint
 from scipy import stats
-from specclient_local import verify as walk
-from specclient_local.drafters import skipping
+from specclient_local.decoding import verify as walk
+from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting import union
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.ngram import NgramDrafter
 from specclient_local.drafting.prediction import PredictionDrafter
 from specclient_local.drafting.union import UnionDrafter
-from specclient_local.model.runner import Runner
-from specclient_local.speculate import Speculator
-from specclient_local.tree import ROOT, TokenTree, without
+from specclient_local.loading.drafter_set import layer_skip_runner
+from specclient_local.model.decoder_runner import DecoderRunner
+from specclient_local.request.token_tree import ROOT, TokenTree, without_token
 
 VOCAB = 8
 PROMPT = [3, 1, 4, 1, 5]
@@ -185,13 +185,13 @@ class RandomTrees:
     def _below(self, tree, leaf, dice):
         q = self.rng.dirichlet(np.ones(self.vocab))
         first = dice.draw(q)
-        second = dice.draw(without(q, first))
+        second = dice.draw(without_token(q, first))
         nodes = tree.branch(leaf, [first, second], q)
         return [*nodes, tree.add(leaf, int(self.rng.integers(self.vocab)))]
 
 
 def test_random_trees_have_the_targets_law_too(tiny_pair, record_property):
-    target = Runner.load(tiny_pair[0], dtype="float32", slots=1, context=64)
+    target = DecoderRunner.load(tiny_pair[0], dtype="float32", slots=1, context=64)
     speculator = Speculator(target, {"draft": RandomTrees(VOCAB, seed=0)})
     counts, kept = np.zeros((VOCAB, VOCAB)), 0
     for seed in range(SAMPLES):
@@ -222,11 +222,11 @@ AGAIN = [3, 1, 4, 1, 5, 3, 1]
 
 def drafting(pair):
     """A speculator that has every drafter, over the tiny pair."""
-    target, draft = (Runner.load(folder, dtype="float32", slots=1, context=64) for folder in pair)
+    target, draft = (DecoderRunner.load(folder, dtype="float32", slots=1, context=64) for folder in pair)
     one = DraftModel(draft, VOCAB)
     methods = {
         "draft": one,
-        "layer_skip": DraftModel(skipping(target, (0,), 1), VOCAB),
+        "layer_skip": DraftModel(layer_skip_runner(target, (0,), 1), VOCAB),
         "union": UnionDrafter([one], NgramDrafter()),
     }
     return Speculator(target, methods)
@@ -257,7 +257,7 @@ def test_the_same_rounds_find_what_is_wrong(tiny_pair, monkeypatch, mutant):
     elif mutant == "merge equal draws":
         # Of two draft models alike, equal draws are frequent.
         model = methods.drafters["draft"]
-        other = DraftModel(Runner.load(tiny_pair[1], dtype="float32", slots=1, context=64), VOCAB)
+        other = DraftModel(DecoderRunner.load(tiny_pair[1], dtype="float32", slots=1, context=64), VOCAB)
         methods.drafters["union"] = UnionDrafter([model, other], NgramDrafter())
         params = DRAFTERS["union"]
         monkeypatch.setattr(union, "_picked", lambda q, token: True)
@@ -292,7 +292,7 @@ PREDICTIONS = {
 
 def law_under_prediction(folder, prediction, settings):
     """As :func:`law_of` for requests with a prediction."""
-    speculator = Speculator(Runner.load(folder, dtype="float32", slots=1, context=64))
+    speculator = Speculator(DecoderRunner.load(folder, dtype="float32", slots=1, context=64))
     return law_of(speculator, PROMPT, method="prediction", predicted=prediction, **settings)
 
 
@@ -380,7 +380,7 @@ def test_greedy_decoding_is_transformers_greedy_decoding(byte_pair):
 
 
 def test_greedy_decoding_with_random_trees_is_greedy_decoding(byte_pair):
-    target = Runner.load(byte_pair[0], dtype="float32", slots=1, context=128)
+    target = DecoderRunner.load(byte_pair[0], dtype="float32", slots=1, context=128)
     plain = Speculator(target)
     for seed in range(4):
         prompt = np.random.default_rng(seed).integers(0, 300, 12).tolist()
@@ -411,8 +411,8 @@ class Knowing(RandomTrees):
 
 @pytest.mark.parametrize("drafter", ["draft", "trees"])
 def test_caches_are_those_of_a_fresh_prefill_whatever_was_refused(byte_pair, drafter):
-    target = Runner.load(byte_pair[0], dtype="float32", slots=2, context=128)
-    draft = Runner.load(byte_pair[1], dtype="float32", slots=2, context=128)
+    target = DecoderRunner.load(byte_pair[0], dtype="float32", slots=2, context=128)
+    draft = DecoderRunner.load(byte_pair[1], dtype="float32", slots=2, context=128)
     accepted = collections.Counter()
     for seed in range(6):
         source = DraftModel(draft, 300) if drafter == "draft" else RandomTrees(300, seed)

@@ -13,11 +13,11 @@ import pytest
 import yaml
 from local_kit import write_checkpoint
 from specclient_local.export import (
-    METHODS,
+    DEPLOYMENT_METHODS,
     SERVERS,
     Deployment,
-    Launch,
-    kind_of_heads,
+    LaunchPlan,
+    heads_method,
     launch,
     same_tokenizer,
     sampling_defaults,
@@ -74,14 +74,14 @@ def _asked(method: str) -> Deployment:
     return Deployment(target="org/big", method=method, draft="org/small" if drafts else None, depth=5)
 
 
-def _value(found: Launch, option: str) -> str:
+def _value(found: LaunchPlan, option: str) -> str:
     words = list(found.command)
     assert words.count(option) == 1, words
     return words[words.index(option) + 1]
 
 
 @pytest.mark.parametrize("server", SERVERS)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", DEPLOYMENT_METHODS)
 def test_a_method_is_documented_or_refused_with_a_way_out(server: str, method: str) -> None:
     asked = replace(
         _asked(method), context=2048, dtype="bfloat16", tensor_parallel=2, host="0.0.0.0", port=9000
@@ -104,7 +104,7 @@ def test_a_method_is_documented_or_refused_with_a_way_out(server: str, method: s
 @pytest.mark.parametrize("server", SERVERS)
 def test_every_method_has_a_name_or_a_reason(server: str) -> None:
     row = SERVERS[server]
-    assert set(row.methods) | set(row.missing) | {"none"} == set(METHODS)
+    assert set(row.methods) | set(row.missing) | {"none"} == set(DEPLOYMENT_METHODS)
     assert not set(row.methods) & set(row.missing)
     assert row.provider in PRESETS
     assert str(row.port) in PRESETS[row.provider].base_url
@@ -255,12 +255,12 @@ def test_folders_tell_their_heads_tokenizers_and_sampling(tmp_path: Path) -> Non
         ({"medusa_num_heads": 4}, ("medusa", "")),
     ):
         (heads / "config.json").write_text(json.dumps(raw))
-        assert kind_of_heads(str(heads)) == kind
+        assert heads_method(str(heads)) == kind
     (heads / "config.json").write_text('{"speculators_model_type": "mlp"}')
     with pytest.raises(CheckpointError, match="known are eagle and eagle3"):
-        kind_of_heads(str(heads))
+        heads_method(str(heads))
     with pytest.raises(ConfigurationError, match="name it with --method"):
-        kind_of_heads("org/heads")
+        heads_method("org/heads")
 
 
 def test_foreign_heads_are_said_to_be_foreign() -> None:

@@ -9,18 +9,18 @@ import heads_kit
 import pytest
 import torch
 from local_kit import load, run, sequence, write_checkpoint
-from specclient_local.config import read_config
-from specclient_local.drafters import headed
-from specclient_local.drafting.base import Grown
-from specclient_local.drafting.growth import sparse
+from specclient_local.decoding.speculate import Speculator
+from specclient_local.drafting.drafter import GrownTree
+from specclient_local.drafting.tree_growth import sparse_tree
+from specclient_local.loading.drafter_set import drafter_for_heads
+from specclient_local.loading.model_loader import ModelPlacement, load_model
 from specclient_local.model import decoder
-from specclient_local.model.heads_format import tapped
-from specclient_local.model.heads_taps import TappedRunner
-from specclient_local.model.opening import Placed, open_model
-from specclient_local.model.runner import CHUNK, Part
-from specclient_local.params import MAX_TREE_NODES
-from specclient_local.speculate import Speculator
-from specclient_local.tree import ROOT, TokenTree
+from specclient_local.model.config import read_config
+from specclient_local.model.decoder_runner import MAX_PASS_ROWS, SlotInput
+from specclient_local.model.heads.checkpoint import required_hidden_layers
+from specclient_local.model.hidden_state_runner import HiddenStateRunner
+from specclient_local.request.params import MAX_TREE_NODES
+from specclient_local.request.token_tree import ROOT, TokenTree
 
 DEPTHS = (0, 1, 3, 4)
 
@@ -32,11 +32,11 @@ def target(tmp_path_factory):
 
 
 @pytest.fixture(params=["native", "torch"])
-def runner(target, request, monkeypatch) -> TappedRunner:
+def runner(target, request, monkeypatch) -> HiddenStateRunner:
     if request.param == "torch":
         monkeypatch.setattr(decoder, "native_passes", lambda *_: None)
-    opened = open_model(target, Placed(), slots=3, context=128, taps=DEPTHS)
-    assert isinstance(opened, TappedRunner)
+    opened = load_model(target, ModelPlacement(), slots=3, context=128, taps=DEPTHS)
+    assert isinstance(opened, HiddenStateRunner)
     return opened
 
 
@@ -55,7 +55,7 @@ def by_transformers(target, tokens):
 def test_hidden_states_are_those_of_transformers(target, runner):
     tokens = [5, 17, 120, 33, 80, 201, 9]
     runner.prefill(0, tokens[:4])
-    runner.score_all([Part(1, [7, 8]), Part(0, tokens[4:])])
+    runner.score_all([SlotInput(1, [7, 8]), SlotInput(0, tokens[4:])])
     found = runner.features(0, 0, 7, DEPTHS)
     torch.testing.assert_close(found, by_transformers(target, tokens), atol=1e-4, rtol=1e-4)
     assert torch.equal(runner.features(0, 2, 7, (3,)), found[2:, 2:3])
@@ -89,8 +89,8 @@ def test_hidden_states_follow_what_is_kept_copied_and_forgotten(runner):
 @pytest.mark.parametrize("make", [heads_kit.eagle, heads_kit.eagle3], ids=["eagle", "eagle3"])
 def test_a_heads_cache_is_that_of_a_fresh_one_whatever_was_refused(target, tmp_path, make):
     folder = make(tmp_path)
-    opened = open_model(target, Placed(), slots=2, context=128, taps=_taps(folder, target))
-    _, drafter = headed(opened, folder)
+    opened = load_model(target, ModelPlacement(), slots=2, context=128, taps=_taps(folder, target))
+    _, drafter = drafter_for_heads(opened, folder)
     accepted = 0
     for seed in range(6):
         tree = [None, (2, 2), "grow"][seed % 3]
@@ -121,12 +121,12 @@ def test_a_heads_cache_is_that_of_a_fresh_one_whatever_was_refused(target, tmp_p
 
 
 def _taps(folder, target):
-    return tuple(sorted(set(tapped(folder, read_config(target)))))
+    return tuple(sorted(set(required_hidden_layers(folder, read_config(target)))))
 
 
 def medusa_trees(target, folder, shape, **params):
-    opened = open_model(target, Placed(), slots=1, context=128, taps=(4,))
-    _, drafter = headed(opened, heads_kit.medusa(folder, spread=0.1))
+    opened = load_model(target, ModelPlacement(), slots=1, context=128, taps=(4,))
+    _, drafter = drafter_for_heads(opened, heads_kit.medusa(folder, spread=0.1))
     request = sequence([7, 8, 9], method="medusa", **params)
     opened.prefill(0, request.tokens[:-1])
     (tree,) = drafter.propose([request], [shape])
@@ -148,21 +148,21 @@ def test_medusas_tree_is_static_and_made_of_picks(target, tmp_path, temperature)
 
 def test_medusas_grown_tree_keeps_the_likeliest(target, tmp_path):
     """Each head's say weighed with what the next one said one place before, of the same token."""
-    opened = open_model(target, Placed(), slots=1, context=128, taps=(4,))
-    _, drafter = headed(opened, heads_kit.medusa(tmp_path, spread=0.1))
+    opened = load_model(target, ModelPlacement(), slots=1, context=128, taps=(4,))
+    _, drafter = drafter_for_heads(opened, heads_kit.medusa(tmp_path, spread=0.1))
     request = sequence([7, 8, 9], method="medusa", temperature=0.9)
     opened.prefill(0, request.tokens[:-1])
-    (tree,) = drafter.propose([request], [Grown(3, 6)])
+    (tree,) = drafter.propose([request], [GrownTree(3, 6)])
     with torch.inference_mode():
         before, now = drafter._heads.logits(drafter._heads.read(opened.features(0, 0, 2, (4,))), 3)
         wanted = now.log_softmax(-1)
         wanted[:2] += 0.2 * before.log_softmax(-1)[1:]
-    assert tree.paths() == sparse(wanted, Grown(3, 6)).paths()
+    assert tree.paths() == sparse_tree(wanted, GrownTree(3, 6)).paths()
     assert len(tree) == 6
     assert all(q is None for q in tree.q)
 
 
-@pytest.mark.parametrize("shape", [Grown(3, 1), Grown(3, 20), Grown(2, 63), Grown(3, 63)])
+@pytest.mark.parametrize("shape", [GrownTree(3, 1), GrownTree(3, 20), GrownTree(2, 63), GrownTree(3, 63)])
 def test_a_sparse_tree_has_the_likeliest_paths_of_all(shape):
     """Compared with all paths written out; one token of a level is forbidden."""
     rows = torch.randn(3, 5, generator=torch.Generator().manual_seed(3)) * 2.0
@@ -172,14 +172,14 @@ def test_a_sparse_tree_has_the_likeliest_paths_of_all(shape):
     value = {path: math.prod(shares[k, token].item() for k, token in enumerate(path)) for path in paths}
     possible = [path for path in paths if value[path] > 0]
     wanted = sorted(possible, key=lambda path: -value[path])[: shape.nodes]
-    tree = sparse(rows, shape)
+    tree = sparse_tree(rows, shape)
     assert set(map(tuple, tree.paths()[1:])) == set(wanted)
     assert all(q is None for q in tree.q)
 
 
 def test_heads_that_say_nothing_finite_draft_nothing():
-    assert len(sparse(torch.full((2, 5), torch.nan), Grown(2, 8))) == 0
-    assert len(sparse(torch.zeros(0, 5), Grown(0, 8))) == 0
+    assert len(sparse_tree(torch.full((2, 5), torch.nan), GrownTree(2, 8))) == 0
+    assert len(sparse_tree(torch.zeros(0, 5), GrownTree(0, 8))) == 0
 
 
 def test_a_grown_tree_of_medusas_is_as_large_as_trees_may_be(target, tmp_path):
@@ -194,7 +194,7 @@ def test_a_grown_tree_of_medusas_is_as_large_as_trees_may_be(target, tmp_path):
 def test_prompts_of_any_length_and_with_scores_are_drafted_for(target, tmp_path, kind):
     folder = getattr(heads_kit, kind)(tmp_path)
     with load(target, heads=folder, slots=2) as engine:
-        for length in (1, 2, CHUNK, CHUNK + 1, 2 * CHUNK + 3):
+        for length in (1, 2, MAX_PASS_ROWS, MAX_PASS_ROWS + 1, 2 * MAX_PASS_ROWS + 3):
             prompt = [3 + i * 7 % 290 for i in range(length)]
             wanted = engine.generate(prompt, max_tokens=8, method="plain")
             for scored in (None, 0):

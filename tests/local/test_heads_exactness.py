@@ -8,13 +8,13 @@ import pytest
 import torch
 from local_kit import law_of_rounds, letter_tokenizer, load, table_of, write_checkpoint
 from scipy import stats
-from specclient_local.config import read_config
-from specclient_local.drafters import headed
+from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.eagle import EagleDrafter
 from specclient_local.drafting.medusa import MedusaDrafter
-from specclient_local.model.heads_format import tapped
-from specclient_local.model.opening import Placed, open_model
-from specclient_local.speculate import Speculator
+from specclient_local.loading.drafter_set import drafter_for_heads
+from specclient_local.loading.model_loader import ModelPlacement, load_model
+from specclient_local.model.config import read_config
+from specclient_local.model.heads.checkpoint import required_hidden_layers
 
 VOCAB = 8
 PROMPT = [3, 1, 4, 1, 5]
@@ -66,9 +66,9 @@ def byte_heads(tmp_path_factory):
 
 def speculator(target, heads, slots=1):
     """A speculator that drafts by heads, without an engine around it."""
-    taps = tapped(heads, read_config(target))
-    runner = open_model(target, Placed(), slots=slots, context=64, taps=taps)
-    method, drafter = headed(runner, heads)
+    taps = required_hidden_layers(heads, read_config(target))
+    runner = load_model(target, ModelPlacement(), slots=slots, context=64, taps=taps)
+    method, drafter = drafter_for_heads(runner, heads)
     return Speculator(runner, {method: drafter}), method
 
 

@@ -11,15 +11,15 @@ import torch
 from local_kit import load, write_checkpoint
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
-from specclient_local.config import Rope, read_config
-from specclient_local.model.eagle import Lent
-from specclient_local.model.eagle_runner import EagleRunner
-from specclient_local.model.heads_format import read_heads, tapped
-from specclient_local.model.heads_write import write_eagle, write_medusa
-from specclient_local.model.medusa import MedusaHeads
-from specclient_local.model.opening import Placed, open_model
-from specclient_local.model.runner import Part
-from specclient_local.tree import TokenTree
+from specclient_local.loading.model_loader import ModelPlacement, load_model
+from specclient_local.model.config import Rope, read_config
+from specclient_local.model.decoder_runner import SlotInput
+from specclient_local.model.heads.checkpoint import read_heads, required_hidden_layers
+from specclient_local.model.heads.eagle import SharedTargetWeights
+from specclient_local.model.heads.eagle_runner import EagleRunner
+from specclient_local.model.heads.medusa import MedusaHeads
+from specclient_local.model.heads.writer import write_eagle, write_medusa
+from specclient_local.request.token_tree import TokenTree
 from torch.nn import functional as F
 
 from specclient.errors import CheckpointError, ConfigurationError
@@ -113,8 +113,12 @@ def eagle3_by_hand(target, w, flags, prefix):
 def eagle_by_engine(target, folder):
     """The same by the engine's own runner."""
     config = read_config(target)
-    runner = open_model(
-        target, Placed(), slots=1, context=64, taps=tuple(sorted(set(tapped(folder, config))))
+    runner = load_model(
+        target,
+        ModelPlacement(),
+        slots=1,
+        context=64,
+        taps=tuple(sorted(set(required_hidden_layers(folder, config)))),
     )
     found = read_heads(folder, config)
     eagle = EagleRunner(found.shape, found.weights, runner)
@@ -123,8 +127,8 @@ def eagle_by_engine(target, folder):
     states = eagle.head.read(runner.features(0, 0, len(TOKENS) - 1, layers))
     eagle.extend(0, TOKENS[1:-1], states[:-1])
     tree = TokenTree.chain([NEXT])
-    (first,), (hidden,) = eagle.step([Part(0, TOKENS[-1:])], [states[-1:]])
-    (second,), _ = eagle.step([Part(0, [], tree)], [hidden])
+    (first,), (hidden,) = eagle.step([SlotInput(0, TOKENS[-1:])], [states[-1:]])
+    (second,), _ = eagle.step([SlotInput(0, [], tree)], [hidden])
     for logits in (first, second):
         wide = torch.full((heads_kit.VOCAB,), -torch.inf)
         if found.weights.ids is None:
@@ -195,10 +199,10 @@ def test_a_table_without_what_transformers_takes_anyway_is_read_whole(target, tm
 def test_medusa_as_its_trainer_saves_it(target, tmp_path, blocks, own_heads):
     folder = heads_kit.medusa(tmp_path, blocks=blocks, own_heads=own_heads)
     w = load_file(folder / "medusa_lm_head.safetensors")
-    runner = open_model(target, Placed(), slots=1, context=64, taps=(4,))
+    runner = load_model(target, ModelPlacement(), slots=1, context=64, taps=(4,))
     found = read_heads(folder, read_config(target))
     assert (found.shape.heads, found.shape.blocks, found.method) == (3, blocks, "medusa")
-    heads = MedusaHeads(found.shape, found.weights, Lent.of(runner))
+    heads = MedusaHeads(found.shape, found.weights, SharedTargetWeights.of(runner))
     runner.prefill(0, TOKENS)
     with torch.inference_mode():
         rows = heads.logits(heads.read(runner.features(0, 6, 7, (4,))), 2)

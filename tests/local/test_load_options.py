@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from specclient_local.options import Options
+from specclient_local.loading.options import EngineOptions
 
 from specclient.errors import ConfigurationError
 
@@ -42,19 +42,22 @@ from specclient.errors import ConfigurationError
 )
 def test_an_unusable_setting_is_named_with_what_is_allowed(settings, message):
     with pytest.raises(ConfigurationError, match=message):
-        Options.read(settings)
+        EngineOptions.read(settings)
 
 
 def test_drafts_are_one_or_several_and_equal_options_are_equal_keys():
-    read = Options.read
-    assert Options().draft == read({"draft": None}).draft == ()
+    read = EngineOptions.read
+    assert EngineOptions().draft == read({"draft": None}).draft == ()
     assert (
-        read({"draft": "a"}) == read({"draft": Path("a")}) == read({"draft": ["a"]}) == Options(draft=("a",))
+        read({"draft": "a"})
+        == read({"draft": Path("a")})
+        == read({"draft": ["a"]})
+        == EngineOptions(draft=("a",))
     )
     assert read({"draft": ["a", Path("b")]}).draft == ("a", "b")
-    assert len({Options(("a",)), read({"draft": "a"}), Options(("a",), device="cuda:1")}) == 2
+    assert len({EngineOptions(("a",)), read({"draft": "a"}), EngineOptions(("a",), device="cuda:1")}) == 2
 
 
 def test_no_torch_is_imported_for_them():
-    code = "import sys, specclient_local.options; sys.exit('torch' in sys.modules)"
+    code = "import sys, specclient_local.loading.options; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
-from specclient_local.merging import merged
+from specclient_local.api.stream_merging import merge_streams
 
 pytestmark = pytest.mark.anyio
 
@@ -28,7 +28,7 @@ class Source:
 
 async def test_items_come_as_they_are_ready():
     one, other = Source(), Source()
-    found, stream = [], merged([one.stream(), other.stream()])
+    found, stream = [], merge_streams([one.stream(), other.stream()])
     for source, item in ((other, "a"), (one, "b"), (other, "c")):
         source.items.put_nowait(item)
         found.append(await anext(stream))
@@ -44,7 +44,7 @@ async def test_items_come_as_they_are_ready():
 async def test_closing_it_waits_for_none_of_them():
     sources = [Source() for _ in range(3)]
     sources[1].items.put_nowait("a")
-    stream = merged([source.stream() for source in sources])
+    stream = merge_streams([source.stream() for source in sources])
     assert await anext(stream) == (1, "a")
     await asyncio.wait_for(stream.aclose(), 20)
     assert all(source.closed for source in sources)
@@ -55,5 +55,5 @@ async def test_what_one_raises_ends_the_others():
     sources[0].items.put_nowait("never told")
     sources[2].items.put_nowait(ValueError("of the third"))
     with pytest.raises(ValueError, match="of the third"):
-        [item async for item in merged([source.stream() for source in sources])]
+        [item async for item in merge_streams([source.stream() for source in sources])]
     assert all(source.closed for source in sources)

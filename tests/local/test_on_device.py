@@ -12,19 +12,20 @@ import torch
 from local_kit import letter_tokenizer, load, run, sequence, write_checkpoint
 from safetensors.torch import load_file, save_file
 from scipy import stats
-from specclient_local import on_device
-from specclient_local.config import read_config
+from specclient_local.decoding import device_speculate as on_device
+from specclient_local.decoding.device_speculate import DeviceSpeculator
+from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
-from specclient_local.model import opening, rounds
-from specclient_local.model.decoder import Decoder
-from specclient_local.model.rounds import Ask, DeviceRounds
-from specclient_local.model.runner import Runner
+from specclient_local.loading import model_loader as opening
+from specclient_local.model.config import read_config
+from specclient_local.model.cuda_graphs import device_rounds as rounds
+from specclient_local.model.cuda_graphs.device_rounds import DeviceRoundRequest, DeviceRounds
+from specclient_local.model.cuda_graphs.static_runner import StaticRunner
+from specclient_local.model.decoder import TransformerDecoder
+from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.sampling import distributions
-from specclient_local.model.static import StaticRunner
 from specclient_local.model.weights import load_weights
-from specclient_local.on_device import DeviceSpeculator
-from specclient_local.params import SamplingParams
-from specclient_local.speculate import Speculator
+from specclient_local.request.params import SamplingParams
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from specclient.errors import ConfigurationError, EngineError
@@ -42,7 +43,7 @@ def static(folder, slots, context=96):
     config = read_config(folder)
     with torch.inference_mode():
         weights = load_weights(folder, config, "float32")
-        return StaticRunner(Decoder(config, weights, context), weights, slots, context)
+        return StaticRunner(TransformerDecoder(config, weights, context), weights, slots, context)
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +66,7 @@ def folders(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def host(folders):
-    target, draft = (Runner.load(f, dtype="float32", slots=1, context=96) for f in folders)
+    target, draft = (DecoderRunner.load(f, dtype="float32", slots=1, context=96) for f in folders)
     return Speculator(target, {"draft": DraftModel(draft, 300)}, share=False)
 
 
@@ -300,7 +301,7 @@ def test_a_round_waits_for_nothing_but_its_result(device, monkeypatch):
     for settings in SETTINGS:
         params = SamplingParams(**settings)
         for given in (None, [3, 4, 5]):
-            asks = [Ask(s, PROMPT, 3, 3, params, given, [0.5] * 7) for s in (1, 3)]
+            asks = [DeviceRoundRequest(s, PROMPT, 3, 3, params, given, [0.5] * 7) for s in (1, 3)]
             device._rounds.run(asks)
     assert len(asked) == 2 * len(SETTINGS)
     with torch.inference_mode(), FakeTensorMode(allow_non_fake_inputs=True) as mode:
@@ -337,11 +338,13 @@ def law_of_rounds(tmp_path, params):
             runner.prefill(slot, prompt[:-1])
     rng, counts, kept = np.random.default_rng(0), np.zeros((VOCAB, VOCAB)), 0
     for _ in range(SAMPLES // PAD):
-        first = device.run([Ask(s, prompt, 4, 2, params, uniform=rng.random(5)) for s in range(PAD)])
+        first = device.run(
+            [DeviceRoundRequest(s, prompt, 4, 2, params, uniform=rng.random(5)) for s in range(PAD)]
+        )
         won = [gained.tokens for gained in first]
         kept += sum(len(tokens) - 1 for tokens in won)
         short = [slot for slot, tokens in enumerate(won) if len(tokens) == 1]
-        asks = [Ask(s, [5, *won[s]], 5, 2, params, uniform=rng.random(5)) for s in short]
+        asks = [DeviceRoundRequest(s, [5, *won[s]], 5, 2, params, uniform=rng.random(5)) for s in short]
         for slot, gained in zip(short, device.run(asks) if asks else (), strict=True):
             won[slot] = won[slot] + gained.tokens
         for tokens in won:
@@ -363,7 +366,7 @@ def test_rounds_have_the_targets_law(tmp_path, settings):
 
 @pytest.mark.parametrize("mutant", ["accept always", "claim a wrong q"])
 def test_the_same_test_finds_wrong_rounds(tmp_path, monkeypatch, mutant):
-    right = rounds.accept
+    right = rounds.accept_sampled
 
     def wrong(p, q, drafts, certain, uniform):
         if mutant == "claim a wrong q":
@@ -404,7 +407,7 @@ def test_an_engine_answers_the_same_with_static_shapes(folders, monkeypatch):
 def test_a_device_without_the_numbers_that_draws_take_is_refused(folders, monkeypatch):
     monkeypatch.setattr(opening, "device_named", torch.device)
     with pytest.raises(ConfigurationError, match="graphs is 'on', but mps has no float64"):
-        opening.open_model(folders[0], opening.Placed(device="mps", graphs="on"), slots=1, context=64)
+        opening.load_model(folders[0], opening.ModelPlacement(device="mps", graphs="on"), slots=1, context=64)
     with pytest.raises(ConfigurationError, match="graphs is 'always'; allowed are auto, on, off"):
         load(*folders, graphs="always")
 

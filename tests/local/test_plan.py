@@ -9,12 +9,19 @@ import pytest
 import torch
 from local_kit import load
 from safetensors.torch import load_file
-from specclient_local.config import read_config
-from specclient_local.drafters import headed
-from specclient_local.model.heads_format import tapped
-from specclient_local.model.opening import Placed, open_model
-from specclient_local.options import Options
-from specclient_local.plan import Plan, Planned, _available, _group, free_memory, plans
+from specclient_local.loading.drafter_set import drafter_for_heads
+from specclient_local.loading.memory_plan import (
+    DeviceMemoryPlan,
+    ModelMemory,
+    _available,
+    _group,
+    free_memory,
+    plans,
+)
+from specclient_local.loading.model_loader import ModelPlacement, load_model
+from specclient_local.loading.options import EngineOptions
+from specclient_local.model.config import read_config
+from specclient_local.model.heads.checkpoint import required_hidden_layers
 
 from specclient.errors import ConfigurationError
 
@@ -43,7 +50,7 @@ def llama(checkpoint):
 
 def test_a_model_everyone_knows_takes_what_everyone_knows(llama):
     """Meta's model card: 8.03 billion parameters; 2 · 32 layers · 8 heads · 128 numbers a token."""
-    model = Planned("target", llama, "bfloat16", copies_head=False)
+    model = ModelMemory("target", llama, "bfloat16", copies_head=False)
     assert model.weights == pytest.approx(8.03e9 * 2, rel=1e-3)
     assert model.kv_per_token == 128 * 1024
     assert replace(model, quantize="int8").weights == pytest.approx(8.03e9 + 128256 * 4096, rel=1e-3)
@@ -54,8 +61,8 @@ def test_a_model_everyone_knows_takes_what_everyone_knows(llama):
 @pytest.mark.parametrize("tied", [True, False])
 def test_the_plan_is_what_a_loaded_model_holds(checkpoint, tied, dtype):
     folder = checkpoint(hidden_size=128, intermediate_size=512, tie_word_embeddings=tied, vocab_size=640)
-    runner = open_model(folder, Placed(dtype, "cpu"), slots=3, context=100)
-    options = Options(dtype=dtype, device="cpu", slots=3)
+    runner = load_model(folder, ModelPlacement(dtype, "cpu"), slots=3, context=100)
+    options = EngineOptions(dtype=dtype, device="cpu", slots=3)
     (model,) = plans(folder, [], options, 100, lambda device: None)["cpu"].models
     assert model.caches(3, 100) == runner.cache.rows.nbytes
     assert model.tables(100) == runner.causal.nbytes + runner.decoder.turns(slice(None)).nbytes
@@ -67,9 +74,9 @@ def test_the_plan_is_what_a_loaded_model_holds(checkpoint, tied, dtype):
 
 
 def test_room_is_found_for_contexts_and_slots(llama):
-    model = Planned("target", llama, "bfloat16", copies_head=False)
-    draft = Planned("draft", replace(llama, layers=2, sliding=(False,) * 2, context=8192), "bfloat16")
-    plan = Plan((model, draft), slots=4, context=4096, memory=40 * GIB)
+    model = ModelMemory("target", llama, "bfloat16", copies_head=False)
+    draft = ModelMemory("draft", replace(llama, layers=2, sliding=(False,) * 2, context=8192), "bfloat16")
+    plan = DeviceMemoryPlan((model, draft), slots=4, context=4096, memory=40 * GIB)
     assert plan.fits
     for slots, context in [(4, plan.max_context), (plan.max_slots, 4096)]:
         assert replace(plan, slots=slots, context=context).fits
@@ -84,7 +91,9 @@ def test_room_is_found_for_contexts_and_slots(llama):
 
 
 def test_what_does_not_fit_is_refused_with_all_its_figures(llama):
-    plan = Plan((Planned("target", llama, "bfloat16", copies_head=False),), 64, 32768, 80 * GIB)
+    plan = DeviceMemoryPlan(
+        (ModelMemory("target", llama, "bfloat16", copies_head=False),), 64, 32768, 80 * GIB
+    )
     with pytest.raises(ConfigurationError) as error:
         plan.check("cuda:0")
     for part in (
@@ -99,10 +108,10 @@ def test_what_does_not_fit_is_refused_with_all_its_figures(llama):
 
 def test_each_device_has_a_plan_of_its_own(checkpoint):
     folder, draft = checkpoint(), checkpoint(num_hidden_layers=1)
-    options = Options(draft=(str(draft),), layer_skip=1, device="cpu", slots=2)
+    options = EngineOptions(draft=(str(draft),), layer_skip=1, device="cpu", slots=2)
     both = plans(folder, [draft], options, 64, lambda device: None)
     assert [model.name for model in both["cpu"].models] == ["target", "layers", "draft"]
-    assert both["cpu"].weights == sum(Planned("x", read_config(f)).weights for f in (folder, draft))
+    assert both["cpu"].weights == sum(ModelMemory("x", read_config(f)).weights for f in (folder, draft))
 
 
 @pytest.mark.parametrize("kind", ["medusa", "eagle", "eagle3", "speculators_eagle3"])
@@ -110,12 +119,18 @@ def test_heads_take_what_loaded_ones_hold(checkpoint, tmp_path, kind):
     """The numbers of the matrices in their file, the head's own cache, the hidden states kept for it."""
     folder = checkpoint(**heads_kit.TARGET, max_position_embeddings=256)
     heads = getattr(heads_kit, kind)(tmp_path, **({"own_width": 24} if kind.startswith("spec") else {}))
-    plan = plans(folder, [], Options(slots=3, device="cpu"), 100, lambda device: None, heads=[heads])["cpu"]
+    plan = plans(folder, [], EngineOptions(slots=3, device="cpu"), 100, lambda device: None, heads=[heads])[
+        "cpu"
+    ]
     target, states, own = plan.models
-    runner = open_model(
-        folder, Placed(), slots=3, context=100, taps=tuple(sorted(set(tapped(heads, target.config))))
+    runner = load_model(
+        folder,
+        ModelPlacement(),
+        slots=3,
+        context=100,
+        taps=tuple(sorted(set(required_hidden_layers(heads, target.config)))),
     )
-    _, drafter = headed(runner, heads)
+    _, drafter = drafter_for_heads(runner, heads)
     assert (target.caches(3, 100), states.caches(3, 100)) == (
         runner.cache.rows.nbytes,
         runner._features.nbytes,
@@ -130,12 +145,12 @@ def test_heads_take_what_loaded_ones_hold(checkpoint, tmp_path, kind):
         eagle = drafter.runner
         assert own.caches(3, 100) == eagle.cache.rows.nbytes
         assert own.tables(100) == eagle.causal.nbytes + eagle.context * own.config.head_dim * 4
-    without = plans(folder, [], Options(slots=3, device="cpu"), 100, lambda device: None)["cpu"]
+    without = plans(folder, [], EngineOptions(slots=3, device="cpu"), 100, lambda device: None)["cpu"]
     assert plan.total > without.total + own.weights + states.caches(3, 100)
 
 
 def test_a_loading_that_does_not_fit_names_the_free_memory(checkpoint, monkeypatch):
-    monkeypatch.setattr("specclient_local.loading.free_memory", lambda device: 10 * 2**20)
+    monkeypatch.setattr("specclient_local.loading.engine_loader.free_memory", lambda device: 10 * 2**20)
     load(checkpoint(max_position_embeddings=2048)).close()
     with pytest.raises(ConfigurationError, match=r"cpu has 10\.0 MiB free. There is room for .* 1\d slots"):
         load(checkpoint(max_position_embeddings=2048), slots=64)

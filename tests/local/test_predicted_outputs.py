@@ -7,13 +7,13 @@ import random
 import anyio
 import pytest
 from local_kit import load
-from specclient_local.backend import BUNDLED, create
-from specclient_local.engine import Engine
+from specclient_local.api.backend import BUNDLED, create
+from specclient_local.engine.engine import Engine
 from specclient_local.training.corpus import modules
 
 from specclient.errors import BadRequestError
-from specclient.types import methods
-from specclient.types.backend import Telemetry
+from specclient.types import inference_methods
+from specclient.types.backend import EngineTelemetry
 from specclient.types.request import Request
 
 PROMPTS = ["def f(x):", "import os\n", "x", "", "\u00e9\u4e2d\U0001f600 text"]
@@ -208,12 +208,14 @@ def backend(checkpoint):
 
 
 def asking(method, **params):
-    prompt = {"prompt": "def f"} if method is methods.COMPLETION else {"messages": [MESSAGE]}
+    prompt = {"prompt": "def f"} if method is inference_methods.COMPLETION else {"messages": [MESSAGE]}
     return Request(method, "local/pair", {"temperature": 0, "max_tokens": 24, **prompt, **params})
 
 
 MESSAGE = {"role": "user", "content": "hi"}
-BOTH = pytest.mark.parametrize("method", [methods.CHAT, methods.COMPLETION], ids=lambda m: m.path)
+BOTH = pytest.mark.parametrize(
+    "method", [inference_methods.CHAT, inference_methods.COMPLETION], ids=lambda m: m.path
+)
 
 
 def text_of(answer):
@@ -241,7 +243,7 @@ async def test_counts_are_in_the_usage(backend, method, model):
         assert measured.speculation.method == "prediction"
         request = asking(method, prediction=prediction, stream_options={"include_usage": True})
         *_, usage, telemetry = [item async for item in backend.stream(request, model)]
-        assert isinstance(telemetry, Telemetry)
+        assert isinstance(telemetry, EngineTelemetry)
         assert usage.usage == answer.usage
         assert telemetry.speculation == measured.speculation
 
@@ -249,12 +251,12 @@ async def test_counts_are_in_the_usage(backend, method, model):
 @pytest.mark.anyio
 async def test_nothing_right_is_nothing_accepted(backend):
     prediction = {"type": "content", "content": "never ever like this"}
-    answer, _ = await backend.complete(asking(methods.CHAT, prediction=prediction), "pair")
+    answer, _ = await backend.complete(asking(inference_methods.CHAT, prediction=prediction), "pair")
     details = answer.usage.completion_tokens_details
     assert details.accepted_prediction_tokens == 0
     assert details.rejected_prediction_tokens > 0
     answer, measured = await backend.complete(
-        asking(methods.CHAT, prediction=prediction, specclient={"method": "plain"}), "pair"
+        asking(inference_methods.CHAT, prediction=prediction, specclient={"method": "plain"}), "pair"
     )
     assert (measured.speculation.method, answer.usage.completion_tokens_details) == ("plain", None)
 

@@ -7,11 +7,11 @@ import random
 import pytest
 import torch
 from local_kit import load
-from specclient_local.model.prefix import Prefixes, _equal
-from specclient_local.model.runner import CHUNK
+from specclient_local.model.decoder_runner import MAX_PASS_ROWS
+from specclient_local.model.prefix_cache import PrefixCache, _equal
 
 STEM = [7 + i % 200 for i in range(700)]
-GRAINS = (1, CHUNK)
+GRAINS = (1, MAX_PASS_ROWS)
 
 
 def drain(engine):
@@ -152,7 +152,7 @@ def test_a_prompt_that_is_scored_is_read_whole_and_lends_what_it_read(engine):
 
 def test_the_least_recently_used_slot_is_given_away():
     slots = Slots(3)
-    prefixes = Prefixes(slots)
+    prefixes = PrefixCache(slots)
 
     def serve(tokens, free=(0, 1, 2)):
         slot = prefixes.place(tokens, len(tokens) - 1, free)
@@ -173,7 +173,7 @@ def test_the_least_recently_used_slot_is_given_away():
 def test_what_is_shared_is_tokens_of_the_answer_computed_where_they_stand(rows, moved, shared):
     """An answer may end before the draft that was kept, and what was moved is left out."""
     slots = Slots(2)
-    prefixes = Prefixes(slots)
+    prefixes = PrefixCache(slots)
     tokens = [1, 2, 3]
     slots.read(0, tokens, prefixes.begin(0, tokens, 2))
     tokens += [4, 5]

@@ -16,7 +16,7 @@ import pytest
 from local_kit import byte_tokenizer
 from pydantic import BaseModel
 from served import Served
-from specclient_local.dialect_chat import messages_of
+from specclient_local.api.openai_request.chat import parse_messages
 from specclient_local.model.tokenizer import Tokenizer
 from tokenizers import AddedToken
 
@@ -205,7 +205,7 @@ def test_calls_and_results_are_laid_out_by_the_template(client, folders, family,
         {"role": "tool", "tool_call_id": "abc123def", "content": "sun"},
     ]
     tokenizer = Tokenizer(folders[family])
-    ids = tokenizer.chat(messages_of(messages), TOOLS)
+    ids = tokenizer.chat(parse_messages(messages), TOOLS)
     shown = b"".join(tokenizer.piece(token) for token in ids).decode()
     assert f"<|bos|>assistant: {laid}\n<|bos|>tool: sun\nassistant:" in shown
     assert '"description": "The weather."' in shown

@@ -14,13 +14,13 @@ import pytest
 import torch
 from local_kit import enumerate_outcomes, letter_tokenizer, load, write_checkpoint
 from scipy import stats
-from specclient_local import verify as walk
-from specclient_local.model.grammar import Grammars
-from specclient_local.model.rules import AnswerRules, Masks, Weights
+from specclient_local.decoding import verify as walk
+from specclient_local.model.grammar import GrammarCompiler
+from specclient_local.model.logits_processors import LogitPenalties, RequestLogitsProcessor, TokenMasks
 from specclient_local.model.sampling import distributions
 from specclient_local.model.tokenizer import Tokenizer
-from specclient_local.params import SamplingParams
-from specclient_local.tree import ROOT, TokenTree, without
+from specclient_local.request.params import SamplingParams
+from specclient_local.request.token_tree import ROOT, TokenTree, without_token
 
 VOCAB, END, HORIZON = 4, 3, 3
 GIVEN = [2, 0, 2]
@@ -55,7 +55,7 @@ class RandomModel:
 def grammars(tmp_path_factory):
     folder = tmp_path_factory.mktemp("letters")
     letter_tokenizer(VOCAB).save(str(folder / "tokenizer.json"))
-    return Grammars(Tokenizer(folder), VOCAB, [END])
+    return GrammarCompiler(Tokenizer(folder), VOCAB, [END])
 
 
 def reference(logits, params, answer):
@@ -160,7 +160,7 @@ def siblings(rounds, choose, answer, depth):
     if depth:
         (q,) = rounds.rows(rounds.draft, answer, [[]])
         first = choose.draw(q)
-        rest = without(q, first)
+        rest = without_token(q, first)
         tokens = [first] if rest is None else [first, choose.draw(rest)]
         for node in tree.branch(ROOT, tokens, q) if depth > 1 else ():
             tree.add(node, tree.tokens[node])
@@ -192,8 +192,8 @@ def rules_for(params, grammars):
     """Build rules as a request of these three given tokens gets them."""
 
     def build():
-        masks = Masks([END], params.min_tokens, BAD if params.bad_words else (), GIVEN)
-        return AnswerRules(Weights(params, GIVEN), masks, grammars.grammar(params, [END]))
+        masks = TokenMasks([END], params.min_tokens, BAD if params.bad_words else (), GIVEN)
+        return RequestLogitsProcessor(LogitPenalties(params, GIVEN), masks, grammars.grammar(params, [END]))
 
     return build
 
@@ -209,13 +209,13 @@ def test_the_walk_under_rules_has_the_targets_law(name, propose, grammars):
 @pytest.mark.parametrize("mutant", ["the path is ignored", "nothing is taken", "every guess is kept"])
 @pytest.mark.parametrize("name", ASKED)
 def test_the_same_enumeration_finds_what_is_wrong(name, mutant, grammars, monkeypatch):
-    honest = AnswerRules.shape
+    honest = RequestLogitsProcessor.shape
     if mutant == "the path is ignored":
         monkeypatch.setattr(
-            AnswerRules, "shape", lambda self, rows, paths: honest(self, rows, [()] * len(rows))
+            RequestLogitsProcessor, "shape", lambda self, rows, paths: honest(self, rows, [()] * len(rows))
         )
     elif mutant == "nothing is taken":
-        monkeypatch.setattr(AnswerRules, "take", lambda self, token: None)
+        monkeypatch.setattr(RequestLogitsProcessor, "take", lambda self, token: None)
     else:
         monkeypatch.setattr(walk, "acceptance", lambda p, q, token: 1.0)
     params = SamplingParams(temperature=0.9, **ASKED[name])
@@ -343,10 +343,10 @@ def test_the_running_engine_has_the_law_that_the_rules_ask_for(letter_pair, name
     ],
 )
 def test_the_same_test_finds_a_wrong_rule(letter_pair, name, mutant, monkeypatch, record_property):
-    honest = AnswerRules.shape
+    honest = RequestLogitsProcessor.shape
     if mutant == "the path is ignored":
         monkeypatch.setattr(
-            AnswerRules, "shape", lambda self, rows, paths: honest(self, rows, [()] * len(rows))
+            RequestLogitsProcessor, "shape", lambda self, rows, paths: honest(self, rows, [()] * len(rows))
         )
     else:
         monkeypatch.setattr(walk, "acceptance", lambda p, q, token: 1.0)

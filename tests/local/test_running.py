@@ -7,9 +7,9 @@ import asyncio
 import pytest
 import torch
 from local_kit import load
-from specclient_local.model.native.rounds import NativeRounds
-from specclient_local.model.rules import AnswerRules
-from specclient_local.model.runner import Runner
+from specclient_local.model.decoder_runner import DecoderRunner
+from specclient_local.model.logits_processors import RequestLogitsProcessor
+from specclient_local.model.native.greedy_rounds import NativeRounds
 
 from specclient.errors import BadRequestError, ConfigurationError, EngineError, RateLimitError
 
@@ -136,9 +136,11 @@ def test_rules_that_break_fail_their_request_and_no_other(unstarted, monkeypatch
     engine.add("x", good.append, max_tokens=20, repetition_penalty=1.5)
     broken = engine._worker.jobs[number].sequence.rules
     engine.step()
-    honest = AnswerRules.shape
+    honest = RequestLogitsProcessor.shape
     monkeypatch.setattr(
-        AnswerRules, "shape", lambda self, *shaped: 1 / 0 if self is broken else honest(self, *shaped)
+        RequestLogitsProcessor,
+        "shape",
+        lambda self, *shaped: 1 / 0 if self is broken else honest(self, *shaped),
     )
     drain(engine)
     assert "ZeroDivisionError" in str(bad[-1])
@@ -151,7 +153,7 @@ def test_a_pass_without_memory_fails_those_in_it_with_the_way_out(unstarted, mon
         engine.add("x", sink.append, max_tokens=20)
     engine.step()
     with monkeypatch.context() as broken:
-        broken.setattr(Runner, "_forward", lambda *parts, **options: torch.empty(2**46))
+        broken.setattr(DecoderRunner, "_forward", lambda *parts, **options: torch.empty(2**46))
         broken.setattr(NativeRounds, "verify_all", lambda *parts: torch.empty(2**46))
         engine.add("x", later.append, max_tokens=5)
         engine.step()

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from local_kit import sequence
 from scipy import stats
-from specclient_local.scheduler import Scheduler
-from specclient_local.sequence import Dice, Tally
+from specclient_local.engine.scheduler import Scheduler
+from specclient_local.request.sequence import RandomStream, SpeculationCounts
 
 
 def first(sequence, free):
@@ -51,21 +51,21 @@ def test_a_sequence_ends_at_an_end_token_or_its_limit():
 
 
 def test_dice_depend_on_their_seed_alone():
-    assert Dice(3).uniform() == Dice(3).uniform()
-    one, other = Dice(3), Dice(3)
-    Dice(4).uniform()
+    assert RandomStream(3).uniform() == RandomStream(3).uniform()
+    one, other = RandomStream(3), RandomStream(3)
+    RandomStream(4).uniform()
     assert [one.uniform() for _ in range(200)] == [other.uniform() for _ in range(200)]
-    assert Dice(None).uniform() != Dice(None).uniform()
+    assert RandomStream(None).uniform() != RandomStream(None).uniform()
 
 
 def test_every_seed_of_the_range_has_a_stream_of_its_own():
     seeds = [1, 1 + 2**32, 1 + 2**63, -1, 2**64 - 1, -(2**63), 0]
-    assert len({Dice(seed).uniform() for seed in seeds}) == len(seeds)
+    assert len({RandomStream(seed).uniform() for seed in seeds}) == len(seeds)
 
 
 def test_draws_have_the_law_of_the_distribution_and_never_probability_zero():
     p = np.array([0.0, 0.2, 0.0, 0.5, 0.3, 0.0])
-    dice = Dice(0)
+    dice = RandomStream(0)
     counts = np.bincount([dice.draw(p) for _ in range(5000)], minlength=6)
     assert counts[[0, 2, 5]].sum() == 0
     assert stats.chisquare(counts[[1, 3, 4]], 5000 * p[[1, 3, 4]]).pvalue > 0.001
@@ -75,13 +75,13 @@ def test_draws_have_the_law_of_the_distribution_and_never_probability_zero():
 
 @pytest.mark.parametrize("number", [0.0, 1.0 - 2**-53])
 def test_the_ends_of_the_unit_interval_draw_possible_tokens(number):
-    dice = Dice(0)
+    dice = RandomStream(0)
     dice._buffer = [number]
     assert dice.draw(np.array([0.0, 0.4, 0.6, 0.0])) == (1 if number == 0.0 else 2)
 
 
 def test_certain_outcomes_consume_no_randomness():
-    dice, fresh = Dice(1), Dice(1)
+    dice, fresh = RandomStream(1), RandomStream(1)
     assert dice.accept(1.0)
     assert not dice.accept(0.0)
     assert dice.draw(7) == 7
@@ -89,7 +89,7 @@ def test_certain_outcomes_consume_no_randomness():
 
 
 def test_figures_of_rounds():
-    tally = Tally()
+    tally = SpeculationCounts()
     for depth, drafted, accepted in [(3, 3, 3), (3, 3, 1), (2, 2, 0), (0, 0, 0)]:
         tally.count(depth, drafted, accepted)
     figures = tally.speculation("draft")
@@ -101,7 +101,7 @@ def test_figures_of_rounds():
 
 
 def test_plain_decoding_claims_no_rates():
-    tally = Tally()
+    tally = SpeculationCounts()
     tally.count(0, 0, 0)
     figures = tally.speculation("plain")
     assert (figures.drafted, figures.accepted, figures.steps) == (0, 0, 1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from local_kit import load
-from specclient_local.model.runner import Runner
+from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.scoring import token_scores
 
 from specclient.errors import BadRequestError, ContextOverflowError, EngineError
@@ -29,13 +29,13 @@ def kept(checkpoint):
 
 def passes(monkeypatch):
     """Count the rows of each pass of the models."""
-    rows, honest = [], Runner._forward
+    rows, honest = [], DecoderRunner._forward
 
     def counting(self, parts, **options):
         rows.append(sum(part.rows for part in parts))
         return honest(self, parts, **options)
 
-    monkeypatch.setattr(Runner, "_forward", counting)
+    monkeypatch.setattr(DecoderRunner, "_forward", counting)
     return rows
 
 

@@ -8,9 +8,9 @@ import sys
 
 import pytest
 import specclient_local
-from specclient_local.config import BUNDLED, read_config
-from specclient_local.params import SamplingParams
-from specclient_local.rows import pair_named
+from specclient_local.loading.configured_models import resolve_pair_name
+from specclient_local.model.config import BUNDLED, read_config
+from specclient_local.request.params import SamplingParams
 
 from specclient.errors import BadRequestError, CheckpointError
 
@@ -189,7 +189,7 @@ def test_good_parameters_pass():
 
 
 def test_the_package_says_what_to_install_where_torch_is_missing(monkeypatch):
-    monkeypatch.delitem(sys.modules, "specclient_local.sequence", raising=False)
+    monkeypatch.delitem(sys.modules, "specclient_local.request.sequence", raising=False)
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(
         ModuleNotFoundError, match=r"torch missing.*pip install 'specclient\[local\]'"
@@ -200,6 +200,6 @@ def test_the_package_says_what_to_install_where_torch_is_missing(monkeypatch):
 
 def test_the_bundled_pair_is_known_by_its_route_too():
     for name in ("demo", "local/demo"):
-        assert pair_named(name, None) == (BUNDLED / "target", BUNDLED / "draft")
-        assert pair_named(name, "own")[1] == "own"
-    assert pair_named("other/demo", None) == ("other/demo", None)
+        assert resolve_pair_name(name, None) == (BUNDLED / "target", BUNDLED / "draft")
+        assert resolve_pair_name(name, "own")[1] == "own"
+    assert resolve_pair_name("other/demo", None) == ("other/demo", None)

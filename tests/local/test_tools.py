@@ -8,31 +8,31 @@ import random
 import pytest
 import torch
 from local_kit import byte_tokenizer
-from specclient_local.model.grammar import Grammars
-from specclient_local.model.tokenizer import Tokenizer
-from specclient_local.params import SamplingParams
-from specclient_local.tool_grammar import Tools, grammar
-from specclient_local.tools import (
+from specclient_local.api.tools.call_grammar import ToolSettings, tool_call_grammar
+from specclient_local.api.tools.call_parser import (
     HERMES,
     LLAMA,
     MISTRAL,
     MISTRAL_SPLIT,
-    Called,
-    Reader,
-    collected,
-    format_of,
+    ParsedToolCall,
+    ToolCallParser,
+    collect_deltas,
+    tool_call_format,
 )
+from specclient_local.model.grammar import GrammarCompiler
+from specclient_local.model.tokenizer import Tokenizer
+from specclient_local.request.params import SamplingParams
 from tokenizers import AddedToken
 
 from specclient.errors import UnsupportedParameterError
 
 FORMATS = {"hermes": HERMES, "llama": LLAMA, "mistral": MISTRAL, "split": MISTRAL_SPLIT}
-F, G = Called("f", '{"a": 1}'), Called("g", "{}")
+F, G = ParsedToolCall("f", '{"a": 1}'), ParsedToolCall("g", "{}")
 
 
 def read(form, text, *, most=None, cuts=None):
     """Read a text cut into pieces of these lengths, or whole."""
-    reader, deltas, at = Reader(form, {"f", "g"}, most), [], 0
+    reader, deltas, at = ToolCallParser(form, {"f", "g"}, most), [], 0
     for size in cuts or [len(text)]:
         deltas += reader.push(text[at : at + size])
         at += size
@@ -58,9 +58,14 @@ def read(form, text, *, most=None, cuts=None):
             "hermes",
             '<tool_call>{"name": "f", "arguments": {"s": "}]\\"</tool_call>{", "t": [{}]}}</tool_call>',
             "",
-            [Called("f", '{"s": "}]\\"</tool_call>{", "t": [{}]}')],
+            [ParsedToolCall("f", '{"s": "}]\\"</tool_call>{", "t": [{}]}')],
         ),
-        ("hermes", '<tool_call>{"name": "f", "arguments": {"a": "cut o', "", [Called("f", '{"a": "cut o')]),
+        (
+            "hermes",
+            '<tool_call>{"name": "f", "arguments": {"a": "cut o',
+            "",
+            [ParsedToolCall("f", '{"a": "cut o')],
+        ),
         ("hermes", '<tool_call>{"name": "f", "argu', '<tool_call>{"name": "f", "argu', []),
         ("hermes", "a <tool <tool_call>no call</tool_call>", "a <tool <tool_call>no call</tool_call>", []),
         ("hermes", '{"name": "f", "arguments": {}}', '{"name": "f", "arguments": {}}', []),
@@ -68,7 +73,7 @@ def read(form, text, *, most=None, cuts=None):
         ("llama", '{"name": "f", "parameters": {"a": 1}}', "", [F]),
         ("llama", ' {"name": "f", "parameters": {"a": 1}}; {"name": "g", "parameters": {}}', "", [F, G]),
         ("llama", '<|python_tag|>{"name": "f", "parameters": {"a": 1}}', "", [F]),
-        ("llama", '<|python_tag|>{"name": "h", "parameters": {}}', "", [Called("h", "{}")]),
+        ("llama", '<|python_tag|>{"name": "h", "parameters": {}}', "", [ParsedToolCall("h", "{}")]),
         ("llama", '{"name": "h", "parameters": {}} x', '{"name": "h", "parameters": {}} x', []),
         ("llama", ' {"answer": 42}', ' {"answer": 42}', []),
         ("llama", 'So: {"name": "f", "parameters": {}}', 'So: {"name": "f", "parameters": {}}', []),
@@ -87,11 +92,11 @@ def read(form, text, *, most=None, cuts=None):
 def test_calls_are_read_however_the_text_is_cut(form, text, content, calls):
     chance = random.Random(0)
     for cuts in (None, [1] * len(text), *([chance.randint(1, 9) for _ in text] for _ in range(5))):
-        assert collected(read(FORMATS[form], text, cuts=cuts)) == (content, calls), cuts
+        assert collect_deltas(read(FORMATS[form], text, cuts=cuts)) == (content, calls), cuts
 
 
 def test_arguments_go_out_while_they_are_written():
-    reader = Reader(HERMES, {"f"})
+    reader = ToolCallParser(HERMES, {"f"})
     assert reader.push('<tool_call>{"name": "f", "arg') == []
     begun, first = reader.push('uments": {"a": "b')
     assert (begun.call, begun.name, first.arguments) == (0, "f", '{"a": "b')
@@ -101,7 +106,7 @@ def test_arguments_go_out_while_they_are_written():
 
 
 def test_text_waits_only_where_a_call_may_begin():
-    reader = Reader(HERMES, {"f"})
+    reader = ToolCallParser(HERMES, {"f"})
     assert [d.content for d in reader.push("a <b")] == ["a <b"]
     assert reader.push("<tool_") == []
     assert [d.content for d in reader.push("x")] == ["<tool_x"]
@@ -109,7 +114,7 @@ def test_text_waits_only_where_a_call_may_begin():
 
 def test_calls_beyond_the_most_are_left_out():
     text = '[TOOL_CALLS][{"name": "f", "arguments": {"a": 1}}, {"name": "g", "arguments": {}}]'
-    assert collected(read(MISTRAL, text, most=1, cuts=[1] * len(text))) == ("", [F])
+    assert collect_deltas(read(MISTRAL, text, most=1, cuts=[1] * len(text))) == ("", [F])
 
 
 @pytest.mark.parametrize(
@@ -122,7 +127,7 @@ def test_calls_beyond_the_most_are_left_out():
     ],
 )
 def test_a_template_tells_the_form(template, form):
-    assert format_of(template, "m") is form
+    assert tool_call_format(template, "m") is form
 
 
 @pytest.mark.parametrize(
@@ -134,7 +139,7 @@ def test_a_template_tells_the_form(template, form):
 )
 def test_a_template_without_a_known_form_is_refused(template, message):
     with pytest.raises(UnsupportedParameterError, match=message) as caught:
-        format_of(template, "m")
+        tool_call_format(template, "m")
     assert caught.value.param == "tools"
 
 
@@ -164,13 +169,13 @@ def words(tmp_path_factory):
     made.add_special_tokens([AddedToken(n) for n in ("[TOOL_CALLS]", "[ARGS]", "<|python_tag|>")])
     made.save(str(folder / "tokenizer.json"))
     tokenizer = Tokenizer(folder)
-    return tokenizer, Grammars(tokenizer, made.get_vocab_size(), [1])
+    return tokenizer, GrammarCompiler(tokenizer, made.get_vocab_size(), [1])
 
 
 def written(words, tools, form, seed, most=200):
     """Write at random what is allowed, marks and the end sooner than other tokens; whether it ended."""
     tokenizer, grammars = words
-    lark = grammar(tools, form, tokenizer.added)
+    lark = tool_call_grammar(tools, form, tokenizer.added)
     rule, chance, ids = grammars.grammar(SamplingParams(grammar=lark), [1]), random.Random(seed), []
     while len(ids) < most and not rule.ended:
         logits = torch.zeros(1, 295)
@@ -190,11 +195,11 @@ def written(words, tools, form, seed, most=200):
     ids=["any", "named", "one"],
 )
 def test_a_required_call_is_a_call(words, form, choice):
-    tools = Tools(TOOLS, **choice)
+    tools = ToolSettings(TOOLS, **choice)
     names, counts = set(), set()
     for seed in range(16):
         text, whole = written(words, tools, form, seed)
-        content, calls = collected(read(form, text))
+        content, calls = collect_deltas(read(form, text))
         assert whole
         assert (content, bool(calls)) == ("", True)
         names |= {call.name for call in calls}
@@ -208,22 +213,22 @@ def test_a_required_call_is_a_call(words, form, choice):
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 def test_a_strict_tool_is_held_to_its_schema_where_it_is_called(words, form):
-    tools = Tools([tool("f", ONE, strict=True)])
+    tools = ToolSettings([tool("f", ONE, strict=True)])
     kinds = set()
     for seed in range(30):
         text, whole = written(words, tools, form, seed)
-        content, calls = collected(read(form, text))
+        content, calls = collect_deltas(read(form, text))
         kinds.add((bool(content.strip()), bool(calls)))
         for call in calls if whole else ():
             assert json.loads(call.arguments)["a"] in ("x", "\u00e9}")
         assert calls or form.opens not in content or not whole
     assert {(True, False), (not form.bare, True)} <= kinds
-    assert grammar(Tools(TOOLS), form, words[0].added) is None
+    assert tool_call_grammar(ToolSettings(TOOLS), form, words[0].added) is None
 
 
 def test_no_text_spells_the_mark_of_a_call(words):
     tokenizer, grammars = words
-    lark = grammar(Tools([tool("f", ONE, strict=True)]), HERMES, tokenizer.added)
+    lark = tool_call_grammar(ToolSettings([tool("f", ONE, strict=True)]), HERMES, tokenizer.added)
     rule = grammars.grammar(SamplingParams(grammar=lark), [1])
 
     def allows(char):
@@ -239,7 +244,7 @@ def test_no_text_spells_the_mark_of_a_call(words):
 
 
 def test_an_answer_that_is_no_call_keeps_its_own_schema(words):
-    tools = Tools(TOOLS, schema={"const": "me"})
+    tools = ToolSettings(TOOLS, schema={"const": "me"})
     texts = {written(words, tools, MISTRAL, seed)[0] for seed in range(8)}
     assert '"me"' in texts
     assert all(text == '"me"' or text.startswith("[TOOL_CALLS][{") for text in texts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from specclient_local.tree import ROOT, TokenTree, prob, without
+from specclient_local.request.token_tree import ROOT, TokenTree, probability_of, without_token
 
 
 def bushy():
@@ -63,8 +63,8 @@ def test_siblings_without_replacement_get_what_the_earlier_ones_left():
 
 
 def test_one_hot_distributions_are_their_token():
-    assert prob(3, 3) == 1.0
-    assert prob(3, 2) == 0.0
-    assert without(3, 3) is None
-    assert without(3, 2) == 3
-    assert without(np.array([0.0, 1.0]), 1) is None
+    assert probability_of(3, 3) == 1.0
+    assert probability_of(3, 2) == 0.0
+    assert without_token(3, 3) is None
+    assert without_token(3, 2) == 3
+    assert without_token(np.array([0.0, 1.0]), 1) is None

@@ -8,11 +8,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from specclient_local import verify as walk
-from specclient_local.drafting import growth as growing
+from specclient_local.decoding import verify as walk
+from specclient_local.drafting import tree_growth as growing
 from specclient_local.drafting import union
-from specclient_local.drafting.base import Grown, chain
-from specclient_local.tree import ROOT, TokenTree
+from specclient_local.drafting.drafter import GrownTree, chain
+from specclient_local.request.token_tree import ROOT, TokenTree
 from test_verify import VOCAB, Target, path_to, worst_error
 
 
@@ -30,7 +30,7 @@ def grow(shape, drafts, choose):
 def joined(*trees):
     tree = TokenTree()
     for part in trees:
-        union.join(tree, part)
+        union.add_to_union(tree, part)
     return tree
 
 
@@ -45,7 +45,7 @@ def static(*widths):
 def grown(depth, nodes):
     def family(rng):
         drafts = Target(rng)
-        return lambda choose: grow(Grown(depth, nodes), drafts, choose)
+        return lambda choose: grow(GrownTree(depth, nodes), drafts, choose)
 
     return family
 
@@ -68,7 +68,7 @@ def tree_and_lookup(rng):
 
 def grown_and_lookup(rng):
     drafts, looked_up = Target(rng), rng.integers(0, VOCAB, 3).tolist()
-    return lambda choose: joined(grow(Grown(2, 5), drafts, choose), TokenTree.chain(looked_up))
+    return lambda choose: joined(grow(GrownTree(2, 5), drafts, choose), TokenTree.chain(looked_up))
 
 
 FAMILIES = {
@@ -107,7 +107,7 @@ def picks_that_claim_draws(rng):
     drafts = Target(rng)
 
     def propose(choose):
-        tree = grow(Grown(2, 4), drafts, choose)
+        tree = grow(GrownTree(2, 4), drafts, choose)
         tree.q = [drafts(path_to(tree, parent)) for parent in tree.parents]
         return tree
 
@@ -162,11 +162,11 @@ def test_the_same_enumeration_finds_picks_that_claim_to_be_drawn():
 
 def test_a_grown_tree_keeps_the_likeliest_guesses_of_all_it_looked_at():
     drafts = Target(np.random.default_rng(3))
-    tree = grow(Grown(3, 6), drafts, None)
+    tree = grow(GrownTree(3, 6), drafts, None)
     looked_at = {}
 
     def look(path, value, depth):
-        for token in np.argsort(-drafts(path))[: growing.BREADTH]:
+        for token in np.argsort(-drafts(path))[: growing.GROWN_TREE_BREADTH]:
             below = (*path, int(token))
             looked_at[below] = value * drafts(path)[token]
             if depth < 3:

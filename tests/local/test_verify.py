@@ -7,9 +7,9 @@ from collections import defaultdict
 import numpy as np
 import pytest
 from local_kit import enumerate_outcomes
-from specclient_local import verify as module
-from specclient_local.tree import ROOT, TokenTree, without
-from specclient_local.verify import acceptance, residual, verify
+from specclient_local.decoding import verify as module
+from specclient_local.decoding.verify import acceptance_probability, residual, verify
+from specclient_local.request.token_tree import ROOT, TokenTree, without_token
 
 VOCAB = 4
 
@@ -107,7 +107,7 @@ def siblings_without_replacement(rng, width):
         tree, left, tokens = TokenTree(), q, []
         for _ in range(width):
             tokens.append(choose.draw(left))
-            left = without(left, tokens[-1])
+            left = without_token(left, tokens[-1])
         tree.branch(ROOT, tokens, q)
         return tree
 
@@ -121,7 +121,7 @@ def bushy(rng, _):
     def propose(choose):
         tree, q = TokenTree(), drafts(())
         first = choose.draw(q)
-        second = choose.draw(without(q, first))
+        second = choose.draw(without_token(q, first))
         nodes = tree.branch(ROOT, [first, second], q)
         tree.add(ROOT, 3)
         below = drafts((second,))
@@ -197,7 +197,7 @@ def test_a_drafter_that_tells_a_wrong_q_is_found_out(family, size):
 
 @pytest.mark.parametrize(
     ("name", "mutant"),
-    [("acceptance", lambda p, q, token: 1.0), ("residual", lambda p, q: p)],
+    [("acceptance_probability", lambda p, q, token: 1.0), ("residual", lambda p, q: p)],
 )
 def test_a_wrong_walk_is_found_out(monkeypatch, name, mutant):
     rng = np.random.default_rng(0)
@@ -208,11 +208,11 @@ def test_a_wrong_walk_is_found_out(monkeypatch, name, mutant):
 
 def test_acceptance_is_the_ratio_capped_at_one():
     p, q = np.array([0.5, 0.5, 0.0]), np.array([0.25, 0.0, 0.75])
-    assert acceptance(p, q, 0) == 1.0
-    assert acceptance(p, q, 2) == 0.0
-    assert acceptance(p, np.array([1.0, 0.0, 0.0]), 0) == 0.5
-    assert acceptance(p, 0, 0) == 0.5
-    assert acceptance(1, q, 2) == 0.0
+    assert acceptance_probability(p, q, 0) == 1.0
+    assert acceptance_probability(p, q, 2) == 0.0
+    assert acceptance_probability(p, np.array([1.0, 0.0, 0.0]), 0) == 0.5
+    assert acceptance_probability(p, 0, 0) == 0.5
+    assert acceptance_probability(1, q, 2) == 0.0
 
 
 def test_what_is_left_is_normalised_also_where_rounding_leaves_nothing():

@@ -11,12 +11,12 @@ from servers import OpenAIServer
 
 from specclient import Settings
 from specclient.config import ProviderSettings
-from specclient.providers.anthropic import AnthropicDialect
-from specclient.providers.base import Endpoint
-from specclient.transport.sse import Decoder
-from specclient.types.methods import CHAT
-from specclient.types.request import Options, Request
-from specclient.types.wire import WireReply
+from specclient.providers.anthropic.dialect import AnthropicDialect
+from specclient.providers.endpoint import Endpoint
+from specclient.transport.sse import SSEDecoder
+from specclient.types.inference_methods import CHAT
+from specclient.types.request import PerCallOptions, Request
+from specclient.types.wire import WireResponse
 
 DATA = Path(__file__).parents[1] / "data" / "anthropic"
 #: Answers that are there whole and as the stream that says the same.
@@ -38,13 +38,13 @@ def body(name: str) -> bytes:
 
 def completion(content: bytes) -> Any:
     """Return a whole answer as a chat completion."""
-    return DIALECT.decode(CHAT, WireReply(200, {}, content))
+    return DIALECT.decode(CHAT, WireResponse(200, {}, content))
 
 
 def chunks(stream: bytes) -> list[Any]:
     """Return what the events of a stream become."""
     read, found = DIALECT.events(CHAT), []
-    for event in Decoder().feed(stream):
+    for event in SSEDecoder().feed(stream):
         got = read(event.data, event.event)
         found += got if isinstance(got, list) else [] if got is None else [got]
     return found
@@ -59,7 +59,7 @@ def sent(
     params: dict[str, Any], *, stream: bool = False, model: str = "claude-opus-5", **options: Any
 ) -> Any:
     """Return the body that a chat with these parameters goes out with."""
-    request = Request(CHAT, f"anthropic/{model}", params, stream=stream, options=Options(**options))
+    request = Request(CHAT, f"anthropic/{model}", params, stream=stream, options=PerCallOptions(**options))
     return json.loads(DIALECT.encode(request, ENDPOINT, model).content)
 
 

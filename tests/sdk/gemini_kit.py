@@ -8,11 +8,11 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from specclient.providers.base import Endpoint
+from specclient.providers.endpoint import Endpoint
 from specclient.types.chat import ChatCompletion
-from specclient.types.methods import CHAT
-from specclient.types.request import Options, Request
-from specclient.types.wire import WireReply, WireRequest
+from specclient.types.inference_methods import CHAT
+from specclient.types.request import PerCallOptions, Request
+from specclient.types.wire import WireRequest, WireResponse
 
 DATA = Path(__file__).parents[1] / "data" / "gemini"
 ENDPOINT = Endpoint(
@@ -39,7 +39,7 @@ def encode(
     **params: Any,
 ) -> WireRequest:
     """Return a chat as it would be sent."""
-    options = Options(body=extra or {}, drop_params=drop)
+    options = PerCallOptions(body=extra or {}, drop_params=drop)
     request = Request(CHAT, model, {"messages": messages, **params}, stream=stream, options=options)
     return GEMINI.encode(request, ENDPOINT, model)
 
@@ -51,7 +51,7 @@ def body(*args: Any, **params: Any) -> Any:
 
 def decoded(answer: Any) -> ChatCompletion:
     """Return what an answer becomes."""
-    found = GEMINI.decode(CHAT, WireReply(200, {}, json.dumps(answer).encode()))
+    found = GEMINI.decode(CHAT, WireResponse(200, {}, json.dumps(answer).encode()))
     assert isinstance(found, ChatCompletion)
     return found
 

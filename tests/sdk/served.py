@@ -20,8 +20,8 @@ from servers import OpenAIServer
 from specclient import AsyncOpenAI
 from specclient.config import Settings
 from specclient.serving import Limits, bind, create_app, make_server
-from specclient.serving.keys_ring import KeyRing
-from specclient.serving.pacing import Meter
+from specclient.serving.keys.cache import KeyCache
+from specclient.serving.keys.rate_limits import UsageMeter
 
 
 class Served:
@@ -41,8 +41,8 @@ class Served:
         settings: Settings | None = None,
         *,
         key: str | None = None,
-        ring: KeyRing | None = None,
-        meter: Meter | None = None,
+        ring: KeyCache | None = None,
+        meter: UsageMeter | None = None,
         models: Sequence[str] = (),
         limits: Limits | None = None,
         **options: Any,

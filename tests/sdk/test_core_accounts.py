@@ -8,12 +8,12 @@ from collections.abc import Iterator
 
 import pytest
 
-from specclient.shared import Parts
+from specclient.client.shared_state import SharedState
 
 
 @pytest.fixture
-def parts() -> Parts:
-    return Parts({"ledger": "off"})
+def parts() -> SharedState:
+    return SharedState({"ledger": "off"})
 
 
 @pytest.fixture
@@ -25,11 +25,11 @@ def hurried() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def test_the_first_account_has_no_mark_and_each_keeps_its_own(parts: Parts) -> None:
+def test_the_first_account_has_no_mark_and_each_keeps_its_own(parts: SharedState) -> None:
     assert [parts.account(identity) for identity in (7, 8, 7, 9, 8)] == ["", " #1", "", " #2", " #1"]
 
 
-def test_no_two_accounts_share_a_mark_whichever_threads_ask(parts: Parts, hurried: None) -> None:
+def test_no_two_accounts_share_a_mark_whichever_threads_ask(parts: SharedState, hurried: None) -> None:
     marks: list[dict[int, str]] = [{} for _ in range(8)]
 
     def ask(mine: dict[int, str]) -> None:
@@ -45,7 +45,7 @@ def test_no_two_accounts_share_a_mark_whichever_threads_ask(parts: Parts, hurrie
     assert len(set(marks[0].values())) == 2000
 
 
-def test_an_account_in_use_keeps_its_mark_and_the_others_are_forgotten(parts: Parts) -> None:
+def test_an_account_in_use_keeps_its_mark_and_the_others_are_forgotten(parts: SharedState) -> None:
     for identity in range(1, 10_000):
         assert parts.account(0) == ""
         parts.account(identity)

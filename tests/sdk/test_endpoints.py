@@ -7,8 +7,8 @@ import pytest
 from specclient import ConfigurationError, NotFoundError, Settings
 from specclient.config import ANY_VENDOR
 from specclient.providers import PRESETS, Endpoint
-from specclient.providers.configured import endpoints
-from specclient.routing.places import Places
+from specclient.providers.configuration import endpoints
+from specclient.routing.destinations import DestinationRegistry
 
 
 def _key(endpoint: Endpoint) -> str | None:
@@ -80,7 +80,7 @@ def test_what_cannot_be_an_endpoint_is_named() -> None:
 
 
 def test_names_split_at_the_first_slash() -> None:
-    places = Places(Settings(), endpoints(Settings(), {}), "openai")
+    places = DestinationRegistry(Settings(), endpoints(Settings(), {}), "openai")
     assert places.split("gpt-4.1") == ("openai", "gpt-4.1")
     assert places.split("together/meta-llama/Llama-3") == ("together", "meta-llama/Llama-3")
     assert places.split("local/demo") == ("local", "demo")
@@ -90,5 +90,5 @@ def test_names_split_at_the_first_slash() -> None:
         places.split("groq/")
     with pytest.raises(NotFoundError, match="unknown provider 'nobody'"):
         places.get("nobody")
-    owned = Places(Settings(), endpoints(Settings(), {}), "openai", owns_names=True)
+    owned = DestinationRegistry(Settings(), endpoints(Settings(), {}), "openai", owns_names=True)
     assert owned.split("meta-llama/Llama-3") == ("openai", "meta-llama/Llama-3")

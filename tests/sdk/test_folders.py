@@ -9,7 +9,7 @@ from typing import Literal
 import platformdirs
 import pytest
 
-from specclient.folders import folder
+from specclient.runtime.folders import user_folder
 
 
 @pytest.mark.parametrize("kind", ["config", "data"])
@@ -27,12 +27,12 @@ def test_as_platformdirs_names_them(
         expected = Path(getattr(platformdirs, f"user_{kind}_dir")("specclient"))
     except RuntimeError:  # a user without a home
         with pytest.raises(RuntimeError):
-            folder(kind)
+            user_folder(kind)
     else:
-        assert folder(kind) == expected
+        assert user_folder(kind) == expected
 
 
 def test_elsewhere_than_on_linux(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
     monkeypatch.setattr(platformdirs, "user_config_dir", lambda app: f"/Library/{app}")
-    assert folder("config") == Path("/Library/specclient")
+    assert user_folder("config") == Path("/Library/specclient")

@@ -24,8 +24,8 @@ from specclient import (
 )
 from specclient.config import ANY_VENDOR, PriceSettings, load
 from specclient.providers import PRESETS, Endpoint
-from specclient.providers.configured import endpoints
-from specclient.providers.probed import Probed, remember, remembered
+from specclient.providers.configuration import endpoints
+from specclient.providers.probe_cache import ProbeRecord, read_probes, write_probe
 
 ASK: Any = [{"role": "user", "content": "hi"}]
 PREDICTION: Any = {"type": "content", "content": "one two"}
@@ -162,8 +162,8 @@ def test_azures_own_client_knows_what_azure_does() -> None:
 
 def test_answers_of_probes_are_kept_without_a_query(tmp_path: Path) -> None:
     env = {"SPECCLIENT_PROBES": str(tmp_path / "probes.json")}
-    found = Probed(at=datetime.now(UTC), outcomes={}, capabilities={"prediction": True})
-    file = remember(env, "http://h/v1/?key=sk-secret", "m", found)
+    found = ProbeRecord(at=datetime.now(UTC), outcomes={}, capabilities={"prediction": True})
+    file = write_probe(env, "http://h/v1/?key=sk-secret", "m", found)
     assert file is not None
     assert "sk-secret" not in file.read_text()
     url = "http://h/v1?key=sk-other"
@@ -173,11 +173,11 @@ def test_answers_of_probes_are_kept_without_a_query(tmp_path: Path) -> None:
 
 def test_answers_of_probes_that_come_at_once_are_all_kept(tmp_path: Path) -> None:
     env = {"SPECCLIENT_PROBES": str(tmp_path / "probes.json")}
-    found = Probed(at=datetime.now(UTC), outcomes={}, capabilities={"prediction": True})
+    found = ProbeRecord(at=datetime.now(UTC), outcomes={}, capabilities={"prediction": True})
     models = [f"m{number}" for number in range(64)]
     with ThreadPoolExecutor(16) as pool:
-        list(pool.map(lambda model: remember(env, "http://h/v1", model, found), models))
-    assert set(remembered(env)["http://h/v1"]) == set(models)
+        list(pool.map(lambda model: write_probe(env, "http://h/v1", model, found), models))
+    assert set(read_probes(env)["http://h/v1"]) == set(models)
 
 
 @pytest.mark.parametrize("url", ["http://h/v1?key=sk-secret", "h/v1?key=sk-secret", "ftp://h?key=sk-secret"])

@@ -10,7 +10,7 @@ from served import Served
 
 from specclient import BadRequestError, OpenAI, Settings
 from specclient.providers import PRESETS
-from specclient.speculation.probe import Reply, probe
+from specclient.telemetry.probe import ProbeReply, probe
 from specclient.types.capabilities import Capabilities
 
 ASK = [{"role": "user", "content": "def fibonacci(n):"}]
@@ -98,14 +98,14 @@ def test_it_honours_a_prediction(client: OpenAI) -> None:
 
 @pytest.mark.anyio
 async def test_a_probe_of_it_finds_what_the_preset_says(client: OpenAI) -> None:
-    async def ask(kind: str, _purpose: str, params: Mapping[str, Any]) -> Reply:
+    async def ask(kind: str, _purpose: str, params: Mapping[str, Any]) -> ProbeReply:
         create = client.chat.completions.create if kind == "chat" else client.completions.create
         own = {name: value for name, value in params.items() if name in ("messages", "prompt", "max_tokens")}
         tried = {name: value for name, value in params.items() if name not in own}
         try:
-            return Reply(create(model="specclient/local/demo-target", extra_body=tried, **own))
+            return ProbeReply(create(model="specclient/local/demo-target", extra_body=tried, **own))
         except BadRequestError as error:
-            return Reply(refusal=str(error))
+            return ProbeReply(refusal=str(error))
 
     report = await probe(ask, Capabilities())
     found = report.capabilities()

@@ -17,8 +17,8 @@ import pytest
 from servers import TEXT, OpenAIServer, Received, Wire, broken_stream, hang, reply
 
 from specclient import APIConnectionError, BadRequestError, OpenAI
-from specclient.bridge import HIGH_WATER, Bridge
-from specclient.costs.ledger import Ledger
+from specclient.client.bridge import HIGH_WATER, Bridge
+from specclient.ledger.ledger import Ledger
 
 ASK = [{"role": "user", "content": "hello"}]
 

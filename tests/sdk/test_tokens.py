@@ -17,9 +17,9 @@ import tiktoken
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specclient.tokens import Count, count_messages, count_prompt, count_text, estimate
+from specclient.tokens import TokenCount, count_messages, count_prompt, count_text, estimate
 from specclient.types.chat import ChatCompletionMessage
-from specclient.types.methods import CHAT, COMPLETION, EMBEDDING, RESPONSE
+from specclient.types.inference_methods import CHAT, COMPLETION, EMBEDDING, RESPONSE
 from specclient.types.request import Request
 
 SHARED = Path(__file__).parents[3] / "shared"
@@ -52,11 +52,11 @@ def words(text):
 
 
 def test_without_a_vocabulary_a_count_is_an_estimate():
-    assert count_text("Hello, world!", "gpt-4.1") == Count(4, estimated=True)
+    assert count_text("Hello, world!", "gpt-4.1") == TokenCount(4, estimated=True)
 
 
 def test_a_tokenizer_of_the_callers_is_exact():
-    assert count_text("one two three", "local/demo", encode=words) == Count(3, estimated=False)
+    assert count_text("one two three", "local/demo", encode=words) == TokenCount(3, estimated=False)
 
 
 @needs_vocabularies
@@ -72,7 +72,7 @@ def test_a_tokenizer_of_the_callers_is_exact():
 def test_exact_with_the_models_own_vocabulary(vocabularies, model, encoding):
     text = "Привет, мир! tiktoken"  # the vocabularies differ on it
     tokens = len(tiktoken.get_encoding(encoding).encode_ordinary(text))
-    assert count_text(text, model) == Count(tokens, estimated=False)
+    assert count_text(text, model) == TokenCount(tokens, estimated=False)
 
 
 @needs_vocabularies
@@ -83,7 +83,7 @@ def test_other_models_are_estimated(vocabularies, model):
 
 @needs_vocabularies
 def test_text_that_looks_like_control_tokens_is_text(vocabularies):
-    assert count_text("<|endoftext|>", "gpt-4.1") == Count(7, estimated=False)
+    assert count_text("<|endoftext|>", "gpt-4.1") == TokenCount(7, estimated=False)
 
 
 @needs_vocabularies
@@ -94,7 +94,7 @@ def test_chat_frames_as_documented(vocabularies):
     ]
     words_in_them = sum(count_text(text, "gpt-4o").tokens for m in messages for text in m.values())
     # 3 for each message, 1 for a name, 3 for the reply (OpenAI cookbook).
-    assert count_messages(messages, "gpt-4o") == Count(words_in_them + 3 + 3 + 1 + 3, estimated=False)
+    assert count_messages(messages, "gpt-4o") == TokenCount(words_in_them + 3 + 3 + 1 + 3, estimated=False)
 
 
 def test_a_damaged_vocabulary_is_not_used(tmp_path):
@@ -124,7 +124,7 @@ def test_the_older_variable_and_the_default_folder(monkeypatch, tmp_path):
 
 
 def test_a_huge_text_is_estimated_even_with_a_tokenizer():
-    assert count_text("word " * 300_000, "m", encode=words) == Count(300_000, estimated=True)
+    assert count_text("word " * 300_000, "m", encode=words) == TokenCount(300_000, estimated=True)
 
 
 @pytest.mark.parametrize(
@@ -163,12 +163,12 @@ def test_images_do_not_count_as_text():
     text = {"type": "text", "text": "what is this?"}
     alone = count_messages([{"role": "user", "content": [text]}], "gpt-4o").tokens
     both = count_messages([{"role": "user", "content": [text, image]}], "gpt-4o")
-    assert both == Count(alone + 765, estimated=True)  # no size can be read: as of 1024 x 1024 pixels
+    assert both == TokenCount(alone + 765, estimated=True)  # no size can be read: as of 1024 x 1024 pixels
 
 
 def test_text_parts_count_like_one_text():
     parts = [{"type": "text", "text": "one two"}, {"type": "text", "text": "three"}]
-    assert count_messages([{"role": "user", "content": parts}], "gpt-4o", encode=words) == Count(
+    assert count_messages([{"role": "user", "content": parts}], "gpt-4o", encode=words) == TokenCount(
         3 + 1 + 3 + 3, estimated=False
     )
 
@@ -264,7 +264,7 @@ def test_a_tokenizer_that_fails_makes_an_estimate():
     def fails(_):
         raise RuntimeError("the tokenizer is broken")
 
-    assert count_text("one two three", "m", encode=fails) == Count(3, estimated=True)
+    assert count_text("one two three", "m", encode=fails) == TokenCount(3, estimated=True)
 
 
 @needs_vocabularies
@@ -272,7 +272,7 @@ def test_a_model_newer_than_tiktoken_is_counted_as_its_latest(vocabularies):
     text = "Привет, мир! tiktoken"
     exact = count_text(text, "gpt-4.1")
     assert count_text(text, "gpt-9-large") == replace(exact, estimated=True)
-    assert count_text(text, "my-model") == Count(estimate(text), estimated=True)
+    assert count_text(text, "my-model") == TokenCount(estimate(text), estimated=True)
 
 
 def test_tiktoken_is_not_imported_before_it_is_needed(tmp_path):

@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specclient.tokens import Count, count_messages
+from specclient.tokens import TokenCount, count_messages
+from specclient.tokens.image_size import size_in, size_of
 from specclient.tokens.images import count_image
-from specclient.tokens.pictures import size_in, size_of
 
 
 def png(width: int, height: int) -> bytes:
@@ -118,7 +118,7 @@ def test_base64_with_line_breaks_and_without_a_url():
     ],
 )
 def test_tiles(model, size, detail, tokens):
-    assert count_image(size, model, detail=detail) == Count(tokens)
+    assert count_image(size, model, detail=detail) == TokenCount(tokens)
 
 
 @pytest.mark.parametrize(
@@ -143,7 +143,7 @@ def test_tiles(model, size, detail, tokens):
     ],
 )
 def test_other_rules_are_estimates(model, size, tokens):
-    assert count_image(size, model) == Count(tokens, estimated=True)
+    assert count_image(size, model) == TokenCount(tokens, estimated=True)
 
 
 @pytest.mark.parametrize(("model", "most"), [("claude-sonnet-4-5", 1568), ("claude-opus-4-8", 4784)])

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from specclient.tokens import Count, count_prompt
+from specclient.tokens import TokenCount, count_prompt
 from specclient.tokens.tools import count_tools
-from specclient.types.methods import CHAT, RESPONSE
+from specclient.types.inference_methods import CHAT, RESPONSE
 from specclient.types.request import Request
 
 VOCABULARIES = Path(os.environ.get("TIKTOKEN_CACHE_DIR") or Path(__file__).parents[3] / "shared" / "tiktoken")
@@ -62,7 +62,7 @@ def vocabularies(monkeypatch):
 )
 def test_the_cookbooks_example_counts_as_the_api_counts_it(model, tokens):
     request = Request(CHAT, params={"messages": ASKED, "tools": [WEATHER]})
-    assert count_prompt(request, model) == Count(tokens)
+    assert count_prompt(request, model) == TokenCount(tokens)
 
 
 @needs_vocabularies
@@ -115,7 +115,7 @@ def test_anthropic_adds_a_prompt_of_its_own():
 
 @pytest.mark.parametrize("tools", [None, [], {}, "tools", 5])
 def test_no_tools_no_tokens(tools):
-    assert count_tools(tools, "gpt-4o") == Count(0)
+    assert count_tools(tools, "gpt-4o") == TokenCount(0)
 
 
 def test_a_schema_for_the_answer_is_a_part_of_the_prompt():

@@ -12,13 +12,13 @@ from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any, Protocol
 
-from specclient.costs.reports import Report
-from specclient.costs.reports_read import Source, Where, read
-from specclient.costs.reports_sums import Line, percentile
-from specclient.costs.reports_text import UNKNOWN, cost_of, notes, seconds, share
-from specclient.costs.row import Row
+from specclient.ledger.row import LedgerRow
+from specclient.reports.lines import ReportLine, percentile
+from specclient.reports.reader import CallFilter, LedgerReader, read_reports
+from specclient.reports.report import CostReport
+from specclient.reports.text import UNKNOWN, cost_of, format_percent, format_seconds, notes
 
-__all__ = ["DAYS", "LATEST", "SPANS", "Readable", "figures"]
+__all__ = ["DAYS", "LATEST", "SPANS", "CallSource", "figures"]
 
 #: Calls that are looked at one by one.
 LATEST = 5000
@@ -31,7 +31,7 @@ _MINUTE, _HOUR, _DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class FigureSpan:
     """A span of time up to now, of whole steps.
 
     Attributes:
@@ -49,27 +49,27 @@ class Span:
 
 
 #: What the page offers, by name.
-SPANS: Mapping[str, Span] = MappingProxyType(
+SPANS: Mapping[str, FigureSpan] = MappingProxyType(
     {
-        "1h": Span(_MINUTE, 60, None),
-        "24h": Span(_HOUR, 24, "hour"),
-        "7d": Span(_HOUR, 168, "hour"),
-        "30d": Span(_DAY, 30, "day"),
+        "1h": FigureSpan(_MINUTE, 60, None),
+        "24h": FigureSpan(_HOUR, 24, "hour"),
+        "7d": FigureSpan(_HOUR, 168, "hour"),
+        "30d": FigureSpan(_DAY, 30, "day"),
     }
 )
 
 
-class Readable(Source, Protocol):
+class CallSource(LedgerReader, Protocol):
     """What figures are read of: a ledger."""
 
     def rows(
         self, since: datetime | None = None, until: datetime | None = None, *, limit: int | None = None
-    ) -> list[Row]:
+    ) -> list[LedgerRow]:
         """Return the newest so many calls of a span of time, oldest first."""
         ...
 
 
-def figures(source: Readable, name: str, now: datetime) -> dict[str, Any]:
+def figures(source: CallSource, name: str, now: datetime) -> dict[str, Any]:
     """Return what the dashboard shows of a span, as values that JSON can hold.
 
     Args:
@@ -84,9 +84,9 @@ def figures(source: Readable, name: str, now: datetime) -> dict[str, Any]:
     groupings: list[Sequence[str]] = [("route",), ("pair", "route"), ("model", "route")]
     if span.group is not None:
         groupings.append((span.group,))
-    found = read(source, groupings, Where(since=since))
+    found = read_reports(source, groupings, CallFilter(since=since))
     routes, pairs, asked = found.reports[:3]
-    days = read(source, [("day", "route")], Where(since=SPANS["30d"].begins(now))).reports[0]
+    days = read_reports(source, [("day", "route")], CallFilter(since=SPANS["30d"].begins(now))).reports[0]
     latest = source.rows(since, limit=LATEST)
     steps = (
         _by_minute(latest)
@@ -112,7 +112,7 @@ def figures(source: Readable, name: str, now: datetime) -> dict[str, Any]:
     }
 
 
-def _total(report: Report) -> dict[str, Any]:
+def _total(report: CostReport) -> dict[str, Any]:
     total = report.total
     return {
         **_line(total, "total", rounded=report.rounded),
@@ -122,7 +122,7 @@ def _total(report: Report) -> dict[str, Any]:
     }
 
 
-def _line(line: Line, name: str, *, rounded: bool) -> dict[str, Any]:
+def _line(line: ReportLine, name: str, *, rounded: bool) -> dict[str, Any]:
     return {
         "name": name,
         "calls": line.calls,
@@ -135,13 +135,13 @@ def _line(line: Line, name: str, *, rounded: bool) -> dict[str, Any]:
         "drafted": line.drafted,
         "accepted": line.accepted,
         "acceptance": line.acceptance_rate,
-        "acceptance_text": UNKNOWN if line.acceptance_rate is None else share(line.acceptance_rate),
+        "acceptance_text": UNKNOWN if line.acceptance_rate is None else format_percent(line.acceptance_rate),
         "p50_text": _time(line.latency_p50_s, rounded=rounded),
         "p95_text": _time(line.latency_p95_s, rounded=rounded),
     }
 
 
-def _pairs(report: Report) -> Iterable[dict[str, Any]]:
+def _pairs(report: CostReport) -> Iterable[dict[str, Any]]:
     """Yield what was drafted and kept by pair of models, and what of predictions, the most drafted first."""
     for line in sorted(report.lines, key=lambda line: -(line.drafted or 0)):
         name = line.group[0] or line.group[1]
@@ -161,12 +161,12 @@ def _pair(name: str, kind: str, accepted: int, drafted: int, length: float | Non
         "accepted": accepted,
         "drafted": drafted,
         "rate": rate,
-        "rate_text": share(rate),
+        "rate_text": format_percent(rate),
         "length_text": None if length is None else f"{length:.2f}",
     }
 
 
-def _days(report: Report, now: datetime) -> dict[str, Any]:
+def _days(report: CostReport, now: datetime) -> dict[str, Any]:
     first = SPANS["30d"].begins(now)
     return {
         "days": [f"{first + k * _DAY:%Y-%m-%d}" for k in range(DAYS)],
@@ -185,7 +185,7 @@ def _days(report: Report, now: datetime) -> dict[str, Any]:
     }
 
 
-def _rate(span: Span, tokens: Mapping[str, int], now: datetime) -> dict[str, Any]:
+def _rate(span: FigureSpan, tokens: Mapping[str, int], now: datetime) -> dict[str, Any]:
     """Return generated tokens by step; the last one is taken to have lasted for ``last_s`` seconds."""
     begins = span.begins(now)
     steps = [begins + k * span.step for k in range(span.count)]
@@ -198,7 +198,7 @@ def _rate(span: Span, tokens: Mapping[str, int], now: datetime) -> dict[str, Any
     }
 
 
-def _by_minute(rows: Iterable[Row]) -> dict[str, int]:
+def _by_minute(rows: Iterable[LedgerRow]) -> dict[str, int]:
     found: dict[str, int] = {}
     for row in rows:
         minute = f"{row.started_at.astimezone(UTC):%Y-%m-%d %H:%M}"
@@ -206,13 +206,13 @@ def _by_minute(rows: Iterable[Row]) -> dict[str, int]:
     return found
 
 
-def _per_s_now(rows: Iterable[Row], now: datetime) -> float:
+def _per_s_now(rows: Iterable[LedgerRow], now: datetime) -> float:
     """Return the tokens of the calls that ended within the last minute, by the second."""
     ended = (row for row in rows if now - row.started_at - timedelta(seconds=row.latency_s) <= _MINUTE)
     return sum(row.completion_tokens or 0 for row in ended) / 60
 
 
-def _latency(report: Report, rows: Sequence[Row]) -> list[dict[str, Any]]:
+def _latency(report: CostReport, rows: Sequence[LedgerRow]) -> list[dict[str, Any]]:
     """Return percentiles: of whole calls by the report, of first and further tokens by the latest calls."""
     done = [row for row in rows if row.status == "ok"]
     first = sorted(row.ttft_s for row in done if row.ttft_s is not None)
@@ -256,7 +256,7 @@ def _percentiles(
     }
 
 
-def _choice(row: Row) -> dict[str, Any]:
+def _choice(row: LedgerRow) -> dict[str, Any]:
     decision = row.decision
     return {
         "id": row.id,
@@ -276,15 +276,15 @@ def _choice(row: Row) -> dict[str, Any]:
     }
 
 
-def _money(row: Row) -> str:
-    line = Line(group=(), calls=1, cost_nano=row.cost_nano or 0, estimated=row.cost_estimated)
+def _money(row: LedgerRow) -> str:
+    line = ReportLine(group=(), calls=1, cost_nano=row.cost_nano or 0, estimated=row.cost_estimated)
     return cost_of(line)
 
 
 def _time(value: float | None, *, rounded: bool = False) -> str:
     if value is None or value >= 1:
-        return UNKNOWN if value is None else seconds(value, rounded=rounded)
-    return f"{seconds(1000 * value, rounded=rounded).removesuffix(' s')} ms"
+        return UNKNOWN if value is None else format_seconds(value, rounded=rounded)
+    return f"{format_seconds(1000 * value, rounded=rounded).removesuffix(' s')} ms"
 
 
 def _floor(at: datetime, step: timedelta) -> datetime:

@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 
-from specclient.serving.talk import Talk
+from specclient.serving.exchange import HTTPExchange
 
-__all__ = ["HEADERS", "PAGE", "say_asset"]
+__all__ = ["HEADERS", "PAGE", "send_asset"]
 
 _FOLDER = Path(__file__).with_name("assets")
 _SCRIPT = "text/javascript; charset=utf-8"
@@ -52,7 +52,7 @@ HEADERS: Mapping[str, str] = MappingProxyType(
 )
 
 
-async def say_asset(talk: Talk) -> None:
+async def send_asset(talk: HTTPExchange) -> None:
     """Answer with a file of the page."""
     asset = PAGE[talk.scope["path"]]
     await talk.say(_content(asset.name), kind=asset.kind, headers=HEADERS)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from specclient.types.base import WireModel
 from specclient.types.chat.chat_completion_message import ChatCompletionMessage
 from specclient.types.shared.objects import FunctionDefinition
-from specclient.types.union import OneOf
+from specclient.types.tagged_union import TaggedUnion
 
 
 class PromptCacheBreakpoint(WireModel):
@@ -41,7 +41,7 @@ class ChatCompletionContentPartImage(WireModel):
 
 
 ChatCompletionStoreMessageContentPart = Annotated[
-    ChatCompletionContentPartText | ChatCompletionContentPartImage, OneOf("type")
+    ChatCompletionContentPartText | ChatCompletionContentPartImage, TaggedUnion("type")
 ]
 
 

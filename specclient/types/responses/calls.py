@@ -6,10 +6,10 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from specclient.types.base import JsonText, WireModel
+from specclient.types.base import LenientJsonText, WireModel
 from specclient.types.responses.content import ResponseInputFile, ResponseInputImage, ResponseInputText
 from specclient.types.responses.tools import Tool
-from specclient.types.union import OneOf
+from specclient.types.tagged_union import TaggedUnion
 
 
 class CallerDirect(WireModel):
@@ -25,13 +25,13 @@ class CallerProgram(WireModel):
     type: Literal["program"]
 
 
-Caller = Annotated[CallerDirect | CallerProgram | None, OneOf("type")]
+Caller = Annotated[CallerDirect | CallerProgram | None, TaggedUnion("type")]
 
 
 class ResponseFunctionToolCall(WireModel):
     """The call of a function; ``arguments`` is JSON text, as the model wrote it."""
 
-    arguments: JsonText
+    arguments: LenientJsonText
     call_id: str
     name: str
     type: Literal["function_call"]
@@ -42,7 +42,9 @@ class ResponseFunctionToolCall(WireModel):
     status: Literal["in_progress", "completed", "incomplete"] | None = None
 
 
-OutputOutputContentList = Annotated[ResponseInputText | ResponseInputImage | ResponseInputFile, OneOf("type")]
+OutputOutputContentList = Annotated[
+    ResponseInputText | ResponseInputImage | ResponseInputFile, TaggedUnion("type")
+]
 
 
 class ResponseFunctionToolCallOutputItem(WireModel):
@@ -145,7 +147,7 @@ class ActionFind(WireModel):
     url: str
 
 
-Action = Annotated[ActionSearch | ActionOpenPage | ActionFind, OneOf("type")]
+Action = Annotated[ActionSearch | ActionOpenPage | ActionFind, TaggedUnion("type")]
 
 
 class ResponseFunctionWebSearch(WireModel):
@@ -204,4 +206,4 @@ class HTTPError(WireModel):
     type: Literal["http_error"]
 
 
-McpToolCallError = Annotated[McpProtocolError | McpToolExecutionError | HTTPError, OneOf("type")]
+McpToolCallError = Annotated[McpProtocolError | McpToolExecutionError | HTTPError, TaggedUnion("type")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from specclient.types.base import WireModel
-from specclient.types.union import OneOf
+from specclient.types.tagged_union import TaggedUnion
 
 
 class Click(WireModel):
@@ -89,7 +89,7 @@ class Wait(WireModel):
 
 
 ComputerAction = Annotated[
-    Click | DoubleClick | Drag | Keypress | Move | Screenshot | Scroll | Type | Wait, OneOf("type")
+    Click | DoubleClick | Drag | Keypress | Move | Screenshot | Scroll | Type | Wait, TaggedUnion("type")
 ]
 
 

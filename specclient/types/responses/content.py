@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from specclient.types.base import WireModel
-from specclient.types.union import OneOf
+from specclient.types.tagged_union import TaggedUnion
 
 
 class PromptCacheBreakpoint(WireModel):
@@ -88,7 +88,7 @@ class AnnotationFilePath(WireModel):
 
 Annotation = Annotated[
     AnnotationFileCitation | AnnotationURLCitation | AnnotationContainerFileCitation | AnnotationFilePath,
-    OneOf("type"),
+    TaggedUnion("type"),
 ]
 
 
@@ -125,7 +125,7 @@ class ResponseOutputRefusal(WireModel):
     type: Literal["refusal"]
 
 
-Content = Annotated[ResponseOutputText | ResponseOutputRefusal, OneOf("type")]
+Content = Annotated[ResponseOutputText | ResponseOutputRefusal, TaggedUnion("type")]
 
 
 class ResponseOutputMessage(WireModel):

@@ -60,7 +60,7 @@ from specclient.types.responses.text_events import (
     ResponseTextDeltaEvent,
     ResponseTextDoneEvent,
 )
-from specclient.types.union import OneOf
+from specclient.types.tagged_union import TaggedUnion
 
 
 class ResponseCreatedEvent(WireModel):
@@ -208,5 +208,5 @@ ResponseStreamEvent = Annotated[
     | ResponseQueuedEvent
     | ResponseCustomToolCallInputDeltaEvent
     | ResponseCustomToolCallInputDoneEvent,
-    OneOf("type"),
+    TaggedUnion("type"),
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from specclient.types.base import JsonText, WireModel
+from specclient.types.base import LenientJsonText, WireModel
 from specclient.types.responses.calls import (
     McpToolCallError,
     ResponseCustomToolCall,
@@ -27,7 +27,7 @@ from specclient.types.responses.shell import (
 )
 from specclient.types.responses.tools import Tool
 from specclient.types.shared.objects import Metadata
-from specclient.types.union import OneOf
+from specclient.types.tagged_union import TaggedUnion
 
 
 class ResponseCompactionItem(WireModel):
@@ -146,7 +146,7 @@ class McpCall(WireModel):
     """The call of a server's tool; ``arguments`` is JSON text."""
 
     id: str
-    arguments: JsonText
+    arguments: LenientJsonText
     name: str
     server_label: str
     type: Literal["mcp_call"]
@@ -226,5 +226,5 @@ OtherOutputItem = (
 )
 
 ResponseOutputItem = Annotated[
-    ResponseOutputMessage | ResponseFunctionToolCall | OtherOutputItem, OneOf("type")
+    ResponseOutputMessage | ResponseFunctionToolCall | OtherOutputItem, TaggedUnion("type")
 ]

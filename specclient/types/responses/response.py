@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from specclient.types.base import WireModel
-from specclient.types.call import Metered
+from specclient.types.call import MeteredModel
 from specclient.types.open import OpenObject
 from specclient.types.responses.content import (
     ResponseError,
@@ -34,7 +34,7 @@ from specclient.types.shared.objects import (
     ResponseFormatText,
     ResponsesModel,
 )
-from specclient.types.union import OneOf
+from specclient.types.tagged_union import TaggedUnion
 
 
 class InputTokensDetailsCacheWriteTokensDetails(WireModel):
@@ -68,7 +68,7 @@ class ResponseUsage(WireModel):
     total_tokens: int
 
 
-Variables = Annotated[str | ResponseInputText | ResponseInputImage | ResponseInputFile, OneOf("type")]
+Variables = Annotated[str | ResponseInputText | ResponseInputImage | ResponseInputFile, TaggedUnion("type")]
 
 
 class ResponsePrompt(WireModel):
@@ -90,7 +90,7 @@ class ResponseFormatTextJSONSchemaConfig(WireModel):
 
 
 ResponseFormatTextConfig = Annotated[
-    ResponseFormatText | ResponseFormatTextJSONSchemaConfig | ResponseFormatJSONObject, OneOf("type")
+    ResponseFormatText | ResponseFormatTextJSONSchemaConfig | ResponseFormatJSONObject, TaggedUnion("type")
 ]
 
 
@@ -147,7 +147,7 @@ ToolChoice = Annotated[
     | ToolChoiceSpecificProgrammaticToolCallingParam
     | ToolChoiceApplyPatch
     | ToolChoiceShell,
-    OneOf("type"),
+    TaggedUnion("type"),
 ]
 
 
@@ -193,7 +193,7 @@ class ModerationInputError(WireModel):
     type: Literal["error"]
 
 
-ModerationInput = Annotated[ModerationInputModerationResult | ModerationInputError, OneOf("type")]
+ModerationInput = Annotated[ModerationInputModerationResult | ModerationInputError, TaggedUnion("type")]
 
 
 # What is said of the output has the shape of what is said of the input.
@@ -251,7 +251,7 @@ PromptCacheDiagnostics = Annotated[
     | PromptCacheDiagnosticsCacheHit
     | PromptCacheDiagnosticsComparisonResponseNotFound
     | PromptCacheDiagnosticsUnavailable,
-    OneOf("type"),
+    TaggedUnion("type"),
 ]
 
 
@@ -309,7 +309,7 @@ class ToolUsage(WireModel):
     web_search: ToolUsageWebSearch
 
 
-class Response(Metered):
+class Response(MeteredModel):
     """The answer of ``responses.create``; ``created_at`` is in Unix seconds.
 
     https://platform.openai.com/docs/api-reference/responses/object

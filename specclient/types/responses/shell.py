@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from specclient.types.base import WireModel
 from specclient.types.responses.calls import Caller
-from specclient.types.union import OneOf
+from specclient.types.tagged_union import TaggedUnion
 
 
 class OutputLogs(WireModel):
@@ -23,7 +23,7 @@ class OutputImage(WireModel):
     url: str
 
 
-Output = Annotated[OutputLogs | OutputImage, OneOf("type")]
+Output = Annotated[OutputLogs | OutputImage, TaggedUnion("type")]
 
 
 class ResponseCodeInterpreterToolCall(WireModel):
@@ -58,7 +58,7 @@ class ShellAction(WireModel):
     timeout_ms: int | None = None
 
 
-Environment = Annotated[ResponseLocalEnvironment | ResponseContainerReference | None, OneOf("type")]
+Environment = Annotated[ResponseLocalEnvironment | ResponseContainerReference | None, TaggedUnion("type")]
 
 
 class ResponseFunctionShellToolCall(WireModel):
@@ -87,7 +87,7 @@ class OutputOutcomeExit(WireModel):
     type: Literal["exit"]
 
 
-OutputOutcome = Annotated[OutputOutcomeTimeout | OutputOutcomeExit, OneOf("type")]
+OutputOutcome = Annotated[OutputOutcomeTimeout | OutputOutcomeExit, TaggedUnion("type")]
 
 
 class ShellOutput(WireModel):
@@ -135,7 +135,7 @@ class OperationUpdateFile(WireModel):
     type: Literal["update_file"]
 
 
-Operation = Annotated[OperationCreateFile | OperationDeleteFile | OperationUpdateFile, OneOf("type")]
+Operation = Annotated[OperationCreateFile | OperationDeleteFile | OperationUpdateFile, TaggedUnion("type")]
 
 
 class ResponseApplyPatchToolCall(WireModel):

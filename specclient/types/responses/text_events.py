@@ -13,7 +13,7 @@ from specclient.types.responses.content import (
     ResponseOutputRefusal,
     ResponseOutputText,
 )
-from specclient.types.union import OneOf
+from specclient.types.tagged_union import TaggedUnion
 
 
 class DeltaTopLogprob(WireModel):
@@ -61,7 +61,7 @@ Annotation = Annotated[
     | AnnotationContainerFileCitation
     | AnnotationFilePath
     | None,
-    OneOf("type"),
+    TaggedUnion("type"),
 ]
 
 
@@ -180,7 +180,7 @@ class PartReasoningText(WireModel):
     type: Literal["reasoning_text"]
 
 
-Part = Annotated[ResponseOutputText | ResponseOutputRefusal | PartReasoningText, OneOf("type")]
+Part = Annotated[ResponseOutputText | ResponseOutputRefusal | PartReasoningText, TaggedUnion("type")]
 
 
 class ResponseContentPartAddedEvent(WireModel):

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from specclient.types.base import WireModel
 from specclient.types.shared.objects import ComparisonFilter, CompoundFilter, CustomToolInputFormat, Metadata
-from specclient.types.union import OneOf
+from specclient.types.tagged_union import TaggedUnion
 
 
 class FunctionTool(WireModel):
@@ -25,7 +25,7 @@ class FunctionTool(WireModel):
     output_schema: dict[str, Any] | None = None
 
 
-Filters = Annotated[ComparisonFilter | CompoundFilter | None, OneOf("type")]
+Filters = Annotated[ComparisonFilter | CompoundFilter | None, TaggedUnion("type")]
 
 
 class RankingOptionsHybridSearch(WireModel):
@@ -160,10 +160,12 @@ class InlineSkill(WireModel):
     type: Literal["inline"]
 
 
-NetworkPolicy = Annotated[ContainerNetworkPolicyDisabled | ContainerNetworkPolicyAllowlist, OneOf("type")]
+NetworkPolicy = Annotated[
+    ContainerNetworkPolicyDisabled | ContainerNetworkPolicyAllowlist, TaggedUnion("type")
+]
 
 
-Skill = Annotated[SkillReference | InlineSkill, OneOf("type")]
+Skill = Annotated[SkillReference | InlineSkill, TaggedUnion("type")]
 
 
 class ContainerAuto(WireModel):
@@ -198,7 +200,7 @@ class ContainerReference(WireModel):
     type: Literal["container_reference"]
 
 
-Environment = Annotated[ContainerAuto | LocalEnvironment | ContainerReference | None, OneOf("type")]
+Environment = Annotated[ContainerAuto | LocalEnvironment | ContainerReference | None, TaggedUnion("type")]
 
 
 class FunctionShellTool(WireModel):
@@ -235,7 +237,7 @@ class ToolFunction(WireModel):
     strict: bool | None = None
 
 
-NamespacedTool = Annotated[ToolFunction | CustomTool, OneOf("type")]
+NamespacedTool = Annotated[ToolFunction | CustomTool, TaggedUnion("type")]
 
 
 class NamespaceTool(WireModel):
@@ -270,7 +272,7 @@ class McpAllowedToolsMcpToolFilter(WireModel):
     tool_names: list[str] | None = None
 
 
-McpAllowedTools = Annotated[list[str] | McpAllowedToolsMcpToolFilter | None, OneOf("type")]
+McpAllowedTools = Annotated[list[str] | McpAllowedToolsMcpToolFilter | None, TaggedUnion("type")]
 
 
 class McpRequireApprovalMcpToolApprovalFilterAlways(WireModel):
@@ -327,7 +329,7 @@ class Mcp(WireModel):
 
 
 CodeInterpreterContainerCodeInterpreterToolAutoNetworkPolicy = Annotated[
-    ContainerNetworkPolicyDisabled | ContainerNetworkPolicyAllowlist, OneOf("type")
+    ContainerNetworkPolicyDisabled | ContainerNetworkPolicyAllowlist, TaggedUnion("type")
 ]
 
 
@@ -438,5 +440,5 @@ Tool = Annotated[
     | ToolSearchTool
     | WebSearchPreviewTool
     | ApplyPatchTool,
-    OneOf("type"),
+    TaggedUnion("type"),
 ]

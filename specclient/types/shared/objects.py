@@ -6,8 +6,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from specclient.types.base import Loose, WireModel
-from specclient.types.union import OneOf
+from specclient.types.base import Lenient, WireModel
+from specclient.types.tagged_union import TaggedUnion
 
 #: JSON Schema of a function's arguments.
 FunctionParameters = dict[str, object]
@@ -123,7 +123,7 @@ class Grammar(WireModel):
     type: Literal["grammar"]
 
 
-CustomToolInputFormat = Annotated[Text | Grammar, OneOf("type")]
+CustomToolInputFormat = Annotated[Text | Grammar, TaggedUnion("type")]
 
 
 class ComparisonFilter(WireModel):
@@ -137,7 +137,7 @@ class ComparisonFilter(WireModel):
 class CompoundFilter(WireModel):
     """Files that all, or any, of some filters let through."""
 
-    filters: list[Loose[ComparisonFilter]]
+    filters: list[Lenient[ComparisonFilter]]
     type: Literal["and", "or"]
 
 
@@ -164,5 +164,5 @@ class DecisionQuestionInputText(WireModel):
 
 
 DecisionQuestionInputPart = Annotated[
-    DecisionQuestionInputText | DecisionQuestionInputImage | DecisionInputJSON, OneOf("type")
+    DecisionQuestionInputText | DecisionQuestionInputImage | DecisionInputJSON, TaggedUnion("type")
 ]

@@ -9,15 +9,15 @@ import pytest
 import torch
 from local_kit import law_of_rounds, load, sequence, write_checkpoint
 from scipy import stats
-from specclient_local.backend import BUNDLED
-from specclient_local.config import read_config
-from specclient_local.drafters import drafting
-from specclient_local.drafting.retokenised import RetokenisedDrafter, aligned, continuation
-from specclient_local.drafting.shared_vocabulary import CommonRules, SharedVocabularyDrafter
-from specclient_local.drafting.vocabularies import foreign
-from specclient_local.model.runner import Runner
+from specclient_local.api.backend import BUNDLED
+from specclient_local.decoding.speculate import Speculator
+from specclient_local.drafting.retokenised import RetokenisedDrafter, continuation, retokenised_prefix
+from specclient_local.drafting.shared_vocabulary import CommonTokensProcessor, SharedVocabularyDrafter
+from specclient_local.drafting.vocabulary_match import match_vocabularies
+from specclient_local.loading.drafter_set import drafter_for_model
+from specclient_local.model.config import read_config
+from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.tokenizer import Tokenizer
-from specclient_local.speculate import Speculator
 from vocabulary_kit import behind_another, lettered, trained
 
 from specclient.errors import CheckpointError, ConfigurationError
@@ -66,11 +66,11 @@ def bundled(tmp_path_factory):
 
 def speculator(target, draft, way):
     """A speculator with one draft of another vocabulary, without an engine around it."""
-    runner = Runner.load(target, dtype="float32", slots=1, context=64)
-    small = Runner.load(draft, dtype="float32", slots=1, context=64, exact=False)
+    runner = DecoderRunner.load(target, dtype="float32", slots=1, context=64)
+    small = DecoderRunner.load(draft, dtype="float32", slots=1, context=64, exact=False)
     configs = runner.config, small.config
-    other = foreign(Tokenizer(target), Tokenizer(draft), configs, way)
-    return Speculator(runner, {"draft": drafting(small, configs[0].vocab_size, other)}), small
+    other = match_vocabularies(Tokenizer(target), Tokenizer(draft), configs, way)
+    return Speculator(runner, {"draft": drafter_for_model(small, configs[0].vocab_size, other)}), small
 
 
 def law_of(target, draft, way, prompt, **params):
@@ -236,7 +236,7 @@ def test_the_drafts_cache_holds_what_was_said(bundled, cut_otherwise, way, rando
     """After each round its rows are those of a fresh pass over the same tokens, whatever was refused."""
     target, draft = cut_otherwise if random else (BUNDLED / "target", bundled["merges"])
     speculating, small = speculator(target, draft, way)
-    fresh = Runner.load(draft, dtype="float32", slots=1, context=64, exact=False)
+    fresh = DecoderRunner.load(draft, dtype="float32", slots=1, context=64, exact=False)
     drafter = speculating.drafters["draft"]
     request = sequence(Tokenizer(target).encode("def add(a, b):\n    "), max_tokens=30, draft_length=3)
     while not speculating.prefill(request):
@@ -262,7 +262,7 @@ def test_what_is_cut_otherwise_with_more_text_leaves_the_drafts_cache(bundled):
     """An answer that grows letter by letter: the draft's last tokens merge into others again and again."""
     target, draft = BUNDLED / "target", bundled["merges"]
     speculating, small = speculator(target, draft, "retokenised")
-    fresh = Runner.load(draft, dtype="float32", slots=1, context=64, exact=False)
+    fresh = DecoderRunner.load(draft, dtype="float32", slots=1, context=64, exact=False)
     drafter, tokenizer = speculating.drafters["draft"], Tokenizer(target)
     request = sequence(tokenizer.encode("def add(a, b):\n    "), max_tokens=40, draft_length=3)
     while not speculating.prefill(request):
@@ -299,19 +299,19 @@ def test_text_is_cut_as_the_target_would(bundled):
     whole = tokenizer.encode("for name in values:\n    print(name)")
     for end in range(1, len(whole)):
         text = continuation(tokenizer, whole[:end], whole[end:])
-        found = aligned(tokenizer, whole[:end], text)
+        found = retokenised_prefix(tokenizer, whole[:end], text)
         assert tokenizer.decode([*whole[:end], *found]) == tokenizer.decode(whole)
         assert found == whole[end:]
-    assert aligned(tokenizer, whole, "") == []
+    assert retokenised_prefix(tokenizer, whole, "") == []
     # Within a word the tokens that stand are not cut again: what follows is encoded by itself.
     inside = tokenizer.encode("retur")
-    assert tokenizer.decode([*inside, *aligned(tokenizer, inside, "n x")]) == "return x"
+    assert tokenizer.decode([*inside, *retokenised_prefix(tokenizer, inside, "n x")]) == "return x"
 
 
 def test_which_way_is_chosen_and_said(letters, cut_otherwise, bundled, caplog):
     def way(target, draft, asked="auto"):
         configs = read_config(target), read_config(draft)
-        return foreign(Tokenizer(target), Tokenizer(draft), configs, asked).way
+        return match_vocabularies(Tokenizer(target), Tokenizer(draft), configs, asked).way
 
     assert way(BUNDLED / "target", bundled["ids"]) == "shared"
     assert way(BUNDLED / "target", bundled["merges"]) == "shared"
@@ -361,7 +361,7 @@ def test_rules_of_a_request_reach_the_draft_in_its_own_tokens(letters):
     """What the request forbids is not guessed; what the draft alone has neither."""
     tokenizers = [Tokenizer(folder) for folder in letters]
     configs = tuple(read_config(folder) for folder in letters)
-    common = foreign(*tokenizers, configs, "shared").common
+    common = match_vocabularies(*tokenizers, configs, "shared").common
 
     class NoC:
         ended = False
@@ -375,6 +375,6 @@ def test_rules_of_a_request_reach_the_draft_in_its_own_tokens(letters):
         def take(self, token):
             raise AssertionError
 
-    shaped = CommonRules(common, 8, NoC()).shape(torch.zeros(2, 9), [[8], [8, 1]])
+    shaped = CommonTokensProcessor(common, 8, NoC()).shape(torch.zeros(2, 9), [[8], [8, 1]])
     allowed = [("xhyfzdcba"[i]) for i in range(9) if shaped[0, i] == 0.0]
     assert allowed == ["h", "f", "d", "b", "a"]

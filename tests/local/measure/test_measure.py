@@ -7,17 +7,17 @@ import random
 
 import pytest
 from local_kit import load
-from specclient_local import speculate
-from specclient_local.answer import Generation, Timings
+from specclient_local.decoding import speculate
+from specclient_local.engine.answer import Generation, Timings
 from specclient_local.measure.bench import bench
-from specclient_local.measure.depth import depths
-from specclient_local.measure.passes import contexts, draft_cost, passes
+from specclient_local.measure.depth_sweep import sweep_depths
+from specclient_local.measure.expected_speedup import acceptance, implied_alpha, speed_up, tokens_a_round
+from specclient_local.measure.pass_timing import draft_cost, passes, timed_contexts
 from specclient_local.measure.prompts import held_out, read_prompts
-from specclient_local.measure.runs import Answered, Run, answer, median_ratio, take_turns
-from specclient_local.measure.stages import Stopwatch, profile
-from specclient_local.measure.theory import acceptance, implied_alpha, speed_up, tokens_a_round
-from specclient_local.model.runner import Runner
-from specclient_local.sequence import Tally
+from specclient_local.measure.stage_profile import Stopwatch, profile
+from specclient_local.measure.timed_runs import TimedAnswer, TimedRun, answer, median_ratio, run_alternating
+from specclient_local.model.decoder_runner import DecoderRunner
+from specclient_local.request.sequence import SpeculationCounts
 
 from specclient.errors import ConfigurationError
 
@@ -33,7 +33,7 @@ def engine(checkpoint):
 
 def answered(rounds, reason="length", seconds=1.0, ttft=0.5):
     tokens = sum(rounds) + len(rounds)
-    tally = Tally()
+    tally = SpeculationCounts()
     for kept in rounds:
         tally.count(4, 4, kept)
     generation = Generation(
@@ -45,12 +45,12 @@ def answered(rounds, reason="length", seconds=1.0, ttft=0.5):
         speculation=tally.speculation("draft"),
         timings=Timings(queue_s=0.0, prefill_s=0.25, decode_s=0.5, ttft_s=ttft),
     )
-    return Answered(generation, seconds, tuple(rounds))
+    return TimedAnswer(generation, seconds, tuple(rounds))
 
 
 def test_acceptance_counts_what_was_tried_and_what_was_kept():
     # 4 drafted in each round but the last: of nine tokens wanted eight are there, so nothing is left to draft
-    counted = acceptance([Run(1.0, (answered([4, 2, 0]),))], 4, 9)
+    counted = acceptance([TimedRun(1.0, (answered([4, 2, 0]),))], 4, 9)
     assert counted.tried == (2, 2, 2, 1)
     assert counted.kept == (2, 2, 1, 1)
     assert counted.rounds == 3
@@ -60,7 +60,7 @@ def test_acceptance_counts_what_was_tried_and_what_was_kept():
 
 
 def test_a_round_that_an_end_token_cut_is_left_out():
-    assert acceptance([Run(1.0, (answered([1, 3], "stop"),))], 4, 99).tried == (1, 1, 0, 0)
+    assert acceptance([TimedRun(1.0, (answered([1, 3], "stop"),))], 4, 99).tried == (1, 1, 0, 0)
     assert acceptance([], 4, 99).alpha is None
 
 
@@ -92,9 +92,9 @@ def test_a_stopwatch_counts_the_innermost_stage():
 
 
 def test_a_profile_sees_every_stage_and_leaves_no_trace(engine):
-    before = (Runner.score_all, speculate.verify, speculate.all_distributions)
+    before = (DecoderRunner.score_all, speculate.verify, speculate.all_distributions)
     run, stages = profile(engine, PROMPTS, {"max_tokens": 12, "draft_length": 2})
-    assert before == (Runner.score_all, speculate.verify, speculate.all_distributions)
+    assert before == (DecoderRunner.score_all, speculate.verify, speculate.all_distributions)
     by_name = {stage.name: stage for stage in stages}
     assert sum(stage.share for stage in stages) == pytest.approx(1.0)
     assert by_name["target pass"].calls == by_name["verification"].calls == run.steps
@@ -138,7 +138,7 @@ def test_a_failing_request_is_raised(engine, monkeypatch):
 def test_ways_take_turns_and_the_first_turn_only_warms_up():
     order, told = [], []
     ways = {name: lambda name=name: order.append(name) or len(order) for name in "ab"}
-    assert take_turns(ways, 2, told.append) == {"a": [3, 5], "b": [4, 6]}
+    assert run_alternating(ways, 2, told.append) == {"a": [3, 5], "b": [4, 6]}
     assert order == list("ababab")
     assert told[0] == "a: warming up"
     assert told[-1] == "b: run 2 of 2"
@@ -146,7 +146,7 @@ def test_ways_take_turns_and_the_first_turn_only_warms_up():
 
 def test_ratios_are_those_within_a_turn():
     slow, fast = (
-        [Run(s, (answered([0, 0], seconds=s),)) for s in seconds]
+        [TimedRun(s, (answered([0, 0], seconds=s),)) for s in seconds]
         for seconds in ((1.0, 9.0, 3.0), (0.5, 3.0, 0.75))
     )
     assert median_ratio(fast, slow) == 3.0
@@ -168,13 +168,13 @@ def test_bench_sets_each_method_beside_plain_decoding(engine):
 
 
 def test_bench_sees_other_tokens(engine, monkeypatch):
-    from specclient_local.verify import Verdict
+    from specclient_local.decoding.verify import AcceptedPath
 
     right = speculate.Speculator._keep
     monkeypatch.setattr(
         speculate.Speculator,
         "_keep",
-        lambda self, move, verdict: right(self, move, Verdict([0], 5) if len(move.tree) else verdict),
+        lambda self, move, verdict: right(self, move, AcceptedPath([0], 5) if len(move.tree) else verdict),
     )
     plain, draft = bench(engine, PROMPTS, ["draft"], {"max_tokens": 8, "draft_length": 1}, repeat=1)
     assert plain.identical
@@ -182,14 +182,14 @@ def test_bench_sees_other_tokens(engine, monkeypatch):
 
 
 def test_depths_are_timed_and_computed(engine):
-    found = depths(engine, PROMPTS, lengths=[3, 1], new=12, repeat=1, batch=3)
+    found = sweep_depths(engine, PROMPTS, lengths=[3, 1], new=12, repeat=1, batch=3)
     assert [row.length for row in found.rows] == [0, 1, 3]
     assert found.rows[0].measured == 1.0
     assert (found.rows[0].closed_form, found.rows[0].expected) == pytest.approx((1.0, 1.0))
     assert found.rows[1].closed_form == pytest.approx(speed_up(found.alpha, 1, found.cost))
     assert found.best in found.rows
     with pytest.raises(ConfigurationError, match="loaded without it"):
-        depths(engine, PROMPTS, method="layer_skip")
+        sweep_depths(engine, PROMPTS, method="layer_skip")
 
 
 def test_passes_are_timed_by_rows_and_context(engine):
@@ -202,9 +202,14 @@ def test_passes_are_timed_by_rows_and_context(engine):
 
 
 def test_contexts_reach_nearly_the_longest():
-    assert contexts(32) == [15]
-    assert contexts(300) == [64, 256]
-    assert contexts(8192) == [64, 256, 1024, 4096, 8175] or contexts(8192) == [64, 256, 1024, 4096]
+    assert timed_contexts(32) == [15]
+    assert timed_contexts(300) == [64, 256]
+    assert timed_contexts(8192) == [64, 256, 1024, 4096, 8175] or timed_contexts(8192) == [
+        64,
+        256,
+        1024,
+        4096,
+    ]
 
 
 def test_prompts_of_a_file_and_of_the_library(engine, tmp_path):

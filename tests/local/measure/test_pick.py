@@ -8,18 +8,26 @@ from pathlib import Path
 import pytest
 from heads_kit import medusa
 from local_kit import load, write_checkpoint
-from specclient_local.config import read_config
-from specclient_local.drafting.costs import Costs
-from specclient_local.measure import pick as picking
-from specclient_local.measure.pick import ADAPTIVE, Asked, Fared, Picked, break_even, pick, refusal
-from specclient_local.measure.pick_candidates import candidate
-from specclient_local.measure.theory import Acceptance
-from specclient_local.model.opening import Placed, open_model
+from specclient_local.drafting.round_costs import RoundCosts
+from specclient_local.loading.model_loader import ModelPlacement, load_model
+from specclient_local.measure.expected_speedup import PositionAcceptance
+from specclient_local.measure.pick import selection as picking
+from specclient_local.measure.pick.candidates import candidate
+from specclient_local.measure.pick.selection import (
+    ADAPTIVE,
+    CandidateResult,
+    PickResult,
+    PickSettings,
+    break_even,
+    pick,
+    rejection_reason,
+)
+from specclient_local.model.config import read_config
 from specclient_local.model.weights import count_numbers
 
 from specclient.errors import CheckpointError, ConfigurationError
 
-COSTS = Costs(draft=0.2, verify=(1.0, 1.1, 1.2, 1.3))
+COSTS = RoundCosts(draft=0.2, verify=(1.0, 1.1, 1.2, 1.3))
 
 
 @pytest.fixture(scope="module")
@@ -33,32 +41,34 @@ def draft(tmp_path_factory) -> Path:
     return write_checkpoint(tmp_path_factory.mktemp("draft"), seed=5, num_hidden_layers=1)
 
 
-def asked(**changes) -> Asked:
+def asked(**changes) -> PickSettings:
     prompts = [[0, 70, 71, 72, 73, 74], [0, 90, 91, 92], [0, 70, 71, 72, 73, 75]]
-    return Asked(prompts, ["code", "chat", "code"], **{"new": 24, "depth": 3, "repeat": 1, **changes})
+    return PickSettings(prompts, ["code", "chat", "code"], **{"new": 24, "depth": 3, "repeat": 1, **changes})
 
 
-def fared(**changes) -> Fared:
+def fared(**changes) -> CandidateResult:
     values = {
         "name": "one", "method": "draft", "alpha": 0.7, "by_position": (0.8, 0.6), "by_task": {}, "cost": 0.2,
         "memory": 0, "depth": 2, "expected": 1.3, "closed_form": 1.4, "break_even": 0.5, "measured": {},
     }  # fmt: skip
-    return Fared(**{**values, **changes})
+    return CandidateResult(**{**values, **changes})
 
 
 def test_break_even_is_the_least_acceptance_that_pays_at_any_depth() -> None:
     # One guess wins 1 + α tokens at 0.2 + 1.1 plain steps; deeper drafts need more of each guess.
     assert break_even(COSTS, 1) == pytest.approx(0.3, abs=1e-6)
     assert break_even(COSTS, 3) == pytest.approx(0.3, abs=1e-6)
-    cheap = Costs(draft=0.0, verify=(1.0, 1.5, 1.5, 1.5))
+    cheap = RoundCosts(draft=0.0, verify=(1.0, 1.5, 1.5, 1.5))
     found = break_even(cheap, 3)
     assert 1 + found + found**2 + found**3 == pytest.approx(1.5, abs=1e-6)
     assert found < break_even(cheap, 1)
-    assert break_even(Costs(draft=2.0, verify=(1.0, 1.0, 1.0)), 2) == 1.0, "a draft dearer than its target"
+    assert break_even(RoundCosts(draft=2.0, verify=(1.0, 1.0, 1.0)), 2) == 1.0, (
+        "a draft dearer than its target"
+    )
 
 
 def test_the_depth_is_where_tokens_over_costs_are_most() -> None:
-    counted = Acceptance(tried=(100, 80, 40), kept=(80, 40, 4), rounds=100)
+    counted = PositionAcceptance(tried=(100, 80, 40), kept=(80, 40, 4), rounds=100)
     ups = [1.8 / 1.3, (1 + 0.8 + 0.4) / 1.6, (1 + 0.8 + 0.4 + 0.04) / 1.9]
     depth, expected = picking._deepest(counted, COSTS, 1.0)
     assert (depth, expected) == (1, pytest.approx(max(ups)))
@@ -67,7 +77,7 @@ def test_the_depth_is_where_tokens_over_costs_are_most() -> None:
 
 
 def test_a_look_up_verifies_only_what_it_finds() -> None:
-    look_up = Costs(draft=0.0, verify=(1.0, 1.1, 1.2, 1.3))
+    look_up = RoundCosts(draft=0.0, verify=(1.0, 1.1, 1.2, 1.3))
     assert picking._round(look_up, 2, 0.5) == pytest.approx(1.1)
     assert picking._round(look_up, 2, 1.0) == pytest.approx(1.2)
 
@@ -85,7 +95,7 @@ def test_a_look_up_verifies_only_what_it_finds() -> None:
 def test_a_refusal_names_the_numbers(changes, wanted) -> None:
     import re
 
-    told = refusal(fared(**changes))
+    told = rejection_reason(fared(**changes))
     assert (told is None) == (wanted is None)
     assert wanted is None or re.match(wanted, told)
 
@@ -102,7 +112,7 @@ def test_the_fastest_way_is_recommended(measured, widths) -> None:
     assert picking._widths(fared(measured=measured)) == widths
 
 
-def picked(target, names, **changes) -> Picked:
+def picked(target, names, **changes) -> PickResult:
     candidates = [candidate(name, target, context=64) for name in names]
     return pick(candidates, lambda each: load(target, slots=1, **each.loading), asked(**changes))
 
@@ -113,7 +123,10 @@ def test_a_draft_that_is_never_right_is_refused_and_one_that_always_is_is_known(
     wrong, right = by_name[str(draft)], by_name[str(target)]
     assert wrong.alpha < 0.2
     assert wrong.break_even > wrong.alpha
-    assert f"acceptance {wrong.alpha:.2f} is under the break-even of {wrong.break_even:.2f}" in refusal(wrong)
+    assert (
+        f"acceptance {wrong.alpha:.2f} is under the break-even of {wrong.break_even:.2f}"
+        in rejection_reason(wrong)
+    )
     assert right.alpha == 1.0
     assert right.by_position == (1.0, 1.0, 1.0)
     assert right.by_task == {"chat": 1.0, "code": 1.0}
@@ -138,7 +151,7 @@ def test_layers_and_heads_are_candidates_too(target, tmp_path) -> None:
     assert set(own.measured) == {
         "chain",
         ADAPTIVE,
-        *(picking.named(tree) for tree in picking._trees(own.depth)),
+        *(picking.tree_name(tree) for tree in picking._trees(own.depth)),
     }
 
 
@@ -149,9 +162,9 @@ def test_half_of_the_layers_draft_where_no_number_is_given(target) -> None:
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_a_candidates_memory_is_what_a_loaded_one_takes(target, dtype) -> None:
-    placed, context = Placed(dtype, "cpu"), 128
+    placed, context = ModelPlacement(dtype, "cpu"), 128
     skipping = candidate("layer_skip:1", target, context=context, dtype=dtype)
-    caches = open_model(target, placed, slots=1, context=context).cache.rows.nbytes
+    caches = load_model(target, placed, slots=1, context=context).cache.rows.nbytes
     assert skipping.memory == caches // 4, "one of four layers, whose weights are the target's"
     whole = candidate(str(target), target, context=context, dtype=dtype)
     biases_and_norms = 0.03

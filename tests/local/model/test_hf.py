@@ -9,12 +9,12 @@ import pytest
 import torch
 from local_kit import load, run, sequence, write_checkpoint
 from safetensors.torch import load_file, save_file
+from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
-from specclient_local.model.hf import HfRunner
-from specclient_local.model.hf_checkpoint import read_hf_config
-from specclient_local.model.runner import CHUNK, Part, Runner
-from specclient_local.speculate import Speculator
-from specclient_local.tree import TokenTree
+from specclient_local.model.decoder_runner import MAX_PASS_ROWS, DecoderRunner, SlotInput
+from specclient_local.model.hf.checkpoint import read_hf_config
+from specclient_local.model.hf.runner import HfRunner
+from specclient_local.request.token_tree import TokenTree
 
 from specclient.errors import CheckpointError, ConfigurationError
 
@@ -125,9 +125,9 @@ def test_a_tree_grown_level_by_level_is_the_tree_scored_at_once(target, kind):
     ids = random_ids(20)
     whole = runner.score(0, ids, tree)
     runner.truncate(0, 0)
-    first = runner.score_all([Part(0, ids, branching(2))])[0]
-    second = runner.score_all([Part(0, (), branching(5), held=2)])[0]
-    third = runner.score_all([Part(0, (), tree, held=5)])[0]
+    first = runner.score_all([SlotInput(0, ids, branching(2))])[0]
+    second = runner.score_all([SlotInput(0, (), branching(5), held=2)])[0]
+    third = runner.score_all([SlotInput(0, (), tree, held=5)])[0]
     close(torch.cat([first, second, third]), whole)
 
 
@@ -135,11 +135,11 @@ def test_a_tree_grown_level_by_level_is_the_tree_scored_at_once(target, kind):
 def test_long_prompts_and_many_guesses_go_through_in_pieces(checkpoint):
     folder = checkpoint(kind="gpt_neox", intermediate_size=64, max_position_embeddings=600)
     runner, model = hf(folder, context=600), reference(folder)
-    ids = random_ids(2 * CHUNK + 60)
+    ids = random_ids(2 * MAX_PASS_ROWS + 60)
     expected = model(torch.tensor([ids])).logits[0]
     close(
-        runner.score(0, ids[: CHUNK + 20], TokenTree.chain(ids[CHUNK + 20 :][:40])),
-        expected[CHUNK + 19 :][:41],
+        runner.score(0, ids[: MAX_PASS_ROWS + 20], TokenTree.chain(ids[MAX_PASS_ROWS + 20 :][:40])),
+        expected[MAX_PASS_ROWS + 19 :][:41],
     )
     with pytest.raises(ValueError, match="601 positions exceed the 600"):
         runner.prefill(0, [1] * (601 - runner.length(0)))
@@ -209,7 +209,7 @@ def test_greedy_answers_are_plain_ones_and_transformers_own(pairs, kind):
 def test_either_kind_of_runner_drafts_for_the_other(checkpoint):
     """One checkpoint under both: what the one drafts, the other accepts."""
     folder = checkpoint(intermediate_size=64, spread=0.2)
-    own = Runner.load(folder, dtype="float32", slots=1, context=100)
+    own = DecoderRunner.load(folder, dtype="float32", slots=1, context=100)
     other = hf(folder, slots=1)
     expected = run(Speculator(own), sequence([7, 8, 9], method="plain", max_tokens=20))
     own.truncate(0, 0)
@@ -224,7 +224,7 @@ def test_either_kind_of_runner_drafts_for_the_other(checkpoint):
 def test_the_runner_can_be_named(checkpoint):
     folder = checkpoint(intermediate_size=64, spread=0.2)
     with load(folder) as own, load(folder, runner="hf") as other:
-        assert isinstance(own.speculator.target, Runner)
+        assert isinstance(own.speculator.target, DecoderRunner)
         assert isinstance(other.speculator.target, HfRunner)
         assert (
             own.generate("def f", max_tokens=20).token_ids == other.generate("def f", max_tokens=20).token_ids

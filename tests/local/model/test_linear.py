@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from specclient_local.model.linear import KERNELS, KernelChooser, keeps_rows
+from specclient_local.model.linear_kernels import KERNELS, KernelChooser, is_row_stable
 
 
 @pytest.mark.parametrize("name", KERNELS)
@@ -28,7 +28,7 @@ def test_a_target_never_gets_a_kernel_whose_rows_differ_if_there_is_another(monk
     for name in ("plain", "columns"):
         monkeypatch.setitem(KERNELS, name, stateful(KERNELS[name]))
     weight = torch.randn(64, 32)
-    assert not keeps_rows(KERNELS["plain"](weight, None), weight)
+    assert not is_row_stable(KERNELS["plain"](weight, None), weight)
     monkeypatch.setitem(KERNELS, "packed", lambda weight, bias: lambda x: torch.zeros(len(x), len(weight)))
     choose = KernelChooser(clock=iter(range(10**6)).__next__)
     choose(weight)
@@ -70,4 +70,4 @@ def test_where_no_kernel_keeps_rows_apart_they_are_computed_one_by_one(monkeypat
         monkeypatch.setitem(KERNELS, name, stateful(KERNELS["plain"]))
     weight, bias = torch.randn(700, 320), torch.randn(700)
     choose = KernelChooser()
-    assert keeps_rows(choose(weight, bias), weight)
+    assert is_row_stable(choose(weight, bias), weight)

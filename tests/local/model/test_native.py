@@ -12,17 +12,18 @@ import pytest
 import torch
 from platformdirs import user_cache_path
 from safetensors.torch import load_file, save_file
-from specclient_local.backend import BUNDLED
-from specclient_local.config import read_config
-from specclient_local.model import pages
-from specclient_local.model.decoder import Decoder
-from specclient_local.model.eager import EagerPasses
-from specclient_local.model.native import build, passes
-from specclient_local.model.native.greedy import native_largest
-from specclient_local.model.pages import large_pages
-from specclient_local.model.runner import Part, Runner
+from specclient_local.api.backend import BUNDLED
+from specclient_local.model.config import read_config
+from specclient_local.model.decoder import TransformerDecoder
+from specclient_local.model.decoder_runner import DecoderRunner, SlotInput
+from specclient_local.model.eager_passes import EagerPasses
+from specclient_local.model.native import build as build
+from specclient_local.model.native import huge_pages as pages
+from specclient_local.model.native import passes as passes
+from specclient_local.model.native.argmax import native_argmax
+from specclient_local.model.native.huge_pages import large_pages
 from specclient_local.model.weights import load_weights
-from specclient_local.tree import TokenTree
+from specclient_local.request.token_tree import TokenTree
 
 pytestmark = pytest.mark.skipif(build.library() is None, reason="there is no C compiler")
 
@@ -54,11 +55,11 @@ def ids(count, vocab=300):
 def runner(folder, *, eager=False, slots=3, context=128):
     config = read_config(folder)
     weights = load_weights(folder, config)
-    decoder = Decoder(config, weights, context)
+    decoder = TransformerDecoder(config, weights, context)
     if eager:
         decoder.passes = EagerPasses(config, weights, decoder.turns(slice(None)), exact=True, most=16)
     assert decoder.exact_rows != eager
-    return Runner(decoder, slots, context)
+    return DecoderRunner(decoder, slots, context)
 
 
 def branching():
@@ -102,7 +103,7 @@ def test_a_row_has_the_same_bits_in_any_pass(checkpoint, shape, count, threads):
         one.truncate(1, 0)
         one.truncate(2, 0)
         one.prefill(2, ids(20))
-        parts = [Part(2, [3], branching()), Part(1, prompt[:cut], every=True)]
+        parts = [SlotInput(2, [3], branching()), SlotInput(1, prompt[:cut], every=True)]
         first = one.score_all(parts)[1]
         assert torch.equal(torch.cat([first, one.read(1, prompt[cut:])]), alone)
         assert torch.equal(one.cache.rows[:, 1, :, :41], cache)
@@ -118,7 +119,9 @@ def test_matrices_in_bfloat16_give_the_bits_of_the_same_numbers_in_float32(check
     assert not torch.equal(full.head, load_weights(folder, config).head), (
         "the numbers were not bfloat16's before"
     )
-    ours, theirs = (Runner(Decoder(config, weights, 128), 1, 128) for weights in (half, full))
+    ours, theirs = (
+        DecoderRunner(TransformerDecoder(config, weights, 128), 1, 128) for weights in (half, full)
+    )
     assert ours.decoder.passes.head.kind != theirs.decoder.passes.head.kind
     for cut in (1, 5, 6, 7, 40):
         for one in (ours, theirs):
@@ -160,7 +163,7 @@ def test_some_of_the_layers_are_a_model_of_their_own(checkpoint):
     config, eager = read_config(folder), runner(folder, eager=True)
     assert config.layers == 3
     for layers in ([0], [0, 2], [2, 1, 0]):
-        some, same = (Runner(one.decoder.only(layers), 1, 64) for one in (whole, eager))
+        some, same = (DecoderRunner(one.decoder.only(layers), 1, 64) for one in (whole, eager))
         assert some.config.layers == len(layers)
         mine, want = (one.score(0, ids(9), branching()) for one in (some, same))
         torch.testing.assert_close(mine, want, atol=3e-4, rtol=0)
@@ -290,7 +293,7 @@ def test_without_a_compiler_torch_computes(built, checkpoint, monkeypatch, caplo
     assert not [path for path in kept if path.is_file()]
     monkeypatch.setattr(passes, "library", lambda: library)
     config = read_config(folder)
-    assert isinstance(Decoder(config, load_weights(folder, config), 64).passes, EagerPasses)
+    assert isinstance(TransformerDecoder(config, load_weights(folder, config), 64).passes, EagerPasses)
 
 
 @pytest.mark.parametrize("shape", [name for name in SHAPES if name != "a window"])
@@ -346,7 +349,7 @@ def test_the_largest_of_all_rows_are_those_of_torch(width):
     numbers[4, width // 2 :] = torch.nan
     numbers[5, width - 1] = torch.nan
     matrices = [numbers[:1, :width], numbers[1:6, :width], numbers[6:, :width].contiguous()]
-    places, values = native_largest(matrices)
+    places, values = native_argmax(matrices)
     want = numbers[:, :width].argmax(dim=-1)
     assert places == want.tolist()
     found = torch.tensor(values)
@@ -354,5 +357,5 @@ def test_the_largest_of_all_rows_are_those_of_torch(width):
 
 
 def test_other_numbers_are_left_to_torch():
-    assert native_largest([torch.zeros(1, 4, dtype=torch.bfloat16)]) is None
-    assert native_largest([torch.zeros(4, 1).T, torch.zeros(8, 2)[:, ::2]]) is None
+    assert native_argmax([torch.zeros(1, 4, dtype=torch.bfloat16)]) is None
+    assert native_argmax([torch.zeros(4, 1).T, torch.zeros(8, 2)[:, ::2]]) is None

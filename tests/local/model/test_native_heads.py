@@ -8,22 +8,22 @@ import heads_kit
 import pytest
 import torch
 from local_kit import load, sequence, write_checkpoint
-from specclient_local.config import read_config
-from specclient_local.drafters import headed
-from specclient_local.drafting.base import Grown, chain
+from specclient_local.drafting.drafter import GrownTree, chain
 from specclient_local.drafting.eagle import EagleDrafter
+from specclient_local.loading.drafter_set import drafter_for_heads
+from specclient_local.loading.model_loader import ModelPlacement, load_model
 from specclient_local.model import decoder
-from specclient_local.model.eagle import EagleHead, Lent, fast_kernels
-from specclient_local.model.eagle_runner import EaglePasses, EagleRunner
-from specclient_local.model.heads_format import read_heads, tapped
-from specclient_local.model.medusa import MedusaHeads
+from specclient_local.model.config import read_config
+from specclient_local.model.decoder_runner import SlotInput
+from specclient_local.model.heads.checkpoint import read_heads, required_hidden_layers
+from specclient_local.model.heads.eagle import EagleHead, SharedTargetWeights, fast_kernels
+from specclient_local.model.heads.eagle_runner import EaglePasses, EagleRunner
+from specclient_local.model.heads.medusa import MedusaHeads
 from specclient_local.model.native import build, passes
 from specclient_local.model.native import medusa as native_medusa
 from specclient_local.model.native.eagle import NativeEagle
-from specclient_local.model.opening import Placed, open_model
 from specclient_local.model.rope import turns
-from specclient_local.model.runner import Part
-from specclient_local.tree import TokenTree
+from specclient_local.request.token_tree import TokenTree
 
 pytestmark = pytest.mark.skipif(build.library() is None, reason="there is no C compiler")
 
@@ -74,14 +74,14 @@ def target(tmp_path_factory):
 
 
 def opened(target, heads, slots=2, **placed):
-    taps = tuple(sorted(set(tapped(heads, read_config(target)))))
-    return open_model(target, Placed(**placed), slots=slots, context=128, taps=taps)
+    taps = tuple(sorted(set(required_hidden_layers(heads, read_config(target)))))
+    return load_model(target, ModelPlacement(**placed), slots=slots, context=128, taps=taps)
 
 
 def by_torch(eagle, weights, target):
     """Let torch compute an EAGLE runner's passes."""
     c = eagle.config
-    eagle.head = EagleHead(eagle.head.shape, weights, Lent.of(target), fast_kernels())
+    eagle.head = EagleHead(eagle.head.shape, weights, SharedTargetWeights.of(target), fast_kernels())
     eagle.decoder.passes = EaglePasses(eagle.head, turns(c.rope, c.head_dim, eagle.context))
     return eagle
 
@@ -122,9 +122,9 @@ def test_logits_states_and_caches_are_those_of_torch(pair):
         first.add(parent, token)
     for eagle in pair:
         eagle.extend(0, PROMPT, states(eagle, 7))
-        parts = [Part(1, PROMPT[:3]), Part(0, [4, 6], first)]
+        parts = [SlotInput(1, PROMPT[:3]), SlotInput(0, [4, 6], first)]
         one = eagle.step(parts, [states(eagle, 3, 2), states(eagle, 5, 3)])
-        two = eagle.step([Part(0, [], whole, held=3)], [states(eagle, 4, 4)])
+        two = eagle.step([SlotInput(0, [], whole, held=3)], [states(eagle, 4, 4)])
         told.append([*one[0], *one[1], *two[0], *two[1], eagle.cache.rows[:, 0, :, :16]])
     for mine, want in zip(*told, strict=True):
         assert mine.shape == want.shape
@@ -141,7 +141,7 @@ def test_a_chain_in_one_call_is_that_of_step_after_step(pair):
     found = ours.follow(0, [4, 6, 8], given, 5)
     expected, tokens = [], [4, 6, 8]
     for _ in range(5):
-        (logits,), (given,) = theirs.step([Part(0, tokens)], [given])
+        (logits,), (given,) = theirs.step([SlotInput(0, tokens)], [given])
         best = int(logits[-1].argmax())
         tokens = [best if ids is None else int(ids[best])]
         expected += tokens
@@ -181,10 +181,12 @@ def test_rows_have_the_same_bits_in_any_company_on_any_threads(pair, threads):
     ours, _ = pair
     given = states(ours, 6)
     threads(1)
-    alone = [ours.step([Part(0, [token])], [row[None]]) for token, row in zip(PROMPT[:6], given, strict=True)]
+    alone = [
+        ours.step([SlotInput(0, [token])], [row[None]]) for token, row in zip(PROMPT[:6], given, strict=True)
+    ]
     threads(2)
     ours.truncate(0, 0)
-    parts = [Part(1, [3], branching()), Part(0, PROMPT[:6], every=True)]
+    parts = [SlotInput(1, [3], branching()), SlotInput(0, PROMPT[:6], every=True)]
     (_, logits), (_, hidden) = ours.step(parts, [states(ours, 8, 2), given])
     assert torch.equal(logits, torch.cat([logits for (logits,), _ in alone]))
     assert torch.equal(hidden, torch.cat([hidden for _, (hidden,) in alone]))
@@ -194,7 +196,7 @@ def test_rows_have_the_same_bits_in_any_company_on_any_threads(pair, threads):
 def test_a_broken_draft_leaves_nothing_behind(target, tmp_path, kind):
     folder = EAGLES[kind](tmp_path)
     runner = opened(target, folder)
-    _, drafter = headed(runner, folder)
+    _, drafter = drafter_for_heads(runner, folder)
     request = sequence(PROMPT, method="eagle")
     runner.prefill(0, PROMPT[:-1])
     assert drafter.begin(request)
@@ -212,7 +214,7 @@ def test_proposals_are_the_same_however_they_are_computed(target, tmp_path, monk
     found = []
     for way in ("whole", "steps", "torch"):
         runner = opened(target, folder)
-        _, drafter = headed(runner, folder)
+        _, drafter = drafter_for_heads(runner, folder)
         calls = []
         monkeypatch.setattr(
             drafter.runner,
@@ -229,7 +231,7 @@ def test_proposals_are_the_same_however_they_are_computed(target, tmp_path, monk
             assert drafter.begin(request)
         trees = drafter.propose(requests[:1], [chain(6)])
         assert bool(calls) == (way == "whole")
-        trees += drafter.propose(requests, [(2, 2), Grown(3, 8)])
+        trees += drafter.propose(requests, [(2, 2), GrownTree(3, 8)])
         found.append([(tree.tokens, tree.parents, tree.q) for tree in trees])
         assert len(trees[0]) == 6
         assert [drafter.runner.length(slot) for slot in (0, 1)] == [len(r.tokens) - 1 for r in requests]
@@ -289,7 +291,7 @@ def medusas(target, folder, **made):
     """Medusa heads that are compiled, and ones that are not."""
     heads_kit.medusa(folder, **made)
     found, runner = read_heads(folder, read_config(target)), opened(target, folder)
-    given = found.shape, found.weights, Lent.of(runner)
+    given = found.shape, found.weights, SharedTargetWeights.of(runner)
     compiled = native_medusa.native_medusa(*given, runner.decoder.passes)
     assert compiled is not None
     return compiled, MedusaHeads(*given, fast_kernels())
@@ -325,5 +327,5 @@ def test_where_a_targets_passes_are_torchs_so_are_its_heads(target, tmp_path, mo
     runner = opened(target, eagle)
     found = read_heads(eagle, read_config(target))
     assert isinstance(EagleRunner(found.shape, found.weights, runner).decoder.passes, EaglePasses)
-    _, drafter = headed(runner, medusa)
+    _, drafter = drafter_for_heads(runner, medusa)
     assert isinstance(drafter._heads, MedusaHeads)

@@ -7,8 +7,9 @@ import itertools
 import pytest
 import torch
 from local_kit import load, write_checkpoint
-from specclient_local.model.native import build, rounds
-from specclient_local.model.native.rounds import NativeRounds
+from specclient_local.model.native import build as build
+from specclient_local.model.native import greedy_rounds as rounds
+from specclient_local.model.native.greedy_rounds import NativeRounds
 from test_exactness import disturbed
 
 pytestmark = pytest.mark.skipif(build.library() is None, reason="there is no C compiler")

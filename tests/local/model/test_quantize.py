@@ -7,15 +7,15 @@ import sys
 import pytest
 import torch
 from local_kit import load, run, sequence
-from specclient_local.config import read_config
+from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
-from specclient_local.model.hf import HfRunner
-from specclient_local.model.linear import KernelChooser, keeps_rows
-from specclient_local.model.opening import Placed, open_model
-from specclient_local.model.quantize import int8_parts, quantized
+from specclient_local.loading.model_loader import ModelPlacement, load_model
+from specclient_local.model.config import read_config
+from specclient_local.model.hf.runner import HfRunner
+from specclient_local.model.linear_kernels import KernelChooser, is_row_stable
+from specclient_local.model.quantization import int8_parts, quantize_weight
 from specclient_local.model.weights import load_weights
-from specclient_local.speculate import Speculator
-from specclient_local.tree import TokenTree
+from specclient_local.request.token_tree import TokenTree
 from torch.nn import functional as F
 
 from specclient.errors import ConfigurationError
@@ -25,7 +25,7 @@ pytest.importorskip("torchao", reason="the extra quant is not installed")
 
 def rounded(weight):
     """A weight as int8 with a scale a row holds it."""
-    numbers, scale = int8_parts(quantized(weight, "int8"))
+    numbers, scale = int8_parts(quantize_weight(weight, "int8"))
     return numbers.float() * scale[:, None].float()
 
 
@@ -45,13 +45,13 @@ def test_int8_rounds_to_256_steps_of_each_row():
 def test_products_round_the_weight_alone_and_keep_rows(dtype):
     weight, x = matrix().to(dtype), torch.randn(9, 32, generator=torch.Generator().manual_seed(2)).to(dtype)
     bias = torch.arange(48).to(dtype)
-    held = quantized(weight, "int8")
+    held = quantize_weight(weight, "int8")
     kernel = KernelChooser()(held, bias)
     expected = F.linear(x.float(), rounded(weight), bias.float())
     torch.testing.assert_close(
         kernel(x).float(), expected, atol=1e-4 if dtype == torch.float32 else 0.3, rtol=0
     )
-    assert keeps_rows(kernel, weight)
+    assert is_row_stable(kernel, weight)
 
 
 VARIANTS = {
@@ -74,7 +74,7 @@ def test_a_quantised_model_is_the_model_of_rounded_weights(checkpoint, name):
             module.weight = torch.nn.Parameter(rounded(module.weight.detach()))
     ids = torch.randint(0, 300, (24,), generator=torch.Generator().manual_seed(3)).tolist()
     expected = model(torch.tensor([ids])).logits[0]
-    runner = open_model(folder, Placed(quantize="int8"), slots=1, context=64)
+    runner = load_model(folder, ModelPlacement(quantize="int8"), slots=1, context=64)
     together = runner.score(0, ids[:16], TokenTree.chain(ids[16:]))
     torch.testing.assert_close(together, expected[15:], atol=1e-4, rtol=0)
     runner.truncate(0, 16)
@@ -96,7 +96,9 @@ def test_greedy_answers_of_a_quantised_target_are_its_plain_ones(checkpoint, run
     folder = checkpoint(intermediate_size=64, spread=0.2)
 
     def opened(quantize, exact):
-        return open_model(folder, Placed(quantize=quantize, runner=runner), slots=1, context=100, exact=exact)
+        return load_model(
+            folder, ModelPlacement(quantize=quantize, runner=runner), slots=1, context=100, exact=exact
+        )
 
     for target, draft in (
         (opened("int8", True), opened(None, False)),
@@ -138,4 +140,4 @@ def test_without_the_library_the_extra_is_named(monkeypatch):
     with pytest.raises(
         ConfigurationError, match=r"torchao is not installed: pip install 'specclient\[quant\]'"
     ):
-        quantized(matrix(), "int8")
+        quantize_weight(matrix(), "int8")

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 import torch
-from specclient_local.model.rules import AnswerRules, Masks, Weights
-from specclient_local.params import SamplingParams
+from specclient_local.model.logits_processors import LogitPenalties, RequestLogitsProcessor, TokenMasks
+from specclient_local.request.params import SamplingParams
 
 VOCAB = 12
 PROMPT = [3, 5, 5, 9]
@@ -34,10 +34,10 @@ def logits(vocab=VOCAB):
 
 def rules_of(params, prompt=PROMPT):
     """The rules of a request, without a tokenizer around them."""
-    weights = Weights(params, prompt) if Weights.asked(params) else None
+    weights = LogitPenalties(params, prompt) if LogitPenalties.asked(params) else None
     words = BAD if params.bad_words else ()
-    masks = Masks(ENDS, params.min_tokens, words, prompt) if words or params.min_tokens else None
-    return AnswerRules(weights, masks)
+    masks = TokenMasks(ENDS, params.min_tokens, words, prompt) if words or params.min_tokens else None
+    return RequestLogitsProcessor(weights, masks)
 
 
 def expected(row, params, answer):
@@ -108,12 +108,12 @@ def test_any_number_of_different_tokens_is_penalised_however_they_came():
     """Some stand in the prompt, some come one by one, between rounds and several a round."""
     tokens = torch.randperm(400, generator=torch.Generator().manual_seed(2)).tolist()
     params = SamplingParams(repetition_penalty=1.5, frequency_penalty=0.25)
-    rules, rows = AnswerRules(Weights(params, tokens[:40])), logits(400)[:1]
+    rules, rows = RequestLogitsProcessor(LogitPenalties(params, tokens[:40])), logits(400)[:1]
     for i, token in enumerate(tokens[20:250]):
         rules.take(token)
         if i % 3 == 0 or i > 220:
             got = rules.shape(rows, [[]])
-    whole = AnswerRules(Weights(params, tokens[:40]))
+    whole = RequestLogitsProcessor(LogitPenalties(params, tokens[:40]))
     for token in tokens[20:250]:
         whole.take(token)
     assert torch.equal(rules.shape(rows, [[]]), whole.shape(rows, [[]]))
@@ -150,7 +150,7 @@ def test_rules_may_be_asked_inside_inference_mode_and_outside():
 
 
 def test_without_end_tokens_a_minimum_masks_nothing():
-    masks = Masks((), 5, (), PROMPT)
+    masks = TokenMasks((), 5, (), PROMPT)
     rows = logits()
     masks.apply(rows, PATHS)
     assert torch.equal(rows, logits())

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 from specclient_local.model import decoder
-from specclient_local.model.linear import ROWS_ALONE
-from specclient_local.model.runner import Part, Runner
-from specclient_local.tree import ROOT, TokenTree
+from specclient_local.model.decoder_runner import DecoderRunner, SlotInput
+from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST
+from specclient_local.request.token_tree import ROOT, TokenTree
 
 PROMPT = [5, 6, 7, 8, 9]
 
@@ -24,7 +24,7 @@ def passes(request, monkeypatch):
 @pytest.fixture(params=[None, 4], ids=["full", "sliding"])
 def runner(checkpoint, passes, request):
     kind = {"kind": "mistral", "sliding_window": request.param} if request.param else {}
-    return Runner.load(checkpoint(**kind), dtype="float32", slots=2, context=100)
+    return DecoderRunner.load(checkpoint(**kind), dtype="float32", slots=2, context=100)
 
 
 def bushy(seed, nodes):
@@ -53,7 +53,7 @@ def alone(runner, tree, node):
     return logits[-1]
 
 
-@pytest.mark.parametrize("nodes", [7, 2 * ROWS_ALONE + 5])
+@pytest.mark.parametrize("nodes", [7, 2 * MAX_ROWS_PER_REQUEST + 5])
 def test_a_guess_has_the_logits_of_its_path_alone(runner, nodes):
     tree = bushy(1, nodes)
     runner.prefill(0, PROMPT[:-1])
@@ -67,11 +67,11 @@ def test_a_guess_has_the_logits_of_its_path_alone(runner, nodes):
 @pytest.mark.parametrize("steps", [(3, 4), (1, 1, 5), (0, 7)])
 def test_nodes_in_the_cache_are_not_scored_again(runner, steps):
     tree = bushy(2, 7)
-    whole = runner.score_all([Part(0, PROMPT, tree)])[0]
+    whole = runner.score_all([SlotInput(0, PROMPT, tree)])[0]
     assert runner.length(0) == len(PROMPT) + 7
-    held, parts = steps[0], [runner.score_all([Part(1, PROMPT, first(tree, steps[0]))])[0]]
+    held, parts = steps[0], [runner.score_all([SlotInput(1, PROMPT, first(tree, steps[0]))])[0]]
     for count in steps[1:]:
-        parts += runner.score_all([Part(1, (), first(tree, held + count), held=held)])
+        parts += runner.score_all([SlotInput(1, (), first(tree, held + count), held=held)])
         held += count
     assert torch.equal(torch.cat(parts), whole)
     assert torch.equal(*(runner.cache.rows[:, slot, :, : len(PROMPT) + 7] for slot in (0, 1)))
@@ -79,11 +79,11 @@ def test_nodes_in_the_cache_are_not_scored_again(runner, steps):
 
 def test_several_slots_grow_their_trees_in_one_pass(runner):
     trees = [bushy(3, 6), bushy(4, 5)]
-    whole = [runner.score_all([Part(i, PROMPT, tree)])[0] for i, tree in enumerate(trees)]
+    whole = [runner.score_all([SlotInput(i, PROMPT, tree)])[0] for i, tree in enumerate(trees)]
     for slot in (0, 1):
         runner.truncate(slot, 0)
-    begun = runner.score_all([Part(i, PROMPT, first(tree, 2)) for i, tree in enumerate(trees)])
-    rest = runner.score_all([Part(i, (), tree, held=2) for i, tree in enumerate(trees)])
+    begun = runner.score_all([SlotInput(i, PROMPT, first(tree, 2)) for i, tree in enumerate(trees)])
+    rest = runner.score_all([SlotInput(i, (), tree, held=2) for i, tree in enumerate(trees)])
     for i in (0, 1):
         assert torch.equal(torch.cat([begun[i], rest[i]]), whole[i])
 
@@ -95,7 +95,7 @@ def test_a_path_kept_is_a_sequence_read(runner):
     for token in path:
         node = next(child for child in tree.children(node) if tree.tokens[child] == token)
         nodes.append(node)
-    runner.score_all([Part(0, PROMPT, tree)])
+    runner.score_all([SlotInput(0, PROMPT, tree)])
     runner.keep(0, len(PROMPT) - 1, nodes)
     runner.prefill(1, [*PROMPT, *path])
     assert runner.length(0) == len(PROMPT) + len(path)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 import torch
 from local_kit import write_checkpoint
-from specclient_local.config import read_config
-from specclient_local.model import dense
-from specclient_local.model.decoder import Decoder
-from specclient_local.model.recording import Recorder
-from specclient_local.model.runner import Part, Runner
-from specclient_local.model.static import Bucket, StaticRunner
+from specclient_local.model.config import read_config
+from specclient_local.model.cuda_graphs import dense_decoder as dense
+from specclient_local.model.cuda_graphs.graph_recorder import GraphRecorder
+from specclient_local.model.cuda_graphs.static_runner import PassBucket, StaticRunner
+from specclient_local.model.decoder import TransformerDecoder
+from specclient_local.model.decoder_runner import DecoderRunner, SlotInput
 from specclient_local.model.weights import load_weights
-from specclient_local.tree import TokenTree
+from specclient_local.request.token_tree import TokenTree
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from specclient.errors import EngineError
@@ -39,8 +39,8 @@ def load(folder, device="cpu", *, records=True):
     config = read_config(folder)
     with torch.inference_mode():
         weights = load_weights(folder, config, "float32", device)
-        decoder = Decoder(config, weights, CONTEXT)
-        return Runner(decoder, SLOTS, CONTEXT), StaticRunner(
+        decoder = TransformerDecoder(config, weights, CONTEXT)
+        return DecoderRunner(decoder, SLOTS, CONTEXT), StaticRunner(
             decoder, weights, SLOTS, CONTEXT, records=records
         )
 
@@ -76,31 +76,33 @@ def test_passes_of_every_shape_are_those_of_any_runner(pair):
             runner.truncate(slot, 0)
         for slot, count in ((0, 3), (2, 60), (5, 40)):
             runner.prefill(slot, [(7 * i + slot) % 300 for i in range(count)])
-    equal(pair, [Part(1, [5])])  # from an empty cache
-    equal(pair, [Part(2, [4, 5], bush())])
+    equal(pair, [SlotInput(1, [5])])  # from an empty cache
+    equal(pair, [SlotInput(2, [4, 5], bush())])
     for runner in pair:
         runner.keep(2, 61, [0, 2, 5])
-    equal(pair, [Part(2, [6]), Part(0, [7, 8], TokenTree.chain([9])), Part(5, [1], bush())])
+    equal(pair, [SlotInput(2, [6]), SlotInput(0, [7, 8], TokenTree.chain([9])), SlotInput(5, [1], bush())])
     for runner in pair:
         runner.keep(5, 40, [1, 4])
-    equal(pair, [Part(5, [3, 2, 1], every=True), Part(2, [8])])
-    equal(pair, [Part(slot, [slot]) for slot in range(SLOTS)])
+    equal(pair, [SlotInput(5, [3, 2, 1], every=True), SlotInput(2, [8])])
+    equal(pair, [SlotInput(slot, [slot]) for slot in range(SLOTS)])
     root = TokenTree()
     for token in (7, 8):
         root.add(-1, token)
-    for parts in ([Part(0, [3], root)], [Part(0, (), bush(), held=2)]):
+    for parts in ([SlotInput(0, [3], root)], [SlotInput(0, (), bush(), held=2)]):
         equal(pair, parts)
     caches_equal(pair)
-    assert {Bucket(1, 16, 128, False), Bucket(4, 16, 128, False), Bucket(SLOTS, 1, 128, True)} <= set(
-        pair[1]._buckets
-    )
+    assert {
+        PassBucket(1, 16, 128, False),
+        PassBucket(4, 16, 128, False),
+        PassBucket(SLOTS, 1, 128, True),
+    } <= set(pair[1]._buckets)
 
 
 def test_a_slot_can_be_filled_to_its_last_position(pair):
     for runner in pair:
         runner.truncate(1, 0)
         runner.prefill(1, [5] * (CONTEXT - 3))
-    equal(pair, [Part(1, [1], TokenTree.chain([2, 3]))])
+    equal(pair, [SlotInput(1, [1], TokenTree.chain([2, 3]))])
     caches_equal(pair)
     with pytest.raises(ValueError, match="101 positions exceed the 100 a slot can hold"):
         pair[1].score(1, [4])
@@ -109,7 +111,7 @@ def test_a_slot_can_be_filled_to_its_last_position(pair):
 
 
 def test_a_row_before_the_first_position_is_written_where_nothing_reads():
-    chain = dense.Block.chain(torch.tensor([0, 1]), torch.tensor([-1, 3]), 2, 8, first=True)
+    chain = dense.DensePassLayout.chain(torch.tensor([0, 1]), torch.tensor([-1, 3]), 2, 8, first=True)
     assert chain.places[0, 0] > 1 << 30
     assert chain.places.flatten()[1:].tolist() == [0, 3, 4]
     assert chain.seen.sum(-1).tolist() == [[1, 1], [4, 5]]
@@ -136,7 +138,7 @@ def test_no_pass_waits_for_a_value(pair):
     recorded = runner._replay
     runner._replay = lambda bucket, values: asked.append((bucket, values)) or recorded(bucket, values)
     runner.truncate(3, 0)
-    runner.score_all([Part(3, [1, 2], bush()), Part(1, [4])])
+    runner.score_all([SlotInput(3, [1, 2], bush()), SlotInput(1, [4])])
     del runner._replay
     ((bucket, values),) = asked
     with FakeTensorMode(allow_non_fake_inputs=True) as mode:
@@ -162,13 +164,13 @@ def test_layers_share_compiled_code_and_shapes_are_few(tmp_path):
     )
     for slots in ([3], [0, 1], [*range(SLOTS)]):
         for rows in (1, 2, 9):
-            parts = [Part(slot, [7] * rows, every=True) for slot in slots]
+            parts = [SlotInput(slot, [7] * rows, every=True) for slot in slots]
             runner.score_all(parts)
     assert 1 < len(graphs) <= 5
 
 
 def test_a_recorder_off_cuda_changes_nothing():
-    recorder, ran = Recorder(torch.device("cpu")), []
+    recorder, ran = GraphRecorder(torch.device("cpu")), []
     run = recorder.record(lambda: ran.append(1), "a pass")
     assert (ran, recorder.recorded, recorder.compiles) == ([], 0, False)
     run()
@@ -186,7 +188,7 @@ def test_what_does_not_fit_a_device_is_named(monkeypatch, tmp_path):
 
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (3 << 29, 16 << 30))
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
-    recorder = Recorder(torch.device("cpu"))
+    recorder = GraphRecorder(torch.device("cpu"))
     recorder.records = True
     monkeypatch.setattr(recorder, "_record", full)
     with pytest.raises(EngineError, match=r"a pass of 4 rows did not fit cpu: 1\.5 of its 16\.0 GiB are"):
@@ -204,7 +206,7 @@ def test_recorded_passes_are_the_same_passes(tmp_path):
     for _ in range(3):  # recorded, replayed, replayed
         for runner in both:
             runner.truncate(3, 0)
-        equal(both, [Part(3, [1, 2], bush()), Part(1, [4])])
+        equal(both, [SlotInput(3, [1, 2], bush()), SlotInput(1, [4])])
     assert both[1].recorder.recorded > 0
     assert both[0].recorder.recorded == 0
     caches_equal(both)

@@ -9,8 +9,8 @@ import sys
 
 import pytest
 from local_kit import byte_tokenizer, write_checkpoint
-from specclient_local.model.tokenizer import StopFilter, TextStream, Tokenizer
-from specclient_local.rows import BUNDLED
+from specclient_local.loading.configured_models import BUNDLED
+from specclient_local.model.tokenizer import IncrementalDetokenizer, StopStringFilter, Tokenizer
 from tokenizers import Tokenizer as Library
 from tokenizers import decoders, models, pre_tokenizers
 
@@ -44,7 +44,7 @@ def spaced(tmp_path_factory):
 
 
 def increments(tokenizer, ids, prompt=()):
-    stream = TextStream(tokenizer, prompt)
+    stream = IncrementalDetokenizer(tokenizer, prompt)
     return [*(stream.push(i) for i in ids), stream.flush()]
 
 
@@ -106,7 +106,7 @@ def test_special_tokens_give_no_text(tokenizer):
 
 
 def filtered(stops, parts):
-    stop_filter, out = StopFilter(stops), []
+    stop_filter, out = StopStringFilter(stops), []
     for part in parts:
         text, stopped = stop_filter.push(part)
         out.append(text)

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
-from specclient_local.model import sampling, walk
-from specclient_local.params import SamplingParams
-from specclient_local.sequence import Dice
-from specclient_local.tree import TokenTree
-from specclient_local.verify import verify
+from specclient_local.decoding.verify import verify
+from specclient_local.model import sampling as sampling
+from specclient_local.model.cuda_graphs import device_verify as walk
+from specclient_local.request.params import SamplingParams
+from specclient_local.request.sequence import RandomStream
+from specclient_local.request.token_tree import TokenTree
 
 VOCAB, DEPTH, BATCH = 7, 3, 64
 SETTINGS = [
@@ -27,7 +28,7 @@ SETTINGS = [
 
 
 def shaping(params):
-    return walk.Shaping(
+    return walk.SamplingTensors(
         torch.tensor([p.temperature for p in params], dtype=torch.double),
         torch.tensor([p.top_p for p in params], dtype=torch.double),
         torch.tensor([p.top_k for p in params]),
@@ -47,7 +48,7 @@ def test_the_transform_is_the_hosts_for_every_request_of_a_batch(vocab):
     logits = torch.randn(len(params), 5, vocab, generator=torch.manual_seed(0)) * 3
     logits[:, 0, 2] = logits[:, 0, 4]  # a tie
     logits[:, 1] = 0.0
-    found = walk.probabilities(logits, shaping(params))
+    found = walk.batch_probabilities(logits, shaping(params))
     for own, rows, settings in zip(found, logits, params, strict=True):
         np.testing.assert_allclose(own.numpy(), host_law(rows, settings), atol=1e-14)
 
@@ -56,12 +57,12 @@ def test_without_a_cut_in_the_batch_nothing_is_sorted(monkeypatch):
     monkeypatch.setattr(walk, "_cut", None)
     params = [SamplingParams(temperature=0.5), SamplingParams(temperature=0.0, top_p=0.5, top_k=3)]
     logits = torch.randn(2, 1, 9, generator=torch.manual_seed(0))
-    found = walk.probabilities(logits, shaping(params))
+    found = walk.batch_probabilities(logits, shaping(params))
     np.testing.assert_allclose(found[0].numpy(), host_law(logits[0], params[0]), atol=1e-15)
     assert found[1].tolist() == np.eye(9)[[int(logits[1, 0].argmax())]].tolist()
 
 
-class Counted(Dice):
+class Counted(RandomStream):
     """Dice that count the numbers taken."""
 
     taken = 0
@@ -88,7 +89,7 @@ def case(seed):
     tokens = np.zeros((BATCH, DEPTH), dtype=int)
     expected, uniform = [], []
     for i in range(BATCH):
-        ahead = Dice(seed * BATCH + i)
+        ahead = RandomStream(seed * BATCH + i)
         uniform.append([ahead.uniform() for _ in range(2 * DEPTH + 1)])
         dice = Counted(seed * BATCH + i)
         tree = TokenTree()
@@ -100,7 +101,7 @@ def case(seed):
         target = [int(law.argmax()) if cold[i] else law for law in p[i, : depth[i] + 1]]
         verdict = verify(tree, target, dice)
         expected.append((len(verdict.path), verdict.token, dice.taken))
-    drafts = walk.Drafts(
+    drafts = walk.DraftTensors(
         torch.from_numpy(tokens),
         torch.from_numpy(np.repeat(picked[:, None], DEPTH, 1)),
         torch.from_numpy(depth),
@@ -117,16 +118,18 @@ def outcomes(walked):
 @pytest.mark.parametrize("seed", range(4))
 def test_the_walk_takes_the_hosts_numbers_and_comes_to_the_hosts_tokens(seed):
     *given, expected = case(seed)
-    assert outcomes(walk.accept(*given)) == expected
+    assert outcomes(walk.accept_sampled(*given)) == expected
     assert 0 < sum(accepted for accepted, _, _ in expected) < BATCH * DEPTH
 
 
 def test_drafts_that_were_all_picked_need_no_q():
     p, _, drafts, cold, numbers, _ = case(1)
-    drafts = walk.Drafts(drafts.tokens, torch.ones_like(drafts.picked), drafts.depth)
+    drafts = walk.DraftTensors(drafts.tokens, torch.ones_like(drafts.picked), drafts.depth)
     one_hot = torch.nn.functional.one_hot(drafts.tokens, VOCAB).double()
-    with_q = walk.accept(p, one_hot, walk.Drafts(drafts.tokens, drafts.picked, drafts.depth), cold, numbers)
-    assert outcomes(walk.accept(p, None, drafts, cold, numbers)) == outcomes(with_q)
+    with_q = walk.accept_sampled(
+        p, one_hot, walk.DraftTensors(drafts.tokens, drafts.picked, drafts.depth), cold, numbers
+    )
+    assert outcomes(walk.accept_sampled(p, None, drafts, cold, numbers)) == outcomes(with_q)
 
 
 def test_greedy_needs_no_probabilities():
@@ -135,8 +138,8 @@ def test_greedy_needs_no_probabilities():
     everyone = torch.ones(BATCH, dtype=torch.bool)
     right = torch.rand(BATCH, DEPTH, generator=torch.manual_seed(0)) < 0.7
     tokens = torch.where(right, p[:, :-1].argmax(-1), drafts.tokens)
-    drafts = walk.Drafts(tokens, torch.ones_like(right), drafts.depth)
-    slow = walk.accept(one_hot, None, drafts, everyone, numbers)
+    drafts = walk.DraftTensors(tokens, torch.ones_like(right), drafts.depth)
+    slow = walk.accept_sampled(one_hot, None, drafts, everyone, numbers)
     assert outcomes(walk.accept_greedy(p.argmax(-1), drafts)) == outcomes(slow)
 
 
@@ -147,9 +150,11 @@ def law_of_the_walk(samples=200_000):
     q = torch.softmax(p.log()[:, :DEPTH] + torch.randn(1, DEPTH, VOCAB, generator=generator), -1)
     p, q = p.expand(samples, -1, -1), q.expand(samples, -1, -1)
     numbers = torch.rand(samples, 2 * DEPTH + 1, generator=generator, dtype=torch.double)
-    tokens = torch.stack([walk.draw(q[:, i], numbers[:, i]) for i in range(DEPTH)], 1)
-    drafts = walk.Drafts(tokens, torch.zeros_like(tokens, dtype=torch.bool), torch.full((samples,), DEPTH))
-    walked = walk.accept(p, q, drafts, torch.zeros(samples, dtype=torch.bool), numbers)
+    tokens = torch.stack([walk.draw_tokens(q[:, i], numbers[:, i]) for i in range(DEPTH)], 1)
+    drafts = walk.DraftTensors(
+        tokens, torch.zeros_like(tokens, dtype=torch.bool), torch.full((samples,), DEPTH)
+    )
+    walked = walk.accept_sampled(p, q, drafts, torch.zeros(samples, dtype=torch.bool), numbers)
     first = torch.where(walked.accepted > 0, tokens[:, 0], walked.token)
     counts = torch.bincount(first, minlength=VOCAB).double()
     return float(stats.chisquare(counts.numpy(), (p[0, 0] * samples).numpy()).pvalue)
@@ -164,7 +169,7 @@ def test_the_same_test_finds_a_wrong_walk(monkeypatch, mutant):
     if mutant == "resample from p":
         monkeypatch.setattr(walk, "_residual", lambda p, q, drafts, at: p)
     else:
-        monkeypatch.setattr(walk, "accept", _reusing(walk.accept))
+        monkeypatch.setattr(walk, "accept", _reusing(walk.accept_sampled))
     assert law_of_the_walk() < 1e-6
 
 

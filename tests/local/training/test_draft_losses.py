@@ -8,8 +8,8 @@ import pytest
 import torch
 from local_kit import byte_tokenizer
 from specclient_local.model.tokenizer import Tokenizer
-from specclient_local.training.losses import LOSSES, distillation_loss, overlap, replayed
-from specclient_local.training.samples import Sampling, cut_prompts
+from specclient_local.training.draft.samples import AnswerSampling, cut_prompts
+from specclient_local.training.losses import LOSSES, acceptance_chance, distillation_loss, replay_greedy
 
 P, Q = [0.5, 0.3, 0.2], [0.2, 0.2, 0.6]
 
@@ -46,9 +46,9 @@ def test_following_a_loss_leads_to_the_target(kind) -> None:
 
 
 def test_overlap_is_the_chance_of_acceptance() -> None:
-    assert overlap(logits(Q, P), logits(P, P)).tolist() == pytest.approx([0.6, 1.0])
+    assert acceptance_chance(logits(Q, P), logits(P, P)).tolist() == pytest.approx([0.6, 1.0])
     distance = distillation_loss("tv", logits(Q), logits(P)).item()
-    assert distance == pytest.approx(1 - overlap(logits(Q), logits(P)).item(), abs=1e-6)
+    assert distance == pytest.approx(1 - acceptance_chance(logits(Q), logits(P)).item(), abs=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +61,7 @@ def test_overlap_is_the_chance_of_acceptance() -> None:
     ],
 )
 def test_rounds_are_replayed_place_by_place(agrees, wanted) -> None:
-    assert replayed(agrees, 2) == wanted
+    assert replay_greedy(agrees, 2) == wanted
 
 
 @pytest.fixture(scope="module")
@@ -73,16 +73,16 @@ def tokenizer(tmp_path_factory) -> Tokenizer:
 
 def test_prompts_are_cut_where_lines_begin(tokenizer) -> None:
     text = "".join(f"line {i} of it\n" for i in range(30))
-    how = Sampling(prompt=20)
+    how = AnswerSampling(prompt=20)
     found = cut_prompts(tokenizer, [text], 12, how, whole=False)
     assert len(found) == 12
     assert all(tokenizer.decode(ids).startswith("line ") and len(ids) == 20 for ids in found)
     assert found == cut_prompts(tokenizer, [text], 12, how, whole=False)
-    assert found != cut_prompts(tokenizer, [text], 12, Sampling(prompt=20, seed=1), whole=False)
+    assert found != cut_prompts(tokenizer, [text], 12, AnswerSampling(prompt=20, seed=1), whole=False)
 
 
 def test_whole_prompts_are_taken_in_turn(tokenizer) -> None:
-    found = cut_prompts(tokenizer, ["one", "two", ""], 5, Sampling(prompt=2), whole=True)
+    found = cut_prompts(tokenizer, ["one", "two", ""], 5, AnswerSampling(prompt=2), whole=True)
     assert len(found) == 5
     assert found[:2] == found[2:4]
     assert all(len(ids) <= 2 for ids in found)

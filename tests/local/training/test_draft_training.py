@@ -15,16 +15,16 @@ import pytest
 import torch
 from local_kit import byte_tokenizer, load, write_checkpoint
 from safetensors.torch import load_file
-from specclient_local.training import draft as distilling
-from specclient_local.training.draft import Run, train_draft
-from specclient_local.training.draft_checkpoints import Checkpoints
-from specclient_local.training.draft_recipe import Corpus, DraftProgress, DraftRecipe
-from specclient_local.training.samples import Samples, Sampling
+from specclient_local.training.draft import trainer as distilling
+from specclient_local.training.draft.checkpoints import DraftCheckpoints
+from specclient_local.training.draft.recipe import DraftProgress, DraftRecipe, PromptCorpus
+from specclient_local.training.draft.samples import AnswerSampling, TargetAnswers
+from specclient_local.training.draft.trainer import DraftTrainingRun, train_draft
 
 from specclient.errors import CheckpointError, ConfigurationError, EngineError
 
 TEXTS = [f"def f{i}(x):\n    return x + {i}\n" * 12 for i in range(8)]
-CORPUS = Corpus(TEXTS[1:], TEXTS[:1], whole=False)
+CORPUS = PromptCorpus(TEXTS[1:], TEXTS[:1], whole=False)
 SMALL = DraftRecipe(
     steps=12,
     batch=4,
@@ -32,7 +32,7 @@ SMALL = DraftRecipe(
     warmup=3,
     prompts=80,
     heldout=6,
-    sampling=Sampling(prompt=12, new=20, slots=16),
+    sampling=AnswerSampling(prompt=12, new=20, slots=16),
     precision="float32",
     every=4,
 )
@@ -179,19 +179,21 @@ def test_every_loss_and_precision_learns(models, tmp_path, changes) -> None:
     assert losses[-1] < losses[0]
 
 
-def rows_of(seed: int = 0) -> Samples:
+def rows_of(seed: int = 0) -> TargetAnswers:
     ids = torch.randint(2, 300, (8, 20), generator=torch.Generator().manual_seed(seed))
     lengths = torch.tensor([20, 9] * 4)
-    return Samples(ids, torch.full((8,), 5), lengths, torch.tensor([True, True, False, False] * 2))
+    return TargetAnswers(ids, torch.full((8,), 5), lengths, torch.tensor([True, True, False, False] * 2))
 
 
-def running(models, tmp_path, **changes) -> Run:
-    from specclient_local.model.hf_checkpoint import load_net, read_hf_config
+def running(models, tmp_path, **changes) -> DraftTrainingRun:
+    from specclient_local.model.hf.checkpoint import load_net, read_hf_config
 
     target, draft = (load_net(folder, read_hf_config(folder), "float32", "cpu") for folder in models)
     (tmp_path / "work").mkdir(exist_ok=True)
-    checkpoints = Checkpoints(tmp_path / "work", models[1])
-    return Run(replace(SMALL, **changes), draft, target, rows_of(), rows_of(1), checkpoints=checkpoints)
+    checkpoints = DraftCheckpoints(tmp_path / "work", models[1])
+    return DraftTrainingRun(
+        replace(SMALL, **changes), draft, target, rows_of(), rows_of(1), checkpoints=checkpoints
+    )
 
 
 def test_passes_that_accumulate_make_one_step(models, tmp_path) -> None:
@@ -213,7 +215,7 @@ def test_passes_that_accumulate_make_one_step(models, tmp_path) -> None:
 def test_places_behind_an_answer_neither_teach_nor_count(models, tmp_path) -> None:
     run = running(models, tmp_path)
     rows = run._unseen
-    spoilt = Samples(rows.ids.clone(), rows.begun, rows.lengths, rows.greedy)
+    spoilt = TargetAnswers(rows.ids.clone(), rows.begun, rows.lengths, rows.greedy)
     spoilt.ids[1, 9:] = 7
     torch.testing.assert_close(run._loss(rows), run._loss(spoilt))
     before = run.measure()
@@ -238,7 +240,7 @@ def test_a_loss_that_is_no_number_stops_with_the_last_good_checkpoint(models, tm
 def test_no_space_stops_with_the_checkpoint_before(models, tmp_path) -> None:
     room = iter([10**9, 1000])
     run = running(models, tmp_path)
-    run._checkpoints = Checkpoints(tmp_path / "work", models[1], free=lambda _: next(room))
+    run._checkpoints = DraftCheckpoints(tmp_path / "work", models[1], free=lambda _: next(room))
     with pytest.raises(EngineError, match=r"needs \d\.\d MB, and 0\.0 MB are free; that of step 4 is whole"):
         run.train(lambda _: None, lambda: 0.0)
     assert [path.name for path in (tmp_path / "work").iterdir()] == ["checkpoint-000004"]
@@ -262,8 +264,8 @@ def test_a_vocabulary_of_another_family_is_refused(models, tmp_path) -> None:
 @pytest.mark.parametrize(
     ("corpus", "changes", "named"),
     [
-        (Corpus([""], [""], whole=True), {}, "no prompt could be made of 1 texts"),
-        (CORPUS, {"sampling": Sampling(prompt=64, new=100)}, "exceed the context of 128"),
+        (PromptCorpus([""], [""], whole=True), {}, "no prompt could be made of 1 texts"),
+        (CORPUS, {"sampling": AnswerSampling(prompt=64, new=100)}, "exceed the context of 128"),
     ],
 )
 def test_what_cannot_be_learnt_is_said(models, tmp_path, corpus, changes, named) -> None:

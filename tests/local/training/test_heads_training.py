@@ -9,21 +9,26 @@ import pytest
 import torch
 from local_kit import load, write_checkpoint
 from safetensors.torch import load_file
-from specclient_local.config import BUNDLED, read_config
-from specclient_local.model.eagle import Lent
-from specclient_local.model.eagle_runner import EagleRunner
-from specclient_local.model.runner import Part
-from specclient_local.training import heads
-from specclient_local.training.heads import Progress, Recipe, train_heads
-from specclient_local.training.heads_data import Collecting, Pieces, Rows
-from specclient_local.training.heads_learning import EagleLearner, Teacher, acceptance, loss_of
-from specclient_local.tree import TokenTree
+from specclient_local.model.config import BUNDLED, read_config
+from specclient_local.model.decoder_runner import SlotInput
+from specclient_local.model.heads.eagle import SharedTargetWeights
+from specclient_local.model.heads.eagle_runner import EagleRunner
+from specclient_local.request.token_tree import TokenTree
+from specclient_local.training.heads import trainer as heads
+from specclient_local.training.heads.dataset import CollectedAnswers, CollectionSettings, HeadsTrainingRows
+from specclient_local.training.heads.learners import (
+    EagleLearner,
+    FrozenTarget,
+    heads_loss,
+    replayed_acceptance,
+)
+from specclient_local.training.heads.trainer import HeadsProgress, HeadsRecipe, train_heads
 
 from specclient.errors import ConfigurationError
 
 TEXTS = [f"def f{i}(x):\n    return x + {i}\n" * 12 for i in range(8)]
-SHORT = Collecting(prompt=8, new=24, wander=2)
-SMALL = Recipe(
+SHORT = CollectionSettings(prompt=8, new=24, wander=2)
+SMALL = HeadsRecipe(
     "eagle",
     steps=24,
     batch=4,
@@ -53,7 +58,7 @@ def learner_of(target, kind):
     """A head with random parameters, the target it reads, and rows of the target's answers."""
     plan = recipe(kind)
     runner = heads._target(target, plan, "cpu")
-    lent = heads._frozen(Lent.of(runner))
+    lent = heads._frozen(SharedTargetWeights.of(runner))
     ids = torch.arange(0, 300, 5) if kind == "eagle3" else None
     shape = heads._shape(plan, read_config(target), 60 if kind == "eagle3" else 0)
     torch.manual_seed(0)
@@ -67,7 +72,7 @@ def learner_of(target, kind):
     layers = runner.layers
     features = torch.stack([runner.features(slot, 0, 20, layers) for slot in range(2)]).clone()
     best = torch.randint(2, 300, (2, 20), generator=torch.Generator().manual_seed(2))
-    return runner, learner, Rows(tokens, torch.tensor([20, 20]), features, best)
+    return runner, learner, HeadsTrainingRows(tokens, torch.tensor([20, 20]), features, best)
 
 
 @pytest.mark.parametrize("kind", ["eagle", "eagle3"])
@@ -85,7 +90,7 @@ def test_what_is_learnt_at_each_depth_is_what_is_drafted_there(target, kind):
                 eagle.extend(row, ids[1 : place + 1], states[:-1])
             given, tree, tokens = states[-1:], TokenTree(), ids[place + 1 : place + 2]
             for k in range(3):
-                (logits,), (given,) = eagle.step([Part(row, tokens, tree, held=max(0, k - 1))], [given])
+                (logits,), (given,) = eagle.step([SlotInput(row, tokens, tree, held=max(0, k - 1))], [given])
                 torch.testing.assert_close(logits[0], learnt[k][row, place], atol=1e-4, rtol=1e-4)
                 tree.add(k - 1, ids[place + 2 + k])
                 tokens = []
@@ -103,9 +108,9 @@ def test_followed_from_some_places_a_head_says_what_it_says_from_all(target, kin
 
 def test_a_head_that_reads_the_embedding_begins_by_repeating_what_it_read():
     """Tokens in random order, then in the same order again: each is followed by what followed it before."""
-    plan = Recipe("eagle3")
+    plan = HeadsRecipe("eagle3")
     runner = heads._target(BUNDLED / "target", plan, "cpu")
-    lent = heads._frozen(Lent.of(runner))
+    lent = heads._frozen(SharedTargetWeights.of(runner))
     vocab = runner.config.vocab_size
     torch.manual_seed(0)
     shape = heads._shape(plan, runner.config, vocab)
@@ -114,7 +119,7 @@ def test_a_head_that_reads_the_embedding_begins_by_repeating_what_it_read():
     ids = torch.cat([once, once])[None]
     runner.prefill(0, ids[0].tolist())
     features = runner.features(0, 0, 80, runner.layers)[None].clone()
-    rows = Rows(ids, torch.tensor([80]), features, ids)
+    rows = HeadsTrainingRows(ids, torch.tensor([80]), features, ids)
     with torch.inference_mode():
         (states,) = learner.depths(rows, 1)
         guessed = learner.say(states).argmax(-1)[0]
@@ -125,7 +130,7 @@ def test_a_head_that_reads_the_embedding_begins_by_repeating_what_it_read():
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_short_run_learns_and_what_it_saves_drafts(target, tmp_path, kind):
-    told: list[Progress] = []
+    told: list[HeadsProgress] = []
     plan = recipe(kind, steps=48, lr=3e-2)
     last = train_heads(target, TEXTS, TEXTS[:2], tmp_path / "out", plan, told=told.append)
     losses = [p.loss for p in told if p.loss is not None]
@@ -183,8 +188,8 @@ def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(target, tmp_path):
 @pytest.mark.parametrize(
     ("changes", "named"),
     [
-        ({"collecting": Collecting(prompt=8, new=500)}, "exceed the target's context of 128"),
-        ({"collecting": Collecting(prompt=100, new=8)}, "no prompt has 100 tokens"),
+        ({"collecting": CollectionSettings(prompt=8, new=500)}, "exceed the target's context of 128"),
+        ({"collecting": CollectionSettings(prompt=100, new=8)}, "no prompt has 100 tokens"),
         ({"kind": "eagle3", "taps": (1, 2, 9)}, "taps are 1, 2, 9"),
         ({"kind": "eagle3", "taps": (2, 2, 3)}, "taps are 2, 2, 3"),
     ],
@@ -196,21 +201,21 @@ def test_what_cannot_be_trained_is_said(target, tmp_path, changes, named):
 
 def test_places_behind_an_end_token_neither_teach_nor_count(target):
     runner, learner, rows = learner_of(target, "eagle")
-    teacher = Teacher(heads._frozen(Lent.of(runner)), learner.ids)
+    teacher = FrozenTarget(heads._frozen(SharedTargetWeights.of(runner)), learner.ids)
     cut = replace(rows, lengths=torch.tensor([20, 9]))
     spoilt = replace(cut, features=cut.features.clone())
     spoilt.features[1, 9:] = 50.0
-    one, other = (loss_of(learner, teacher, r, torch.Generator().manual_seed(0)) for r in (cut, spoilt))
+    one, other = (heads_loss(learner, teacher, r, torch.Generator().manual_seed(0)) for r in (cut, spoilt))
     torch.testing.assert_close(one, other)
-    rounds, first, second = acceptance(learner, cut, 4, 2).tolist()
+    rounds, first, second = replayed_acceptance(learner, cut, 4, 2).tolist()
     assert 0 <= second <= first < rounds
-    whole = acceptance(learner, rows, 4, 2)[0]
+    whole = replayed_acceptance(learner, rows, 4, 2)[0]
     assert rounds < whole, "rounds end with the answer"
 
 
 def test_pieces_hold_the_targets_own_answers(target, tmp_path):
     train_heads(target, TEXTS, TEXTS[:2], tmp_path / "out", recipe("medusa", steps=1, every=1))
-    pieces = Pieces(sorted((tmp_path / "out" / "work" / "heldout").glob("*.safetensors")))
+    pieces = CollectedAnswers(sorted((tmp_path / "out" / "work" / "heldout").glob("*.safetensors")))
     rows = pieces.rows([0, len(pieces) - 1], torch.device("cpu"))
     with load(target) as engine:
         for ids in rows.ids.tolist():

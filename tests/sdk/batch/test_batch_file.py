@@ -14,9 +14,9 @@ import pytest
 from batch_server import BatchServer, records, write_lines
 
 from specclient import AsyncOpenAI, ConfigurationError
-from specclient.batch import Summary, run_file
-from specclient.batch.ids import Ids
-from specclient.batch.output import Output
+from specclient.batch import BatchSummary, run_file
+from specclient.batch.line_index import LineIndex
+from specclient.batch.writer import RecordFile
 
 pytestmark = pytest.mark.anyio
 
@@ -49,7 +49,7 @@ def lines(tmp_path: Path) -> Path:
     )
 
 
-def summed(summary: Summary) -> tuple[int, int, int, int]:
+def summed(summary: BatchSummary) -> tuple[int, int, int, int]:
     return summary.answered, summary.failed, summary.skipped, summary.failed_before
 
 
@@ -141,12 +141,12 @@ async def test_a_file_is_written_by_one_batch_at_a_time(
     client: AsyncOpenAI, lines: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "out.jsonl"
-    other = Output(out, Ids(), retry_failed=True)
+    other = RecordFile(out, LineIndex(), retry_failed=True)
     with pytest.raises(ConfigurationError, match="another batch is writing"):
         await run_file(lines, out, client=client)
     other.close()
     await run_file(lines, out, client=client)
-    other = Output(out, Ids(), retry_failed=True)  # rewritten, and still its own
+    other = RecordFile(out, LineIndex(), retry_failed=True)  # rewritten, and still its own
     with pytest.raises(ConfigurationError, match="another batch is writing"):
         await run_file(lines, out, client=client)
     other.close()
@@ -212,7 +212,7 @@ async def test_reasons_are_bounded(client: AsyncOpenAI, tmp_path: Path) -> None:
 
 
 def test_ids_are_few_bytes_in_memory() -> None:
-    ids = Ids()
+    ids = LineIndex()
     tracemalloc.start()
     try:
         for i in range(100_000):

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specclient.batch.lines import Ask, duplicate, read
-from specclient.batch.records import refused, written
+from specclient.batch.lines import BatchDefaults, duplicate_line, parse_line
+from specclient.batch.records import parse_record, refused_record
 from specclient.types.route import Policy
 
-ASK = Ask(default_model="openai/gpt-4.1", tags={"team": "a"})
+ASK = BatchDefaults(default_model="openai/gpt-4.1", tags={"team": "a"})
 CHAT = {"messages": [{"role": "user", "content": "Hi"}]}
 
 
@@ -38,7 +38,7 @@ def openai(url: str = "/v1/chat/completions", custom_id: object = "a", method: s
 )
 def test_kinds(line: dict, method: str, params: dict, extra: dict) -> None:
     for raw in (line, json.dumps(line), json.dumps(line).encode() + b"\n"):
-        request = read(7, raw, ASK).request
+        request = parse_line(7, raw, ASK).request
         assert request is not None
         assert (request.method.name, request.params, request.options.body) == (method, params, extra)
         assert request.options.tags == {"team": "a"}
@@ -54,18 +54,19 @@ def test_kinds(line: dict, method: str, params: dict, extra: dict) -> None:
     ],
 )
 def test_which_model_is_asked(ask: dict, line: dict, model: str) -> None:
-    request = read(1, line, Ask(default_model="d", **ask)).request
+    request = parse_line(1, line, BatchDefaults(default_model="d", **ask)).request
     assert request.model == model
     assert request.policy == ask.get("policy")
 
 
 def test_what_is_given_for_all_yields_to_the_line() -> None:
-    ask = Ask(default_model="d", params={"max_tokens": 5, "temperature": 0}, form="chat")
-    params = read(1, {**CHAT, "max_completion_tokens": 9}, ask).request.params
+    ask = BatchDefaults(default_model="d", params={"max_tokens": 5, "temperature": 0}, form="chat")
+    params = parse_line(1, {**CHAT, "max_completion_tokens": 9}, ask).request.params
     assert params == {**CHAT, "max_completion_tokens": 9, "temperature": 0}
-    assert read(1, openai("/v1/embeddings", input="x"), ask).request.params == {"input": "x"}
+    assert parse_line(1, openai("/v1/embeddings", input="x"), ask).request.params == {"input": "x"}
     assert (
-        read(1, {"prompt": "x", "model": "local/demo"}, ask).request.method.name == "chat.completions.create"
+        parse_line(1, {"prompt": "x", "model": "local/demo"}, ask).request.method.name
+        == "chat.completions.create"
     )
 
 
@@ -73,7 +74,7 @@ def test_what_is_given_for_all_yields_to_the_line() -> None:
     ("line", "identity"), [({"prompt": "x"}, 7), ({"prompt": "x", "id": "q"}, "q"), (openai(**CHAT), "a")]
 )
 def test_ids(line: dict, identity: object) -> None:
-    assert read(7, line, ASK).id == identity
+    assert parse_line(7, line, ASK).id == identity
 
 
 @pytest.mark.parametrize(
@@ -103,28 +104,28 @@ def test_ids(line: dict, identity: object) -> None:
     ],
 )
 def test_what_is_wrong_is_told_with_the_number(raw: object, code: str, told: str) -> None:
-    line = read(7, raw, ASK)
+    line = parse_line(7, raw, ASK)
     assert line.request is None
     assert line.problem.code == code
     assert line.problem.message.startswith("line 7 ")
-    record = refused(line)
+    record = refused_record(line)
     assert json.loads(record.line())["error"]["line"] == 7
     assert re.search(told, record.reason)
-    assert written(record.line()) == (line.key, False, None)
+    assert parse_record(record.line()) == (line.key, False, None)
 
 
 def test_a_duplicate_names_both_lines() -> None:
-    line = duplicate(read(9, openai(**CHAT), ASK), 2)
+    line = duplicate_line(parse_line(9, openai(**CHAT), ASK), 2)
     assert (line.id, line.problem.code) == ("a", "duplicate_custom_id")
     assert line.problem.message == "line 9 has the custom_id 'a' of line 2; every line needs its own"
-    assert line.key != read(2, openai(**CHAT), ASK).key, "its record does not stand for the other's"
+    assert line.key != parse_line(2, openai(**CHAT), ASK).key, "its record does not stand for the other's"
 
 
 @given(st.binary(max_size=200))
 def test_no_bytes_break_it(raw: bytes) -> None:
-    line = read(1, raw, ASK)
+    line = parse_line(1, raw, ASK)
     assert (line.request is None) is (line.problem is not None)
-    assert written(raw) is None
+    assert parse_record(raw) is None
 
 
 @pytest.mark.parametrize(
@@ -149,4 +150,4 @@ def test_no_bytes_break_it(raw: bytes) -> None:
     ],
 )
 def test_what_a_written_record_tells(raw: bytes, told: object) -> None:
-    assert written(raw) == told
+    assert parse_record(raw) == told

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from itertools import count
 
-from specclient.costs.ledger import Ledger
+from specclient.ledger.ledger import Ledger
 from specclient.types.call import Call
 from specclient.types.route import Decision
 from specclient.types.usage import Cost, Usage

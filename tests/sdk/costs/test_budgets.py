@@ -25,8 +25,8 @@ from specclient import (
     Strategy,
     UnsupportedParameterError,
 )
+from specclient.budgets.budgets import LEASE_S
 from specclient.config import Settings
-from specclient.costs.budgets import LEASE_S
 
 pytestmark = pytest.mark.anyio
 

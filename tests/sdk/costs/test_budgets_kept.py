@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 
 from specclient import Budget, BudgetExceededError, BudgetNotice, LedgerError
+from specclient.budgets import budgets as module
+from specclient.budgets import tables as book
+from specclient.budgets.budgets import Budgets
 from specclient.config import Settings
-from specclient.costs import budgets as module
-from specclient.costs import budgets_book as book
-from specclient.costs.budgets import Budgets
-from specclient.costs.ledger import Ledger
-from specclient.costs.prices import Prices
-from specclient.routing.estimates import Estimates
+from specclient.ledger.ledger import Ledger
+from specclient.prices.prices import Prices
+from specclient.routing.learn.estimator import Estimator
 from specclient.types.call import Call
-from specclient.types.methods import CHAT
-from specclient.types.request import Options, Request
+from specclient.types.inference_methods import CHAT
+from specclient.types.request import PerCallOptions, Request
 from specclient.types.route import Decision
 from specclient.types.usage import Cost, Usage
 
@@ -59,7 +59,7 @@ def ledger(tmp_path: Path) -> Any:
 def asking(dollars: int, model: str = "m", **options: Any) -> Request:
     """Return a request whose answer may cost so many dollars: one a token."""
     params = {"messages": [{"role": "user", "content": "x"}], "max_tokens": dollars}
-    return Request(CHAT, f"mine/{model}", params, options=Options(**options))
+    return Request(CHAT, f"mine/{model}", params, options=PerCallOptions(**options))
 
 
 def ended(id_: str, dollars: int | None, status: Any = "ok", error: str | None = None) -> Call:
@@ -78,7 +78,7 @@ class Shop:
         self.ledger, self.clock = ledger, clock
 
     def open(self, *budgets: Budget, **more: Any) -> Budgets:
-        return Budgets(budgets, PRICES, Estimates(), self.ledger, now=self.clock, **more)
+        return Budgets(budgets, PRICES, Estimator(), self.ledger, now=self.clock, **more)
 
 
 @pytest.fixture

@@ -10,20 +10,20 @@ from typing import Any
 import pytest
 
 from specclient import Budget, ConfigurationError
+from specclient.budgets.bounds import ANSWER_TOKENS, bound_of
 from specclient.config import Settings, load
-from specclient.costs.budgets_size import ANSWER_TOKENS, size_of
-from specclient.costs.prices import Prices
-from specclient.routing.estimates import Estimates
+from specclient.prices.prices import Prices
+from specclient.routing.learn.estimator import Estimator
 from specclient.tokens import count_prompt
-from specclient.types.budget import Scope, told_dollars
+from specclient.types.api_method import ApiMethod
+from specclient.types.budget import BudgetScope, exact_dollars
 from specclient.types.call import Call
-from specclient.types.method import Method
-from specclient.types.methods import CHAT, COMPLETION, EMBEDDING, RESPONSE
-from specclient.types.request import Options, Request
+from specclient.types.inference_methods import CHAT, COMPLETION, EMBEDDING, RESPONSE
+from specclient.types.request import PerCallOptions, Request
 from specclient.types.route import Decision
 from specclient.types.usage import Usage
 
-SCOPE = Scope("openai", ("openai/gpt-4.1", "gpt-4.1"), {"team": "search", "env": "prod"}, "run-7")
+SCOPE = BudgetScope("openai", ("openai/gpt-4.1", "gpt-4.1"), {"team": "search", "env": "prod"}, "run-7")
 
 
 @pytest.mark.parametrize(
@@ -96,7 +96,7 @@ def test_budgets_of_a_file(tmp_path: Path) -> None:
     ],
 )
 def test_dollars_are_told_exactly(nano: int, text: str) -> None:
-    assert told_dollars(nano) == text
+    assert exact_dollars(nano) == text
 
 
 PRICES = Prices(
@@ -113,13 +113,13 @@ PRICES = Prices(
 MESSAGES = [{"role": "user", "content": "How are you?"}]
 
 
-def sized(method: Method = CHAT, model: str = "m", past: Estimates | None = None, **params: Any) -> Any:
+def sized(method: ApiMethod = CHAT, model: str = "m", past: Estimator | None = None, **params: Any) -> Any:
     """Return what a request is taken to come to, and its prompt's tokens with their margin."""
     body = params.pop("extra_body", {})
-    request = Request(method, model, params, options=Options(body=body))
+    request = Request(method, model, params, options=PerCallOptions(body=body))
     provider = "local" if model == "big" else "mine"
     route = Decision(chosen=f"{provider}/{model}", provider=provider, model=model)
-    return size_of(request, route, PRICES, past or Estimates(), None)
+    return bound_of(request, route, PRICES, past or Estimator(), None)
 
 
 @pytest.mark.parametrize(
@@ -163,13 +163,13 @@ def test_other_operations_are_bounded_by_their_own_parameters() -> None:
 
 
 def test_what_is_not_counted_in_text_cannot_be_told() -> None:
-    image = Method(name="images.generate", verb="POST", path="/images/generations", metered=True)
+    image = ApiMethod(name="images.generate", verb="POST", path="/images/generations", metered=True)
     assert (sized(image, prompt="x").nano, sized(image, prompt="x").priced) == (None, True)
     assert sized(image, model="free", prompt="x").priced is False
 
 
 def test_engine_time_is_told_by_the_pace_of_earlier_calls() -> None:
-    past = Estimates()
+    past = Estimator()
     assert sized(model="big", messages=MESSAGES, max_tokens=100).nano is None
     for tokens in (10, 20):
         route = Decision(chosen="local/big", provider="local", model="big")

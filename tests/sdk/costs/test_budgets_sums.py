@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specclient import Budget
-from specclient.costs import budgets_book as book
-from specclient.costs.budgets_book import Bill, Page, Size
-from specclient.costs.budgets_desk import Memory
-from specclient.costs.schema import Execute
+from specclient.budgets import tables as book
+from specclient.budgets.tables import BudgetCharge, BudgetTransaction, CallBound
+from specclient.budgets.worker import MemoryDatabase
+from specclient.ledger.schema import Execute
 
 STEP = st.one_of(
     st.tuples(st.just("reserve"), st.integers(0, 40), st.integers(0, 40)),
@@ -36,13 +36,13 @@ class Model:
     def held(self, unit: int) -> int:
         return sum(amounts[unit] for amounts, _ in self.open.values())
 
-    def step(self, page: Page, kind: str, number: int, amount: int) -> None:
+    def step(self, page: BudgetTransaction, kind: str, number: int, amount: int) -> None:
         page.lapse(self.now)
         if kind == "reserve":
             name, limits = str(next(self.names)), [each.budget.limit for each in self.accounts]
             wanted = number, amount
             fits = all(not wanted[u] or self.spent[u] + self.held(u) + wanted[u] <= limits[u] for u in (0, 1))
-            refusing = page.reserve(name, self.accounts, Size(number, amount, 0), self.now + 10)
+            refusing = page.reserve(name, self.accounts, CallBound(number, amount, 0), self.now + 10)
             assert (refusing is None) is fits
             if fits:
                 self.open[name] = wanted, self.now + 10
@@ -55,10 +55,10 @@ class Model:
             del self.open[chosen]
             page.release(chosen, self.accounts)
             if kind == "settle":
-                page.spend(self.accounts, Bill(amount, 2 * amount))
+                page.spend(self.accounts, BudgetCharge(amount, 2 * amount))
                 self.spent = [self.spent[0] + amount, self.spent[1] + 2 * amount]
 
-    def found(self, page: Page) -> list[tuple[int, int]]:
+    def found(self, page: BudgetTransaction) -> list[tuple[int, int]]:
         return [(each.spent, each.reserved) for each in map(page.stand, self.accounts)]
 
     def expected(self) -> list[tuple[int, int]]:
@@ -68,17 +68,17 @@ class Model:
 @given(st.lists(st.tuples(st.integers(0, 7), st.lists(STEP, max_size=6)), max_size=12))
 def test_any_order_of_steps_keeps_the_sums(pages: list[tuple[int, list[tuple[str, int, int]]]]) -> None:
     """Spent is what was settled, reserved is what is open and not lapsed, and no room is given twice."""
-    model, memory = Model(), Memory()
-    memory.transact(lambda execute: Page(execute).create())
+    model, memory = Model(), MemoryDatabase()
+    memory.transact(lambda execute: BudgetTransaction(execute).create())
 
     def one(execute: Execute, steps: list[tuple[str, int, int]]) -> None:
-        page = Page(execute)
+        page = BudgetTransaction(execute)
         for step in steps:
             model.step(page, *step)
             assert model.found(page) == model.expected()
 
     def again(execute: Execute) -> None:
-        page = Page(execute)
+        page = BudgetTransaction(execute)
         page.lapse(model.now)
         assert model.found(page) == model.expected()
 

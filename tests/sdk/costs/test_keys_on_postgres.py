@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("starlette", reason="the extra `server` is not installed")
 
-from specclient.costs.ledger import Ledger
 from specclient.errors import ConfigurationError
-from specclient.serving.keys import new_key, new_token
-from specclient.serving.keys_store import KeyStore
+from specclient.ledger.ledger import Ledger
+from specclient.serving.keys.key import new_key, new_token
+from specclient.serving.keys.store import KeyStore
 
 
 def _store(url: str) -> KeyStore:

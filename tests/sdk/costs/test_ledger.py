@@ -18,11 +18,11 @@ from pathlib import Path
 
 import pytest
 
-from specclient.costs.ledger import Ledger
-from specclient.costs.row import Row
-from specclient.costs.rows import nano_by_kind
-from specclient.costs.schema import NAMES, VERSIONS
 from specclient.errors import ConfigurationError, LedgerError
+from specclient.ledger.encoding import nano_by_kind
+from specclient.ledger.ledger import Ledger
+from specclient.ledger.row import LedgerRow
+from specclient.ledger.schema import COLUMN_NAMES, VERSIONS
 from specclient.types.usage import Cost, Speculation, Usage
 
 pytestmark = pytest.mark.anyio
@@ -33,7 +33,7 @@ AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 CHILD = """
 import asyncio, sys
 from datetime import UTC, datetime
-from specclient.costs.ledger import Ledger
+from specclient.ledger.ledger import Ledger
 from specclient.types.call import Call
 from specclient.types.route import Decision
 
@@ -116,13 +116,13 @@ async def test_a_call_comes_back_as_it_went(path, make_call, open_ledger):
     ledger = open_ledger(path)
     await ledger.record(call)
     (row,) = open_ledger(path).rows()
-    assert row == Row.of(call)
+    assert row == LedgerRow.of(call)
     assert row.started_at == AT
     assert row.started_at.utcoffset() == timedelta(0)
     assert (row.cost_nano, row.cost_by_kind, row.cost) == (3, {"input": 3}, Decimal("0.000000003"))
     assert row.tags == {"team": "red"}
     assert row.decision["candidates"][0]["verdict"] == "chosen"
-    assert tuple(f.name for f in dataclasses.fields(row)) == NAMES
+    assert tuple(f.name for f in dataclasses.fields(row)) == COLUMN_NAMES
 
 
 async def test_unknown_stays_unknown(path, make_call, open_ledger):
@@ -258,7 +258,7 @@ async def test_calls_that_wait_together_share_a_transaction_and_a_wake(
 async def test_at_rest_the_thread_ends_and_the_next_call_starts_another(
     path, make_call, open_ledger, monkeypatch
 ):
-    monkeypatch.setattr("specclient.costs.writer.IDLE_S", 0.01)
+    monkeypatch.setattr("specclient.ledger.writer.IDLE_S", 0.01)
     ledger = open_ledger(path)
     for n in range(3):
         await ledger.record(make_call(f"c{n}"))

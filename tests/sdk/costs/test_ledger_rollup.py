@@ -10,13 +10,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from specclient.costs import rollup
-from specclient.costs.ledger import Ledger
-from specclient.costs.rollup import EDGES_S
-from specclient.costs.rows import values_of
-from specclient.costs.schema import CALLS, DIMENSIONS, HOURS, SUMS
-from specclient.costs.sums import GROUPS, Sums
 from specclient.errors import ConfigurationError
+from specclient.ledger import rollup
+from specclient.ledger.encoding import encoded_row
+from specclient.ledger.ledger import Ledger
+from specclient.ledger.rollup import EDGES_S
+from specclient.ledger.schema import CALLS_TABLE, DIMENSIONS, HOURS_TABLE, SUM_NAMES
+from specclient.ledger.totals import ROLLUP_GROUPS, CallTotals
 from specclient.types.usage import NANO, Cost, Speculation, Usage
 
 BEGIN = datetime(2026, 1, 30, 22, tzinfo=UTC)
@@ -159,8 +159,8 @@ def ledger(request, tmp_path):
 
 def emptied(ledger):
     def work(execute):
-        execute(f"DELETE FROM {CALLS}")
-        execute(f"DELETE FROM {HOURS}")
+        execute(f"DELETE FROM {CALLS_TABLE}")
+        execute(f"DELETE FROM {HOURS_TABLE}")
 
     ledger.transact(work)
 
@@ -174,7 +174,7 @@ def test_the_sums_are_those_of_the_rows(data, ledger, make_call):
             ledger.submit(data.draw(calls(make_call, f"{batch}-{n}")))
         if data.draw(st.booleans()):
             ledger.flush()
-    by = data.draw(st.lists(st.sampled_from(sorted(GROUPS)), unique=True, max_size=4))
+    by = data.draw(st.lists(st.sampled_from(sorted(ROLLUP_GROUPS)), unique=True, max_size=4))
     since, until = data.draw(st.none() | times), data.draw(st.none() | times)
     agree(ledger, since, until, by)
     before = data.draw(times)
@@ -187,8 +187,8 @@ def test_the_sums_are_those_of_the_rows(data, ledger, make_call):
 
 
 def stored_sums(ledger):
-    names = ", ".join((*DIMENSIONS, *SUMS))
-    return ledger.transact(lambda execute: execute(f"SELECT {names} FROM {HOURS} ORDER BY {names}"))
+    names = ", ".join((*DIMENSIONS, *SUM_NAMES))
+    return ledger.transact(lambda execute: execute(f"SELECT {names} FROM {HOURS_TABLE} ORDER BY {names}"))
 
 
 def test_sums_made_anew_are_those_that_were_kept(ledger, make_call):
@@ -216,7 +216,7 @@ def test_whole_hours_are_read_from_the_sums_and_the_rest_from_rows(ledger, make_
     for hour in range(5):
         ledger.submit(make_call(f"c{hour}", started_at=BEGIN + timedelta(hours=hour, minutes=30)))
     ledger.flush()
-    ledger.transact(lambda execute: execute(f"DELETE FROM {CALLS}"))
+    ledger.transact(lambda execute: execute(f"DELETE FROM {CALLS_TABLE}"))
 
     def hours(since, until):
         return [sums.group[0][-5:-3] for sums in ledger.rollup(since, until, ["hour"])]
@@ -239,14 +239,14 @@ def test_times_of_other_zones_are_meant_as_they_are(ledger, make_call):
 
 
 def test_rows_that_cannot_be_written_are_in_the_sums(tmp_path, make_call, monkeypatch):
-    monkeypatch.setattr("specclient.costs.sqlite.BUSY_S", 0.01)
+    monkeypatch.setattr("specclient.ledger.sqlite.BUSY_S", 0.01)
     path = tmp_path / "ledger.sqlite3"
     ledger, other = Ledger(str(path)), Ledger(str(path))
     ledger.submit(make_call("c1"))
     ledger.flush()
 
     def held(execute):
-        execute(f"DELETE FROM {CALLS} WHERE id = 'none'")
+        execute(f"DELETE FROM {CALLS_TABLE} WHERE id = 'none'")
         ledger.submit(make_call("c2", status="error"))
         return ledger.rollup(by=["status"])
 
@@ -286,12 +286,12 @@ def test_percentiles_are_within_their_class(tmp_path, make_call):
         assert true / 2**0.5 <= sums.latency_s(share) <= true * 2**0.5
         if 0.1 < share < 0.99:
             assert sums.latency_s(share) == pytest.approx(true, rel=0.06)
-    assert Sums.of((), [0] * len(SUMS)).latency_s(0.5) is None
+    assert CallTotals.of((), [0] * len(SUM_NAMES)).latency_s(0.5) is None
 
 
 def test_a_batch_of_many_hours_is_one_transaction(ledger, make_call):
     ledger._writer.store.write(
-        [values_of(make_call(f"c{n}", started_at=BEGIN + timedelta(hours=n))) for n in range(30)]
+        [encoded_row(make_call(f"c{n}", started_at=BEGIN + timedelta(hours=n))) for n in range(30)]
     )
     assert sum(sums.calls for sums in ledger.rollup(by=["hour"])) == 30
     assert len(ledger.rollup(by=["hour"])) == 30

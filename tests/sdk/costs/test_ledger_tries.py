@@ -11,11 +11,11 @@ from servers import behave, hang, reply, reset
 
 from specclient import APIError, AsyncOpenAI, Settings
 from specclient.config import PriceSettings, ProviderSettings
-from specclient.costs.ledger import Ledger
-from specclient.costs.row import Row
-from specclient.costs.rows import rows_of
+from specclient.ledger.encoding import encoded_rows
+from specclient.ledger.ledger import Ledger
+from specclient.ledger.row import LedgerRow
 from specclient.transport import retry
-from specclient.types.wire import Try
+from specclient.types.wire import FailedAttempt
 
 pytestmark = pytest.mark.anyio
 
@@ -151,9 +151,14 @@ async def test_a_deadline_in_the_second_try_leaves_two_rows(openai_server, call)
 
 
 def test_a_call_without_lost_tries_is_one_row(make_call):
-    assert len(rows_of(make_call())) == 1
-    tries = (Try("APITimeoutError", None, 0.5, sent=True), Try("APIConnectionError", None, 0.1, sent=True))
-    rows = [Row.from_values(values) for values in rows_of(make_call("c", strategy="draft", lost=tries))]
+    assert len(encoded_rows(make_call())) == 1
+    tries = (
+        FailedAttempt("APITimeoutError", None, 0.5, sent=True),
+        FailedAttempt("APIConnectionError", None, 0.1, sent=True),
+    )
+    rows = [
+        LedgerRow.from_values(values) for values in encoded_rows(make_call("c", strategy="draft", lost=tries))
+    ]
     assert [(row.id, row.error, row.latency_s) for row in rows[1:]] == [
         ("c-1", "APITimeoutError", 0.5),
         ("c-2", "APIConnectionError", 0.1),

@@ -17,8 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specclient.config import ANY_VENDOR, Settings
-from specclient.costs.prices import Prices
-from specclient.types.usage import Charge, Usage
+from specclient.prices.prices import Prices
+from specclient.types.usage import ReportedCharge, Usage
 
 AT = datetime(2026, 6, 1, 12, tzinfo=UTC)
 
@@ -224,7 +224,7 @@ def test_the_catalogue_is_not_imported_before_it_is_needed():
 import sys
 from datetime import UTC, datetime
 from specclient.config import Settings
-from specclient.costs.prices import Prices
+from specclient.prices.prices import Prices
 from specclient.types.usage import Usage
 
 usage, at = Usage(prompt=1, completion=1), datetime(2026, 6, 1, tzinfo=UTC)
@@ -420,7 +420,9 @@ def test_a_price_by_the_hour_of_the_day():
 )  # fmt: skip
 def test_the_vendors_own_word_wins_where_it_is_one(vendor, field, told):
     usage = Usage(
-        prompt=10, completion=10, charges=(Charge("elsewhere", Decimal(9)), Charge(field, Decimal("0.5")))
+        prompt=10,
+        completion=10,
+        charges=(ReportedCharge("elsewhere", Decimal(9)), ReportedCharge(field, Decimal("0.5"))),
     )
     own = {"mine/m": {"per_call": 1}}
     cost = Prices(Settings(prices=own)).price(usage, "mine", "m", price_provider=vendor, at=AT)

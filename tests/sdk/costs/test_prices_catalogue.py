@@ -14,9 +14,9 @@ import pytest
 
 from specclient import ConfigurationError
 from specclient.config import Settings
-from specclient.costs import prices_catalogue
-from specclient.costs.prices import Prices
-from specclient.costs.prices_catalogue import keep, kept_copy
+from specclient.prices import catalogue
+from specclient.prices.catalogue import save_catalogue, saved_catalogue
+from specclient.prices.prices import Prices
 from specclient.types.usage import Usage
 
 AT = datetime(2026, 11, 21, 12, tzinfo=UTC)
@@ -58,9 +58,9 @@ def cost(model: str = "gpt-next", prompt: int = 100) -> Any:
 
 def test_it_is_used_from_then_on(path: Path) -> None:
     assert cost().total is None
-    copy = keep(content(), fetched=AT, env=os.environ)
+    copy = save_catalogue(content(), fetched=AT, env=os.environ)
     assert (copy.path, copy.fetched, copy.models) == (path, AT, 1)
-    assert kept_copy(os.environ) == copy
+    assert saved_catalogue(os.environ) == copy
     priced = cost()
     assert priced.total == Decimal("0.000045")  # 100 at $0.15, 10 at $3: exact, though JSON has floats
     assert priced.source == "genai-prices (fetched 2026-11-21): openai/gpt-next on 2026-11-21"
@@ -86,10 +86,10 @@ def test_it_is_used_from_then_on(path: Path) -> None:
     ],
 )
 def test_what_is_none_does_not_replace_it(path: Path, bad: bytes) -> None:
-    keep(content(), fetched=AT, env=os.environ)
+    save_catalogue(content(), fetched=AT, env=os.environ)
     before = path.read_bytes()
     with pytest.raises(ConfigurationError, match="no price catalogue"):
-        keep(bad, fetched=AT, env=os.environ)
+        save_catalogue(bad, fetched=AT, env=os.environ)
     assert path.read_bytes() == before
     assert [each.name for each in path.parent.iterdir()] == ["prices.json"]
 
@@ -97,9 +97,11 @@ def test_what_is_none_does_not_replace_it(path: Path, bad: bytes) -> None:
 def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigurationError, match=r"cannot write .*SPECCLIENT_PRICES"):
-        keep(content(), fetched=AT, env={"SPECCLIENT_PRICES": str(tmp_path / "file" / "prices.json")})
+        save_catalogue(
+            content(), fetched=AT, env={"SPECCLIENT_PRICES": str(tmp_path / "file" / "prices.json")}
+        )
     with pytest.raises(ConfigurationError, match="SPECCLIENT_PRICES is 'off'"):
-        keep(content(), fetched=AT, env={"SPECCLIENT_PRICES": "off"})
+        save_catalogue(content(), fetched=AT, env={"SPECCLIENT_PRICES": "off"})
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"package": 1}', "[[[["])
@@ -114,19 +116,19 @@ def test_a_damaged_file_is_told_once_and_the_installed_catalogue_is_used(
     told = [record.getMessage() for record in caplog.records]
     assert len(told) <= 1
     assert all("specclient cost update-prices" in each for each in told)
-    assert kept_copy(os.environ) is None
+    assert saved_catalogue(os.environ) is None
 
 
 def test_a_later_package_takes_its_place(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    keep(content(), fetched=AT, env=os.environ)
+    save_catalogue(content(), fetched=AT, env=os.environ)
     told = json.loads(path.read_text())
     path.write_text(json.dumps({**told, "package": "0.0.1"}))
-    assert kept_copy(os.environ) is None
+    assert saved_catalogue(os.environ) is None
     assert cost("gpt-4.1").source.startswith("genai-prices: ")
 
 
 def test_it_is_in_the_users_data_folder(clean_home: Path) -> None:
-    copy = keep(content(), fetched=AT, env={})
+    copy = save_catalogue(content(), fetched=AT, env={})
     assert copy.path.name == "prices.json"
     assert clean_home in copy.path.parents
     assert cost().total is not None
@@ -134,4 +136,4 @@ def test_it_is_in_the_users_data_folder(clean_home: Path) -> None:
 
 def test_genai_prices_own_data_is_read_by_the_door_we_use() -> None:
     """The library has no public door to data at hand: this fails once a version closes the one we use."""
-    assert prices_catalogue._providers(NEW)[0].models[0].id == "gpt-next"
+    assert catalogue._providers(NEW)[0].models[0].id == "gpt-next"

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from specclient.config import ANY_VENDOR, Settings
-from specclient.costs import prices_catalogue, prices_seen
-from specclient.costs.prices import Prices
-from specclient.costs.prices_seen import FILE, MOST, listed
+from specclient.prices import cache
+from specclient.prices import catalogue as prices_catalogue
+from specclient.prices.cache import CACHE_FILE, MAX_ENTRIES, find_price
+from specclient.prices.prices import Prices
 from specclient.types.usage import Usage
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
@@ -30,13 +31,13 @@ MODELS = [
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    prices_seen._notes.cache_clear()
-    return tmp_path / "specclient" / FILE
+    cache._notes.cache_clear()
+    return tmp_path / "specclient" / CACHE_FILE
 
 
 def anew() -> None:
     """Forget what this process knows, as a new one would."""
-    prices_seen._notes.cache_clear()
+    cache._notes.cache_clear()
 
 
 def cost(vendor: str, model: str) -> Any:
@@ -49,17 +50,17 @@ def test_a_price_from_a_note_is_the_price(
     vendor: str, model: str, monkeypatch: pytest.MonkeyPatch, home: Path
 ) -> None:
     first = cost(vendor, model)
-    dated = listed(vendor, model)
+    dated = find_price(vendor, model)
     anew()
     if dated is None or dated.dated is None:
-        monkeypatch.setattr(prices_catalogue, "find", None)  # nobody may ask it
+        monkeypatch.setattr(prices_catalogue, "find_model", None)  # nobody may ask it
         assert f"{vendor} {model}" in json.loads(home.read_text())["seen"]
     assert cost(vendor, model) == first
     assert (first[0] is None) == (model == "nobody-knows-me")
 
 
 def test_a_price_with_tiers_is_read_in_the_catalogue() -> None:
-    found = listed("google", "gemini-2.5-pro")
+    found = find_price("google", "gemini-2.5-pro")
     assert found is not None
     assert found.steady is None
     assert found.rates(NOW, 1_000) != found.rates(NOW, 300_000)
@@ -75,9 +76,9 @@ def test_another_catalogue_is_asked_anew(home: Path, monkeypatch: pytest.MonkeyP
     home.write_text(json.dumps({**told, "edition": "0.0.1"}))
     anew()
     assert cost("openai", "gpt-4.1") == first
-    before = prices_seen.edition({})
+    before = cache.edition({})
     (home.parent / "prices.json").write_text("{}")
-    assert prices_seen.edition({}) != before == prices_seen.edition({"SPECCLIENT_PRICES": "off"})
+    assert cache.edition({}) != before == cache.edition({"SPECCLIENT_PRICES": "off"})
 
 
 @pytest.mark.parametrize(
@@ -111,12 +112,12 @@ def test_a_folder_that_cannot_be_written_costs_no_price(
 
 
 def test_the_file_does_not_grow_without_end(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(prices_catalogue, "find", lambda vendor, name: None)
-    monkeypatch.setattr(prices_seen, "write_whole", lambda path, text: path.write_text(text))
-    for number in range(MOST + 3):
-        listed("openai", f"m{number}")
+    monkeypatch.setattr(prices_catalogue, "find_model", lambda vendor, name: None)
+    monkeypatch.setattr(cache, "write_atomically", lambda path, text: path.write_text(text))
+    for number in range(MAX_ENTRIES + 3):
+        find_price("openai", f"m{number}")
     names = list(json.loads(home.read_text())["seen"])
-    assert (len(names), names[0], names[-1]) == (MOST, "openai m3", f"openai m{MOST + 2}")
+    assert (len(names), names[0], names[-1]) == (MAX_ENTRIES, "openai m3", f"openai m{MAX_ENTRIES + 2}")
 
 
 def test_a_model_with_a_price_of_the_users_is_looked_up_nowhere() -> None:

@@ -16,12 +16,12 @@ from servers import OpenAIServer, events, reply
 
 from specclient import OpenAI, Provider
 from specclient.config import Settings
-from specclient.costs.prices import Prices
+from specclient.prices.prices import Prices
 from specclient.providers import dialect
 from specclient.types.call import Call
-from specclient.types.capabilities import UNKNOWN, Capabilities
-from specclient.types.methods import CHAT
-from specclient.types.wire import WireReply
+from specclient.types.capabilities import UNKNOWN_CAPABILITIES, Capabilities
+from specclient.types.inference_methods import CHAT
+from specclient.types.wire import WireResponse
 
 DATA = Path(__file__).parents[2] / "data"
 ASK: Any = [{"role": "user", "content": "x"}]
@@ -51,7 +51,7 @@ def both(
     model: str,
     whole: bytes,
     stream: bytes,
-    known: Capabilities = UNKNOWN,
+    known: Capabilities = UNKNOWN_CAPABILITIES,
     **settings: Any,
 ) -> list[Call]:
     """Return the records of one call asked for whole, and as a stream read to its end."""
@@ -208,7 +208,7 @@ def test_any_usage_of_openais_form_costs_the_same_in_a_last_chunk(
     last = read(stream.split(b"\n\n")[1].removeprefix(b"data: "), None)
     prices = Prices(Settings(), now=lambda: AT)
     costs = []
-    for answer in (speaks.decode(CHAT, WireReply(200, {}, whole)), last):
+    for answer in (speaks.decode(CHAT, WireResponse(200, {}, whole)), last):
         usage = speaks.usage(answer)
         assert usage is not None
         costs.append(

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specclient.costs.reports import GROUPS, parse_since, report
-from specclient.costs.row import Row
 from specclient.errors import ConfigurationError
+from specclient.ledger.row import LedgerRow
+from specclient.reports.report import GROUPS, parse_since, report
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -30,7 +30,7 @@ def row(**values):
         "route": f"{provider}/{model}",
         "status": "ok",
     }
-    return Row(**(defaults | values))
+    return LedgerRow(**(defaults | values))
 
 
 unknown_or = lambda strategy: st.none() | strategy  # noqa: E731

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from specclient.costs.ledger import Ledger
-from specclient.costs.page.charts import Bar, Series, bars, columns, ticks
-from specclient.costs.page.page import page
-from specclient.costs.reports_read import Where, read
+from specclient.ledger.ledger import Ledger
+from specclient.reports.page.charts import Bar, Series, bars, columns, ticks
+from specclient.reports.page.document import render_page
+from specclient.reports.reader import CallFilter, read_reports
 from specclient.types.call import Call
 from specclient.types.route import Decision
 from specclient.types.usage import Cost, Speculation, Usage
@@ -106,11 +106,11 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
 
 
 def made(ledger: Ledger, by: tuple[str, ...] = ("provider", "model"), **where) -> str:
-    return page(ledger, by, Where(**where), now=NOW, name="<here>")
+    return render_page(ledger, by, CallFilter(**where), now=NOW, name="<here>")
 
 
 def agrees(document: Document, ledger: Ledger) -> None:
-    report = read(ledger, [("provider", "model")], Where()).reports[0]
+    report = read_reports(ledger, [("provider", "model")], CallFilter()).reports[0]
     assert Decimal(document.ids["cost"]) == report.total.cost > 0
     assert [int(document.ids[name]) for name in ("calls", "in", "out")] == [
         report.total.calls,

@@ -15,17 +15,17 @@ from hypothesis import strategies as st
 from servers import OpenAIServer, reply
 
 from specclient import AsyncOpenAI, OpenAI, Strategy
-from specclient.costs import sums as kept_sums
-from specclient.costs.ledger import Ledger
-from specclient.costs.reports import GROUPS, Report
-from specclient.costs.reports_read import Where, read
 from specclient.errors import ConfigurationError
+from specclient.ledger import totals as kept_sums
+from specclient.ledger.ledger import Ledger
+from specclient.reports.reader import CallFilter, read_reports
+from specclient.reports.report import GROUPS, CostReport
 from specclient.types.call import Call
 from specclient.types.route import Decision
 from specclient.types.usage import Cost, Speculation, Usage
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
-COVERED = sorted(GROUPS.keys() & kept_sums.GROUPS.keys())
+COVERED = sorted(GROUPS.keys() & kept_sums.ROLLUP_GROUPS.keys())
 PERCENTILES = ("latency_p50_s", "latency_p95_s", "latency_p99_s")
 
 maybe = lambda strategy: st.none() | strategy  # noqa: E731
@@ -68,7 +68,7 @@ facts = st.fixed_dictionaries(
 bounds = maybe(st.datetimes(datetime(2026, 1, 30), datetime(2026, 2, 2), timezones=st.just(UTC)))  # noqa: DTZ001
 
 
-def exact(report: Report) -> list[dict]:
+def exact(report: CostReport) -> list[dict]:
     """Return every figure but those that a roll-up knows by class only."""
     lines = [asdict(line) for line in (*report.lines, report.total)]
     return [{name: value for name, value in line.items() if name not in PERCENTILES} for line in lines]
@@ -84,14 +84,14 @@ def exact(report: Report) -> list[dict]:
     model=st.sampled_from([None, "a", "openai/b"]),
 )
 def test_rows_and_roll_up_agree_to_the_nano_dollar(calls, by, since, until, provider, model):
-    where = Where(since=since, until=until, provider=provider, model=model)
+    where = CallFilter(since=since, until=until, provider=provider, model=model)
     with tempfile.TemporaryDirectory() as folder:
         ledger = Ledger(str(Path(folder, "l.db")))
         for number, known in enumerate(calls):
             ledger.submit(_call(number, **known))
         ledger.flush()
-        by_rows = read(ledger, [by], where).reports[0]
-        by_sums = read(ledger, [by], where, most_read=-1).reports[0]
+        by_rows = read_reports(ledger, [by], where).reports[0]
+        by_sums = read_reports(ledger, [by], where, most_read=-1).reports[0]
         ledger.close()
     assert (by_rows.rounded, by_sums.rounded) == (False, True)
     assert exact(by_sums) == exact(by_rows)
@@ -104,7 +104,7 @@ def test_rows_and_roll_up_agree_to_the_nano_dollar(calls, by, since, until, prov
             _close(line.latency_p50_s, rounded.latency_p50_s)
 
 
-def _meant(call: dict, where: Where) -> bool:
+def _meant(call: dict, where: CallFilter) -> bool:
     at, route = call["started_at"], call["route"]
     in_time = (where.since is None or at >= where.since) and (where.until is None or at < where.until)
     return in_time and where.takes(route.partition("/")[0], route, route)
@@ -138,7 +138,7 @@ def ledger(tmp_path):
 
 
 def test_what_the_roll_up_does_not_know_is_read_of_the_rows(ledger):
-    found = read(ledger, [["tag:team"]], Where(), most_read=0)
+    found = read_reports(ledger, [["tag:team"]], CallFilter(), most_read=0)
     assert not found.reports[0].rounded
     assert {line.group[0]: line.calls for line in found.reports[0].lines} == {"x": 4, "y": 2}
     assert found.savings is None, "too many calls to look at one by one"
@@ -146,7 +146,7 @@ def test_what_the_roll_up_does_not_know_is_read_of_the_rows(ledger):
 
 def test_filters(ledger):
     def calls(**where):
-        return read(ledger, [()], Where(**where)).reports[0].total.calls
+        return read_reports(ledger, [()], CallFilter(**where)).reports[0].total.calls
 
     assert calls() == 6
     assert calls(provider="local") == calls(model="b") == calls(model="local/b") == 3
@@ -157,7 +157,7 @@ def test_filters(ledger):
 
 def test_a_wrong_name_is_refused_before_anything_is_read():
     with pytest.raises(ConfigurationError, match="'colour'"):
-        read(None, [["colour"]], Where())  # type: ignore[arg-type]
+        read_reports(None, [["colour"]], CallFilter())  # type: ignore[arg-type]
 
 
 def _body(prompt: int, completion: int, **details: int) -> dict:

@@ -7,9 +7,9 @@ from decimal import Decimal
 
 import pytest
 
-from specclient.costs.row import Row
-from specclient.costs.savings import ENOUGH, savings
 from specclient.errors import ConfigurationError
+from specclient.ledger.row import LedgerRow
+from specclient.reports.savings import MIN_BASELINE_CALLS, savings
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -29,7 +29,7 @@ def row(number=0, route="openai/gpt-4.1", **values):
         "cost_by_kind": {"output": 800},
         "latency_s": 2.0,
     }
-    return Row(**(facts | values))
+    return LedgerRow(**(facts | values))
 
 
 def predicted(number=0, **values):
@@ -46,7 +46,7 @@ def predicted(number=0, **values):
     return row(number, **(facts | values))
 
 
-def plain(count=ENOUGH, **values):
+def plain(count=MIN_BASELINE_CALLS, **values):
     return [row(f"plain{i}", **values) for i in range(count)]
 
 
@@ -81,7 +81,7 @@ def test_a_prediction_against_its_own_route_without_one():
 
 
 def test_no_history_no_seconds():
-    (saving,) = savings([predicted(), *plain(ENOUGH - 1), *plain(9, route="openai/other")])
+    (saving,) = savings([predicted(), *plain(MIN_BASELINE_CALLS - 1), *plain(9, route="openai/other")])
     assert saving.alone_s is saving.latency_s is saving.speedup is saving.saved_s is None
     assert "fewer than 3 calls of openai/gpt-4.1" in saving.latency_assumption
     assert saving.alone_nano == 800, "the price is known all the same"

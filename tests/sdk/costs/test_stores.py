@@ -10,14 +10,14 @@ from contextlib import closing
 
 import pytest
 
-from specclient.costs import sqlite
-from specclient.costs.ledger import Ledger
-from specclient.costs.location import locate
-from specclient.costs.row import Row
-from specclient.costs.rows import values_of
-from specclient.costs.schema import NAMES, VERSIONS
-from specclient.costs.sqlite import SQLite
 from specclient.errors import ConfigurationError, LedgerError
+from specclient.ledger import sqlite
+from specclient.ledger.encoding import encoded_row
+from specclient.ledger.ledger import Ledger
+from specclient.ledger.location import locate
+from specclient.ledger.row import LedgerRow
+from specclient.ledger.schema import COLUMN_NAMES, VERSIONS
+from specclient.ledger.sqlite import SQLiteStore
 
 #: As version 1 was made by SQLAlchemy.
 VERSION_1 = """
@@ -73,7 +73,7 @@ class OfSQLite:
         self.path = path
 
     def store(self):
-        return SQLite(str(self.path))
+        return SQLiteStore(str(self.path))
 
     def run(self, script):
         with closing(sqlite3.connect(self.path)) as connection:
@@ -156,20 +156,20 @@ def opened(base):
 
 
 def all_of(store):
-    names = ", ".join(NAMES)
+    names = ", ".join(COLUMN_NAMES)
     return list(store.query(f"SELECT {names} FROM calls ORDER BY started_at, id"))
 
 
 def test_the_order_of_columns_is_that_of_a_row(make_call):
-    values = dict(zip(NAMES, values_of(make_call(streamed=True)), strict=True))
-    assert tuple(Row.__dataclass_fields__) == NAMES
+    values = dict(zip(COLUMN_NAMES, encoded_row(make_call(streamed=True)), strict=True))
+    assert tuple(LedgerRow.__dataclass_fields__) == COLUMN_NAMES
     assert (values["id"], values["route"], values["streamed"]) == ("c1", "openai/gpt-4.1", True)
-    assert Row.from_values(tuple(values.values())) == Row.of(make_call(streamed=True))
+    assert LedgerRow.from_values(tuple(values.values())) == LedgerRow.of(make_call(streamed=True))
 
 
 def test_a_store_goes_on_where_another_left(base, opened, make_call):
-    first = values_of(make_call("c1", streamed=True, latency_s=1.5, tags={"team": "rød"}))
-    second = values_of(make_call("c2", http_status=429))
+    first = encoded_row(make_call("c1", streamed=True, latency_s=1.5, tags={"team": "rød"}))
+    second = encoded_row(make_call("c2", http_status=429))
     store = opened()
     store.write([first])
     store.close()
@@ -188,7 +188,7 @@ INSERT INTO calls VALUES ('old', '2026-01-31T12:00:00.000000+00:00', 'chat', 'op
 
 def test_a_ledger_of_version_1_keeps_its_rows(base, opened, made, make_call):
     base.run(VERSION_1 + OLD_ROW)
-    new = values_of(make_call("new", session="s", metadata={"a": "b"}))
+    new = encoded_row(make_call("new", session="s", metadata={"a": "b"}))
     opened().write([new])
     new_too, old = all_of(opened())
     assert new_too == new
@@ -197,16 +197,16 @@ def test_a_ledger_of_version_1_keeps_its_rows(base, opened, made, make_call):
         True, "ok", None, None, 10, 5, None, None, None, False, "draft", 8, 6, 2, None, None, 3,
         '{"input":3}', "somewhere", False, 1, 0.25, 1.5, None, "req", '{"team":"red"}', "{}",
     )  # fmt: skip
-    row = Row.from_values(old)
+    row = LedgerRow.from_values(old)
     assert (row.purpose, row.parent, row.speculation, row.metadata) == ("call", None, None, {})
 
 
 def test_a_ledger_of_version_1_is_brought_to_what_a_new_one_is(base, opened, made, make_call):
     base.run(VERSION_1)
-    opened().write([values_of(make_call())])
+    opened().write([encoded_row(make_call())])
     new = made()
     store = new.store()
-    store.write([values_of(make_call())])
+    store.write([encoded_row(make_call())])
     store.close()
     assert new.columns() == base.columns()
     assert {index[:1] for index in new.indexes()} == {index[:1] for index in base.indexes()}
@@ -224,7 +224,7 @@ def test_columns_of_later_versions_may_be_unknown():
 
 def test_all_rows_or_none(opened, make_call):
     store = opened()
-    good = values_of(make_call())
+    good = encoded_row(make_call())
     bad = ("c2", None, *good[2:])
     for rows in ([good, bad], [bad]):
         with pytest.raises(LedgerError, match=r"(?i)cannot write the ledger .*not.null.*SPECCLIENT_LEDGER"):
@@ -237,7 +237,11 @@ def test_all_rows_or_none(opened, make_call):
 def test_another_programs_table_is_left_as_it_was(base, opened, make_call):
     base.run("CREATE TABLE calls (number TEXT)")
     before = base.columns()
-    for use in (lambda s: s.write([values_of(make_call())]), all_of, lambda s: s.transact(lambda execute: 1)):
+    for use in (
+        lambda s: s.write([encoded_row(make_call())]),
+        all_of,
+        lambda s: s.transact(lambda execute: 1),
+    ):
         with pytest.raises(LedgerError, match=r"its table 'calls' is another program's.*SPECCLIENT_LEDGER"):
             use(opened())
     assert base.columns() == before
@@ -266,7 +270,7 @@ def test_a_transaction_gives_what_its_work_gives(opened, make_call):
 
 def test_a_transaction_that_raises_changes_nothing(opened, make_call):
     store = opened()
-    store.write([values_of(make_call())])
+    store.write([encoded_row(make_call())])
 
     def work(execute):
         execute("DELETE FROM calls")
@@ -296,7 +300,7 @@ def test_transactions_exclude_each_other_and_all_other_writing(opened, make_call
         store = opened()
         for n in range(10):
             store.transact(add)
-            store.write([values_of(make_call(f"{number}-{n}"))])
+            store.write([encoded_row(make_call(f"{number}-{n}"))])
 
     with ThreadPoolExecutor(4) as threads:
         list(threads.map(work, range(4)))
@@ -306,12 +310,12 @@ def test_transactions_exclude_each_other_and_all_other_writing(opened, make_call
 
 def test_writing_waits_for_a_lock_only_so_long(path, make_call, monkeypatch):
     monkeypatch.setattr(sqlite, "BUSY_S", 0.01)
-    store = SQLite(str(path))
-    store.write([values_of(make_call("c1"))])
+    store = SQLiteStore(str(path))
+    store.write([encoded_row(make_call("c1"))])
     store.close()
     with closing(sqlite3.connect(path, isolation_level=None)) as held:
         held.execute("BEGIN IMMEDIATE")
-        for rows in ([values_of(make_call("c2"))], [values_of(make_call(f"c{n}")) for n in (3, 4)]):
+        for rows in ([encoded_row(make_call("c2"))], [encoded_row(make_call(f"c{n}")) for n in (3, 4)]):
             with pytest.raises(LedgerError, match="locked"):
                 store.write(rows)
         assert len(all_of(store)) == 1  # readers do not wait
@@ -335,7 +339,7 @@ def test_writing_waits_for_a_lock_only_so_long(path, make_call, monkeypatch):
 )
 def test_files_are_kept_by_the_standard_library(setting, file):
     store = locate(setting)
-    assert isinstance(store, SQLite)
+    assert isinstance(store, SQLiteStore)
     assert store.name == file == Ledger(setting).location
 
 
@@ -361,7 +365,7 @@ def test_other_databases_are_refused(url):
 
 
 def test_a_server_without_the_toolkit_names_the_extra(monkeypatch):
-    monkeypatch.delitem(sys.modules, "specclient.costs.database")
+    monkeypatch.delitem(sys.modules, "specclient.ledger.postgres")
     monkeypatch.setitem(sys.modules, "sqlalchemy", None)
     with pytest.raises(ConfigurationError, match=r"pip install 'specclient\[postgres\]'") as raised:
         locate("postgresql://me:hunter2@h/costs")
@@ -393,7 +397,7 @@ def test_the_default_ledger_imports_no_database_toolkit(path):
     script = """
 import asyncio, sys
 from datetime import UTC, datetime
-from specclient.costs.ledger import Ledger
+from specclient.ledger.ledger import Ledger
 from specclient.types.call import Call
 from specclient.types.route import Decision
 

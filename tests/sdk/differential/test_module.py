@@ -16,10 +16,10 @@ from differential.both import Both, Side
 from servers import OpenAIServer, reply
 
 import specclient
-from specclient import module_client
+from specclient.client import module_client
 
 ASK: dict[str, Any] = {"model": "m-large", "messages": [{"role": "user", "content": "hi"}]}
-SETTINGS = (*module_client.PLAIN, *module_client.AZURE, "api_type")
+SETTINGS = (*module_client.OPENAI_OPTIONS, *module_client.AZURE_OPTIONS, "api_type")
 
 #: Names of ``openai`` that are not here, with the reason.
 ABSENT = {

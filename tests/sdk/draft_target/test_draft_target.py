@@ -13,7 +13,7 @@ from servers import OpenAIServer, Received, Wire, hang, reply
 import specclient
 from specclient import AsyncOpenAI, ConfigurationError, OpenAI
 from specclient.draft_target import DEPTHS, PAIRS, SEGMENT_TOKENS
-from specclient.draft_target.play import VERIFY
+from specclient.draft_target.workflow import VERIFY_PROMPT
 
 pytestmark = pytest.mark.anyio
 
@@ -72,7 +72,11 @@ def test_a_draft_stands_in_the_conversation(client: OpenAI, openai_server: OpenA
     }
     assert second == {
         "model": "large",
-        "messages": [ask, {"role": "assistant", "content": DRAFT}, {"role": "user", "content": VERIFY}],
+        "messages": [
+            ask,
+            {"role": "assistant", "content": DRAFT},
+            {"role": "user", "content": VERIFY_PROMPT},
+        ],
         "temperature": 0,
         "user": "u",
     }

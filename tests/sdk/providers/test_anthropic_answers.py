@@ -23,9 +23,9 @@ from specclient import (
     PermissionDeniedError,
     RateLimitError,
 )
-from specclient.providers.anthropic_events import _READERS
-from specclient.structured.chat_state import ChatCompletionStreamState
-from specclient.types.methods import CHAT
+from specclient.providers.anthropic.stream import _READERS
+from specclient.structured.chat.state import ChatCompletionStreamState
+from specclient.types.inference_methods import CHAT
 
 
 def _final(stream: bytes) -> Any:

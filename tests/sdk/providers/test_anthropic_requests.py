@@ -19,11 +19,11 @@ from specclient import (
     pydantic_function_tool,
 )
 from specclient.providers import dialect
-from specclient.providers.anthropic import VERSION, AnthropicDialect
-from specclient.providers.anthropic_params import SMALLEST_BUDGET, default_max_tokens
-from specclient.types.method import Method
-from specclient.types.methods import CHAT, COMPLETION, EMBEDDING, MODERATION, RESPONSE
-from specclient.types.request import Options, Request
+from specclient.providers.anthropic.dialect import VERSION, AnthropicDialect
+from specclient.providers.anthropic.params import SMALLEST_BUDGET, default_max_tokens
+from specclient.types.api_method import ApiMethod
+from specclient.types.inference_methods import CHAT, COMPLETION, EMBEDDING, MODERATION, RESPONSE
+from specclient.types.request import PerCallOptions, Request
 
 ASK = [{"role": "user", "content": "u"}]
 PNG = base64.b64encode(b"\x89PNG").decode()
@@ -69,7 +69,7 @@ def test_what_says_nothing_is_left_out() -> None:
 
 @pytest.mark.parametrize("name", ["anthropic-version", "Anthropic-Version"])
 def test_the_callers_version_wins(name: str) -> None:
-    options = Options(headers={name: "2026-10-21"})
+    options = PerCallOptions(headers={name: "2026-10-21"})
     wire = DIALECT.encode(Request(CHAT, "m", {"messages": ASK}, options=options), ENDPOINT, "m")
     assert {k: v for k, v in wire.headers.items() if "version" in k} == {"anthropic-version": "2026-10-21"}
     endpoint = replace(ENDPOINT, headers={name: "2026-10-21"})
@@ -78,13 +78,15 @@ def test_the_callers_version_wins(name: str) -> None:
 
 
 def test_a_version_that_is_taken_out_stays_out() -> None:
-    options = Options(headers={"anthropic-version": None})
+    options = PerCallOptions(headers={"anthropic-version": None})
     wire = DIALECT.encode(Request(CHAT, "m", {"messages": ASK}, options=options), ENDPOINT, "m")
     assert "anthropic-version" not in wire.headers
 
 
 def test_options_of_the_call_go_with_it() -> None:
-    options = Options(query={"beta": "true"}, timeout=3, max_retries=1, deadline_s=9, headers={"x-a": "b"})
+    options = PerCallOptions(
+        query={"beta": "true"}, timeout=3, max_retries=1, deadline_s=9, headers={"x-a": "b"}
+    )
     wire = DIALECT.encode(Request(CHAT, "m", {"messages": ASK}, options=options), ENDPOINT, "m")
     assert wire.url.endswith("/messages?beta=true")
     assert (wire.timeout, wire.max_retries, wire.deadline_s) == (3, 1, 9)
@@ -501,17 +503,17 @@ def test_whose_word_on_dropping_counts() -> None:
     dropping = replace(ENDPOINT, drop_params=True)
     assert b"seed" not in DIALECT.encode(request, dropping, "m").content
     with pytest.raises(UnsupportedParameterError):
-        DIALECT.encode(replace(request, options=Options(drop_params=False)), dropping, "m")
+        DIALECT.encode(replace(request, options=PerCallOptions(drop_params=False)), dropping, "m")
 
 
 @pytest.mark.parametrize("method", [COMPLETION, EMBEDDING, MODERATION, RESPONSE], ids=lambda m: m.operation)
-def test_other_methods_are_not_served(method: Method) -> None:
+def test_other_methods_are_not_served(method: ApiMethod) -> None:
     with pytest.raises(NotFoundError, match=f"'anthropic' .* not {method.name}"):
         DIALECT.encode(Request(method, "m", {}), ENDPOINT, "m")
 
 
 def test_a_call_by_path_goes_out_as_it_is() -> None:
-    method = Method(name="post", verb="POST", path="/messages/count_tokens", gives=object)
+    method = ApiMethod(name="post", verb="POST", path="/messages/count_tokens", gives=object)
     wire = DIALECT.encode(Request(method, params={"model": "m", "messages": ASK}), ENDPOINT, "")
     assert wire.url.endswith("/v1/messages/count_tokens")
     assert json.loads(wire.content) == {"model": "m", "messages": ASK}

@@ -7,7 +7,7 @@ from pydantic import SecretStr
 
 from specclient.errors import ConfigurationError
 from specclient.providers import Preset
-from specclient.providers.base import Endpoint, checked_base_url
+from specclient.providers.endpoint import Endpoint, checked_base_url
 
 
 @pytest.mark.parametrize(

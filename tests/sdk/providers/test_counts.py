@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specclient.providers.counts import cached_in, usage_of, with_cached
+from specclient.providers.usage import cached_in, usage_of, with_cached
 from specclient.types.chat import ChatCompletion
 from specclient.types.embedding import CreateEmbeddingResponse
 from specclient.types.responses.response import Response

@@ -8,18 +8,18 @@ from typing import Any
 
 import pytest
 
-from specclient.providers.anthropic import AnthropicDialect
-from specclient.providers.counts import usage_of
+from specclient.providers.anthropic.dialect import AnthropicDialect
+from specclient.providers.usage import usage_of
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk
-from specclient.types.methods import CHAT
+from specclient.types.inference_methods import CHAT
 from specclient.types.responses.response import Response
-from specclient.types.usage import Charge
-from specclient.types.wire import WireReply
+from specclient.types.usage import ReportedCharge
+from specclient.types.wire import WireResponse
 
 TOKENS = {"prompt_tokens": 50, "completion_tokens": 9, "total_tokens": 59}
 
 
-def charges(usage: dict[str, Any]) -> tuple[Charge, ...]:
+def charges(usage: dict[str, Any]) -> tuple[ReportedCharge, ...]:
     body = json.dumps({"choices": [], "model": "m", "usage": {**TOKENS, **usage}}).encode()
     whole, chunk = usage_of(ChatCompletion.received(body)), usage_of(ChatCompletionChunk.received(body))
     assert whole is not None
@@ -31,17 +31,20 @@ def charges(usage: dict[str, Any]) -> tuple[Charge, ...]:
     ("usage", "expected"),
     [
         ({}, ()),
-        ({"cost_in_usd_ticks": 37756000}, (Charge("cost_in_usd_ticks", Decimal("0.0037756")),)),  # xAI's page
-        ({"cost": 0.00014}, (Charge("cost", Decimal("0.00014")),)),
-        ({"cost": 0}, (Charge("cost", Decimal(0)),)),
-        ({"cost": 1e-7}, (Charge("cost", Decimal("1e-7")),)),
+        (
+            {"cost_in_usd_ticks": 37756000},
+            (ReportedCharge("cost_in_usd_ticks", Decimal("0.0037756")),),
+        ),  # xAI's page
+        ({"cost": 0.00014}, (ReportedCharge("cost", Decimal("0.00014")),)),
+        ({"cost": 0}, (ReportedCharge("cost", Decimal(0)),)),
+        ({"cost": 1e-7}, (ReportedCharge("cost", Decimal("1e-7")),)),
         (
             {"cost": 0.05, "is_byok": True, "cost_details": {"upstream_inference_cost": 0.95}},
-            (Charge("cost", Decimal("1.00")),),
+            (ReportedCharge("cost", Decimal("1.00")),),
         ),
         (
             {"cost": 0.95, "is_byok": False, "cost_details": {"upstream_inference_cost": 19}},
-            (Charge("cost", Decimal("0.95")),),
+            (ReportedCharge("cost", Decimal("0.95")),),
         ),
         ({"cost": 0.05, "is_byok": True, "cost_details": {}}, ()),  # a fee alone is not the cost
         ({"cost": -1}, ()),
@@ -53,7 +56,7 @@ def charges(usage: dict[str, Any]) -> tuple[Charge, ...]:
         ({"cost_usd": 0.5}, ()),
     ],
 )
-def test_charges(usage: dict[str, Any], expected: tuple[Charge, ...]) -> None:
+def test_charges(usage: dict[str, Any], expected: tuple[ReportedCharge, ...]) -> None:
     assert charges(usage) == expected
 
 
@@ -69,7 +72,7 @@ def test_a_response_tells_it_too() -> None:
     usage = {"input_tokens": 5, "output_tokens": 2, "total_tokens": 7, "cost_in_usd_ticks": 10**10}
     found = usage_of(Response.received(json.dumps({"id": "r", "output": [], "usage": usage}).encode()))
     assert found is not None
-    assert found.charges == (Charge("cost_in_usd_ticks", Decimal(1)),)
+    assert found.charges == (ReportedCharge("cost_in_usd_ticks", Decimal(1)),)
 
 
 @pytest.mark.parametrize(("hour", "expected"), [(40, 40), (0, 0), (-1, None), ("40", None), (None, None)])
@@ -83,7 +86,7 @@ def test_what_is_written_for_an_hour_is_a_part_of_what_is_written(hour: Any, exp
     }
     body = {"id": "m", "model": "claude", "role": "assistant", "content": [], "usage": usage}
     dialect = AnthropicDialect()
-    found = dialect.usage(dialect.decode(CHAT, WireReply(200, {}, json.dumps(body).encode())))
+    found = dialect.usage(dialect.decode(CHAT, WireResponse(200, {}, json.dumps(body).encode())))
     assert found is not None
     assert (found.prompt, found.cached, found.cache_write) == (117, 7, 100)
     assert found.cache_write_1h == expected

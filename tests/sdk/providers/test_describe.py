@@ -11,19 +11,19 @@ import pytest
 
 from specclient import Settings
 from specclient.providers import PRESETS
-from specclient.providers.configured import endpoints
-from specclient.providers.describe import COLUMNS, markdown, words
+from specclient.providers.capability_table import COLUMNS, markdown, words
+from specclient.providers.configuration import endpoints
 from specclient.types.capabilities import Capabilities
 
 README = (Path(__file__).parents[3] / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_readme_says_what_the_presets_say() -> None:
-    assert markdown() in README, "paste what `python -m specclient.providers.describe` prints"
+    assert markdown() in README, "paste what `python -m specclient.providers.capability_table` prints"
 
 
 def test_the_table_can_be_printed() -> None:
-    command = [sys.executable, "-m", "specclient.providers.describe"]
+    command = [sys.executable, "-m", "specclient.providers.capability_table"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout == markdown() + "\n"
 

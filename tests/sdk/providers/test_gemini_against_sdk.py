@@ -14,7 +14,7 @@ from google.genai import types
 from servers import Behaviour, OpenAIServer, Received, events, reply
 
 from specclient.types.chat import ChatCompletion
-from specclient.types.methods import EMBEDDING
+from specclient.types.inference_methods import EMBEDDING
 from specclient.types.request import Request
 from specclient.types.wire import WireRequest
 

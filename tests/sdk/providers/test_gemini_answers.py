@@ -20,15 +20,15 @@ from specclient.errors import (
     RateLimitError,
 )
 from specclient.structured.deltas import accumulate
-from specclient.transport.sse import Decoder
+from specclient.transport.sse import SSEDecoder
 from specclient.types.chat import ChatCompletionChunk
-from specclient.types.methods import CHAT
+from specclient.types.inference_methods import CHAT
 from specclient.types.usage import Usage
-from specclient.types.wire import Secrets, WireReply
+from specclient.types.wire import Secrets, WireResponse
 
 
 def _streamed(content: bytes, sizes: list[int] | None = None) -> list[ChatCompletionChunk]:
-    read, decoder, chunks = GEMINI.events(CHAT), Decoder(), []
+    read, decoder, chunks = GEMINI.events(CHAT), SSEDecoder(), []
     pieces, at = [], 0
     for size in sizes or []:
         pieces.append(content[at : at + size])
@@ -231,7 +231,7 @@ def test_what_is_no_answer(answer: Any) -> None:
 
 def test_errors_show_no_key() -> None:
     secrets = Secrets([("x-goog-api-key", "AIza-key")])
-    reply = WireReply(200, {}, b'{"error": {"code": 400, "message": "bad AIza-key"}}', 3, lambda: secrets)
+    reply = WireResponse(200, {}, b'{"error": {"code": 400, "message": "bad AIza-key"}}', 3, lambda: secrets)
     with pytest.raises(BadRequestError, match="bad \\[redacted\\]") as caught:
         GEMINI.decode(CHAT, reply)
     assert caught.value.attempts == 3

@@ -14,11 +14,11 @@ from specclient.errors import (
     NotFoundError,
     UnsupportedParameterError,
 )
-from specclient.types.method import Method
-from specclient.types.methods import COMPLETION, EMBEDDING, RESPONSE
-from specclient.types.request import Options, Request
+from specclient.types.api_method import ApiMethod
+from specclient.types.inference_methods import COMPLETION, EMBEDDING, RESPONSE
+from specclient.types.request import PerCallOptions, Request
 from specclient.types.usage import Usage
-from specclient.types.wire import WireReply
+from specclient.types.wire import WireResponse
 
 
 def test_where_requests_go_and_what_carries_the_key() -> None:
@@ -346,9 +346,9 @@ def test_extra_body_is_merged_last() -> None:
 
 
 @pytest.mark.parametrize(
-    "method", [COMPLETION, RESPONSE, Method(name="files.list", verb="GET", path="/files")]
+    "method", [COMPLETION, RESPONSE, ApiMethod(name="files.list", verb="GET", path="/files")]
 )
-def test_what_gemini_does_not_serve(method: Method) -> None:
+def test_what_gemini_does_not_serve(method: ApiMethod) -> None:
     with pytest.raises(NotFoundError, match=f"'gemini'.*chat.completions.create, emb.*not {method.name}"):
         GEMINI.encode(Request(method, "gemini-2.5-flash", {}), ENDPOINT, "gemini-2.5-flash")
 
@@ -358,7 +358,7 @@ def test_embeddings() -> None:
         EMBEDDING,
         "gemini/gemini-embedding-001",
         {"input": ["a", "b"], "dimensions": 3, "encoding_format": "base64"},
-        options=Options(body={"taskType": "RETRIEVAL_QUERY"}),
+        options=PerCallOptions(body={"taskType": "RETRIEVAL_QUERY"}),
     )
     sent = GEMINI.encode(request, ENDPOINT, "gemini-embedding-001")
     assert sent.url.endswith("/models/gemini-embedding-001:batchEmbedContents")
@@ -370,15 +370,15 @@ def test_embeddings() -> None:
     assert json.loads(sent.content) == {
         "requests": [{**shared, "content": {"role": "user", "parts": [{"text": text}]}} for text in "ab"]
     }
-    answer = GEMINI.decode(EMBEDDING, WireReply(200, {}, (DATA / "embeddings.json").read_bytes()))
+    answer = GEMINI.decode(EMBEDDING, WireResponse(200, {}, (DATA / "embeddings.json").read_bytes()))
     assert [(row.index, row.embedding) for row in answer.data] == [
         (0, [0.5, -0.25, 1.0]),
         (1, [0.125, 0.0, 0.75]),
     ]
     assert GEMINI.usage(answer) is None
-    counted = GEMINI.decode(EMBEDDING, WireReply(200, {}, (DATA / "embeddings_counted.json").read_bytes()))
+    counted = GEMINI.decode(EMBEDDING, WireResponse(200, {}, (DATA / "embeddings_counted.json").read_bytes()))
     assert GEMINI.usage(counted) == Usage(prompt=3, completion=0)
-    one = GEMINI.decode(EMBEDDING, WireReply(200, {}, b'{"embedding": {"values": [1, 2]}}'))
+    one = GEMINI.decode(EMBEDDING, WireResponse(200, {}, b'{"embedding": {"values": [1, 2]}}'))
     assert one.data[0].embedding == [1, 2]
 
 
@@ -394,17 +394,17 @@ def test_embeddings_are_of_texts(text: Any) -> None:
 )
 def test_what_is_no_embedding(answer: Any) -> None:
     with pytest.raises(APIResponseValidationError, match="it has no embeddings"):
-        GEMINI.decode(EMBEDDING, WireReply(200, {}, json.dumps(answer).encode()))
+        GEMINI.decode(EMBEDDING, WireResponse(200, {}, json.dumps(answer).encode()))
 
 
 def test_models() -> None:
     sent = GEMINI.encode_models(ENDPOINT)
     assert (sent.method, sent.content) == ("GET", None)
     assert sent.url == "https://generativelanguage.googleapis.com/v1beta/models?pageSize=1000"
-    models = GEMINI.decode_models(WireReply(200, {}, (DATA / "models.json").read_bytes()))
+    models = GEMINI.decode_models(WireResponse(200, {}, (DATA / "models.json").read_bytes()))
     assert [model.id for model in models] == ["gemini-2.5-flash", "gemini-embedding-001"]
     assert (models[0].model_extra or {})["inputTokenLimit"] == 1048576
-    assert GEMINI.decode_models(WireReply(200, {}, b"{}")) == []
+    assert GEMINI.decode_models(WireResponse(200, {}, b"{}")) == []
     for content in (b'{"data": [{"id": "m"}]}', b'{"models": [{}]}', b'{"models": 7}', b"<html>"):
         with pytest.raises(APIResponseValidationError):
-            GEMINI.decode_models(WireReply(200, {}, content))
+            GEMINI.decode_models(WireResponse(200, {}, content))

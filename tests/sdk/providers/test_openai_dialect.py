@@ -21,12 +21,12 @@ from specclient.errors import (
     RateLimitError,
 )
 from specclient.providers import OpenAIDialect, Preset, usage_requested
-from specclient.types import methods
+from specclient.types import inference_methods
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk, ChatCompletionMessage
 from specclient.types.completion import Completion
-from specclient.types.request import Options, Request
+from specclient.types.request import PerCallOptions, Request
 from specclient.types.usage import Usage
-from specclient.types.wire import Secrets, WireReply
+from specclient.types.wire import Secrets, WireResponse
 
 DIALECT = OpenAIDialect()
 ENDPOINT = Preset("mine", "http://host/v1").endpoint(key=SecretStr("sk-1"))
@@ -34,7 +34,10 @@ CHAT = {"messages": [{"role": "user", "content": "hi"}]}
 
 
 def encode(
-    params: dict[str, Any] = CHAT, endpoint: Any = ENDPOINT, method: Any = methods.CHAT, **fields: Any
+    params: dict[str, Any] = CHAT,
+    endpoint: Any = ENDPOINT,
+    method: Any = inference_methods.CHAT,
+    **fields: Any,
 ) -> Any:
     return DIALECT.encode(Request(method, "mine/m", params, **fields), endpoint, "m")
 
@@ -43,8 +46,8 @@ def sent(*args: Any, **fields: Any) -> Any:
     return json.loads(encode(*args, **fields).content)
 
 
-def reply(body: Any, status: int = 200) -> WireReply:
-    return WireReply(status, {}, body if isinstance(body, bytes) else json.dumps(body).encode())
+def reply(body: Any, status: int = 200) -> WireResponse:
+    return WireResponse(status, {}, body if isinstance(body, bytes) else json.dumps(body).encode())
 
 
 def chat(**fields: Any) -> dict[str, Any]:
@@ -65,7 +68,7 @@ def test_a_chat_request() -> None:
 
 
 def test_a_text_completion_request() -> None:
-    wire = encode({"prompt": "Once"}, method=methods.COMPLETION)
+    wire = encode({"prompt": "Once"}, method=inference_methods.COMPLETION)
     assert wire.url == "http://host/v1/completions"
     assert json.loads(wire.content) == {"model": "m", "prompt": "Once"}
 
@@ -96,7 +99,9 @@ def test_text_is_sent_as_utf8_and_not_escaped() -> None:
 def test_streams_ask_for_usage_and_remember_who_wanted_it(
     params: Any, body: Any, expected: Any, asked: bool
 ) -> None:
-    request = Request(methods.CHAT, "mine/m", {**CHAT, **params}, stream=True, options=Options(body=body))
+    request = Request(
+        inference_methods.CHAT, "mine/m", {**CHAT, **params}, stream=True, options=PerCallOptions(body=body)
+    )
     wire = DIALECT.encode(request, ENDPOINT, "m")
     assert json.loads(wire.content)["stream_options"] == expected
     assert json.loads(wire.content)["stream"] is True
@@ -122,7 +127,7 @@ def test_an_endpoint_that_refuses_stream_options_gets_none() -> None:
 )
 def test_urls_keep_the_path_and_the_query_of_the_base(base: str, query: Any, url: str | None) -> None:
     endpoint = Preset("x", base).endpoint(query={"z": 1} if url is None else {})
-    wire = encode(endpoint=endpoint, options=Options(query=query))
+    wire = encode(endpoint=endpoint, options=PerCallOptions(query=query))
     assert wire.url == (url or "http://host/v1/chat/completions?a=1&z=1&b=true&c%5B%5D=x+y&c%5B%5D=2")
 
 
@@ -130,7 +135,7 @@ def test_headers_of_endpoint_and_call_win_and_none_takes_out() -> None:
     endpoint = Preset("x", "http://h").endpoint(
         key=SecretStr("k"), organization="org", project="proj", headers={"X-Team": "a", "User-Agent": None}
     )
-    wire = encode(endpoint=endpoint, options=Options(headers={"x-team": "b", "Authorization": None}))
+    wire = encode(endpoint=endpoint, options=PerCallOptions(headers={"x-team": "b", "Authorization": None}))
     assert wire.headers == {
         "accept": "application/json",
         "content-type": "application/json",
@@ -149,12 +154,12 @@ def test_a_header_of_ones_own_stands_in_for_a_required_key() -> None:
 
 def test_a_header_that_cannot_be_sent_is_named_and_not_shown() -> None:
     with pytest.raises(ConfigurationError, match="header 'X-Key'") as caught:
-        encode(options=Options(headers={"X-Key": "sk-1\r\nx: y"}))
+        encode(options=PerCallOptions(headers={"X-Key": "sk-1\r\nx: y"}))
     assert "sk-1" not in str(caught.value)
 
 
 def test_the_calls_options_reach_the_wire() -> None:
-    wire = encode(options=Options(body={"model": "other", "top_k": 3}, timeout=7, max_retries=0))
+    wire = encode(options=PerCallOptions(body={"model": "other", "top_k": 3}, timeout=7, max_retries=0))
     assert json.loads(wire.content) == {**CHAT, "model": "other", "top_k": 3}
     assert (wire.timeout, wire.max_retries) == (7, 0)
 
@@ -195,17 +200,17 @@ def test_what_has_no_json_form_is_named(value: Any, reason: str) -> None:
 
 
 def test_whole_answers() -> None:
-    answer = DIALECT.decode(methods.CHAT, reply(chat(usage={"prompt_tokens": 1}, vendor={"x": 1})))
+    answer = DIALECT.decode(inference_methods.CHAT, reply(chat(usage={"prompt_tokens": 1}, vendor={"x": 1})))
     assert isinstance(answer, ChatCompletion)
     assert answer.choices[0].message.content == "yo"
     assert answer.model_extra == {"vendor": {"x": 1}}
-    text = DIALECT.decode(methods.COMPLETION, reply({"choices": [{"text": "upon"}]}))
+    text = DIALECT.decode(inference_methods.COMPLETION, reply({"choices": [{"text": "upon"}]}))
     assert isinstance(text, Completion)
     assert text.choices[0].text == "upon"
 
 
 def test_blank_lines_before_a_body_are_keep_alives() -> None:
-    assert DIALECT.decode(methods.CHAT, reply(b"\n\n\n" + json.dumps(chat()).encode()))
+    assert DIALECT.decode(inference_methods.CHAT, reply(b"\n\n\n" + json.dumps(chat()).encode()))
 
 
 @pytest.mark.parametrize(
@@ -223,13 +228,13 @@ def test_blank_lines_before_a_body_are_keep_alives() -> None:
 )
 def test_what_is_no_answer_is_shown_in_part(content: bytes) -> None:
     with pytest.raises(APIResponseValidationError, match="not what the endpoint promises") as caught:
-        DIALECT.decode(methods.CHAT, reply(content))
+        DIALECT.decode(inference_methods.CHAT, reply(content))
     assert caught.value.status_code == 200
     assert caught.value.body == content.decode("utf-8", "replace")[:200]
     assert len(str(caught.value)) < 500
 
 
-def failure_of(answer: WireReply, method: Any) -> APIError:
+def failure_of(answer: WireResponse, method: Any) -> APIError:
     with pytest.raises(APIError) as caught:
         method(answer)
     return caught.value
@@ -246,20 +251,22 @@ def failure_of(answer: WireReply, method: Any) -> APIError:
     ],
 )
 def test_an_error_about_an_answer_knows_its_tries_and_no_secret(content: bytes, models: bool) -> None:
-    answer = WireReply(200, {}, content, 3, lambda: Secrets([("x-key", "sk-secret-key")]))
-    error = failure_of(answer, DIALECT.decode_models if models else lambda a: DIALECT.decode(methods.CHAT, a))
+    answer = WireResponse(200, {}, content, 3, lambda: Secrets([("x-key", "sk-secret-key")]))
+    error = failure_of(
+        answer, DIALECT.decode_models if models else lambda a: DIALECT.decode(inference_methods.CHAT, a)
+    )
     assert error.attempts == 3
     assert (error.__cause__, error.__context__) == (None, None)  # pydantic's errors quote their input
     assert "sk-secret" not in f"{error} {error!r} {vars(error)}"
 
 
 def test_chunks() -> None:
-    chunk = DIALECT.decode_event(methods.CHAT, b'{"choices": [{"delta": {"content": "y"}}]}')
+    chunk = DIALECT.decode_event(inference_methods.CHAT, b'{"choices": [{"delta": {"content": "y"}}]}')
     assert isinstance(chunk, ChatCompletionChunk)
     assert chunk.choices[0].delta.content == "y"
-    text = DIALECT.decode_event(methods.COMPLETION, b'{"choices": [{"text": "u"}]}')
+    text = DIALECT.decode_event(inference_methods.COMPLETION, b'{"choices": [{"text": "u"}]}')
     assert isinstance(text, Completion)
-    assert DIALECT.decode_event(methods.CHAT, b"[DONE]") is None
+    assert DIALECT.decode_event(inference_methods.CHAT, b"[DONE]") is None
 
 
 EMPTY = "An error without a message: {'type': 'overloaded_error', 'message': ''}"
@@ -311,7 +318,7 @@ def test_errors_amid_a_stream(
     body: Any, cls: type[APIError], status: int | None, message: str, event: Any
 ) -> None:
     with pytest.raises(APIError) as caught:
-        DIALECT.decode_event(methods.CHAT, json.dumps(body).encode(), event)
+        DIALECT.decode_event(inference_methods.CHAT, json.dumps(body).encode(), event)
     assert type(caught.value) is cls
     assert getattr(caught.value, "status_code", None) == status
     assert str(caught.value) == message
@@ -320,12 +327,12 @@ def test_errors_amid_a_stream(
 def test_an_error_under_status_200_is_an_error() -> None:
     fault = {"message": "slow", "code": 429, "type": "t", "param": "p"}
     with pytest.raises(RateLimitError, match="slow") as caught:
-        DIALECT.decode(methods.CHAT, reply({"error": fault}))
+        DIALECT.decode(inference_methods.CHAT, reply({"error": fault}))
     assert (caught.value.code, caught.value.type, caught.value.param) == ("429", "t", "p")
 
 
 def test_a_null_error_beside_an_answer_is_none() -> None:
-    assert DIALECT.decode(methods.CHAT, reply(chat(error=None)))
+    assert DIALECT.decode(inference_methods.CHAT, reply(chat(error=None)))
 
 
 KEYS = ["error", "choices", "message", "code", "type", "usage", "object", "delta", "x_groq"]
@@ -339,7 +346,7 @@ json_values = st.recursive(
 @given(st.binary(max_size=60) | json_values.map(lambda value: json.dumps(value).encode()), st.booleans())
 def test_any_bytes_are_an_answer_or_one_of_our_errors(data: bytes, error: bool) -> None:
     try:
-        chunk = DIALECT.decode_event(methods.CHAT, data, "error" if error else None)
+        chunk = DIALECT.decode_event(inference_methods.CHAT, data, "error" if error else None)
     except OpenAIError:
         return
     if chunk is None:
@@ -398,16 +405,16 @@ def test_any_bytes_are_an_answer_or_one_of_our_errors(data: bytes, error: bool) 
     ],
 )
 def test_usage_in_one_vocabulary(usage: Any, expected: Usage) -> None:
-    assert DIALECT.usage(DIALECT.decode(methods.CHAT, reply(chat(usage=usage)))) == expected
+    assert DIALECT.usage(DIALECT.decode(inference_methods.CHAT, reply(chat(usage=usage)))) == expected
 
 
 def test_usage_that_is_not_there_is_unknown() -> None:
-    assert DIALECT.usage(DIALECT.decode(methods.CHAT, reply(chat()))) is None
+    assert DIALECT.usage(DIALECT.decode(inference_methods.CHAT, reply(chat()))) is None
 
 
 def test_groqs_usage_of_a_stream() -> None:
     body = {"choices": [], "x_groq": {"id": "r", "usage": {"prompt_tokens": 4, "completion_tokens": 6}}}
-    chunk = DIALECT.decode_event(methods.CHAT, json.dumps(body).encode())
+    chunk = DIALECT.decode_event(inference_methods.CHAT, json.dumps(body).encode())
     assert DIALECT.usage(chunk) == Usage(prompt=4, completion=6)
 
 

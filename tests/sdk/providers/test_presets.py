@@ -13,13 +13,13 @@ from specclient import NotFoundError, OpenAI, UnsupportedParameterError
 from specclient.config import Settings
 from specclient.errors import ConfigurationError
 from specclient.providers import DIALECTS, PRESETS, Preset, preset
-from specclient.providers.base import Endpoint
-from specclient.providers.preset import LimitFormat
-from specclient.providers.presets import WITHOUT_ENDPOINT, bare_endpoints, owner_of
-from specclient.speculation import telemetry
-from specclient.types import methods
+from specclient.providers.endpoint import Endpoint
+from specclient.providers.presets.preset import LimitFormat
+from specclient.providers.presets.registry import WITHOUT_ENDPOINT, bare_endpoints, preset_for_url
+from specclient.telemetry import collector
+from specclient.types import inference_methods
 from specclient.types.capabilities import Capabilities, Prefill, StreamedUsage, Verification
-from specclient.types.request import Options, Request
+from specclient.types.request import PerCallOptions, Request
 
 HOSTED = {row.name for row in PRESETS.values() if row.key_required}
 CHAT = {"messages": [{"role": "user", "content": "hi"}]}
@@ -104,7 +104,7 @@ def endpoint_of(name: str) -> Endpoint:
     return row.endpoint(key=SecretStr("k"), base_url=url)
 
 
-def body_of(name: str, params: Any = CHAT, method: Any = methods.CHAT, **fields: Any) -> Any:
+def body_of(name: str, params: Any = CHAT, method: Any = inference_methods.CHAT, **fields: Any) -> Any:
     endpoint = endpoint_of(name)
     wire = endpoint.dialect.encode(Request(method, f"{name}/m", params, **fields), endpoint, "m")
     return json.loads(wire.content or b"null")
@@ -120,7 +120,7 @@ def test_every_row_encodes_a_chat(title: str) -> None:
     name, url, header = TABLE[title]
     row, endpoint = preset(name), endpoint_of(name)
     assert row.title == title
-    wire = endpoint.dialect.encode(Request(methods.CHAT, "any", CHAT), endpoint, "m")
+    wire = endpoint.dialect.encode(Request(inference_methods.CHAT, "any", CHAT), endpoint, "m")
     assert wire.url == url
     assert wire.headers[header] == ("Bearer k" if header == "authorization" else "k")
     assert header == "authorization" or "authorization" not in wire.headers
@@ -137,7 +137,7 @@ def test_every_row_says_what_the_reference_says(name: str) -> None:
 @pytest.mark.parametrize("row", PRESETS.values(), ids=lambda row: row.name)
 def test_every_value_is_one_of_its_vocabulary(row: Preset) -> None:
     known = row.capabilities
-    assert set(known.telemetry or ()) <= set(telemetry.DIALECTS)
+    assert set(known.telemetry or ()) <= set(collector.TELEMETRY_FORMATS)
     assert known.prefill in (None, False, *get_args(Prefill))
     assert known.verification in (None, False, *get_args(Verification))
     assert known.streamed_usage in (None, False, *get_args(StreamedUsage))
@@ -180,7 +180,7 @@ def test_a_prediction_is_refused_or_dropped_where_it_would_be_lost(name: str) ->
     params = {**CHAT, "prediction": PREDICTION}
     with pytest.raises(UnsupportedParameterError, match=f"'{name}' does not take 'prediction'"):
         body_of(name, params)
-    dropped = body_of(name, params, options=Options(drop_params=True))
+    dropped = body_of(name, params, options=PerCallOptions(drop_params=True))
     assert "prediction" not in dropped
     assert dropped["messages"] == CHAT["messages"]
 
@@ -198,11 +198,13 @@ def test_flags_that_make_an_endpoint_tell_are_sent_where_it_takes_them_alone() -
         "fireworks": {"perf_metrics_in_response"},
         "specclient": {"specclient"},
     }
-    own = body_of("specclient", options=Options(body={"specclient": {"tags": {"a": "b"}}}))
+    own = body_of("specclient", options=PerCallOptions(body={"specclient": {"tags": {"a": "b"}}}))
     assert own["specclient"] == {"meta": True, "tags": {"a": "b"}}
-    assert body_of("sglang", {"prompt": "x"}, methods.COMPLETION)["return_spec_tokens_details"] is True
-    assert set(body_of("sglang", {"input": "x"}, methods.EMBEDDING)) == {"model", "input"}
-    off = Options(body={"perf_metrics_in_response": False})
+    assert (
+        body_of("sglang", {"prompt": "x"}, inference_methods.COMPLETION)["return_spec_tokens_details"] is True
+    )
+    assert set(body_of("sglang", {"input": "x"}, inference_methods.EMBEDDING)) == {"model", "input"}
+    off = PerCallOptions(body={"perf_metrics_in_response": False})
     assert body_of("fireworks", options=off)["perf_metrics_in_response"] is False
 
 
@@ -227,12 +229,12 @@ def test_mistrals_spelling() -> None:
         "prediction": {"type": "content", "content": "one two"},
         "stream": True,
     }
-    own = body_of("mistral", {**CHAT, "seed": 1}, options=Options(body={"random_seed": 2}))
+    own = body_of("mistral", {**CHAT, "seed": 1}, options=PerCallOptions(body={"random_seed": 2}))
     assert own["random_seed"] == 2, "theirs, as the caller says it, stands over ours"
-    assert body_of("mistral", options=Options(body={"seed": 3}))["seed"] == 3, "it goes out as it is"
+    assert body_of("mistral", options=PerCallOptions(body={"seed": 3}))["seed"] == 3, "it goes out as it is"
     with pytest.raises(UnsupportedParameterError, match="'mistral' does not take 'store'"):
         body_of("mistral", {**CHAT, "store": True})
-    assert body_of("mistral", {**CHAT, "store": True}, options=Options(drop_params=True)) == {
+    assert body_of("mistral", {**CHAT, "store": True}, options=PerCallOptions(drop_params=True)) == {
         "model": "m",
         **CHAT,
     }
@@ -245,7 +247,7 @@ def test_deepseek_continues_a_prefix_at_its_beta() -> None:
     endpoint = endpoint_of("deepseek")
 
     def url(messages: list[Any], at: Endpoint = endpoint) -> str:
-        return at.dialect.encode(Request(methods.CHAT, "x", {"messages": messages}), at, "m").url
+        return at.dialect.encode(Request(inference_methods.CHAT, "x", {"messages": messages}), at, "m").url
 
     assert url([*CHAT["messages"], last]) == "https://api.deepseek.com/beta/chat/completions"
     assert url([last, *CHAT["messages"]]) == "https://api.deepseek.com/chat/completions"
@@ -258,7 +260,7 @@ def test_openrouter_loses_no_prediction_in_silence() -> None:
     assert "provider" not in body_of("openrouter")
     params = {**CHAT, "prediction": PREDICTION}
     assert body_of("openrouter", params)["provider"] == {"require_parameters": True}
-    own = Options(body={"provider": {"order": ["OpenAI"], "require_parameters": False}})
+    own = PerCallOptions(body={"provider": {"order": ["OpenAI"], "require_parameters": False}})
     assert body_of("openrouter", params, options=own)["provider"] == {
         "require_parameters": False,
         "order": ["OpenAI"],
@@ -285,11 +287,11 @@ def test_an_address_that_is_still_to_be_told(name: str, way_out: str) -> None:
 
 
 def test_urls_tell_their_owner_and_ports_do_not() -> None:
-    assert owner_of("https://api.groq.com/openai/v1/") is preset("groq")
-    assert owner_of("https://api.together.xyz/v1") is preset("together")
-    assert owner_of("https://generativelanguage.googleapis.com/v1beta/openai/") is preset("gemini")
-    assert owner_of("http://127.0.0.1:8000/v1") is None
-    assert owner_of(preset("azure").base_url) is None
+    assert preset_for_url("https://api.groq.com/openai/v1/") is preset("groq")
+    assert preset_for_url("https://api.together.xyz/v1") is preset("together")
+    assert preset_for_url("https://generativelanguage.googleapis.com/v1beta/openai/") is preset("gemini")
+    assert preset_for_url("http://127.0.0.1:8000/v1") is None
+    assert preset_for_url(preset("azure").base_url) is None
 
 
 def test_vertex_is_no_endpoint_and_says_why() -> None:
@@ -323,7 +325,7 @@ def test_keys_are_looked_for_in_order() -> None:
 def test_a_missing_key_names_the_variables() -> None:
     endpoint = preset("gemini").endpoint()
     with pytest.raises(ConfigurationError, match="set GEMINI_API_KEY or GOOGLE_API_KEY"):
-        endpoint.dialect.encode(Request(methods.CHAT, "gemini/m", CHAT), endpoint, "m")
+        endpoint.dialect.encode(Request(inference_methods.CHAT, "gemini/m", CHAT), endpoint, "m")
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
@@ -374,11 +376,11 @@ def test_a_prediction_beside_what_its_provider_refuses_with_one(beside: dict[str
     asked = {"messages": [], "prediction": predicted, **beside}
     (name,) = beside
     with pytest.raises(UnsupportedParameterError, match=f"'prediction' together with '{name}'") as caught:
-        endpoint.dialect.encode(Request(methods.CHAT, "openai/m", asked), endpoint, "m")
+        endpoint.dialect.encode(Request(inference_methods.CHAT, "openai/m", asked), endpoint, "m")
     assert way_out in str(caught.value)
     assert caught.value.param == name
     dropping = replace(endpoint, drop_params=True)
-    sent = dropping.dialect.encode(Request(methods.CHAT, "openai/m", asked), dropping, "m")
+    sent = dropping.dialect.encode(Request(inference_methods.CHAT, "openai/m", asked), dropping, "m")
     assert json.loads(sent.content) == {"model": "m", "messages": [], **beside}
 
 
@@ -387,6 +389,6 @@ def test_a_prediction_beside_defaults_and_at_an_unknown_server() -> None:
     known = preset("openai").endpoint(key=SecretStr("k"))
     unknown = Endpoint(name="mine", base_url="http://h/v1")
     for endpoint, more in ((known, {}), (unknown, {"n": 2, "tools": [{"type": "function"}]})):
-        request = Request(methods.CHAT, "x/m", {**asked, **more})
+        request = Request(inference_methods.CHAT, "x/m", {**asked, **more})
         sent = endpoint.dialect.encode(request, endpoint, "m")
         assert json.loads(sent.content) == {"model": "m", **asked, **more}

@@ -12,8 +12,8 @@ import pytest
 from servers import OpenAIServer, hang, reply
 
 from specclient import AsyncOpenAI, OpenAI
-from specclient.resources import agents_selection
-from specclient.resources.agents_files import AgentFilePreparationError, PreparedAgentFiles
+from specclient.resources.agents import file_selection
+from specclient.resources.agents.files import AgentFilePreparationError, PreparedAgentFiles
 
 pytestmark = pytest.mark.anyio
 
@@ -278,7 +278,7 @@ async def test_an_upload_that_is_refused(server):
 @pytest.mark.parametrize("change", ["grown", "gone", "another file", "a link"])
 def test_a_file_that_changes(folder, change):
     path = folder / "a.txt"
-    snapshot = agents_selection.snapshot_of(path)
+    snapshot = file_selection.snapshot_of(path)
     assert snapshot.read() == path.read_bytes()
     if change == "grown":
         path.write_text("content that is longer")
@@ -292,20 +292,20 @@ def test_a_file_that_changes(folder, change):
     with pytest.raises(kind):
         snapshot.read()
     with pytest.raises(ValueError, match=r"a\.txt"):
-        agents_selection.snapshot_of(snapshot)
+        file_selection.snapshot_of(snapshot)
 
 
 @pytest.mark.parametrize("make", [CLIENTS["ours"], CLIENTS["ours async"]])
 async def test_a_file_that_changes_between_uploads(server, folder, make, monkeypatch):
     """What was uploaded before is told, by a synchronous client, too."""
-    read = agents_selection.Snapshot.read
+    read = file_selection.FileSnapshot.read
 
     def changed(snapshot):
         if snapshot.path.name == "b.txt":
             Path(snapshot).write_text("other, longer content")
         return read(snapshot)
 
-    monkeypatch.setattr(agents_selection.Snapshot, "read", changed)
+    monkeypatch.setattr(file_selection.FileSnapshot, "read", changed)
     server.script(uploaded(1))
     client = make(server.base_url)
     given = {"/workspace/a": folder / "a.txt", "/workspace/b": folder / "b.txt"}

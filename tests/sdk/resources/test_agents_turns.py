@@ -28,7 +28,7 @@ from agents import (
 )
 from servers import OpenAIServer, broken_stream, reply
 
-from specclient.resources.agents_turns import TurnEnd
+from specclient.resources.agents.turn_stream import TurnEndDetector
 from specclient.types.open import OpenObject
 
 pytestmark = [pytest.mark.anyio, pytest.mark.filterwarnings(LEFT)]
@@ -306,7 +306,7 @@ async def test_an_input_that_is_refused(server):
 
 def test_ids_are_forgotten():
     """A stream may be endless: what it has seen must not grow with it."""
-    end = TurnEnd()
+    end = TurnEndDetector()
     seen = [OpenObject.model_validate({"type": "x", "event_id": str(number)}) for number in range(1026)]
     assert all(map(end.is_new, seen))
     assert not end.is_new(seen[-1])

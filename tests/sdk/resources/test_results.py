@@ -10,7 +10,7 @@ from servers import OpenAIServer, reply
 
 from specclient import AsyncOpenAI, OpenAI
 from specclient.resources.table import index
-from specclient.resources.tail import resource
+from specclient.resources.table_resources import table_resource
 from specclient.types.pages import AsyncCursorPage, AsyncPaginator, SyncCursorPage
 
 pytestmark = pytest.mark.anyio
@@ -183,16 +183,16 @@ async def test_every_row_is_sent_alike_by_both_clients(server, client, sync_clie
 
 
 def test_classes_are_made_once():
-    made = resource("vector_stores.files", is_async=False)
-    assert made is resource("vector_stores.files", is_async=False)
+    made = table_resource("vector_stores.files", is_async=False)
+    assert made is table_resource("vector_stores.files", is_async=False)
     assert made.__name__ == "Files"
-    assert resource("vector_stores.files", is_async=True).__name__ == "AsyncFiles"
+    assert table_resource("vector_stores.files", is_async=True).__name__ == "AsyncFiles"
     with pytest.raises(KeyError):
-        resource("nonsense", is_async=False)
+        table_resource("nonsense", is_async=False)
 
 
 def test_signature_and_doc():
-    create = resource("uploads.parts", is_async=False).create
+    create = table_resource("uploads.parts", is_async=False).create
     assert list(inspect.signature(create).parameters)[:3] == ["self", "upload_id", "data"]
     assert create.__qualname__ == "Parts.create"
     assert "POST /uploads/{upload_id}/parts" in create.__doc__

@@ -13,7 +13,7 @@ from typing import Any
 from servers import Behaviour, OpenAIServer, Received, Wire, events, reply
 
 from specclient import AsyncOpenAI, Policy, Settings
-from specclient.costs.row import Row
+from specclient.ledger.row import LedgerRow
 from specclient.types.request import Request
 from specclient.types.route import Alternative, Candidate, Decision
 from specclient.types.strategy import Strategy
@@ -158,7 +158,7 @@ class Kit:
             alternatives=tuple(others),
         )
 
-    async def rows(self) -> list[Row]:
+    async def rows(self) -> list[LedgerRow]:
         """Return what the ledger has, oldest first."""
         await asyncio.to_thread(self.client._core.parts.ledger.flush, 10)
         return sorted(self.client._core.parts.ledger.rows(), key=lambda row: row.started_at)

@@ -9,17 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specclient.draft_target.presets import DEPTHS
-from specclient.routing.depth import (
+from specclient.routing.learn.draft_depth import (
     BOUNDS,
-    acceptance,
+    acceptance_probability,
     best_depth,
     break_even,
-    deepest,
+    drafting_pays,
     expected_tokens,
+    max_depth,
     speedup,
-    worth_it,
 )
-from specclient.types.load import Load
+from specclient.types.server_load import ServerLoad
 
 ALPHA, COST = st.floats(0, 1), st.floats(0, 2)
 
@@ -44,7 +44,7 @@ def test_the_closed_form_is_what_playing_gives(alpha, depth, cost):
 
 @given(ALPHA, COST, st.sampled_from([None, *BOUNDS]), st.integers(0, 10**6))
 def test_the_best_depth_is_the_best_of_all_and_never_loses(alpha, cost, task, prompt):
-    most = deepest(task, None, prompt)
+    most = max_depth(task, None, prompt)
     best = best_depth(alpha, cost, task=task, prompt_tokens=prompt)
     gains = [speedup(alpha, depth, cost) for depth in range(most + 1)]
     assert gains[best] == max(gains) >= 1.0
@@ -72,7 +72,7 @@ def test_a_draft_as_dear_as_its_target_never_breaks_even():
 @given(st.floats(0.01, 0.99), st.integers(1, 8))
 def test_acceptance_is_told_from_the_counts_of_whole_verifications(alpha, depth):
     kept = expected_tokens(alpha, depth) - 1
-    assert acceptance(1000 * kept, 1000 * depth, 1000) == pytest.approx(alpha, abs=1e-6)
+    assert acceptance_probability(1000 * kept, 1000 * depth, 1000) == pytest.approx(alpha, abs=1e-6)
     assert kept / depth <= alpha + 1e-9, "the accepted share of drafted tokens says too little"
 
 
@@ -83,12 +83,13 @@ def test_the_bounds_are_those_of_the_client_side_workflow():
 
 def test_depth_shrinks_with_load_and_grows_when_idle():
     depths = [
-        best_depth(0.9, 0.02, task="code", load=Load(running=n, slots=100)) for n in (5, 40, 60, 70, 75, 81)
+        best_depth(0.9, 0.02, task="code", load=ServerLoad(running=n, slots=100))
+        for n in (5, 40, 60, 70, 75, 81)
     ]
     assert depths == sorted(depths, reverse=True)
     assert depths[0] > BOUNDS["code"][1] == depths[1] > depths[2] > depths[3] > depths[-1] == 0
-    assert best_depth(0.9, 0.02, task="code", load=Load(running=4, waiting=1, slots=8)) == 0, "a queue"
-    assert best_depth(0.9, 0.02, load=Load(running=1, slots=8, cache_use=0.95)) == 0, "no memory"
+    assert best_depth(0.9, 0.02, task="code", load=ServerLoad(running=4, waiting=1, slots=8)) == 0, "a queue"
+    assert best_depth(0.9, 0.02, load=ServerLoad(running=1, slots=8, cache_use=0.95)) == 0, "no memory"
 
 
 def test_depth_shrinks_with_the_input():
@@ -111,25 +112,25 @@ def test_depth_shrinks_with_the_input():
     ],
 )
 def test_the_published_rule_of_thumb(used, tokens, memory, told):
-    assert worth_it(used, tokens, memory) is told
+    assert drafting_pays(used, tokens, memory) is told
 
 
 @given(st.floats(0, 0.2), st.floats(0, 0.75), st.sampled_from(list(BOUNDS)))
 def test_where_the_rule_says_on_a_usual_pair_drafts(cost, memory, task):
-    load = Load(running=3, slots=10, cache_use=memory)
-    assert worth_it(load.utilisation, 200, memory)
+    load = ServerLoad(running=3, slots=10, cache_use=memory)
+    assert drafting_pays(load.utilisation, 200, memory)
     assert best_depth(0.7, cost, task=task, load=load) > 0
 
 
 @pytest.mark.parametrize(
     ("load", "used"),
     [
-        (Load(), 0.0),
-        (Load(running=2, slots=4), 0.5),
-        (Load(running=8, slots=4), 1.0),
-        (Load(running=1, waiting=3), 1.0),
-        (Load(running=3, cache_use=0.4), 0.4),
-        (Load(running=3), None),
+        (ServerLoad(), 0.0),
+        (ServerLoad(running=2, slots=4), 0.5),
+        (ServerLoad(running=8, slots=4), 1.0),
+        (ServerLoad(running=1, waiting=3), 1.0),
+        (ServerLoad(running=3, cache_use=0.4), 0.4),
+        (ServerLoad(running=3), None),
     ],
 )
 def test_utilisation_is_told_by_slots_queue_or_cache(load, used):

@@ -13,17 +13,24 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specclient.costs.ledger import Ledger
-from specclient.costs.row import Row
 from specclient.errors import LedgerError
-from specclient.routing import estimates as module
-from specclient.routing.estimates import COMPLETION_TOKENS, MEMORY, PRIORS, WINDOW, Estimates, Forecast
-from specclient.routing.forecasts import expected_length
-from specclient.routing.forecasts import forecast as forecast_of
-from specclient.routing.lengths import ASSUMED
-from specclient.routing.policy import named
-from specclient.routing.sample import Sample
-from specclient.routing.sketch import ERROR
+from specclient.ledger.ledger import Ledger
+from specclient.ledger.row import LedgerRow
+from specclient.routing.choose.decisions import named_decision
+from specclient.routing.learn import estimator as module
+from specclient.routing.learn.answer_length import ASSUMED
+from specclient.routing.learn.call_sample import CallSample
+from specclient.routing.learn.estimator import (
+    COMPLETION_TOKENS,
+    MEMORY,
+    PRIORS,
+    WINDOW,
+    Estimator,
+    LedgerForecast,
+)
+from specclient.routing.learn.ledger_forecast import expected_length
+from specclient.routing.learn.ledger_forecast import forecast as forecast_of
+from specclient.routing.learn.quantile_sketch import ERROR
 from specclient.types.call import Call
 from specclient.types.route import Candidate, Decision, Policy
 from specclient.types.usage import Speculation, Usage
@@ -46,11 +53,11 @@ def call(id="c", route="x/y", tokens=100, **values):  # noqa: A002
         "usage": Usage(prompt=10, completion=tokens),
         "latency_s": 2.0,
     }
-    return Call(id=id, route=named(route, provider, model), **(defaults | values))
+    return Call(id=id, route=named_decision(route, provider, model), **(defaults | values))
 
 
 def rows(*calls):
-    return [Row.of(c) for c in calls]
+    return [LedgerRow.of(c) for c in calls]
 
 
 def forecast(seen, max_tokens=None, prior=None):
@@ -58,7 +65,7 @@ def forecast(seen, max_tokens=None, prior=None):
 
 
 def estimates(*calls, **options):
-    made = Estimates(now=lambda: NOW, **options)
+    made = Estimator(now=lambda: NOW, **options)
     for c in calls:
         made.observe(c)
     return made
@@ -66,7 +73,7 @@ def estimates(*calls, **options):
 
 def test_seconds_grow_with_the_answer_from_the_time_of_the_first_token():
     seen = rows(call(tokens=100, ttft_s=0.5, latency_s=2.5))  # 20 ms a token
-    assert forecast(seen) == Forecast(completion_tokens=100, ttft_s=0.5, latency_s=2.5, evidence=1)
+    assert forecast(seen) == LedgerForecast(completion_tokens=100, ttft_s=0.5, latency_s=2.5, evidence=1)
     assert forecast(seen, max_tokens=50).latency_s == pytest.approx(1.5)
     assert forecast(seen, max_tokens=1000).completion_tokens == 100
 
@@ -98,7 +105,7 @@ def test_engine_seconds_and_acceptance_come_from_the_calls_that_know_them():
 
 def test_without_calls_only_the_bundled_pair_has_a_prior():
     made = estimates()
-    assert made.predict("openai/gpt-4.1") == Forecast(completion_tokens=COMPLETION_TOKENS)
+    assert made.predict("openai/gpt-4.1") == LedgerForecast(completion_tokens=COMPLETION_TOKENS)
     prior = PRIORS["local/demo"]
     local = made.predict("local/demo", max_tokens=100)
     assert local.engine_s == local.latency_s == pytest.approx(prior.ttft_s + 100 * prior.token_s)
@@ -208,13 +215,13 @@ class Clock:
 def learned(
     clock, *, count=30, route="x/y", task="chat", tokens=100, prompt=10, times=1.0, session=None, into=None
 ):
-    made = into or Estimates(now=clock)
+    made = into or Estimator(now=clock)
     dice = random.Random(len(route) + tokens)
     for _ in range(count):
         clock.on(1)
         ttft = 0.5 * times * dice.lognormvariate(0, 0.1)
         made.learn(
-            Sample(
+            CallSample(
                 route=route,
                 task=task,
                 at=clock.now.timestamp(),
@@ -269,8 +276,8 @@ def test_lengths_follow_task_prompt_and_session():
     assert made.length("chat", 20, session="s").middle < made.length("chat", 20).middle
     assert made.length("chat", 20, session="nobody's") == made.length("chat", 20)
     assert made.length("chat", 20, max_tokens=7) == dataclasses.replace(chat, low=7, middle=7, high=7)
-    assert Estimates().length("code", 100) == ASSUMED
-    assert not Estimates().length("code", 100, max_tokens=10).measured
+    assert Estimator().length("code", 100) == ASSUMED
+    assert not Estimator().length("code", 100, max_tokens=10).measured
 
 
 @given(
@@ -279,9 +286,9 @@ def test_lengths_follow_task_prompt_and_session():
     st.none() | st.integers(0, 10**6),
 )
 def test_an_interval_of_lengths_is_one(tokens, limit, prompt):
-    made = Estimates()
+    made = Estimator()
     for n, each in enumerate(tokens):
-        made.learn(Sample(route="x/y", at=n, latency_s=1, completion_tokens=each, prompt_tokens=prompt))
+        made.learn(CallSample(route="x/y", at=n, latency_s=1, completion_tokens=each, prompt_tokens=prompt))
     length = made.length(None, prompt, limit)
     assert 0 <= length.low <= length.middle <= length.high
     assert limit is None or length.high <= limit
@@ -290,7 +297,7 @@ def test_an_interval_of_lengths_is_one(tokens, limit, prompt):
 
 def test_the_interval_of_lengths_holds_most_answers():
     clock, dice, within = Clock(), random.Random(1), 0
-    made = Estimates(now=clock)
+    made = Estimator(now=clock)
     for n in range(600):
         tokens = max(1, round(dice.lognormvariate(5, 0.7)))
         length = made.length("chat", 100)
@@ -322,7 +329,7 @@ def test_memory_is_bounded(monkeypatch):
     monkeypatch.setattr(module, "ROUTES", 20)
     monkeypatch.setattr(module, "_KEPT", 50)
     clock = Clock()
-    made = Estimates(now=clock)
+    made = Estimator(now=clock)
     for n in range(200):
         learned(clock, count=1, route=f"x/{n}", into=made, session=f"s{n}")
         made.all_of([f"x/{n}", "x/0"], "chat")
@@ -340,15 +347,15 @@ def test_memory_is_bounded(monkeypatch):
 
 def test_rows_of_lost_tries_and_of_what_was_only_drafted_or_verified_are_no_answers():
     rows_of = [
-        dataclasses.replace(Row.of(call(str(n), latency_s=1)), purpose=purpose, status=status)
+        dataclasses.replace(LedgerRow.of(call(str(n), latency_s=1)), purpose=purpose, status=status)
         for n, (purpose, status) in enumerate(
             [("call", "ok"), ("retry", "error"), ("draft", "ok"), ("verify", "ok"), ("hedge", "ok")]
         )
     ]
-    samples = [Sample.of_row(row) for row in rows_of]
+    samples = [CallSample.of_row(row) for row in rows_of]
     assert samples[1] is None
     assert [each.completion_tokens for each in samples if each] == [100, None, None, 100]
-    live = [Sample.of(call(purpose=p)) for p in ("call", "draft", "verify", "hedge", "failover")]
+    live = [CallSample.of(call(purpose=p)) for p in ("call", "draft", "verify", "hedge", "failover")]
     assert [each.completion_tokens for each in live] == [100, None, None, 100, 100]
 
 
@@ -370,12 +377,12 @@ def test_rows_of_lost_tries_and_of_what_was_only_drafted_or_verified_are_no_answ
 )
 def test_a_route_has_failed_only_where_that_says_something_of_it(error, http_status, failed):
     ended = call(status="error", error=error, http_status=http_status)
-    for sample in (Sample.of(ended), Sample.of_row(Row.of(ended))):
+    for sample in (CallSample.of(ended), CallSample.of_row(LedgerRow.of(ended))):
         assert (None if sample is None else sample.failed) is failed
 
 
 def test_threads_may_ask_and_teach_at_once():
-    made, broken = Estimates(), []
+    made, broken = Estimator(), []
     switch = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
 
@@ -444,7 +451,7 @@ def decided(count, policy, chosen=0):
 @pytest.mark.parametrize("chosen", [0, 7, 40])
 def test_the_ledger_keeps_the_task_and_at_most_eight_candidates_with_the_chosen_one(chosen):
     policy = Policy(minimize={"cost": 1, "latency": 0.002})
-    kept = Row.of(dataclasses.replace(call(), route=decided(50, policy, chosen))).decision
+    kept = LedgerRow.of(dataclasses.replace(call(), route=decided(50, policy, chosen))).decision
     assert (kept["task"], kept["explored"], kept["considered"]) == ("code", True, 50)
     assert kept["minimize"] == {"cost": 1.0, "latency": 0.002}
     assert len(kept["candidates"]) == 8

@@ -16,8 +16,8 @@ from routed_kit import ANSWER, ASK, CONTINUES, answering, breaking, continuing, 
 from servers import events, hang
 
 from specclient import APIConnectionError, APIError, OpenAI, Policy
-from specclient.routed_seam import Seam
-from specclient.routed_trip import Trip
+from specclient.call.failover.attempt import RoutedCall
+from specclient.call.failover.splice import StreamSplice
 from specclient.types.chat import ChatCompletionChunk
 from specclient.types.usage import Usage
 
@@ -318,7 +318,7 @@ def test_what_is_joined_is_the_answer(
     edges = sorted({min(cut, len(whole)) for cut in cuts} | {0, len(whole)})
     pieces = [whole[a:b] for a, b in pairwise(edges)] or [""]
     first = SimpleNamespace(id="c1", created=1, model="m")
-    seam = Seam(first, given_, repeated=True, spent=[Usage(prompt=1, completion=2)])
+    seam = StreamSplice(first, given_, repeated=True, spent=[Usage(prompt=1, completion=2)])
     chunks = [_chunk(piece) for piece in pieces] + [_chunk("", last=True)]
     out = [got for chunk in chunks for got in seam.joined([chunk])]
     assert given_ + "".join(c.choices[0].delta.content or "" for c in out) == answer
@@ -339,7 +339,7 @@ async def test_nothing_of_a_stream_that_went_on_waits_for_the_collector(tmp_path
         gc.disable()
         try:
             await one()
-            left = [each for each in gc.get_objects() if type(each) is Trip]
+            left = [each for each in gc.get_objects() if type(each) is RoutedCall]
         finally:
             gc.enable()
     assert not left

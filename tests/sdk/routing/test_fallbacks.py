@@ -26,7 +26,12 @@ from specclient import (
     Policy,
 )
 from specclient import errors as tree
-from specclient.routed_errors import is_overflow, named, refused_unsent, whom
+from specclient.call.failover.causes import (
+    error_label,
+    failover_scope,
+    is_context_overflow,
+    rejected_before_send,
+)
 from specclient.types.budget import Budget
 
 pytestmark = pytest.mark.anyio
@@ -392,16 +397,16 @@ CLASSES: list[tuple[BaseException, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("error", "expected"), CLASSES, ids=[f"{named(e)}-{w}" for e, w in CLASSES])
+@pytest.mark.parametrize(("error", "expected"), CLASSES, ids=[f"{error_label(e)}-{w}" for e, w in CLASSES])
 def test_who_is_asked_after_each_error(error: BaseException, expected: str) -> None:
-    assert whom(error) == expected
+    assert failover_scope(error) == expected
 
 
 def test_what_was_refused_here_says_least() -> None:
-    assert refused_unsent(tree.BudgetExceededError("x"))
-    assert refused_unsent(tree.UnsupportedParameterError("x"))
-    assert not refused_unsent(APIConnectionError())
-    assert not is_overflow(ValueError("context length"))
+    assert rejected_before_send(tree.BudgetExceededError("x"))
+    assert rejected_before_send(tree.UnsupportedParameterError("x"))
+    assert not rejected_before_send(APIConnectionError())
+    assert not is_context_overflow(ValueError("context length"))
 
 
 async def test_a_closed_client_asks_nobody_else(tmp_path: Path) -> None:
@@ -432,7 +437,8 @@ def test_named_models_load_nothing_of_it(openai_server: OpenAIServer) -> None:
         "from specclient import OpenAI, Settings\n"
         "with OpenAI(config=Settings(), ledger='off', base_url=sys.argv[1], api_key='k') as client:\n"
         "    client.completions.create(model='m', prompt='x')\n"
-        "ours = ('specclient.routed', 'specclient.routing.sessions', 'specclient.part')\n"
+        "ours = ('specclient.call.failover.executor', 'specclient.routing.choose.session_affinity', "
+        "'specclient.call.subcalls')\n"
         "print(sorted(m for m in sys.modules if m.startswith(ours)))"
     )
     told = subprocess.run(

@@ -14,8 +14,8 @@ from routed_kit import ANSWER, ASK, Kit, answering, breaking, continuing, kit, s
 from servers import hang
 
 from specclient import APIStatusError, Policy
-from specclient.routed_race import Hedges, leaves_traces
-from specclient.types.request import Options, Request
+from specclient.call.failover.hedge import HedgeQuota, has_side_effects
+from specclient.types.request import PerCallOptions, Request
 
 pytestmark = pytest.mark.anyio
 
@@ -231,7 +231,7 @@ async def test_the_share_is_kept(tmp_path: Path) -> None:
 def test_no_window_of_calls_has_more_hedges_than_its_share_and_what_was_saved(
     share: float, wanted: list[bool]
 ) -> None:
-    hedges, spent = Hedges(), []
+    hedges, spent = HedgeQuota(), []
     for wants in wanted:
         hedges.earn(share)
         spent.append(wants and hedges.spend(share))
@@ -242,15 +242,15 @@ def test_no_window_of_calls_has_more_hedges_than_its_share_and_what_was_saved(
 
 
 def _request(operation: str, stream: bool = False, **params: Any) -> Request:
-    from specclient.types.method import Method
+    from specclient.types.api_method import ApiMethod
 
-    method = Method(name=operation, verb="POST", path="/x", operation=operation, metered=True)
-    return Request(method, "auto", params, stream=stream, options=Options())
+    method = ApiMethod(name=operation, verb="POST", path="/x", operation=operation, metered=True)
+    return Request(method, "auto", params, stream=stream, options=PerCallOptions())
 
 
 def test_what_a_provider_keeps() -> None:
-    assert not leaves_traces(_request("chat"))
-    assert leaves_traces(_request("chat", store=True))
-    assert leaves_traces(_request("response"))
-    assert leaves_traces(_request("response", store=False, background=True))
-    assert not leaves_traces(_request("response", store=False))
+    assert not has_side_effects(_request("chat"))
+    assert has_side_effects(_request("chat", store=True))
+    assert has_side_effects(_request("response"))
+    assert has_side_effects(_request("response", store=False, background=True))
+    assert not has_side_effects(_request("response", store=False))

@@ -6,11 +6,11 @@ import random
 
 import pytest
 
-from specclient.routing.drift import FAILING, Drift, Failures
-from specclient.routing.learned import MOST_RETRY_S, RETRY_S, Learned
-from specclient.routing.priors import Prior
-from specclient.routing.sample import Sample
-from specclient.types.load import Load
+from specclient.routing.learn.call_sample import CallSample
+from specclient.routing.learn.drift import FAILING, DriftDetector, FailureRate
+from specclient.routing.learn.priors import RoutePrior
+from specclient.routing.learn.route_model import MOST_RETRY_S, RETRY_S, RouteModel
+from specclient.types.server_load import ServerLoad
 
 
 class Route:
@@ -20,14 +20,14 @@ class Route:
         self.dice = random.Random(seed)
         self.spread, self.ttft_s, self.token_s, self.prompt_token_s = spread, ttft_s, token_s, 0.0
         self.now = 1e9
-        self.learned = Learned()
+        self.learned = RouteModel()
 
     def sample(self, task="chat", *, times=1.0, streamed=True, prompt=100, tokens=None, **more):
         noise = self.dice.lognormvariate
         tokens = tokens or max(1, round(noise(5, 0.5)))
         ttft = (self.ttft_s + self.prompt_token_s * prompt) * times * noise(0, self.spread)
         latency = ttft + tokens * self.token_s * times * noise(0, self.spread)
-        return Sample(
+        return CallSample(
             route="x/y",
             at=self.now,
             task=task,
@@ -44,7 +44,7 @@ class Route:
 
     def fail(self, *, after_s=1.0):
         self.now += after_s
-        self.learned.learn(Sample(route="x/y", at=self.now, failed=True), 150)
+        self.learned.learn(CallSample(route="x/y", at=self.now, failed=True), 150)
 
     def calls(self, count, *args, **how):
         for _ in range(count):
@@ -142,7 +142,7 @@ def test_an_engine_in_this_process_counts_by_its_own_seconds():
     for n in range(20):
         route.now += 1
         loading = 8.0 if n in (0, 5) else 0.0
-        sample = Sample(
+        sample = CallSample(
             route="local/x", at=route.now, completion_tokens=100, latency_s=1 + loading, engine_s=1.0,
             ttft_s=0.2 + loading,
         )  # fmt: skip
@@ -288,7 +288,7 @@ def test_failures_are_noticed_and_forgiven():
 def test_a_flaky_route_is_known_for_its_rate():
     rates = []
     for seed in range(5):
-        failures, dice = Failures(), random.Random(seed)
+        failures, dice = FailureRate(), random.Random(seed)
         for n in range(600):
             failures.add(dice.random() < 0.1, at=5.0 * n, retried=False)
         rates.append(failures.rate(3000))
@@ -298,7 +298,7 @@ def test_a_flaky_route_is_known_for_its_rate():
 def test_only_failures_leave_a_route_unknown():
     route = Route()
     route.fail()
-    made = route.estimate(prior=Prior(ttft_s=0.5, token_s=0.01))
+    made = route.estimate(prior=RoutePrior(ttft_s=0.5, token_s=0.01))
     assert (made.ttft_s, made.assumed, made.calls) == (0.5, True, 1)
     assert route.estimate().latency_s(10) is None
 
@@ -315,10 +315,10 @@ def test_speculation_is_learned_by_task_and_gives_a_depth():
     assert chat.acceptance_rate == pytest.approx(0.2, abs=0.05)
     assert code.tokens_per_verification == pytest.approx(3, rel=0.05)
     assert code.depth is None, "what drafting costs there is not known"
-    prior = Prior(0.1, 0.01, cost_ratio=0.1)
+    prior = RoutePrior(0.1, 0.01, cost_ratio=0.1)
     deep, shallow = (route.estimate(task, prior=prior).depth for task in ("code", "chat"))
     assert deep > shallow
-    assert route.estimate("code", prior=prior, load=Load(running=9, slots=10)).depth == 0
+    assert route.estimate("code", prior=prior, load=ServerLoad(running=9, slots=10)).depth == 0
 
 
 def test_what_drafting_costs_is_told_from_rounds_of_several_depths():
@@ -327,7 +327,7 @@ def test_what_drafting_costs_is_told_from_rounds_of_several_depths():
         depth, steps = 1 + n % 6, 40
         route.now += 1
         latency = 0.1 + steps * (0.02 + depth * 0.001)
-        sample = Sample(
+        sample = CallSample(
             route="x/y", at=route.now, task="code", ttft_s=0.1, latency_s=latency, completion_tokens=100,
             drafted=depth * steps, accepted=round(0.7 * depth * steps), steps=steps,
         )  # fmt: skip
@@ -339,18 +339,18 @@ def test_load_lengthens_the_first_token_and_tells_acceptance_where_calls_did_not
     route = Route()
     route.calls(50)
     free, queued = (
-        route.estimate(load=Load(running=4, waiting=n, slots=8, acceptance_rate=0.7)) for n in (0, 8)
+        route.estimate(load=ServerLoad(running=4, waiting=n, slots=8, acceptance_rate=0.7)) for n in (0, 8)
     )
     service = free.latency_s(150)
     assert queued.ttft_s - free.ttft_s == pytest.approx(service, rel=0.2)
     assert queued.ttft_limit_s > free.ttft_limit_s
-    full = route.estimate(load=Load(running=8, slots=8))
+    full = route.estimate(load=ServerLoad(running=8, slots=8))
     assert free.ttft_s < full.ttft_s < queued.ttft_s
     assert free.acceptance_rate == 0.7
 
 
 def test_a_shift_is_dated_to_where_it_began():
-    drift = Drift()
+    drift = DriftDetector()
     for number in range(20):
         assert not drift.add(0.4 if number % 2 else 0.6, 1.0, number)
     assert drift.calm

@@ -15,12 +15,12 @@ from served import Served, upstream_settings
 from servers import Behaviour, OpenAIServer, behave, hang, reply
 
 from specclient import AsyncOpenAI, OpenAI, Policy, Provider
-from specclient.routing import polls as module
-from specclient.routing.estimates import Estimates
-from specclient.routing.load import load_between, read_load
-from specclient.routing.polls import INTERVAL_S, MOST_S, Polls
-from specclient.routing.priors import Prior
-from specclient.types.load import Load
+from specclient.routing import load_poller as module
+from specclient.routing.learn.estimator import Estimator
+from specclient.routing.learn.priors import RoutePrior
+from specclient.routing.learn.server_load import load_between, read_load
+from specclient.routing.load_poller import INTERVAL_S, MOST_S, LoadPoller
+from specclient.types.server_load import ServerLoad
 
 ASK: Any = [{"role": "user", "content": "hi"}]
 
@@ -81,14 +81,14 @@ trtllm_spec_decode_acceptance_length{engine_type="undefined",model_name="TinyLla
 @pytest.mark.parametrize(
     ("text", "load"),
     [
-        (VLLM, Load(running=5, waiting=4, cache_use=0.62)),
-        (VLLM.replace("kv_cache", "gpu_cache"), Load(running=5, waiting=4, cache_use=0.62)),
-        (SGLANG, Load(16, 7, cache_use=0.28, acceptance_rate=0.6, tokens_per_verification=2.8)),
-        (LLAMACPP, Load(running=2, waiting=1)),
-        (TRTLLM, Load(12, 0, slots=16, cache_use=0.5, tokens_per_verification=2.1)),
+        (VLLM, ServerLoad(running=5, waiting=4, cache_use=0.62)),
+        (VLLM.replace("kv_cache", "gpu_cache"), ServerLoad(running=5, waiting=4, cache_use=0.62)),
+        (SGLANG, ServerLoad(16, 7, cache_use=0.28, acceptance_rate=0.6, tokens_per_verification=2.8)),
+        (LLAMACPP, ServerLoad(running=2, waiting=1)),
+        (TRTLLM, ServerLoad(12, 0, slots=16, cache_use=0.5, tokens_per_verification=2.1)),
     ],
 )
-def test_every_servers_page_is_read(text: str, load: Load) -> None:
+def test_every_servers_page_is_read(text: str, load: ServerLoad) -> None:
     reading = read_load(text)
     assert reading is not None
     assert reading.load == load
@@ -213,7 +213,7 @@ def test_load_is_read_for_the_synchronous_client_too() -> None:
                 if client._core.parts.estimates.load("vllm/m-small"):
                     break
                 time.sleep(0.01)
-            assert client._core.parts.estimates.load("vllm/m-small") == Load(5, 4, cache_use=0.62)
+            assert client._core.parts.estimates.load("vllm/m-small") == ServerLoad(5, 4, cache_use=0.62)
 
 
 @pytest.mark.anyio
@@ -244,7 +244,7 @@ async def test_readings_are_apart_with_jitter_and_ever_further_where_they_fail()
         places = [Provider(name="vllm", base_url=server.base_url)]
         async with AsyncOpenAI(providers=places, candidates=["vllm/m-small"], ledger="off") as client:
             core = client._core
-            reads = Polls(Estimates(), clock=clock, chance=random.Random(1))
+            reads = LoadPoller(Estimator(), clock=clock, chance=random.Random(1))
             waits = []
             for count in range(1, 12):
                 reads.flowing(core.pipeline.router, core.pipeline.transport)
@@ -265,24 +265,26 @@ async def test_readings_are_apart_with_jitter_and_ever_further_where_they_fail()
 
 def test_load_is_forgotten_after_a_while_and_changes_what_is_expected() -> None:
     clock = Clock()
-    made = Estimates(priors={"vllm/m": Prior(0.1, 0.01)}, now=lambda: datetime.fromtimestamp(clock.now, UTC))
+    made = Estimator(
+        priors={"vllm/m": RoutePrior(0.1, 0.01)}, now=lambda: datetime.fromtimestamp(clock.now, UTC)
+    )
     free = made.of("vllm/m")
     version = made.version
-    made.loaded("vllm", Load(running=4, waiting=8))
+    made.loaded("vllm", ServerLoad(running=4, waiting=8))
     queued = made.of("vllm/m")
     assert queued.ttft_s is not None
     assert free.ttft_s is not None
     assert queued.ttft_s > free.ttft_s
     assert made.version > version
-    made.loaded("vllm", Load(running=4, waiting=8))
+    made.loaded("vllm", ServerLoad(running=4, waiting=8))
     assert made.of("vllm/m") is queued, "nothing new"
     clock.now += 20
-    made.loaded("vllm", Load(running=4, waiting=8))
+    made.loaded("vllm", ServerLoad(running=4, waiting=8))
     clock.now += 20
     assert made.of("vllm/m") is queued
     clock.now += 20
     assert made.of("vllm/m") == free
-    made.loaded("vllm/m", Load(running=1, waiting=1))
+    made.loaded("vllm/m", ServerLoad(running=1, waiting=1))
     assert made.of("vllm/m").ttft_s != free.ttft_s, "a model's own load"
     made.loaded("vllm/m", None)
     assert made.of("vllm/m") == free

@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specclient.client.core import ClientCore
 from specclient.config import Settings
-from specclient.core import Core
 from specclient.errors import NoRouteError
-from specclient.routing.estimate import Length
-from specclient.routing.estimates import Estimates
-from specclient.routing.margin import Margin, kept
-from specclient.routing.options import Asked, Option
-from specclient.routing.sample import Sample
-from specclient.routing.slate import Slate
-from specclient.types import methods
+from specclient.routing.choose.route_options import RouteOption, RouteRequest
+from specclient.routing.choose.score_table import ScoreTable
+from specclient.routing.learn.adaptive_percentile import AdaptivePercentile, kept_limits
+from specclient.routing.learn.call_sample import CallSample
+from specclient.routing.learn.estimator import Estimator
+from specclient.routing.learn.route_estimate import AnswerLength
+from specclient.types import inference_methods
 from specclient.types.call import Call
 from specclient.types.request import Request
 from specclient.types.route import Decision, Policy
@@ -30,7 +30,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 @given(st.floats(0.01, 0.99), st.lists(st.booleans(), max_size=300))
 def test_no_call_is_asked_more_than_was_promised_nor_much_less(promised, ends):
-    margin = Margin(promised)
+    margin = AdaptivePercentile(promised)
     assert margin.percentile == promised
     for end in ends:
         margin.add(end)
@@ -40,7 +40,7 @@ def test_no_call_is_asked_more_than_was_promised_nor_much_less(promised, ends):
 
 @pytest.mark.parametrize("missed", [0.4, 0.7, 0.95], ids="as many as {} of what is asked".format)
 def test_calls_miss_as_often_as_was_promised_where_each_misses_less_than_was_asked(missed):
-    margin, dice, ends = Margin(0.95), Random(1), []
+    margin, dice, ends = AdaptivePercentile(0.95), Random(1), []
     for _ in range(20_000):
         ends.append(dice.random() >= missed * (1 - margin.percentile))
         margin.add(ends[-1])
@@ -49,7 +49,7 @@ def test_calls_miss_as_often_as_was_promised_where_each_misses_less_than_was_ask
 
 
 def test_who_misses_too_often_is_asked_for_all_that_was_promised():
-    margin = Margin(0.95)
+    margin = AdaptivePercentile(0.95)
     for _ in range(500):
         margin.add(True)
     assert margin.percentile == pytest.approx(0.9)
@@ -59,7 +59,7 @@ def test_who_misses_too_often_is_asked_for_all_that_was_promised():
 
 
 def test_early_calls_move_it_further_than_late_ones():
-    early, late = Margin(0.95), Margin(0.95)
+    early, late = AdaptivePercentile(0.95), AdaptivePercentile(0.95)
     for _ in range(4000):
         late.add(True)
     for _ in range(25):
@@ -88,22 +88,22 @@ POLICY = Policy(max_latency_s=2.0, max_ttft_s=0.5)
 )
 def test_an_end_is_held_against_the_limits_of_its_policy(changed, expected):
     given = {"route": "x/y", "at": 0.0, "ttft_s": 0.4, "latency_s": 1.9}
-    assert kept(Sample(**(given | changed)), POLICY) is expected
+    assert kept_limits(CallSample(**(given | changed)), POLICY) is expected
 
 
 def test_what_cannot_be_told_counts_for_nothing():
-    sample = Sample(route="x/y", at=0.0, latency_s=1.9)
-    assert kept(sample, Policy()) is None
-    assert kept(sample, Policy(max_ttft_s=0.5)) is None, "it was not streamed"
+    sample = CallSample(route="x/y", at=0.0, latency_s=1.9)
+    assert kept_limits(sample, Policy()) is None
+    assert kept_limits(sample, Policy(max_ttft_s=0.5)) is None, "it was not streamed"
     alone = Policy(max_latency_s=2.0, fallbacks=False)
-    assert kept(Sample(route="x/y", at=0.0, failed=True, latency_s=0.1), alone) is False
+    assert kept_limits(CallSample(route="x/y", at=0.0, failed=True, latency_s=0.1), alone) is False
 
 
 def learnt(estimates, at, seconds, policy):
     """Have two routes finish a call each: a cheap one of varying speed, and a fast one."""
     for route, took in (("cheap/m", seconds), ("fast/m", 0.5)):
         estimates.learn(
-            Sample(
+            CallSample(
                 route=route,
                 at=START.timestamp() + at,
                 task="chat",
@@ -118,7 +118,7 @@ def learnt(estimates, at, seconds, policy):
 
 def test_a_cheap_route_is_taken_while_few_calls_miss_their_limit_and_left_when_many_do():
     clock = [START]
-    estimates = Estimates(priors={}, now=lambda: clock[0])
+    estimates = Estimator(priors={}, now=lambda: clock[0])
     dice = Random(3)
     for at in range(300):
         learnt(estimates, at, dice.lognormvariate(0.0, 0.3), None)
@@ -129,9 +129,9 @@ def test_a_cheap_route_is_taken_while_few_calls_miss_their_limit_and_left_when_m
         return estimate.late * estimate.latency_s(50)
 
     policy = Policy(minimize="latency", max_latency_s=(limit(0.95) + limit(0.9)) / 2, deny=("fast/",))
-    routes = (Option("cheap/m", "cheap", "m"), Option("fast/m", "fast", "m"))
-    slate = Slate(policy, routes, "chat")
-    asked = Asked("chat", 100, Length(50, 50, 50))
+    routes = (RouteOption("cheap/m", "cheap", "m"), RouteOption("fast/m", "fast", "m"))
+    slate = ScoreTable(policy, routes, "chat")
+    asked = RouteRequest("chat", 100, AnswerLength(50, 50, 50))
     margin = estimates.margin(policy)
 
     def chosen():
@@ -159,7 +159,7 @@ def test_a_cheap_route_is_taken_while_few_calls_miss_their_limit_and_left_when_m
 
 
 def test_finished_calls_of_a_policy_are_counted_to_it_and_to_equal_ones():
-    estimates = Estimates(priors={}, now=lambda: START)
+    estimates = Estimator(priors={}, now=lambda: START)
     policy, other = Policy(max_latency_s=2.0), Policy(max_latency_s=3.0)
     for at in range(300):
         learnt(estimates, at, 1.0, policy)
@@ -174,15 +174,17 @@ def test_a_router_asks_of_a_call_what_its_policy_still_needs():
         "providers": {"mine": {"base_url": "https://models.example/v1"}},
         "prices": {"mine/small": {"input": 1, "output": 4}},
     }
-    core = Core({"config": Settings.model_validate(settings), "api_key": "none"})
+    core = ClientCore({"config": Settings.model_validate(settings), "api_key": "none"})
     router, estimates, dice = core.pipeline.router, core.parts.estimates, Random(3)
     now = datetime.now(UTC)
     for _ in range(300):
         took = dice.lognormvariate(0.0, 0.3)
         estimates.learn(
-            Sample(route="mine/small", at=now.timestamp(), task="chat", latency_s=took, completion_tokens=50)
+            CallSample(
+                route="mine/small", at=now.timestamp(), task="chat", latency_s=took, completion_tokens=50
+            )
         )
-    request = Request(methods.CHAT, "auto", {"messages": [{"role": "user", "content": "hello"}]})
+    request = Request(inference_methods.CHAT, "auto", {"messages": [{"role": "user", "content": "hello"}]})
     asked = estimates.length("chat", 10).middle
 
     def limit(share):

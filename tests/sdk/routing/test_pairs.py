@@ -7,14 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specclient.draft_target import PAIRS
-from specclient.routing.depth import best_depth
-from specclient.routing.pairs import CLIENT_SIDE, ROWS, row_of
-from specclient.routing.quality import TIERS, tier_of
+from specclient.routing.choose.draft_pairs import CLIENT_SIDE_PAIRS, KNOWN_PAIRS, pair_facts
+from specclient.routing.choose.quality_tiers import TIERS, tier_of
+from specclient.routing.learn.draft_depth import best_depth
 
 TASKS = {"chat", "code", "document", "long_context"}
 
 
-@pytest.mark.parametrize("row", [*ROWS, *CLIENT_SIDE.values()], ids=lambda row: f"{row.target}+{row.draft}")
+@pytest.mark.parametrize(
+    "row", [*KNOWN_PAIRS, *CLIENT_SIDE_PAIRS.values()], ids=lambda row: f"{row.target}+{row.draft}"
+)
 def test_rows_are_whole(row):
     assert set(row.acceptance) == TASKS
     assert all(0 < rate < 1 for rate in row.acceptance.values())
@@ -38,28 +40,28 @@ def test_rows_are_whole(row):
     ],
 )
 def test_pairs_are_found_by_their_names(target, draft, family, same):
-    row = row_of(target, draft)
+    row = pair_facts(target, draft)
     assert (row.family, row.same_tokenizer) == (family, same)
 
 
 def test_what_is_guessed_follows_sizes_and_families():
-    small, tiny = row_of("x/foo-70b", "x/foo-8b"), row_of("x/foo-70b", "x/foo-500m")
+    small, tiny = pair_facts("x/foo-70b", "x/foo-8b"), pair_facts("x/foo-70b", "x/foo-500m")
     assert (round(small.size_ratio, 3), round(tiny.size_ratio, 4)) == (0.114, 0.0071)
     assert small.acceptance["chat"] > tiny.acceptance["chat"]
     assert small.cost_ratio["chat"] > tiny.cost_ratio["chat"]
-    assert row_of("x/foo", "x/foo-draft").cost_ratio is None  # nobody knows before it is measured
-    assert row_of("x/foo-70b", "y/bar-1b").acceptance["chat"] < tiny.acceptance["chat"]
+    assert pair_facts("x/foo", "x/foo-draft").cost_ratio is None  # nobody knows before it is measured
+    assert pair_facts("x/foo-70b", "y/bar-1b").acceptance["chat"] < tiny.acceptance["chat"]
 
 
 @given(st.text(max_size=40), st.text(max_size=40))
 def test_every_name_has_a_row(target, draft):
-    row = row_of(target, draft)
+    row = pair_facts(target, draft)
     assert row.size_ratio is None or row.size_ratio > 0
 
 
 def test_the_workflow_s_pairs_are_the_shipped_ones():
     assert {name: (pair.target, pair.draft) for name, pair in PAIRS.items()} == {
-        name: (row.target, row.draft) for name, row in CLIENT_SIDE.items()
+        name: (row.target, row.draft) for name, row in CLIENT_SIDE_PAIRS.items()
     }
 
 

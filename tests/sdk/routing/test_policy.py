@@ -10,35 +10,35 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from specclient.costs.prices_rates import Quote, Rates
 from specclient.errors import NoRouteError
-from specclient.routing.estimate import Estimate, Length
-from specclient.routing.exploring import Explorer
-from specclient.routing.options import Asked, Option, Tariff
-from specclient.routing.policy import choose, in_order, named
-from specclient.routing.reasons import Snapshot
-from specclient.routing.slate import Slate
+from specclient.prices.billing import PriceRates, Quote
+from specclient.routing.choose.decisions import choose, choose_in_order, named_decision
+from specclient.routing.choose.explanation import DecisionSnapshot
+from specclient.routing.choose.exploration import Explorer
+from specclient.routing.choose.route_options import RouteOption, RouteRequest, Tariff
+from specclient.routing.choose.score_table import ScoreTable
+from specclient.routing.learn.route_estimate import AnswerLength, RouteEstimate
 from specclient.types.route import Policy
 
-ASKED = Asked("chat", 1000, Length(100, 200, 400))
+ASKED = RouteRequest("chat", 1000, AnswerLength(100, 200, 400))
 
 
 def priced(dollars_a_call):
-    return Tariff.of(Quote(Rates(per_call=Decimal(str(dollars_a_call))), "a test"))
+    return Tariff.of(Quote(PriceRates(per_call=Decimal(str(dollars_a_call))), "a test"))
 
 
 def option(route="a/b", cost=None, **values):
     provider, _, model = route.partition("/")
     tariff = None if cost is None else priced(cost)
-    return Option(route, provider, model, tariff=tariff, **values)
+    return RouteOption(route, provider, model, tariff=tariff, **values)
 
 
 def known(seconds=None, calls=9, late=1.0, **values):
     """An estimate by which an answer of the test's length takes so many seconds."""
     if seconds is None:
-        return Estimate(**values)
+        return RouteEstimate(**values)
     defaults = {"ttft_limit_s": seconds / 2, "doubtful": False, "assumed": False}
-    return Estimate(
+    return RouteEstimate(
         evidence=calls, calls=calls, ttft_s=seconds / 2, token_s=seconds / 400, late=late, **defaults | values
     )
 
@@ -264,7 +264,7 @@ def test_no_candidates_at_all_names_the_setting():
 
 
 def test_a_named_model_is_a_decision_of_one():
-    decision = named("local/demo", "local", "demo")
+    decision = named_decision("local/demo", "local", "demo")
     assert (decision.chosen, decision.provider, decision.model) == ("local/demo", "local", "demo")
     assert [(c.route, c.verdict) for c in decision.candidates] == [("local/demo", "chosen")]
     assert decision.policy is None
@@ -299,17 +299,17 @@ def test_a_given_order_is_kept_and_only_lasting_limits_bind_it():
         option("x/fast", "0.1"),
     )
     policy = Policy(deny=("x/denied",), max_cost_usd=2, max_latency_s=1)
-    decision = in_order(policy, listed, [known(1), known(1), known(8), known(0.1)], ASKED)
+    decision = choose_in_order(policy, listed, [known(1), known(1), known(8), known(0.1)], ASKED)
     assert decision.chosen == "x/slow"
     assert [other.route for other in decision.alternatives] == ["x/fast"]
     assert decision.policy is policy
     with pytest.raises(NoRouteError, match="denied by"):
-        in_order(policy, listed[:1], [known()], ASKED)
+        choose_in_order(policy, listed[:1], [known()], ASKED)
 
 
 def test_a_decision_is_a_snapshot_that_can_be_sent_on():
     policy, options = Policy(), [option("x/a", 1), option("x/b", 2)]
-    slate = Slate(policy, options, "chat")
+    slate = ScoreTable(policy, options, "chat")
     slate.update([known(1), known(1)])
     early = slate.decide(ASKED)
     slate.update([known(5), known(7)])
@@ -336,7 +336,7 @@ class TestExploring:
         explorer = Explorer(random.Random(7))
         policy = policy or Policy(minimize="latency", explore=share)
         options = [each for each, _ in listed]
-        slate = Slate(policy, options, "chat")
+        slate = ScoreTable(policy, options, "chat")
         slate.update([estimate for _, estimate in listed])
         return [slate.decide(ASKED, explorer) for _ in range(calls)]
 
@@ -390,9 +390,9 @@ class TestExploring:
 
     def test_who_waits_for_a_try_and_cannot_win_costs_no_judgement(self, monkeypatch):
         judged = []
-        judge = Snapshot._judge
+        judge = DecisionSnapshot._judge
         monkeypatch.setattr(
-            Snapshot, "_judge", lambda self, index: judged.append(index) or judge(self, index)
+            DecisionSnapshot, "_judge", lambda self, index: judged.append(index) or judge(self, index)
         )
         dear = [
             (option(f"x/dear-{n}", 2 + n), known(9, doubtful=True, retry=True, hopeful=2.0))
@@ -521,11 +521,11 @@ def test_a_lower_price_never_makes_a_route_lose_nor_a_higher_one_of_others(polic
 
 per_token = st.builds(
     lambda n, call, prompt, output, engine, timed, scale: (
-        Option(
+        RouteOption(
             f"x/{n}", "x", str(n), scale=scale,
             tariff=Tariff.of(
                 Quote(
-                    Rates(
+                    PriceRates(
                         input=prompt, output=output, per_call=call, per_hour={"e": engine} if engine else {}
                     ),
                     "a test",
@@ -548,7 +548,7 @@ per_token = st.builds(
 def test_what_is_added_up_is_what_the_figures_say(listed, minimize, prompt, tokens):
     """The sums of a decision are a second account of what candidates tell: both must order alike."""
     policy = Policy(minimize=minimize)
-    decision = ask(policy, *listed, asked=Asked("chat", prompt, Length(tokens, tokens, tokens)))
+    decision = ask(policy, *listed, asked=RouteRequest("chat", prompt, AnswerLength(tokens, tokens, tokens)))
     by_cost, by_time = policy.weights
     scores = {
         c.route: by_cost * float(c.cost) + by_time * c.latency_s / (1 - estimate.failure_rate)
@@ -567,7 +567,7 @@ def _kept(one):
 @given(policy=policies, listed=listed_options, changed=st.lists(estimates, min_size=4, max_size=4))
 def test_a_slate_that_learned_decides_as_one_that_is_new(policy, listed, changed):
     options = [one for one, _ in listed]
-    slate = Slate(policy, options, "chat")
+    slate = ScoreTable(policy, options, "chat")
     slate.update([estimate for _, estimate in listed])
     for count in range(len(listed) + 1):
         now = [*changed[:count], *(estimate for _, estimate in listed[count:])][: len(listed)]

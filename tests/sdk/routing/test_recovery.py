@@ -7,23 +7,23 @@ from random import Random
 import pytest
 
 from specclient.errors import NoRouteError
-from specclient.routing.estimate import Estimate, Length
-from specclient.routing.exploring import Explorer
-from specclient.routing.options import Asked, Option
-from specclient.routing.slate import Slate
+from specclient.routing.choose.exploration import Explorer
+from specclient.routing.choose.route_options import RouteOption, RouteRequest
+from specclient.routing.choose.score_table import ScoreTable
+from specclient.routing.learn.route_estimate import AnswerLength, RouteEstimate
 from specclient.types.route import Policy
 
-OPTIONS = tuple(Option(route=f"{name}/m", provider=name, model="m") for name in ("a", "b", "c"))
+OPTIONS = tuple(RouteOption(route=f"{name}/m", provider=name, model="m") for name in ("a", "b", "c"))
 
 
 def decided(policy, *hopeful, explorer=None):
-    slate = Slate(policy, OPTIONS, "chat")
+    slate = ScoreTable(policy, OPTIONS, "chat")
     late = [
-        Estimate(evidence=9, calls=9, ttft_s=s, token_s=0.01, ttft_limit_s=s, hopeful=h, assumed=False)
+        RouteEstimate(evidence=9, calls=9, ttft_s=s, token_s=0.01, ttft_limit_s=s, hopeful=h, assumed=False)
         for s, h in zip((1.5, 1.2, 3.0), hopeful, strict=True)
     ]
     slate.update(late)
-    return slate.decide(Asked("chat", 100, Length(1, 10, 20)), explorer)
+    return slate.decide(RouteRequest("chat", 100, AnswerLength(1, 10, 20)), explorer)
 
 
 def test_who_could_well_keep_the_limit_is_tried_where_nobody_is_expected_to():

@@ -11,7 +11,7 @@ from routed_kit import ANSWER, ASK, CONTINUES, Kit, answering, breaking, continu
 from servers import hang
 
 from specclient import ConfigurationError, InternalServerError, Policy, Strategy
-from specclient.routing.reasons import Snapshot
+from specclient.routing.choose.explanation import DecisionSnapshot
 
 pytestmark = pytest.mark.anyio
 
@@ -139,8 +139,10 @@ async def test_who_could_stand_in_is_found_out_where_somebody_must(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    others = Snapshot.others
-    monkeypatch.setattr(Snapshot, "others", lambda self, chosen: asked.append(chosen) or others(self, chosen))
+    others = DecisionSnapshot.others
+    monkeypatch.setattr(
+        DecisionSnapshot, "others", lambda self, chosen: asked.append(chosen) or others(self, chosen)
+    )
     async with kit(tmp_path, settings=SETTINGS) as made:
         own(made)
         made.servers[0].script(answering(), answering(), status(500))

@@ -8,22 +8,22 @@ from statistics import mean, median
 import pytest
 
 from specclient.errors import ConfigurationError
-from specclient.routing.simulated.compare import compare
-from specclient.routing.simulated.ground import Change
-from specclient.routing.simulated.hosts import MIXED
-from specclient.routing.simulated.players import Judge, Oracle
-from specclient.routing.simulated.replay import Played, play
-from specclient.routing.simulated.results import settled
-from specclient.routing.simulated.routed import Routed, policy_for
-from specclient.routing.simulated.trace import Trace
-from specclient.routing.simulated.trace_lines import Line, Seen
-from specclient.routing.simulated.world import World
+from specclient.routing.simulate.baselines import GroundTruth, Oracle
+from specclient.routing.simulate.comparison import compare
+from specclient.routing.simulate.hosts import MIXED_WORLD
+from specclient.routing.simulate.policy_selector import PolicySelector, policy_for_call
+from specclient.routing.simulate.replay import ReplayResult, replay_calls
+from specclient.routing.simulate.results import settled
+from specclient.routing.simulate.scenario import RouteChange
+from specclient.routing.simulate.trace import Trace
+from specclient.routing.simulate.trace_format import TraceCall, TraceOutcome
+from specclient.routing.simulate.world import World
 from specclient.types.route import Policy
 
 
 def test_the_router_is_cheap_and_keeps_the_limits() -> None:
     """With slack for a short run, of which learning from nothing is a large part."""
-    found = compare(World(MIXED, 3, calls=1000), Policy(), seed=3)
+    found = compare(World(MIXED_WORLD, 3, calls=1000), Policy(), seed=3)
     assert found.policy.over <= 0.02
     assert found.policy.answered == 1000
     assert found.under_fixed >= 0.2
@@ -33,15 +33,17 @@ def test_the_router_is_cheap_and_keeps_the_limits() -> None:
 
 
 def test_a_run_is_its_seeds() -> None:
-    world, policy = World(MIXED, 4, calls=300), Policy()
-    judge = Judge(world, policy)
-    first, again, other = (play(world, Routed(world, policy, seed), judge) for seed in (1, 1, 2))
+    world, policy = World(MIXED_WORLD, 4, calls=300), Policy()
+    judge = GroundTruth(world, policy)
+    first, again, other = (
+        replay_calls(world, PolicySelector(world, policy, seed), judge) for seed in (1, 1, 2)
+    )
     assert first == again
     assert first != other
 
 
 def test_what_a_policy_rules_out_is_never_chosen() -> None:
-    world = World(MIXED, 3, calls=300)
+    world = World(MIXED_WORLD, 3, calls=300)
     found = compare(world, Policy(deny=("lpu/", "own/")), seed=1)
     served = {step.served for played in found.plays.values() for step in played.steps}
     assert not served & {"lpu/llama-70b", "own/llama-70b"}
@@ -50,8 +52,8 @@ def test_what_a_policy_rules_out_is_never_chosen() -> None:
 
 
 def test_a_policys_own_limits_go_before_those_of_calls() -> None:
-    call = World(MIXED, 3, calls=1).calls[0]
-    policy = policy_for(replace(call, max_ttft_s=1.0, max_latency_s=9.0), Policy(max_latency_s=2))
+    call = World(MIXED_WORLD, 3, calls=1).calls[0]
+    policy = policy_for_call(replace(call, max_ttft_s=1.0, max_latency_s=9.0), Policy(max_latency_s=2))
     assert (policy.max_ttft_s, policy.max_latency_s) == (1.0, 2)
 
 
@@ -85,25 +87,25 @@ def test_a_policys_wider_limits_go_before_those_of_calls_for_everybody() -> None
 
 def _slow_and_fast(**limits: float) -> Trace:
     """Sixty calls, each known on a cheap route that takes nine seconds and on a dear one that takes one."""
-    slow = Seen(latency_s=9.0, ttft_s=8.0, cost=0.001)
-    fast = Seen(latency_s=1.0, ttft_s=0.5, cost=0.004)
+    slow = TraceOutcome(latency_s=9.0, ttft_s=8.0, cost=0.001)
+    fast = TraceOutcome(latency_s=1.0, ttft_s=0.5, cost=0.004)
     return Trace("calls", [
-        Line(at=10.0 * i, task="chat", prompt_tokens=100, completion_tokens=50,
+        TraceCall(at=10.0 * i, task="chat", prompt_tokens=100, completion_tokens=50,
              outcomes={"a/slow": slow, "a/fast": fast}, **limits)
         for i in range(60)
     ])  # fmt: skip
 
 
 def test_settling_counts_the_calls_until_choices_are_good_again() -> None:
-    world = World(MIXED, 1, calls=900)
-    judge = Judge(world, Policy())
-    played = play(world, Oracle(judge), judge)
+    world = World(MIXED_WORLD, 1, calls=900)
+    judge = GroundTruth(world, Policy())
+    played = replay_calls(world, Oracle(judge), judge)
     assert not settled(_Only(world), judge, played)
     change = next((c for c in world.changes if settled(_Only(world, c), judge, played)), None)
     assert change is not None, "a seed whose change moves the best choice"
     start = next(i for i, step in enumerate(played.steps) if step.call.at >= change.at)
     steps = [replace(s, good=not start <= i < start + 30) for i, s in enumerate(played.steps)]
-    (told,) = settled(_Only(world, change), judge, Played("x", tuple(steps)))
+    (told,) = settled(_Only(world, change), judge, ReplayResult("x", tuple(steps)))
     assert told.calls is not None
     assert 25 <= told.calls <= 30
     assert told.rarer == (1.0, 1.0, 1.0, 0.0, 0.0), "against the later half, when all were good"
@@ -112,7 +114,7 @@ def test_settling_counts_the_calls_until_choices_are_good_again() -> None:
 class _Only:
     """A world of which only one change is known."""
 
-    def __init__(self, world: World, *changes: Change) -> None:
+    def __init__(self, world: World, *changes: RouteChange) -> None:
         self._world, self.changes = world, changes
 
     def __getattr__(self, name: str) -> object:
@@ -122,7 +124,7 @@ class _Only:
 @pytest.mark.soak
 def test_the_router_over_seeds() -> None:
     """As far as the targets of the README are reached."""
-    runs = [compare(World(MIXED, seed), Policy(), seed=seed) for seed in range(6, 16)]
+    runs = [compare(World(MIXED_WORLD, seed), Policy(), seed=seed) for seed in range(6, 16)]
     assert all(run.policy.over <= 0.02 for run in runs)
     assert all(run.under_fixed >= 0.2 for run in runs)
     assert median(run.over_oracle for run in runs) <= 0.1

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from specclient.costs.reports_export import exported
-from specclient.costs.row import Row
 from specclient.errors import ConfigurationError
-from specclient.routing.simulated.hosts import MIXED
-from specclient.routing.simulated.players import Judge, Oracle
-from specclient.routing.simulated.replay import play
-from specclient.routing.simulated.results import summary
-from specclient.routing.simulated.trace import Trace, load, saved
-from specclient.routing.simulated.trace_lines import read_line
-from specclient.routing.simulated.world import World
+from specclient.ledger.row import LedgerRow
+from specclient.reports.export import export_lines
+from specclient.routing.simulate.baselines import GroundTruth, Oracle
+from specclient.routing.simulate.hosts import MIXED_WORLD
+from specclient.routing.simulate.replay import replay_calls
+from specclient.routing.simulate.results import summarize
+from specclient.routing.simulate.trace import Trace, dump_trace, load_trace
+from specclient.routing.simulate.trace_format import read_line
+from specclient.routing.simulate.world import World
 from specclient.types.route import Policy
 
 
@@ -34,10 +34,10 @@ def write(folder: Path, *lines: str) -> Path:
 
 
 def test_a_saved_world_is_the_same_ground(tmp_path: Path) -> None:
-    world = World(MIXED, 3, calls=400)
+    world = World(MIXED_WORLD, 3, calls=400)
     file = tmp_path / "world.jsonl"
-    file.write_text("".join(saved(world)), encoding="utf-8")
-    trace = load(file)
+    file.write_text("".join(dump_trace(world)), encoding="utf-8")
+    trace = load_trace(file)
     assert trace.routes == world.routes
     assert len(trace.calls) == len(world.calls)
     for mine, its in zip(trace.calls, world.calls, strict=True):
@@ -51,19 +51,19 @@ def test_a_saved_world_is_the_same_ground(tmp_path: Path) -> None:
     for route, rates in world.rates.items():
         assert trace.rates[route].prompt == pytest.approx(rates.prompt, rel=0.01)
         assert trace.rates[route].completion == pytest.approx(rates.completion, rel=0.01)
-    judge = Judge(trace, Policy())
-    assert summary(play(trace, Oracle(judge), judge), 0.95).violations < 0.06
+    judge = GroundTruth(trace, Policy())
+    assert summarize(replay_calls(trace, Oracle(judge), judge), 0.95).violations < 0.06
 
 
 def test_rows_of_the_ledger_are_a_trace(tmp_path: Path) -> None:
-    def row(number: int, **facts: object) -> Row:
+    def row(number: int, **facts: object) -> LedgerRow:
         given = {
             "id": str(number), "operation": "chat", "provider": "a", "model": "m", "route": "a/m",
             "started_at": datetime(2026, 1, 1, 0, 0, number, tzinfo=UTC), "status": "ok", "latency_s": 2.0,
             "ttft_s": 0.5, "prompt_tokens": 100, "completion_tokens": 50, "cost_nano": 1_000_000,
             "decision": {"task": "code"}, **facts,
         }  # fmt: skip
-        return Row(**given)
+        return LedgerRow(**given)
 
     rows = [
         row(1),
@@ -73,7 +73,7 @@ def test_rows_of_the_ledger_are_a_trace(tmp_path: Path) -> None:
         row(5, parent="1", purpose="hedge"),  # a part of a call: no call of its own
         row(6, prompt_tokens=9000, decision={}),
     ]
-    trace = load(write(tmp_path, *(text.strip() for text in exported(rows, "jsonl"))))
+    trace = load_trace(write(tmp_path, *(text.strip() for text in export_lines(rows, "jsonl"))))
     assert [call.task for call in trace.calls] == ["code", "code", "long_context"]
     assert (trace.seen("a/m"), trace.seen("b/m")) == (4, 1)
     assert trace.calls[1].at == pytest.approx(1.0)
@@ -90,7 +90,7 @@ def test_an_unknown_outcome_is_that_of_the_nearest_calls_and_grows_with_the_answ
         line(at=5, completion_tokens=100, outcomes={"b/m": {"latency_s": 1.0}}),
         line(at=510, outcomes={"b/m": {"latency_s": 1.0}}),
     ]
-    trace = load(write(tmp_path, *early, *late, *asked))
+    trace = load_trace(write(tmp_path, *early, *late, *asked))
     first, second = (call for call in trace.calls if "b/m" in trace._own[call.index])
     assert trace.outcome(first, "a/m", first.at).latency_s == 0.5 + 0.5 * 2
     assert trace.outcome(second, "a/m", second.at).latency_s == 9.0
@@ -121,17 +121,17 @@ def test_an_unknown_outcome_is_that_of_the_nearest_calls_and_grows_with_the_answ
 def test_what_is_wrong_with_a_line_is_said_with_its_place(tmp_path: Path, text: str, said: str) -> None:
     file = write(tmp_path, line(), "", text)
     with pytest.raises(ConfigurationError) as caught:
-        load(file)
+        load_trace(file)
     assert str(caught.value).startswith(f"{file}:3: ")
     assert said in str(caught.value)
 
 
 def test_a_trace_without_an_answer_is_none(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="holds no call with an answer"):
-        load(write(tmp_path, ""))
+        load_trace(write(tmp_path, ""))
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
     with pytest.raises(ConfigurationError, match="is no text in UTF-8"):
-        load(tmp_path / "bytes")
+        load_trace(tmp_path / "bytes")
 
 
 def test_prices_are_those_that_explain_the_costs() -> None:

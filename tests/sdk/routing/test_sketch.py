@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specclient.routing import sketch as module
-from specclient.routing.line import Line
-from specclient.routing.sketch import ERROR, Sketch, quantiles
+from specclient.routing.learn import quantile_sketch as module
+from specclient.routing.learn.quantile_sketch import ERROR, QuantileSketch, quantiles
+from specclient.routing.learn.regression import DecayedRegression
 
 VALUES = st.floats(1e-6, 1e6)
 SHARES = st.floats(0, 1)
@@ -37,7 +37,7 @@ def near(told, weighted, share):
 
 @given(st.lists(VALUES, min_size=1, max_size=60), SHARES)
 def test_quantiles_are_exact_but_for_the_relative_error(values, share):
-    seen = Sketch()
+    seen = QuantileSketch()
     for value in values:
         seen.add(value)
     assert near(seen.quantile(share), [(v, 1.0) for v in values], share)
@@ -51,7 +51,7 @@ def test_quantiles_are_exact_but_for_the_relative_error(values, share):
     SHARES,
 )
 def test_old_values_weigh_half_after_so_many_values_and_so_much_time(steps, calls, seconds, share):
-    seen, at, times = Sketch(calls, seconds), 0.0, []
+    seen, at, times = QuantileSketch(calls, seconds), 0.0, []
     for value, step in steps:
         at += step
         seen.add(value, at)
@@ -66,18 +66,18 @@ def test_old_values_weigh_half_after_so_many_values_and_so_much_time(steps, call
 
 
 def test_values_without_end_neither_overflow_nor_fill_the_memory():
-    seen = Sketch(calls=2)
+    seen = QuantileSketch(calls=2)
     for n in range(5000):
         seen.add(1.02 ** (n % 1700), at=1e4 * n)
     assert seen.weight() == pytest.approx(1 / (1 - 2**-0.5), rel=1e-3)
-    flat = Sketch()
+    flat = QuantileSketch()
     for n in range(3000):
         flat.add(1.05 ** (n - 1500) if n < 3000 else 1.0)
     assert len(flat._buckets) <= module._MOST_BUCKETS
 
 
 def test_a_long_silence_leaves_only_what_came_after_it():
-    seen = Sketch(seconds=60)
+    seen = QuantileSketch(seconds=60)
     for _ in range(1000):
         seen.add(5.0, at=0.0)
     seen.add(1.0, at=1e9)
@@ -86,7 +86,7 @@ def test_a_long_silence_leaves_only_what_came_after_it():
 
 @given(st.lists(VALUES, max_size=30), st.lists(VALUES, max_size=30), SHARES)
 def test_two_merged_are_one_that_saw_both(some, others, share):
-    one, other = Sketch(), Sketch()
+    one, other = QuantileSketch(), QuantileSketch()
     for value in some:
         one.add(value)
     for value in others:
@@ -98,11 +98,11 @@ def test_two_merged_are_one_that_saw_both(some, others, share):
 
 
 def test_what_is_merged_has_faded_by_its_age():
-    old, new = Sketch(seconds=10), Sketch(seconds=10)
+    old, new = QuantileSketch(seconds=10), QuantileSketch(seconds=10)
     for _ in range(8):
         old.add(100.0, at=0.0)
     new.add(1.0, at=30.0)
-    for merged in (Sketch(seconds=10), Sketch(seconds=10)):
+    for merged in (QuantileSketch(seconds=10), QuantileSketch(seconds=10)):
         merged.merge(old)
         merged.merge(new)
         assert merged.weight() == pytest.approx(2.0), "eight, three half-lives old, and one"
@@ -111,17 +111,17 @@ def test_what_is_merged_has_faded_by_its_age():
 
 
 def test_a_mixture_weighs_sketches_as_it_is_told():
-    slow, fast = Sketch(), Sketch()
+    slow, fast = QuantileSketch(), QuantileSketch()
     for _ in range(100):
         slow.add(10.0)
     fast.add(1.0)
     assert quantiles([(slow, 1), (fast, 3)], (0.5, 0.9)) == pytest.approx([1.0, 10.0], rel=1.001 * ERROR)
     with pytest.raises(ValueError, match="no value was seen"):
-        quantiles([(Sketch(), 1.0)], (0.5,))
+        quantiles([(QuantileSketch(), 1.0)], (0.5,))
 
 
 def test_what_is_no_measure_is_left_out_and_nothing_is_zero():
-    seen = Sketch()
+    seen = QuantileSketch()
     for value in (math.nan, math.inf, -1.0):
         seen.add(value)
     assert (seen.weight(), seen.quantile(0.5), seen.share_below(1.0)) == (0, None, 0.5)
@@ -138,7 +138,7 @@ def test_what_is_no_measure_is_left_out_and_nothing_is_zero():
     st.lists(st.integers(0, 1000), min_size=8, max_size=50, unique=True),
 )
 def test_a_line_is_found_where_points_show_one(slope, start, xs):
-    line = Line(calls=1000)
+    line = DecayedRegression(calls=1000)
     for x in xs:
         line.add(x, start + slope * x)
     assert line.slope == pytest.approx(slope, rel=1e-6)
@@ -147,7 +147,7 @@ def test_a_line_is_found_where_points_show_one(slope, start, xs):
 
 
 def test_no_line_is_found_in_noise_or_in_too_few_points():
-    noise, few, flat = Line(100), Line(100), Line(100)
+    noise, few, flat = DecayedRegression(100), DecayedRegression(100), DecayedRegression(100)
     for n in range(50):
         noise.add(n % 7, [1.0, 5.0, 2.0, 4.0, 3.0][n % 5])
         flat.add(100, n)

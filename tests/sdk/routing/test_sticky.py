@@ -14,11 +14,11 @@ from routed_kit import ASK, answering, kit, status
 from servers import reply
 
 from specclient import Settings
-from specclient.core import Core
-from specclient.costs.prices import Prices
-from specclient.routing.sessions import KEPT_S, Sessions
+from specclient.client.core import ClientCore
+from specclient.prices.prices import Prices
+from specclient.routing.choose.session_affinity import KEPT_S, SessionAffinity
 from specclient.types.call import Call
-from specclient.types.methods import CHAT
+from specclient.types.inference_methods import CHAT
 from specclient.types.request import Request
 from specclient.types.route import Alternative, Candidate, Decision, Policy
 from specclient.types.usage import Usage
@@ -83,8 +83,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def sessions(clock: Clock) -> Sessions:
-    return Sessions(Prices(SETTINGS), clock=clock, most=3)
+def sessions(clock: Clock) -> SessionAffinity:
+    return SessionAffinity(Prices(SETTINGS), clock=clock, most=3)
 
 
 # 10,000 cached tokens of `a` save $0.09.
@@ -92,7 +92,7 @@ CHEAPER_BY_LESS = decision(("b/m", 0.10, 1), ("a/m", 0.15, 1))
 CHEAPER_BY_MORE = decision(("b/m", 0.05, 1), ("a/m", 0.15, 1))
 
 
-def test_a_session_stays_where_its_cache_saves_more_than_another_route(sessions: Sessions) -> None:
+def test_a_session_stays_where_its_cache_saves_more_than_another_route(sessions: SessionAffinity) -> None:
     sessions.note(call("a/m", cached=0))
     sessions.note(call("a/m", cached=10_000))
     kept = sessions.kept("s", CHEAPER_BY_LESS, PLACES)
@@ -105,44 +105,44 @@ def test_a_session_stays_where_its_cache_saves_more_than_another_route(sessions:
     assert sessions.kept("s", CHEAPER_BY_MORE, PLACES) is CHEAPER_BY_MORE
 
 
-def test_a_cache_that_was_not_seen_is_hoped_for_once(sessions: Sessions) -> None:
+def test_a_cache_that_was_not_seen_is_hoped_for_once(sessions: SessionAffinity) -> None:
     sessions.note(call("a/m", cached=0))  # a first call finds nothing
     assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "a/m"
     sessions.note(call("a/m", cached=0))  # and the second has not, either
     assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
 
 
-def test_short_prompts_are_in_no_cache(sessions: Sessions) -> None:
+def test_short_prompts_are_in_no_cache(sessions: SessionAffinity) -> None:
     sessions.note(call("a/m", prompt=100))
     assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
 
 
-def test_a_tie_stays(sessions: Sessions) -> None:
+def test_a_tie_stays(sessions: SessionAffinity) -> None:
     sessions.note(call("b/m", prompt=100))
     assert sessions.kept("s", decision(("a/m", 0.1, 1), ("b/m", 0.1, 1)), PLACES).chosen == "b/m"
 
 
-def test_under_latency_the_prompt_that_need_not_be_read_counts(sessions: Sessions) -> None:
+def test_under_latency_the_prompt_that_need_not_be_read_counts(sessions: SessionAffinity) -> None:
     sessions.note(call("a/m"))
     fast = Policy(minimize="latency")
     assert sessions.kept("s", decision(("b/m", 0, 1.0), ("a/m", 0, 1.2), policy=fast), PLACES).chosen == "a/m"
     assert sessions.kept("s", decision(("b/m", 0, 1.0), ("a/m", 0, 2.0), policy=fast), PLACES).chosen == "b/m"
 
 
-def test_a_route_that_no_longer_meets_the_policy_is_left(sessions: Sessions) -> None:
+def test_a_route_that_no_longer_meets_the_policy_is_left(sessions: SessionAffinity) -> None:
     sessions.note(call("a/m"))
     alone = decision(("b/m", 0.1, 1))
     assert sessions.kept("s", alone, PLACES) is alone
 
 
-def test_what_is_unknown_does_not_win(sessions: Sessions) -> None:
+def test_what_is_unknown_does_not_win(sessions: SessionAffinity) -> None:
     sessions.note(call("a/m"))
     known = CHEAPER_BY_LESS
     candidates = [replace(known.candidates[0]), replace(known.candidates[1], cost=None)]
     assert sessions.kept("s", replace(known, candidates=candidates), PLACES).chosen == "b/m"
 
 
-def test_caches_do_not_last(sessions: Sessions, clock: Clock) -> None:
+def test_caches_do_not_last(sessions: SessionAffinity, clock: Clock) -> None:
     sessions.note(call("a/m"))
     clock.now = KEPT_S - 1
     assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "a/m"
@@ -151,11 +151,13 @@ def test_caches_do_not_last(sessions: Sessions, clock: Clock) -> None:
 
 
 @pytest.mark.parametrize("fallbacks", [True, False])
-def test_a_session_stays_whether_there_are_fallbacks_or_not(sessions: Sessions, fallbacks: bool) -> None:
+def test_a_session_stays_whether_there_are_fallbacks_or_not(
+    sessions: SessionAffinity, fallbacks: bool
+) -> None:
     places = {name: {"base_url": "http://127.0.0.1:1/v1"} for name in ("a", "b")}
     prices = {f"{name}/m": {"input": 1, "output": 1} for name in places}
     tables = {"ledger": "off", "candidates": ["a/m", "b/m"], "providers": places, "prices": prices}
-    router = Core({"config": Settings.model_validate(tables)}).pipeline.router
+    router = ClientCore({"config": Settings.model_validate(tables)}).pipeline.router
     found = router.decide(Request(CHAT, "auto", {"messages": ASK}, policy=Policy(fallbacks=fallbacks)))
     sessions.note(call("b/m"))
     kept = sessions.kept("s", found, router.places)
@@ -163,19 +165,19 @@ def test_a_session_stays_whether_there_are_fallbacks_or_not(sessions: Sessions, 
     assert [each.verdict for each in kept.candidates] == ["left", "chosen"]
 
 
-def test_a_hedge_that_lost_says_nothing_of_the_cache(sessions: Sessions) -> None:
+def test_a_hedge_that_lost_says_nothing_of_the_cache(sessions: SessionAffinity) -> None:
     lost = replace(call("b/m"), status="cancelled", usage=Usage())
     sessions.note(replace(call("a/m"), parts=(call("a/m"), lost)))
     assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "a/m"
 
 
-def test_other_sessions_and_failures_count_for_nothing(sessions: Sessions) -> None:
+def test_other_sessions_and_failures_count_for_nothing(sessions: SessionAffinity) -> None:
     sessions.note(call("a/m", session="other"))
     sessions.note(replace(call("a/m"), status="error"))
     assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
 
 
-def test_the_sessions_that_are_silent_for_longest_are_forgotten(sessions: Sessions) -> None:
+def test_the_sessions_that_are_silent_for_longest_are_forgotten(sessions: SessionAffinity) -> None:
     for name in ("s", "t", "u", "s", "v"):
         sessions.note(call("a/m", session=name, cached=10_000))
     assert len(sessions) == 3

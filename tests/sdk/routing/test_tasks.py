@@ -11,8 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specclient.routing.tasks import BYTES_PER_TOKEN, LONG_BYTES, gist_of, task_of
-from specclient.types import methods
+from specclient.routing.choose.task_classifier import (
+    BYTES_PER_TOKEN,
+    LONG_BYTES,
+    classify_task,
+    summarize_prompt,
+)
+from specclient.types import inference_methods
 from specclient.types.request import Request
 
 DATA = Path(__file__).parents[4] / "shared" / "data"
@@ -25,11 +30,11 @@ CODE = "def area(radius):\n    return 3.14159 * radius ** 2\n"
 
 def chat(*texts, **params):
     messages = [{"role": "user", "content": text} for text in texts]
-    return Request(methods.CHAT, "auto", {"messages": messages, **params})
+    return Request(inference_methods.CHAT, "auto", {"messages": messages, **params})
 
 
 def told(text):
-    return task_of(gist_of(chat(text)))
+    return classify_task(summarize_prompt(chat(text)))
 
 
 @pytest.mark.parametrize(
@@ -63,7 +68,7 @@ def test_prompts_are_told_apart(task, prompt):
 
 def test_the_last_word_of_the_user_counts():
     request = Request(
-        methods.CHAT,
+        inference_methods.CHAT,
         "auto",
         {
             "messages": [
@@ -74,22 +79,26 @@ def test_the_last_word_of_the_user_counts():
             ]
         },
     )
-    assert task_of(gist_of(request)) == "chat"
+    assert classify_task(summarize_prompt(request)) == "chat"
 
 
 @pytest.mark.parametrize(
     ("method", "params", "task"),
     [
-        (methods.COMPLETION, {"prompt": CODE}, "code"),
-        (methods.COMPLETION, {"prompt": [CODE, CODE]}, "code"),
-        (methods.RESPONSE, {"input": "Write a Python script.", "instructions": "Be short."}, "code"),
+        (inference_methods.COMPLETION, {"prompt": CODE}, "code"),
+        (inference_methods.COMPLETION, {"prompt": [CODE, CODE]}, "code"),
         (
-            methods.RESPONSE,
+            inference_methods.RESPONSE,
+            {"input": "Write a Python script.", "instructions": "Be short."},
+            "code",
+        ),
+        (
+            inference_methods.RESPONSE,
             {"input": [{"role": "user", "content": [{"type": "input_text", "text": CODE}]}]},
             "code",
         ),
         (
-            methods.CHAT,
+            inference_methods.CHAT,
             {
                 "messages": [
                     {
@@ -103,25 +112,25 @@ def test_the_last_word_of_the_user_counts():
             },
             "document",
         ),
-        (methods.COMPLETION, {"prompt": list(range(20_000))}, "long_context"),
+        (inference_methods.COMPLETION, {"prompt": list(range(20_000))}, "long_context"),
     ],
     ids=lambda each: each if isinstance(each, str) else "",
 )
 def test_every_form_of_prompt_is_read(method, params, task):
-    assert task_of(gist_of(Request(method, "auto", params))) == task
+    assert classify_task(summarize_prompt(Request(method, "auto", params))) == task
 
 
 def test_sizes_are_bytes_and_files_count_as_what_they_cost():
-    assert gist_of(chat("x" * 4000)).size == pytest.approx(4000, abs=50)
-    assert gist_of(chat("ü" * 4000)).size == pytest.approx(8000, abs=50)
-    assert gist_of(chat(*["x" * 100] * 1000)).size == pytest.approx(
+    assert summarize_prompt(chat("x" * 4000)).size == pytest.approx(4000, abs=50)
+    assert summarize_prompt(chat("ü" * 4000)).size == pytest.approx(8000, abs=50)
+    assert summarize_prompt(chat(*["x" * 100] * 1000)).size == pytest.approx(
         116_000, rel=0.02
     )  # past what is looked at
     picture = {"type": "image_url", "image_url": {"url": "data:image/png;base64," + "A" * 1_000_000}}
-    request = Request(methods.CHAT, "auto", {"messages": [{"role": "user", "content": [picture]}]})
-    assert gist_of(request).size < 5000
+    request = Request(inference_methods.CHAT, "auto", {"messages": [{"role": "user", "content": [picture]}]})
+    assert summarize_prompt(request).size < 5000
     tool = {"type": "function", "function": {"name": "f", "description": "d" * 1000, "parameters": {}}}
-    assert gist_of(chat("hi", tools=[tool])).size > gist_of(chat("hi")).size + 1000
+    assert summarize_prompt(chat("hi", tools=[tool])).size > summarize_prompt(chat("hi")).size + 1000
 
 
 json_like = st.recursive(
@@ -132,17 +141,24 @@ json_like = st.recursive(
 
 
 @given(
-    method=st.sampled_from([methods.CHAT, methods.COMPLETION, methods.RESPONSE, methods.EMBEDDING]),
+    method=st.sampled_from(
+        [
+            inference_methods.CHAT,
+            inference_methods.COMPLETION,
+            inference_methods.RESPONSE,
+            inference_methods.EMBEDDING,
+        ]
+    ),
     params=st.dictionaries(
         st.sampled_from(["messages", "prompt", "input", "instructions", "tools", "response_format"]),
         json_like,
     ),
 )
 def test_nothing_that_a_request_holds_raises(method, params):
-    gist = gist_of(Request(method, "auto", params))
+    gist = summarize_prompt(Request(method, "auto", params))
     assert gist.size >= 0
     assert len(gist.sample) <= 1300
-    assert task_of(gist) in ("chat", "code", "document", "long_context")
+    assert classify_task(gist) in ("chat", "code", "document", "long_context")
 
 
 @given(st.text(min_size=1, max_size=3000))
@@ -173,7 +189,9 @@ def test_tokens_are_near_what_the_real_tokenizer_counts(monkeypatch):
     off = []
     for line in (DATA / "spec_bench_question.jsonl").read_text().splitlines():
         request = chat(json.loads(line)["turns"][0])
-        off.append(gist_of(request).size / BYTES_PER_TOKEN / tokens.count_prompt(request, "gpt-4o").tokens)
+        off.append(
+            summarize_prompt(request).size / BYTES_PER_TOKEN / tokens.count_prompt(request, "gpt-4o").tokens
+        )
     off.sort()
     assert 0.8 < off[len(off) // 2] < 1.25
     assert off[len(off) // 20] > 0.6

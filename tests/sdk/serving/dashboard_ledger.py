@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
-from specclient.costs.ledger import Ledger
+from specclient.ledger.ledger import Ledger
 from specclient.types.call import Call
 from specclient.types.route import Candidate, Decision, Policy
 from specclient.types.usage import Cost, Speculation, Usage

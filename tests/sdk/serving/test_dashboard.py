@@ -19,8 +19,8 @@ from served import Served, upstream_settings
 from servers import OpenAIServer
 
 from specclient.config import Settings
-from specclient.costs.reports_read import Where, read
-from specclient.costs.reports_sums import percentile
+from specclient.reports.lines import percentile
+from specclient.reports.reader import CallFilter, read_reports
 from specclient.serving.dashboard.figures import DAYS, SPANS, figures
 from specclient.serving.dashboard.page import PAGE
 
@@ -76,7 +76,7 @@ def test_figures_are_the_ledgers(tmp_path: Path, span: str) -> None:
     found = figures(ledger, span, now)
     since = SPANS[span].begins(now)
     assert found["since"] == since.isoformat()
-    report = read(ledger, [("route",)], Where(since=since)).reports[0]
+    report = read_reports(ledger, [("route",)], CallFilter(since=since)).reports[0]
     total = found["total"]
     assert total["calls"] == report.total.calls > 0
     assert Decimal(total["cost"]) == report.total.cost > 0
@@ -87,7 +87,7 @@ def test_figures_are_the_ledgers(tmp_path: Path, span: str) -> None:
     assert sum(found["rate"]["tokens"]) == total["tokens_out"] == report.total.tokens_out
     assert len(found["rate"]["tokens"]) == SPANS[span].count
 
-    month = read(ledger, [("day",)], Where(since=SPANS["30d"].begins(now))).reports[0]
+    month = read_reports(ledger, [("day",)], CallFilter(since=SPANS["30d"].begins(now))).reports[0]
     by_day: dict[str, Decimal] = {}
     for line in found["days"]["lines"]:
         by_day[line["day"]] = by_day.get(line["day"], Decimal(0)) + Decimal(line["cost"])

@@ -17,8 +17,8 @@ from served import Served, upstream_settings
 from servers import OpenAIServer, hang
 
 from specclient.config import Settings
-from specclient.costs.reports_read import Where, read
-from specclient.costs.reports_text import cost_of
+from specclient.reports.reader import CallFilter, read_reports
+from specclient.reports.text import cost_of
 from specclient.serving import Limits
 from specclient.serving.dashboard.figures import SPANS
 
@@ -104,7 +104,7 @@ def test_its_numbers_are_the_ledgers(visit: Callable[..., Any], served: Served) 
         if span != "24h":
             choose(page, span)
         since = SPANS[span].begins(served.service.dashboard._now())
-        report = read(ledger, [("route",)], Where(since=since)).reports[0]
+        report = read_reports(ledger, [("route",)], CallFilter(since=since)).reports[0]
         assert number(page, "#calls") == report.total.calls > 0
         assert number(page, "#cost") == report.total.cost > 0
         assert page.inner_text("#cost") == cost_of(report.total)
@@ -124,8 +124,8 @@ def test_its_numbers_are_the_ledgers(visit: Callable[..., Any], served: Served) 
         assert [float(d.get_attribute("value")) for d in whole] == [
             report.total.latency_p50_s, report.total.latency_p95_s, report.total.latency_p99_s,
         ]  # fmt: skip
-    month = read(
-        ledger, [("day", "route")], Where(since=SPANS["30d"].begins(served.service.dashboard._now()))
+    month = read_reports(
+        ledger, [("day", "route")], CallFilter(since=SPANS["30d"].begins(served.service.dashboard._now()))
     )
     days = [Decimal(d.get_attribute("value")) for d in page.query_selector_all("#days-table data")]
     assert sorted(days) == sorted(line.cost for line in month.reports[0].lines)

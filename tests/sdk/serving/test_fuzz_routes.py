@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from served import Served, upstream_settings
 from servers import OpenAIServer
 
-from specclient.serving.problems import LONGEST
+from specclient.serving.errors import LONGEST
 
 LOCAL, HOSTED = "local/demo", "mine/m-large"
 _SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from specclient.costs.sqlite import SQLite
 from specclient.errors import ConfigurationError, LedgerError
-from specclient.serving.keys import PREFIX, StoredKey, digest_of, new_key, new_token
-from specclient.serving.keys_ring import KeyRing
-from specclient.serving.keys_store import KeyStore
-from specclient.serving.problems import ProblemError
-from specclient.types.budget import Scope
+from specclient.ledger.sqlite import SQLiteStore
+from specclient.serving.errors import ServingError
+from specclient.serving.keys.cache import KeyCache
+from specclient.serving.keys.key import PREFIX, StoredKey, digest_of, new_key, new_token
+from specclient.serving.keys.store import KeyStore
+from specclient.types.budget import BudgetScope
 
 AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
@@ -29,7 +29,7 @@ def file(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def store(file: Path):
-    found = KeyStore(SQLite(str(file)))
+    found = KeyStore(SQLiteStore(str(file)))
     yield found
     found.close()
 
@@ -125,7 +125,7 @@ def test_what_is_revoked_by_is_told_apart_and_never_repeated(store: KeyStore) ->
 
 
 def test_two_who_make_the_same_name_at_once(file: Path) -> None:
-    stores = [KeyStore(SQLite(str(file))) for _ in range(8)]
+    stores = [KeyStore(SQLiteStore(str(file))) for _ in range(8)]
     refused: list[str] = []
 
     def add(store: KeyStore) -> None:
@@ -142,14 +142,14 @@ def test_two_who_make_the_same_name_at_once(file: Path) -> None:
     for thread in threads:
         thread.join()
     assert len(refused) == 7
-    assert len(KeyStore(SQLite(str(file))).all()) == 1
+    assert len(KeyStore(SQLiteStore(str(file))).all()) == 1
 
 
 def test_a_table_of_a_newer_version_is_left_alone(store: KeyStore, file: Path) -> None:
     store.add(_made()[1])
-    SQLite(str(file)).transact(lambda execute: execute("UPDATE server_keys_schema SET version = 99"))
+    SQLiteStore(str(file)).transact(lambda execute: execute("UPDATE server_keys_schema SET version = 99"))
     with pytest.raises(LedgerError, match=r"schema version 99.*upgrade specclient"):
-        KeyStore(SQLite(str(file))).add(_made("bob")[1])
+        KeyStore(SQLiteStore(str(file))).add(_made("bob")[1])
 
 
 def test_a_ledger_that_is_not_there_is_not_made_by_looking(store: KeyStore, file: Path) -> None:
@@ -182,7 +182,7 @@ class _Time:
 @pytest.mark.anyio
 async def test_a_running_server_learns_of_keys_and_of_their_end_within_seconds(store: KeyStore) -> None:
     time = _Time()
-    ring = KeyRing(store, clock=time.clock, now=time.now, fresh_s=2.0)
+    ring = KeyCache(store, clock=time.clock, now=time.now, fresh_s=2.0)
     assert not await ring.needed()
     token, key = _made(usd=Decimal(1), expires_at=AT + timedelta(seconds=10))
     store.add(key)
@@ -191,8 +191,8 @@ async def test_a_running_server_learns_of_keys_and_of_their_end_within_seconds(s
     assert await ring.needed()
     assert (await ring.find(token)).name == "alice"
     assert await ring.find(token[:-1]) is None
-    assert [each.name for each in ring.budgets(Scope("p", (), {"key": "alice"}, None))] == ["key alice"]
-    assert ring.budgets(Scope("p", (), {"key": "bob"}, None)) == ()
+    assert [each.name for each in ring.budgets(BudgetScope("p", (), {"key": "alice"}, None))] == ["key alice"]
+    assert ring.budgets(BudgetScope("p", (), {"key": "bob"}, None)) == ()
     time.at = 11.0
     assert await ring.find(token) is None, "it has expired"
     time.at = 3.0
@@ -201,12 +201,14 @@ async def test_a_running_server_learns_of_keys_and_of_their_end_within_seconds(s
     time.at = 14.0
     assert await ring.find(token) is None
     assert await ring.needed(), "a server that had a key needs one for ever"
-    later = KeyRing(store, clock=time.clock, now=time.now)
+    later = KeyCache(store, clock=time.clock, now=time.now)
     assert await later.needed(), "one that begins after the last was revoked, too"
     store.add(_made()[1])
     time.at = 20.0
     await ring.needed()
-    assert ring.budgets(Scope("p", (), {"key": "alice"}, None)) == (), "the new key of the name has none"
+    assert ring.budgets(BudgetScope("p", (), {"key": "alice"}, None)) == (), (
+        "the new key of the name has none"
+    )
     await ring.close()
 
 
@@ -215,7 +217,7 @@ async def test_the_last_use_is_kept_once_a_minute(store: KeyStore) -> None:
     time = _Time()
     token, key = _made()
     store.add(key)
-    ring = KeyRing(store, clock=time.clock, now=time.now)
+    ring = KeyCache(store, clock=time.clock, now=time.now)
     for at in (5.0, 30.0, 64.0):
         time.at = at
         await ring.find(token)
@@ -235,7 +237,7 @@ async def test_keys_go_on_for_a_minute_while_their_database_fails(
     token, key = _made()
     store.add(key)
     store.used(key, AT + timedelta(days=9))
-    ring = KeyRing(store, clock=time.clock, now=time.now)
+    ring = KeyCache(store, clock=time.clock, now=time.now)
     assert await ring.find(token)
     store.close()
     for path in file.parent.glob("keys.sqlite3*"):
@@ -249,14 +251,14 @@ async def test_keys_go_on_for_a_minute_while_their_database_fails(
         "the keys of this server cannot be read"
     ]
     time.at = 61.0
-    with pytest.raises(ProblemError) as caught:
+    with pytest.raises(ServingError) as caught:
         await ring.find(token)
     assert (caught.value.status, caught.value.code) == (503, "keys_unavailable")
     assert await ring.needed()
     await ring.close()
     file.rmdir()
     time.at = 70.0
-    with pytest.raises(ProblemError):
+    with pytest.raises(ServingError):
         await ring.find(token)
     await ring.close()
     assert await ring.find(token) is None, "read again, from a database without it"

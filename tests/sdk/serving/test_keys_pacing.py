@@ -18,9 +18,16 @@ import pytest
 from pydantic import SecretStr
 
 from specclient.errors import ConfigurationError
-from specclient.serving.keys import StoredKey
-from specclient.serving.pacing import SPAN_S, LocalMeter, Taken, Use, headers_of, refusal_of
-from specclient.serving.redis_meter import RedisMeter
+from specclient.serving.keys.key import StoredKey
+from specclient.serving.keys.rate_limits import (
+    SPAN_S,
+    LimitDecision,
+    LimitUsage,
+    LocalUsageMeter,
+    rate_limit_error,
+    rate_limit_headers,
+)
+from specclient.serving.keys.redis_meter import RedisUsageMeter
 
 pytestmark = pytest.mark.anyio
 _numbers = count()
@@ -39,7 +46,7 @@ def paced(requests: int | None = None, tokens: int | None = None) -> StoredKey:
 
 async def test_no_sixty_seconds_have_more_than_the_limit() -> None:
     chance, at = random.Random(7), 1000.0
-    meter, key = LocalMeter(lambda: at), paced(requests=10, tokens=500)
+    meter, key = LocalUsageMeter(lambda: at), paced(requests=10, tokens=500)
     taken: list[tuple[float, int]] = []
     for _ in range(3000):
         at += chance.expovariate(2.0)
@@ -55,9 +62,9 @@ async def test_no_sixty_seconds_have_more_than_the_limit() -> None:
 
 async def test_whoever_waits_as_long_as_told_is_served() -> None:
     at = 100.5
-    meter, key = LocalMeter(lambda: at), paced(requests=2, tokens=100)
+    meter, key = LocalUsageMeter(lambda: at), paced(requests=2, tokens=100)
     first = await meter.take(key, 1, 60)
-    assert first.requests == Use(2, 1, 100 + SPAN_S - at, 0.0)
+    assert first.requests == LimitUsage(2, 1, 100 + SPAN_S - at, 0.0)
     assert first.tokens is not None
     assert first.tokens.remaining == 40
     at = 130.0
@@ -65,7 +72,7 @@ async def test_whoever_waits_as_long_as_told_is_served() -> None:
     assert refused.slot is None
     assert refused.tokens is not None
     assert refused.tokens.wait_s == 31.0
-    problem = refusal_of(key, refused, 1, 50)
+    problem = rate_limit_error(key, refused, 1, 50)
     assert (problem.status, problem.kind, problem.code) == (429, "tokens", "rate_limit_exceeded")
     assert problem.headers == {"retry-after": "31"}
     at = 160.9
@@ -75,7 +82,7 @@ async def test_whoever_waits_as_long_as_told_is_served() -> None:
 
 
 async def test_what_was_taken_too_much_is_given_back() -> None:
-    meter, key = LocalMeter(lambda: 5.0), paced(tokens=100)
+    meter, key = LocalUsageMeter(lambda: 5.0), paced(tokens=100)
     slot = (await meter.take(key, 1, 100)).slot
     assert slot is not None
     assert (await meter.take(key, 1, 10)).slot is None
@@ -88,16 +95,16 @@ async def test_what_was_taken_too_much_is_given_back() -> None:
 
 
 async def test_what_never_fits_is_told_so() -> None:
-    meter, key = LocalMeter(lambda: 5.0), paced(requests=3, tokens=100)
-    problem = refusal_of(key, await meter.take(key, 1, 101), 1, 101)
+    meter, key = LocalUsageMeter(lambda: 5.0), paced(requests=3, tokens=100)
+    problem = rate_limit_error(key, await meter.take(key, 1, 101), 1, 101)
     assert problem.headers == {"x-should-retry": "false"}
     assert "never served" in problem.message
-    assert (await meter.take(key, 0, 0)).requests == Use(3, 0, 0.0, 0.0), "nothing was taken"
+    assert (await meter.take(key, 0, 0)).requests == LimitUsage(3, 0, 0.0, 0.0), "nothing was taken"
 
 
 async def test_headers_are_openai_s() -> None:
-    use = Use(60, 1, 360.0, 0.0)
-    assert headers_of(Taken(use, Use(100, 120, 0.74, 0.0), 1)) == {
+    use = LimitUsage(60, 1, 360.0, 0.0)
+    assert rate_limit_headers(LimitDecision(use, LimitUsage(100, 120, 0.74, 0.0), 1)) == {
         "x-ratelimit-limit-requests": "60",
         "x-ratelimit-remaining-requests": "59",
         "x-ratelimit-reset-requests": "6m0s",
@@ -105,12 +112,15 @@ async def test_headers_are_openai_s() -> None:
         "x-ratelimit-remaining-tokens": "0",
         "x-ratelimit-reset-tokens": "740ms",
     }
-    assert headers_of(Taken(Use(1, 0, 0.0, 0.0), None, 1))["x-ratelimit-reset-requests"] == "0s"
+    assert (
+        rate_limit_headers(LimitDecision(LimitUsage(1, 0, 0.0, 0.0), None, 1))["x-ratelimit-reset-requests"]
+        == "0s"
+    )
 
 
 async def test_keys_that_come_no_more_are_forgotten() -> None:
     at = 0.0
-    meter = LocalMeter(lambda: at)
+    meter = LocalUsageMeter(lambda: at)
     for _ in range(5000):
         await meter.take(paced(requests=5), 1, 0)
         at += 0.1
@@ -160,8 +170,8 @@ def redis(tmp_path: Path) -> Iterator[Redis]:
 
 async def test_redis_counts_as_this_process_does(redis: Redis) -> None:
     """The same requests, at once, to both: by each answer both stand alike."""
-    chance, local = random.Random(3), LocalMeter(time.time)
-    meter, key = RedisMeter(redis.url), paced(requests=20, tokens=2000)
+    chance, local = random.Random(3), LocalUsageMeter(time.time)
+    meter, key = RedisUsageMeter(redis.url), paced(requests=20, tokens=2000)
     for _ in range(60):
         asked = chance.randrange(0, 2), chance.randrange(0, 400)
         there, here = await meter.take(key, *asked), await local.take(key, *asked)
@@ -183,7 +193,7 @@ async def test_redis_counts_as_this_process_does(redis: Redis) -> None:
 
 
 async def test_workers_that_ask_redis_at_once_never_take_more_than_there_is(redis: Redis) -> None:
-    meters, key = [RedisMeter(redis.url) for _ in range(4)], paced(requests=25)
+    meters, key = [RedisUsageMeter(redis.url) for _ in range(4)], paced(requests=25)
     answers = await asyncio.gather(*(meter.take(key, 1, 0) for _ in range(25) for meter in meters))
     assert sum(answer.slot is not None for answer in answers) == 25
     for meter in meters:
@@ -194,7 +204,7 @@ async def test_a_redis_that_is_away_is_told_once_and_refuses_nobody(
     redis: Redis, caplog: pytest.LogCaptureFixture
 ) -> None:
     at = 0.0
-    meter = RedisMeter(redis.url, clock=lambda: at, timeout_s=0.5, retry_s=5.0)
+    meter = RedisUsageMeter(redis.url, clock=lambda: at, timeout_s=0.5, retry_s=5.0)
     key = paced(requests=3)
     assert (await meter.take(key, 1, 0)).slot is not None
     redis.stop()
@@ -217,12 +227,12 @@ async def test_a_redis_that_is_away_is_told_once_and_refuses_nobody(
 async def test_a_redis_that_never_answers_holds_nobody_up() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         url = SecretStr(f"redis://127.0.0.1:{silent.getsockname()[1]}/0")
-        meter = RedisMeter(url, timeout_s=0.1)
+        meter = RedisUsageMeter(url, timeout_s=0.1)
         assert (await meter.take(paced(requests=1), 1, 0)).slot is not None
         await meter.close()
 
 
 async def test_a_url_that_is_none() -> None:
     with pytest.raises(ConfigurationError, match="redis://HOST") as caught:
-        RedisMeter(SecretStr("nonsense://:open-sesame@h"))
+        RedisUsageMeter(SecretStr("nonsense://:open-sesame@h"))
     assert "open-sesame" not in str(caught.value)

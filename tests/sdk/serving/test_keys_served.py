@@ -18,14 +18,14 @@ import pytest
 from served import Served, upstream_settings
 from servers import OpenAIServer, hang, reply
 
-from specclient.costs.budgets import Budgets
-from specclient.costs.ledger import Ledger
-from specclient.costs.prices import Prices
-from specclient.costs.sqlite import SQLite
-from specclient.routing.estimates import Estimates
-from specclient.serving.keys import new_key, new_token
-from specclient.serving.keys_ring import KeyRing
-from specclient.serving.keys_store import KeyStore
+from specclient.budgets.budgets import Budgets
+from specclient.ledger.ledger import Ledger
+from specclient.ledger.sqlite import SQLiteStore
+from specclient.prices.prices import Prices
+from specclient.routing.learn.estimator import Estimator
+from specclient.serving.keys.cache import KeyCache
+from specclient.serving.keys.key import new_key, new_token
+from specclient.serving.keys.store import KeyStore
 
 BODY = {"model": "mine/m-large", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 9}
 #: What one such call costs: 4 tokens of prompt at 2 dollars a million, 9 of the answer at 8.
@@ -37,8 +37,8 @@ class House:
 
     def __init__(self, upstream: OpenAIServer, file: Path, **options: Any) -> None:
         self.upstream, self.file = upstream, file
-        self.store = KeyStore(SQLite(str(file)))
-        ring = KeyRing(KeyStore(SQLite(str(file))), fresh_s=0.0)
+        self.store = KeyStore(SQLiteStore(str(file)))
+        ring = KeyCache(KeyStore(SQLiteStore(str(file))), fresh_s=0.0)
         settings = upstream_settings(upstream, ledger=str(file))
         self.served = Served(settings, ring=ring, **options)
 
@@ -200,7 +200,7 @@ def test_calls_at_once_never_spend_more_than_the_budget(house: Callable[..., Any
         (key_,) = home.store.all()
         ledger = Ledger(str(home.file))
         (standing,) = Budgets(
-            [key_.budget], Prices(upstream_settings(home.upstream)), Estimates(), ledger
+            [key_.budget], Prices(upstream_settings(home.upstream)), Estimator(), ledger
         ).standings()
         ledger.close()
         assert standing.spent == codes.count(200) * int(COST * 10**9) <= 10**6

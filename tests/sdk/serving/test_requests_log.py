@@ -13,7 +13,7 @@ import pytest
 from served import Served, upstream_settings, wait_until
 from servers import OpenAIServer
 
-from specclient.serving.requests_log import JSONLines, logged_as
+from specclient.serving.request_log import JSONLogFormatter, log_format
 
 Connect = Callable[[str], openai.OpenAI]
 ASK: Any = {"messages": [{"role": "user", "content": "a secret question"}]}
@@ -23,7 +23,7 @@ ASK: Any = {"messages": [{"role": "user", "content": "a secret question"}]}
 def lines() -> Iterator[Callable[[], list[dict[str, Any]]]]:
     """Log as JSON, and return the lines so far."""
     stream = io.StringIO()
-    with logged_as("json", stream):
+    with log_format("json", stream):
         yield lambda: [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
@@ -71,7 +71,7 @@ def test_other_records_are_lines_too() -> None:
     error = ValueError("broken\nin two")
     told = (ValueError, error, error.__traceback__)
     record = logging.LogRecord("specclient", logging.WARNING, "f", 1, "%s\nfailed", ("it",), told)
-    line = JSONLines().format(record)
+    line = JSONLogFormatter().format(record)
     assert "\n" not in line
     read = json.loads(line)
     assert (read["level"], read["message"]) == ("warning", "it\nfailed")

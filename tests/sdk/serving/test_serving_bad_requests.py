@@ -16,7 +16,7 @@ from servers import OpenAIServer
 
 from specclient.config import Settings
 from specclient.serving import Limits
-from specclient.serving.access import is_loopback
+from specclient.serving.keys.authentication import is_loopback
 
 CHAT = "/v1/chat/completions"
 GOOD = {"model": "local/demo", "messages": [{"role": "user", "content": "x"}], "max_tokens": 1}
@@ -126,7 +126,7 @@ def test_unknown_models_and_missing_keys(local_server: Served, model: str, statu
 
 
 def test_no_folder_of_the_machine_is_a_model(local_server: Served) -> None:
-    from specclient_local.backend import BUNDLED
+    from specclient_local.api.backend import BUNDLED
 
     answer = _send(local_server, "POST", CHAT, {**GOOD, "model": f"local/{BUNDLED / 'target'}"})
     assert (answer[0], _error(answer)["code"]) == (404, "model_not_found")

@@ -15,7 +15,7 @@ from servers import OpenAIServer, events, reply
 
 from specclient.config import Settings
 from specclient.resources.table.index import children_of, roots, rows_of
-from specclient.serving.passing import rows_at
+from specclient.serving.calls.passthrough import endpoints_at
 
 Connect = Callable[[str], openai.OpenAI]
 
@@ -129,7 +129,7 @@ def test_without_a_default_provider_s_key_nothing_is_passed(connect: Connect) ->
     ],
 )
 def test_no_path_leads_elsewhere(path: str) -> None:
-    assert rows_at(path) == {}
+    assert endpoints_at(path) == {}
 
 
 def test_every_row_but_the_operator_s_own_is_found() -> None:
@@ -141,7 +141,7 @@ def test_every_row_but_the_operator_s_own_is_found() -> None:
         for root in roots()
         for resource in walk(root)
         for row in rows_of(resource).values()
-        if row.verb not in rows_at(row.path.partition("?")[0].replace("{", "x-").replace("}", ""))
+        if row.verb not in endpoints_at(row.path.partition("?")[0].replace("{", "x-").replace("}", ""))
     ]
     assert "beta.responses.create" in missing  # POST /responses is the server's own
     missing.remove("beta.responses.create")

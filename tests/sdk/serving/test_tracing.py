@@ -188,7 +188,7 @@ from specclient import OpenAI
 with OpenAI(base_url=sys.argv[1], api_key="k") as client:
     asked = {"model": "m-large", "messages": [{"role": "user", "content": "x"}]}
     client.chat.completions.create(**asked, extra_headers={"traceparent": sys.argv[2]})
-assert "specclient.observability" not in sys.modules
+assert "specclient.call.tracing" not in sys.modules
 """
 
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from servers import Behaviour, Received, Wire, reply
-from specclient_local.backend import BUNDLED, LocalBackend
+from specclient_local.api.backend import BUNDLED, LocalBackend
 
-from specclient.types import methods
+from specclient.types import inference_methods
 from specclient.types.request import Request
 
 TARGET = "demo-target"
@@ -46,7 +46,7 @@ class Scorer:
             "prompt": prompt, "max_tokens": count, "temperature": 0, "echo": True, "logprobs": top,
             "prompt_logprobs": top, "return_token_ids": True, "stop": stop,
         }  # fmt: skip
-        request = Request(methods.COMPLETION, f"local/{TARGET}", params)
+        request = Request(inference_methods.COMPLETION, f"local/{TARGET}", params)
         answer, _ = await self._backend.complete(request, TARGET)
         told = json.loads(answer.model_dump_json())
         choice = told["choices"][0]
@@ -70,7 +70,9 @@ def drafting(backend: LocalBackend) -> Behaviour:
 
     async def run(received: Received, wire: Wire) -> None:
         asked = received.json
-        request = Request(methods.COMPLETION, DRAFT, {k: v for k, v in asked.items() if k != "model"})
+        request = Request(
+            inference_methods.COMPLETION, DRAFT, {k: v for k, v in asked.items() if k != "model"}
+        )
         answer, _ = await backend.complete(request, DRAFT.removeprefix("local/"))
         await reply(200, json.loads(answer.model_dump_json()))(received, wire)
 

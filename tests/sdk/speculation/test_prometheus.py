@@ -6,12 +6,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from specclient.call.recorder import CallRecorder
 from specclient.config import load
-from specclient.costs.prices import Prices
+from specclient.prices.prices import Prices
 from specclient.providers.metrics import metrics_url
-from specclient.record import Recorder
-from specclient.speculation.prometheus import delta, read_metrics
-from specclient.types import methods
+from specclient.telemetry.prometheus import delta, parse_counters
+from specclient.types import inference_methods
 from specclient.types.chat import ChatCompletion
 from specclient.types.request import Request
 from specclient.types.route import Decision
@@ -40,7 +40,7 @@ def vllm(drafts: float, drafted: float, accepted: float, *positions: float, engi
 
 
 def between(before: str, after: str) -> Speculation | None:
-    return delta(read_metrics(before), read_metrics(after))
+    return delta(parse_counters(before), parse_counters(after))
 
 
 @pytest.mark.parametrize(
@@ -198,11 +198,11 @@ def test_no_text_breaks_it_and_no_figure_is_absurd(before: str, after: str) -> N
 
 
 def test_counters_count_only_where_the_answer_tells_nothing() -> None:
-    before, after = read_metrics(vllm(10, 30, 12)), read_metrics(vllm(20, 60, 27))
+    before, after = parse_counters(vllm(10, 30, 12)), parse_counters(vllm(20, 60, 27))
 
     def told(**fields: object) -> Speculation | None:
-        record = Recorder(
-            Request(methods.CHAT, "p/m", {"messages": []}),
+        record = CallRecorder(
+            Request(inference_methods.CHAT, "p/m", {"messages": []}),
             Decision("p/m", provider="p", model="m"),
             Prices(load()),
             clock=lambda: 0.0,

@@ -11,7 +11,7 @@ import pytest
 from remote_servers import DRAFT, PROMPTS, TARGET, Scorer, drafting, fireworks, sglang, tgi, together
 from served import Served
 from servers import OpenAIServer, reply
-from specclient_local.backend import LocalBackend
+from specclient_local.api.backend import LocalBackend
 
 from specclient import (
     APIResponseValidationError,
@@ -22,8 +22,8 @@ from specclient import (
     Strategy,
     UnsupportedParameterError,
 )
+from specclient.call.strategies.remote import draft_length
 from specclient.config import PriceSettings
-from specclient.speculation.strategies import length
 
 pytestmark = pytest.mark.anyio
 
@@ -174,7 +174,7 @@ async def test_streams_yield_text_as_it_is_verified(client: AsyncOpenAI) -> None
 async def test_a_stream_goes_on_as_the_target_speaks_once_it_has_given_up(
     client: AsyncOpenAI, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(length, "loses", lambda *_, **__: True)
+    monkeypatch.setattr(draft_length, "target_alone_is_faster", lambda *_, **__: True)
     for stop in (None, "return", "\n\n"):
         ask: dict[str, Any] = {"max_tokens": 60, "stop": stop}
         reference = await _alone(client, PROMPTS[3], **ask)

@@ -10,12 +10,12 @@ import anyio
 import pytest
 from remote_servers import DRAFT, PROMPTS, Scorer, together, vllm
 from servers import OpenAIServer
-from specclient_local.backend import LocalBackend
+from specclient_local.api.backend import LocalBackend
 
 from specclient import APIResponseValidationError, AsyncOpenAI, RateLimitError, Settings, Strategy
-from specclient.speculation.strategies import length
-from specclient.speculation.strategies.echoed import read_echo
-from specclient.speculation.strategies.scoring import Ask
+from specclient.call.strategies.remote import draft_length
+from specclient.call.strategies.remote.echo_logprobs import read_echo
+from specclient.call.strategies.remote.scoring import ScoringRequest
 from specclient.types.completion import Completion
 
 pytestmark = pytest.mark.anyio
@@ -165,8 +165,8 @@ async def test_a_stop_string_that_the_rounds_have_begun_ends_what_is_decoded_alo
     scorer: Scorer, monkeypatch: Any, stop: Any
 ) -> None:
     for given_up_after in range(1, 5):
-        monkeypatch.setattr(length, "_FEWEST_ROUNDS", given_up_after)
-        monkeypatch.setattr(length, "loses", lambda *_, **__: True)
+        monkeypatch.setattr(draft_length, "_FEWEST_ROUNDS", given_up_after)
+        monkeypatch.setattr(draft_length, "target_alone_is_faster", lambda *_, **__: True)
         answer, _ = await _answer(scorer, lambda *_: None, depth=None, stop=stop, max_tokens=30)
         assert _told(answer) == await _alone(scorer, count=30, stop=stop)
 
@@ -223,25 +223,27 @@ def _echo(tokens: list[int], values: list[float | None], new: int) -> Completion
 
 def test_an_echo_of_more_than_was_sent_says_nothing_of_what_comes_behind_the_draft() -> None:
     sure = [None, -0.01, -0.01, -0.01, -0.01]
-    seen = read_echo(_echo([1, 2, 3, 4, 5], sure, 1), Ask((1, 2), "tt", (3,), "t"))
+    seen = read_echo(_echo([1, 2, 3, 4, 5], sure, 1), ScoringRequest((1, 2), "tt", (3,), "t"))
     assert seen.spots == ()  # 4 stands between the draft and what is new
-    seen = read_echo(_echo([1, 2, 3, 4], sure[:4], 1), Ask((1, 2), "tt"))
+    seen = read_echo(_echo([1, 2, 3, 4], sure[:4], 1), ScoringRequest((1, 2), "tt"))
     assert seen.prompt == (1, 2, 3)
-    seen = read_echo(_echo([1, 2, 3, 4], [None, -0.01, math.nan, -0.01], 1), Ask((1, 2), "tt", (3,), "t"))
+    seen = read_echo(
+        _echo([1, 2, 3, 4], [None, -0.01, math.nan, -0.01], 1), ScoringRequest((1, 2), "tt", (3,), "t")
+    )
     assert [spot.greedy for spot in seen.spots] == [None]
 
 
 async def test_a_draft_whose_text_is_longer_than_its_tokens(scorer: Scorer, monkeypatch: Any) -> None:
     """A server that ends a draft without telling the token it ended with: one real token too few is known."""
-    from specclient.speculation.strategies.drafting import Drafting
+    from specclient.call.strategies.remote.draft_client import DraftClient
 
-    proposed = Drafting.propose
+    proposed = DraftClient.propose
 
-    async def shorter(self: Drafting, before: Any, depth: int) -> Any:
+    async def shorter(self: DraftClient, before: Any, depth: int) -> Any:
         ids, said = await proposed(self, before, depth)
         return ids[:-1], said
 
-    monkeypatch.setattr(Drafting, "propose", shorter)
+    monkeypatch.setattr(DraftClient, "propose", shorter)
     with OpenAIServer() as server:
         server.script(*[together(scorer)] * 100)
         async with _client(server, "echo") as client:

@@ -11,19 +11,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from specclient import APIResponseValidationError, BadRequestError
-from specclient.speculation.strategies.echoed import _judged, read_echo, read_tgi
-from specclient.speculation.strategies.ending import Ending
-from specclient.speculation.strategies.length import (
-    Gauge,
-    Tally,
+from specclient.call.strategies.remote.detokenizer import RemoteDetokenizer
+from specclient.call.strategies.remote.draft_length import (
+    DraftLengthController,
+    RoundCounts,
     best_depth,
     expected_tokens,
-    loses,
+    target_alone_is_faster,
     tokens_per_second,
 )
-from specclient.speculation.strategies.ranked import read_sglang, read_vllm
-from specclient.speculation.strategies.scoring import Ask, Generated, Token
-from specclient.speculation.strategies.spelling import Speller
+from specclient.call.strategies.remote.echo_logprobs import _judged, read_echo, read_tgi
+from specclient.call.strategies.remote.prompt_logprobs import read_sglang, read_vllm
+from specclient.call.strategies.remote.scoring import NativeGeneration, ScoringRequest, ScoringToken
+from specclient.call.strategies.remote.stop_strings import StopStringMatcher
 from specclient.types.completion import Completion
 
 pytestmark = pytest.mark.anyio
@@ -54,8 +54,8 @@ def test_a_far_target_and_a_good_draft_make_for_long_drafts() -> None:
     assert best_depth(1.0, draft_s=0.0, verify_s=0.2, most=6) == 6
 
 
-def _gauge(token_s: float, verify_s: float, kept: int, draft_s: float = 0.002) -> Gauge:
-    gauge = Gauge(opening=(8, verify_s + 7 * token_s))
+def _gauge(token_s: float, verify_s: float, kept: int, draft_s: float = 0.002) -> DraftLengthController:
+    gauge = DraftLengthController(opening=(8, verify_s + 7 * token_s))
     for _ in range(12):
         gauge.note(4, kept, draft_s=4 * draft_s, verify_s=verify_s)
     return gauge
@@ -74,17 +74,17 @@ def test_it_gives_up_where_the_target_is_faster_alone_and_only_there() -> None:
 
 
 def test_it_needs_evidence_before_it_gives_up() -> None:
-    gauge = Gauge(opening=(8, 0.001))
+    gauge = DraftLengthController(opening=(8, 0.001))
     gauge.note(4, 0, draft_s=1.0, verify_s=1.0)
     assert gauge.next(100) == 4
-    assert Gauge(opening=(1, 0.1)).token_s is None
-    assert loses(10, 100.0, token_s=0.001, verify_s=0.05)
-    assert not loses(10, 1000.0, token_s=0.01, verify_s=0.05)
+    assert DraftLengthController(opening=(1, 0.1)).token_s is None
+    assert target_alone_is_faster(10, 100.0, token_s=0.001, verify_s=0.05)
+    assert not target_alone_is_faster(10, 1000.0, token_s=0.01, verify_s=0.05)
 
 
 @given(st.lists(st.tuples(st.integers(1, 8), st.integers(0, 8)), max_size=20))
 def test_the_record_keeps_its_invariants(rounds: list[tuple[int, int]]) -> None:
-    tally = Tally()
+    tally = RoundCounts()
     for drafted, accepted in rounds:
         tally.note(drafted, min(drafted, accepted))
     told = tally.speculation()
@@ -109,7 +109,7 @@ TEXTS = st.text("abc", max_size=12)
 )
 def test_an_ending_does_not_depend_on_the_pieces(text: str, cuts: list[int], stops: list[str]) -> None:
     def run(pieces: Sequence[str]) -> tuple[str, bool]:
-        ending, out = Ending(stops), ""
+        ending, out = StopStringMatcher(stops), ""
         for piece in pieces:
             more, stopped = ending.push(piece)
             out += more
@@ -130,7 +130,7 @@ def test_an_ending_does_not_depend_on_the_pieces(text: str, cuts: list[int], sto
 def test_stops_that_are_none() -> None:
     for stop in ("", [""], [3]):
         with pytest.raises(BadRequestError, match="stop is"):
-            Ending(stop)
+            StopStringMatcher(stop)
 
 
 #: A vocabulary whose tokens split characters, drop blanks, and end answers.
@@ -142,19 +142,19 @@ def _shown(ids: Sequence[int]) -> str:
     return b"".join(WORDS[i] for i in ids if i != END).decode("utf-8", "replace")
 
 
-def _token(number: int, *, strip: bool = False) -> Token:
+def _token(number: int, *, strip: bool = False) -> ScoringToken:
     text = WORDS[number].decode("utf-8", "replace")
-    return Token(number, text.strip() or " " if strip else text)
+    return ScoringToken(number, text.strip() or " " if strip else text)
 
 
-def _speller() -> tuple[Speller, list[int]]:
+def _speller() -> tuple[RemoteDetokenizer, list[int]]:
     asked: list[int] = []
 
     async def decode(ids: Sequence[int]) -> str:
         asked.append(len(ids))
         return _shown(ids)
 
-    return Speller(decode, [1]), asked
+    return RemoteDetokenizer(decode, [1]), asked
 
 
 @pytest.mark.parametrize("strip", [False, True])
@@ -176,9 +176,9 @@ async def test_the_token_that_ends_an_answer_is_never_taken_from_scores() -> Non
     speller, _ = _speller()
     assert await speller.scored([_token(1), _token(2), _token(END)]) == (2, "Hello world")
     assert await speller.scored([_token(END)]) == (0, "")
-    assert await speller.scored([Token(END, "")]) == (0, "")
+    assert await speller.scored([ScoringToken(END, "")]) == (0, "")
     assert await speller.scored([_token(1), _token(END), _token(2)]) == (0, "")
-    assert await speller.scored([Token(2, None)]) == (0, "")  # a server that tells no texts
+    assert await speller.scored([ScoringToken(2, None)]) == (0, "")  # a server that tells no texts
     assert speller.ids == [1, 2]
 
 
@@ -217,13 +217,13 @@ def _entry(*rows: tuple[int, int]) -> dict[str, Any]:
     }
 
 
-ASK = Ask((1, 2), draft=(5, 6))
+ASK = ScoringRequest((1, 2), draft=(5, 6))
 
 
 def test_ranks_are_verdicts_and_equals_are_none() -> None:
     seen = read_vllm(_vllm([None, _entry((2, 1)), _entry((5, 1)), _entry((6, 2), (8, 1))]), ASK)
     assert [spot.greedy for spot in seen.spots] == [True, False]
-    assert seen.spots[1].best == Token(8, "t8")
+    assert seen.spots[1].best == ScoringToken(8, "t8")
     tied = read_vllm(_vllm([None, _entry((2, 1)), _entry((5, 1), (7, 1)), _entry((6, 3))]), ASK)
     assert [(spot.greedy, spot.best) for spot in tied.spots] == [(None, None), (None, None)]
 
@@ -253,10 +253,10 @@ def test_sglang_is_read_from_the_end_and_must_tell_of_the_draft() -> None:
         "prompt_tokens": 4,
         "completion_tokens": 1,
     }
-    answer = Generated.construct(text="d", meta_info=meta)
+    answer = NativeGeneration.construct(text="d", meta_info=meta)
     seen = read_sglang(answer, ASK)
     assert [(spot.greedy, spot.best) for spot in seen.spots] == [(True, (5, "a")), (False, (8, "c"))]
-    assert seen.new == (Token(9, "d"),)
+    assert seen.new == (ScoringToken(9, "d"),)
     assert answer.usage is not None
     assert answer.usage.total_tokens == 5
     for changed in (
@@ -265,8 +265,8 @@ def test_sglang_is_read_from_the_end_and_must_tell_of_the_draft() -> None:
         {"input_token_logprobs": [[None, 2, None], [-0.1, 7, "a"], [-3.0, 6, "b"]]},
     ):
         with pytest.raises(APIResponseValidationError):
-            read_sglang(Generated.construct(text="d", meta_info={**meta, **changed}), ASK)
-    assert Generated.construct(text="d", meta_info={"prompt_tokens": "4"}).usage is None
+            read_sglang(NativeGeneration.construct(text="d", meta_info={**meta, **changed}), ASK)
+    assert NativeGeneration.construct(text="d", meta_info={"prompt_tokens": "4"}).usage is None
 
 
 def test_without_ranks_only_what_is_certain_counts() -> None:
@@ -295,7 +295,7 @@ def test_a_text_that_is_split_otherwise_counts_up_to_there() -> None:
         return {"id": number, "text": "t", "logprob": -0.01}
 
     def details(*ids: int) -> Any:
-        return Generated.construct(
+        return NativeGeneration.construct(
             generated_text="x", details={"prefill": [row(i) for i in ids], "tokens": [row(9)]}
         )
 
@@ -304,7 +304,7 @@ def test_a_text_that_is_split_otherwise_counts_up_to_there() -> None:
     merged = read_tgi(details(1, 7, 6), ASK)
     assert (len(merged.spots), merged.prompt) == (0, (1, 7))
     with pytest.raises(APIResponseValidationError):
-        read_tgi(Generated.construct(generated_text="x", details={}), ASK)
+        read_tgi(NativeGeneration.construct(generated_text="x", details={}), ASK)
     logprobs = {"tokens": ["a"], "token_logprobs": [None]}
     without_ids = Completion.construct(choices=[{"text": "a", "logprobs": logprobs}])
     with pytest.raises(APIResponseValidationError, match="token_ids"):

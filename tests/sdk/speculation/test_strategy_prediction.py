@@ -24,8 +24,8 @@ from specclient import (
     Strategy,
     UnsupportedParameterError,
 )
+from specclient.call.strategies import PredictionHistory, worth_sending
 from specclient.config import PriceSettings
-from specclient.speculation.strategies import History, worth_sending
 
 pytestmark = pytest.mark.anyio
 
@@ -399,7 +399,7 @@ def test_what_a_prediction_is_worth() -> None:
 
 
 def test_history_fades_and_keeps_pairs_apart() -> None:
-    history = History()
+    history = PredictionHistory()
     assert history.acceptance(("a", "b")) is None
     history.note(("a", "b"), 0, 500)
     low = history.acceptance(("a", "b"))
@@ -413,7 +413,7 @@ def test_history_fades_and_keeps_pairs_apart() -> None:
 
 
 def test_a_policy_says_what_a_second_is_worth() -> None:
-    from specclient.speculation.strategies.prediction import _second
+    from specclient.call.strategies.prediction import _second
 
     assert _second(Policy(minimize="cost")) == 0
     assert _second(Policy(minimize="latency")) is None

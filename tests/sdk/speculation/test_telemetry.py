@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from telemetry_bodies import CASES, Case, cases, check
 
-from specclient.speculation import telemetry
-from specclient.speculation.telemetry import DIALECTS, Seen, recognise
+from specclient.telemetry import collector
+from specclient.telemetry.collector import TELEMETRY_FORMATS, TelemetryCollector, extract_speculation
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk
 from specclient.types.usage import Speculation
 
@@ -77,34 +77,34 @@ def predicted(accepted: Any, rejected: Any) -> dict[str, Any]:
 
 @cases(lambda case: case.body)
 def test_a_body(case: Case) -> None:
-    check(recognise(case.body, predicted=case.prediction, headers=case.headers), case.expected)
+    check(extract_speculation(case.body, predicted=case.prediction, headers=case.headers), case.expected)
 
 
 @cases(lambda case: case.operation == "chat" and case.body and not case.record)
 def test_a_decoded_answer_is_read_like_its_body(case: Case) -> None:
     answer = ChatCompletion.received(json.dumps(case.body).encode())
-    check(recognise(answer, predicted=case.prediction, headers=case.headers), case.expected)
+    check(extract_speculation(answer, predicted=case.prediction, headers=case.headers), case.expected)
 
 
 @cases(lambda case: case.operation == "chat" and case.events)
 def test_chunks(case: Case) -> None:
-    seen = Seen(predicted=case.prediction)
+    seen = TelemetryCollector(predicted=case.prediction)
     for event in case.events:
         seen.answer(ChatCompletionChunk.received(json.dumps(event).encode()))
     check(seen.speculation(), case.expected)
 
 
 def test_every_row_of_the_table_is_read_in_some_recorded_body() -> None:
-    untold = set(telemetry._ROWS)
+    untold = set(collector._ROWS)
     for case in CASES:
-        seen = Seen(predicted=case.prediction)
+        seen = TelemetryCollector(predicted=case.prediction)
         seen.answer(case.body)
         seen.headers(case.headers)
         if case.expected is not None:
-            untold -= {telemetry._ROWS[number] for number, _ in seen._told}
+            untold -= {collector._ROWS[number] for number, _ in seen._told}
     assert not untold
     told = {case.expected["source"] for case in CASES if case.expected is not None}
-    assert set(DIALECTS) <= told
+    assert set(TELEMETRY_FORMATS) <= told
 
 
 # --- what each leaves unknown
@@ -112,7 +112,7 @@ def test_every_row_of_the_table_is_read_in_some_recorded_body() -> None:
 
 def test_vllm_positions_are_unknown_where_some_rounds_drafted_less() -> None:
     body = VLLM | {"num_draft_tokens": 8, "per_step_accepted": None}
-    found = recognise({"metrics": {"speculative_decoding": body}})
+    found = extract_speculation({"metrics": {"speculative_decoding": body}})
     assert found is not None
     assert (found.drafted, found.per_position) == (8, None)
 
@@ -121,22 +121,22 @@ def test_vllm_positions_are_unknown_where_some_rounds_drafted_less() -> None:
 @pytest.mark.parametrize("steps", [None, [1], [1, 0, 1], [2, 0, 9], [2, 0, -1], "x", [[1], [2], [3]]])
 def test_unfit_lists_leave_the_rest(histogram: Any, steps: Any) -> None:
     body = VLLM | {"acceptance_histogram": histogram, "per_step_accepted": steps}
-    found = recognise({"metrics": {"speculative_decoding": body}})
+    found = extract_speculation({"metrics": {"speculative_decoding": body}})
     assert found is not None
     assert (found.accepted, found.per_position) == (3, None)
 
 
 def test_a_round_that_kept_more_than_it_drafted_is_not_believed() -> None:
     body = VLLM | {"per_step_drafted": [1, 4, 4], "acceptance_histogram": None}
-    found = recognise({"metrics": {"speculative_decoding": body}})
+    found = extract_speculation({"metrics": {"speculative_decoding": body}})
     assert found is not None
     assert (found.accepted, found.per_position) == (3, None)
 
 
 def test_more_a_round_than_any_draft_has_is_not_believed() -> None:
-    assert recognise({"choices": [{"avg_decoded_tokens_per_iter": 1e9}]}) is None
+    assert extract_speculation({"choices": [{"avg_decoded_tokens_per_iter": 1e9}]}) is None
     told = {"spec_verify_ct": 7, "spec_num_correct_drafts": 10**9}
-    assert recognise({"sglext": {"spec_tokens_details": told}}) is None
+    assert extract_speculation({"sglext": {"spec_tokens_details": told}}) is None
 
 
 def test_a_draft_of_absurd_length_is_no_draft() -> None:
@@ -145,21 +145,21 @@ def test_a_draft_of_absurd_length_is_no_draft() -> None:
         "per_step_accepted": [3, 0, 0],
         "num_draft_tokens": 10**12,
     }
-    found = recognise({"metrics": {"speculative_decoding": body}})
+    found = extract_speculation({"metrics": {"speculative_decoding": body}})
     assert found is not None
     assert found.per_position is None
 
 
 def test_positions_of_rounds_that_reached_them() -> None:
     body = VLLM | {"num_draft_tokens": 6, "per_step_drafted": [3, 1, 2]}
-    found = recognise({"metrics": {"speculative_decoding": body}})
+    found = extract_speculation({"metrics": {"speculative_decoding": body}})
     assert found is not None
     assert found.per_position == (2 / 3, 1 / 2, 0.0)
 
 
 def test_lm_studio_counts_as_drafted_what_was_verified() -> None:
     def drafted(**stats: Any) -> int | None:
-        found = recognise({"stats": LM_STUDIO | stats})
+        found = extract_speculation({"stats": LM_STUDIO | stats})
         return None if found is None else found.drafted
 
     assert drafted() == 56
@@ -186,23 +186,23 @@ def test_lm_studio_counts_as_drafted_what_was_verified() -> None:
     ],
 )
 def test_fireworks_shares_that_are_none(told: Any) -> None:
-    assert recognise({"perf_metrics": {"speculation-acceptance": told}}) is None
+    assert extract_speculation({"perf_metrics": {"speculation-acceptance": told}}) is None
 
 
 def test_fireworks_header_by_its_older_name() -> None:
     headers = {"fireworks-speculation-prompt-tokens": "40", "fireworks-speculation-matched-tokens": "33"}
-    found = recognise({}, predicted=True, headers=headers)
+    found = extract_speculation({}, predicted=True, headers=headers)
     assert found is not None
     assert (found.predicted_accepted, found.predicted_rejected) == (33, 7)
 
 
 def test_a_prediction_that_matched_more_than_it_has_is_not_given() -> None:
     body = {"speculation-prompt-tokens": 5, "speculation-prompt-matched-tokens": 6}
-    assert recognise({"perf_metrics": body}, predicted=True) is None
+    assert extract_speculation({"perf_metrics": body}, predicted=True) is None
 
 
 def test_a_rate_by_itself_leaves_the_counts_unknown() -> None:
-    assert recognise({"usage": {"acceptance_rate": 0.71}}) == Speculation(
+    assert extract_speculation({"usage": {"acceptance_rate": 0.71}}) == Speculation(
         acceptance_rate=0.71, source="sambanova"
     )
 
@@ -211,10 +211,10 @@ def test_a_rate_by_itself_leaves_the_counts_unknown() -> None:
 
 
 def test_predictions_are_kept_apart_from_drafts() -> None:
-    assert recognise(predicted(6, 4)) == Speculation(
+    assert extract_speculation(predicted(6, 4)) == Speculation(
         method="prediction", predicted_accepted=6, predicted_rejected=4, source="openai"
     )
-    found = recognise(predicted(6, 4) | {"timings": LLAMA_CPP})
+    found = extract_speculation(predicted(6, 4) | {"timings": LLAMA_CPP})
     assert found == Speculation(
         drafted=60,
         accepted=41,
@@ -226,14 +226,14 @@ def test_predictions_are_kept_apart_from_drafts() -> None:
 
 
 def test_zero_and_zero_mean_something_only_where_a_prediction_was_sent() -> None:
-    assert recognise(predicted(0, 0)) is None
-    assert recognise(predicted(0, None)) is None
-    found = recognise(predicted(0, 0), predicted=True)
+    assert extract_speculation(predicted(0, 0)) is None
+    assert extract_speculation(predicted(0, None)) is None
+    found = extract_speculation(predicted(0, 0), predicted=True)
     assert found is not None
     assert (found.predicted_accepted, found.predicted_rejected) == (0, 0)
-    assert recognise(predicted(None, None), predicted=True) is None
-    assert recognise({"usage": {"completion_tokens": 5}}, predicted=True) is None
-    alone = recognise(predicted(0, 0) | {"timings": LLAMA_CPP})
+    assert extract_speculation(predicted(None, None), predicted=True) is None
+    assert extract_speculation({"usage": {"completion_tokens": 5}}, predicted=True) is None
+    alone = extract_speculation(predicted(0, 0) | {"timings": LLAMA_CPP})
     assert alone is not None
     assert (alone.predicted_accepted, alone.source) == (None, "llamacpp")
 
@@ -243,7 +243,7 @@ def test_zero_and_zero_mean_something_only_where_a_prediction_was_sent() -> None
 
 def test_two_dialects_that_tell_the_same_are_not_added_up() -> None:
     body = {"metrics": {"speculative_decoding": VLLM}, "timings": {"draft_n": 9, "draft_n_accepted": 3}}
-    found = recognise(body)
+    found = extract_speculation(body)
     assert found is not None
     assert (found.drafted, found.accepted, found.steps) == (9, 3, 3)
     assert found.source == "vllm, llamacpp"
@@ -251,14 +251,14 @@ def test_two_dialects_that_tell_the_same_are_not_added_up() -> None:
 
 def test_no_ratio_is_made_of_two_servers_counts() -> None:
     body = {"timings": {"draft_n": 10}, "sglext": {"spec_tokens_details": {"spec_num_correct_drafts": 12}}}
-    found = recognise(body)
+    found = extract_speculation(body)
     assert found is not None
     assert (found.drafted, found.accepted, found.acceptance_rate) == (None, 12, None)
 
 
 def test_a_ratio_goes_with_the_counts_it_is_of() -> None:
     stated = {"draft_acceptance_rate": 0.9}
-    found = recognise({"metrics": {"speculative_decoding": stated}, "timings": LLAMA_CPP})
+    found = extract_speculation({"metrics": {"speculative_decoding": stated}, "timings": LLAMA_CPP})
     assert found is not None
     assert (found.acceptance_rate, found.source) == (41 / 60, "vllm, llamacpp")
 
@@ -269,7 +269,7 @@ def test_what_one_does_not_know_is_taken_from_the_other() -> None:
         "usage": {"acceptance_rate": 0.5},
         "timings": {"draft_n": 60, "draft_n_accepted": 41},
     }
-    found = recognise(body)
+    found = extract_speculation(body)
     assert found == Speculation(
         drafted=60,
         accepted=41,
@@ -280,7 +280,7 @@ def test_what_one_does_not_know_is_taken_from_the_other() -> None:
 
 
 def test_the_last_of_what_is_told_again_counts_and_null_takes_nothing_back() -> None:
-    seen = Seen()
+    seen = TelemetryCollector()
     for drafted in (3, 30):
         seen.answer({"timings": {"draft_n": drafted, "draft_n_accepted": 2}})
     seen.answer({"timings": None, "choices": []})
@@ -297,11 +297,11 @@ def test_the_last_of_what_is_told_again_counts_and_null_takes_nothing_back() -> 
     [{}, None, [], "text", {"usage": None}, {"timings": []}, {"metrics": "none"}, {"choices": [None, 1]}],
 )
 def test_nothing_told_is_nothing(answer: Any) -> None:
-    assert recognise(answer, predicted=True) is None
+    assert extract_speculation(answer, predicted=True) is None
 
 
 def test_a_drafter_that_drafted_nothing_has_no_rate() -> None:
-    found = recognise({"timings": {"draft_n": 0, "draft_n_accepted": 0}})
+    found = extract_speculation({"timings": {"draft_n": 0, "draft_n_accepted": 0}})
     assert found is not None
     assert (found.drafted, found.acceptance_rate) == (0, None)
 
@@ -320,27 +320,27 @@ def test_a_drafter_that_drafted_nothing_has_no_rate() -> None:
     ],
 )
 def test_counts_that_cannot_be_right_are_not_given(timings: Any) -> None:
-    assert recognise({"timings": timings}) is None
+    assert extract_speculation({"timings": timings}) is None
 
 
 @pytest.mark.parametrize(
     "told", [-0.1, 1.1, math.nan, math.inf, "high", "71%", True, None, [0.7], {"p": 1}, ""]
 )
 def test_rates_that_cannot_be_right_are_not_given(told: Any) -> None:
-    assert recognise({"usage": {"acceptance_rate": told}}) is None
+    assert extract_speculation({"usage": {"acceptance_rate": told}}) is None
 
 
 @pytest.mark.parametrize("told", [0.99, -3, 0, math.nan, math.inf, "long", True, None, [2.0]])
 def test_lengths_that_cannot_be_right_are_not_given(told: Any) -> None:
-    assert recognise({"choices": [{"avg_decoded_tokens_per_iter": told}]}) is None
+    assert extract_speculation({"choices": [{"avg_decoded_tokens_per_iter": told}]}) is None
 
 
 def test_tokens_accepted_in_no_round_are_not_believed() -> None:
-    assert recognise({"metrics": {"speculative_decoding": VLLM | {"num_spec_steps": 0}}}) is None
+    assert extract_speculation({"metrics": {"speculative_decoding": VLLM | {"num_spec_steps": 0}}}) is None
 
 
 def test_numbers_written_as_text_or_with_a_fraction_of_zero_are_counts() -> None:
-    found = recognise({"timings": {"draft_n": 4.0, "draft_n_accepted": " 1 "}})
+    found = extract_speculation({"timings": {"draft_n": 4.0, "draft_n_accepted": " 1 "}})
     assert found is not None
     assert found.acceptance_rate == 0.25
 
@@ -399,7 +399,7 @@ def check_possible(found: Speculation) -> None:
     assert found.mean_accepted_length is None or 1 <= found.mean_accepted_length < math.inf
     assert found.per_position is None or (found.per_position and all(0 <= x <= 1 for x in found.per_position))
     names = (found.source or "").split(", ")
-    assert set(names) <= set(DIALECTS)
+    assert set(names) <= set(TELEMETRY_FORMATS)
     assert len(set(names)) == len(names)
     assert found != Speculation(method=found.method, source=found.source)
 
@@ -409,14 +409,14 @@ def check_possible(found: Speculation) -> None:
 def test_no_answer_breaks_it_and_no_figure_is_absurd(
     answer: Any, headers: dict[str, str], sent: bool
 ) -> None:
-    found = recognise(answer, predicted=sent, headers=headers)
+    found = extract_speculation(answer, predicted=sent, headers=headers)
     if found is not None:
         check_possible(found)
 
 
 @given(chunks=st.lists(answers, max_size=4))
 def test_no_stream_breaks_it(chunks: list[Any]) -> None:
-    seen = Seen()
+    seen = TelemetryCollector()
     for chunk in chunks:
         seen.answer(chunk)
     if (found := seen.speculation()) is not None:

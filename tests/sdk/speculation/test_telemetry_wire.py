@@ -11,11 +11,11 @@ from servers import OpenAIServer, events, reply
 from telemetry_bodies import Case, cases, check
 
 from specclient import AsyncOpenAI, OpenAI, Speculation
+from specclient.call.recorder import CallRecorder
 from specclient.config import load
-from specclient.costs.prices import Prices
-from specclient.record import Recorder
-from specclient.types import methods
-from specclient.types.backend import Telemetry
+from specclient.prices.prices import Prices
+from specclient.types import inference_methods
+from specclient.types.backend import EngineTelemetry
 from specclient.types.chat import ChatCompletion
 from specclient.types.request import Request
 from specclient.types.route import Decision
@@ -132,12 +132,12 @@ async def test_a_prediction_sent_as_extra_body_is_one(
 
 
 async def test_an_engines_own_record_goes_before_what_its_answer_repeats() -> None:
-    request = Request(methods.CHAT, "local/m", {"messages": [], "prediction": "a b"})
-    record = Recorder(
+    request = Request(inference_methods.CHAT, "local/m", {"messages": [], "prediction": "a b"})
+    record = CallRecorder(
         request, Decision("local/m", "local", "m"), Prices(load()), clock=lambda: 0.0, hosted=False
     )
     measured = Speculation(method="prediction", steps=4, predicted_accepted=6, source="engine")
-    record.telemetry(Telemetry(speculation=measured))
+    record.telemetry(EngineTelemetry(speculation=measured))
     details = {"accepted_prediction_tokens": 6, "rejected_prediction_tokens": 4}
     answer = ChatCompletion.model_validate({"choices": [], "usage": {"completion_tokens_details": details}})
     record.answer(answer, None)

@@ -13,8 +13,8 @@ import pydantic
 import pytest
 
 from specclient.errors import ConfigurationError, ContentFilterFinishReasonError, LengthFinishReasonError
-from specclient.structured.chat_parsing import parse_chat_completion
-from specclient.structured.chat_state import ChatCompletionStreamState
+from specclient.structured.chat.parsing import parse_chat_completion
+from specclient.structured.chat.state import ChatCompletionStreamState
 from specclient.structured.schema import chat_format
 from specclient.structured.tools import pydantic_function_tool, strict_tools
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk, ParsedChatCompletion

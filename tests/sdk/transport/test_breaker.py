@@ -14,8 +14,8 @@ from specclient.errors import (
     DeadlineExceededError,
     status_error,
 )
-from specclient.transport.breaker import Breaker
-from specclient.types.limit import Circuit
+from specclient.transport.circuit_breaker import CircuitBreaker
+from specclient.types.limit import CircuitRule
 
 DOWN = APIConnectionError(message="Connection error. No answer from http://there.")
 
@@ -34,13 +34,15 @@ def clock() -> Clock:
     return Clock()
 
 
-def fail(breaker: Breaker, clock: Clock, times: int, error: BaseException = DOWN, gap: float = 3.0) -> None:
+def fail(
+    breaker: CircuitBreaker, clock: Clock, times: int, error: BaseException = DOWN, gap: float = 3.0
+) -> None:
     for _ in range(times):
         breaker.leave(breaker.enter("p/m"), error)
         clock.seconds += gap
 
 
-def is_open(breaker: Breaker) -> bool:
+def is_open(breaker: CircuitBreaker) -> bool:
     try:
         breaker.check("p/m")
     except CircuitOpenError:
@@ -49,7 +51,7 @@ def is_open(breaker: Breaker) -> bool:
 
 
 def test_five_failures_in_a_row_over_ten_seconds_open_it(clock: Clock) -> None:
-    breaker = Breaker(Circuit(), clock=clock)
+    breaker = CircuitBreaker(CircuitRule(), clock=clock)
     fail(breaker, clock, 4)
     assert not is_open(breaker)
     fail(breaker, clock, 1, gap=0.0)
@@ -64,7 +66,7 @@ def test_five_failures_in_a_row_over_ten_seconds_open_it(clock: Clock) -> None:
 
 @pytest.mark.parametrize("error", [APITimeoutError(), status_error(500, ""), status_error(503, "")])
 def test_what_counts_as_failing(clock: Clock, error: BaseException) -> None:
-    breaker = Breaker(Circuit(), clock=clock)
+    breaker = CircuitBreaker(CircuitRule(), clock=clock)
     fail(breaker, clock, 5, error)
     assert is_open(breaker)
 
@@ -75,7 +77,7 @@ def test_what_counts_as_failing(clock: Clock, error: BaseException) -> None:
     ids=lambda error: str(error and error.status_code),
 )
 def test_an_answer_whatever_it_says_begins_the_count_anew(clock: Clock, error: BaseException | None) -> None:
-    breaker = Breaker(Circuit(), clock=clock)
+    breaker = CircuitBreaker(CircuitRule(), clock=clock)
     for _ in range(3):
         fail(breaker, clock, 4)
         fail(breaker, clock, 1, error)
@@ -84,7 +86,7 @@ def test_an_answer_whatever_it_says_begins_the_count_anew(clock: Clock, error: B
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), DeadlineExceededError(), RuntimeError()])
 def test_what_says_nothing_of_the_server_changes_nothing(clock: Clock, error: BaseException) -> None:
-    breaker = Breaker(Circuit(), clock=clock)
+    breaker = CircuitBreaker(CircuitRule(), clock=clock)
     fail(breaker, clock, 20, error)
     assert not is_open(breaker)
     fail(breaker, clock, 4)
@@ -94,7 +96,7 @@ def test_what_says_nothing_of_the_server_changes_nothing(clock: Clock, error: Ba
 
 
 def test_a_burst_that_fails_together_counts_once(clock: Clock) -> None:
-    breaker = Breaker(Circuit(lasting_s=0), clock=clock)
+    breaker = CircuitBreaker(CircuitRule(lasting_s=0), clock=clock)
     for _ in range(4):  # four waves of a hundred
         under_way = [breaker.enter("p/m") for _ in range(100)]
         for started in under_way:
@@ -105,13 +107,13 @@ def test_a_burst_that_fails_together_counts_once(clock: Clock) -> None:
 
 
 def test_a_burst_whose_retries_fail_fast_within_a_blip_opens_nothing(clock: Clock) -> None:
-    breaker = Breaker(Circuit(), clock=clock)
+    breaker = CircuitBreaker(CircuitRule(), clock=clock)
     fail(breaker, clock, 300, gap=0.01)  # three seconds, one after the other
     assert not is_open(breaker)
 
 
 def test_one_probe_at_a_time_and_its_end_decides(clock: Clock) -> None:
-    breaker = Breaker(Circuit(failures=2, lasting_s=0, rest_s=30), clock=clock)
+    breaker = CircuitBreaker(CircuitRule(failures=2, lasting_s=0, rest_s=30), clock=clock)
     fail(breaker, clock, 2, gap=0.0)
     clock.seconds += 29
     assert is_open(breaker)
@@ -132,7 +134,7 @@ def test_one_probe_at_a_time_and_its_end_decides(clock: Clock) -> None:
 
 
 def test_a_rest_is_as_long_as_the_failing_and_half_a_minute_at_most(clock: Clock) -> None:
-    breaker = Breaker(Circuit(), clock=clock)
+    breaker = CircuitBreaker(CircuitRule(), clock=clock)
     rests = []
     for _ in range(8):
         while not is_open(breaker):
@@ -146,7 +148,7 @@ def test_a_rest_is_as_long_as_the_failing_and_half_a_minute_at_most(clock: Clock
 
 
 def test_a_late_failure_does_not_open_a_circuit_that_closed_meanwhile(clock: Clock) -> None:
-    breaker = Breaker(Circuit(failures=1, lasting_s=0), clock=clock)
+    breaker = CircuitBreaker(CircuitRule(failures=1, lasting_s=0), clock=clock)
     slow = breaker.enter("p/m")
     fail(breaker, clock, 1, gap=31.0)
     breaker.leave(breaker.enter("p/m"), None)
@@ -156,7 +158,7 @@ def test_a_late_failure_does_not_open_a_circuit_that_closed_meanwhile(clock: Clo
 
 
 def test_off_is_off(clock: Clock) -> None:
-    breaker = Breaker(None, clock=clock)
+    breaker = CircuitBreaker(None, clock=clock)
     fail(breaker, clock, 100)
     assert not is_open(breaker)
 
@@ -164,12 +166,12 @@ def test_off_is_off(clock: Clock) -> None:
 @pytest.mark.parametrize("options", [{"failures": 0}, {"rest_s": -1}, {"lasting_s": -1}, {"rest_s": "long"}])
 def test_circuits_that_are_none(options: dict[str, Any]) -> None:
     with pytest.raises(ConfigurationError, match=f"circuit {next(iter(options))} is"):
-        Circuit(**options)
+        CircuitRule(**options)
 
 
-def opened(clock: Clock) -> Breaker:
+def opened(clock: Clock) -> CircuitBreaker:
     """A circuit that a rest of 30 s has just ended."""
-    breaker = Breaker(Circuit(failures=2, lasting_s=0, rest_s=30), clock=clock)
+    breaker = CircuitBreaker(CircuitRule(failures=2, lasting_s=0, rest_s=30), clock=clock)
     fail(breaker, clock, 2, gap=0.0)
     clock.seconds += 30
     return breaker
@@ -204,7 +206,7 @@ def test_a_probe_whose_answer_has_begun_has_seen_enough(clock: Clock, status: in
 
 
 def test_deployments_that_failed_longest_ago_are_forgotten(clock: Clock) -> None:
-    breaker = Breaker(Circuit(failures=1, lasting_s=0), clock=clock)
+    breaker = CircuitBreaker(CircuitRule(failures=1, lasting_s=0), clock=clock)
     for number in range(5000):
         clock.seconds += 1e-3
         breaker.leave(breaker.enter(f"p/{number}"), DOWN)

@@ -18,8 +18,9 @@ import pytest
 from servers import OpenAIServer, Received, Wire, hang, raw, reply
 
 from specclient.errors import APIConnectionError, APITimeoutError, ConfigurationError, InternalServerError
-from specclient.transport import Transport, pool
-from specclient.transport.defaults import Timeout
+from specclient.transport import Transport
+from specclient.transport.clients import connector
+from specclient.transport.clients.defaults import Timeout
 from specclient.types.wire import WireRequest
 
 pytestmark = pytest.mark.anyio
@@ -267,7 +268,7 @@ async def test_a_name_looked_up_for_ever_is_a_connect_timeout(monkeypatch: pytes
     async def never(*_: Any, **__: Any) -> Any:
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(pool.Connector, "_resolve_host", never)
+    monkeypatch.setattr(connector.Connector, "_resolve_host", never)
     transport = Transport(max_retries=0, timeout=Timeout(30, connect=0.05))
     with pytest.raises(APITimeoutError, match=r"made within the connect timeout of 0\.05 s"):
         await transport.fetch(WireRequest("GET", "http://slow.invalid/"))

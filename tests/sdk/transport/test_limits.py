@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from specclient.transport.limits import read
+from specclient.transport.pacing.limit_headers import read_rate_limits
 
 NOW = 1_755_780_000.0  # 2025-08-21T12:40:00Z
 
@@ -12,7 +12,7 @@ NOW = 1_755_780_000.0  # 2025-08-21T12:40:00Z
 def told(headers: dict[str, str]) -> set[tuple[str, float, float, float | None, float, bool]]:
     return {
         (seen.row.unit, seen.capacity, seen.left, seen.full_in, seen.row.period_s, seen.row.steady)
-        for seen in read(headers, lambda: NOW)
+        for seen in read_rate_limits(headers, lambda: NOW)
     }
 
 

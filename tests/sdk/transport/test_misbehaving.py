@@ -27,8 +27,8 @@ from specclient.errors import (
     RateLimitError,
 )
 from specclient.transport import Transport
-from specclient.transport.answers import Body
-from specclient.types.limit import Circuit, Limit
+from specclient.transport.response import ResponseBody
+from specclient.types.limit import CircuitRule, DeploymentLimit
 from specclient.types.wire import WireRequest
 
 pytestmark = pytest.mark.anyio
@@ -120,7 +120,7 @@ async def test_a_stream_is_cut_at_the_deadline_however_lively(
 
 async def test_pacing_ends_at_the_deadline_too(openai_server: OpenAIServer, make: Make) -> None:
     pauses = Pauses()
-    transport = make(sleep=pauses, clock=lambda: 0.0, limits={"p/m": Limit(requests_per_minute=1)})
+    transport = make(sleep=pauses, clock=lambda: 0.0, limits={"p/m": DeploymentLimit(requests_per_minute=1)})
     await transport.fetch(post(openai_server))
     with pytest.raises(DeadlineExceededError, match=r"before a wait of 60 s"):
         await transport.fetch(post(openai_server, deadline_s=5))
@@ -164,7 +164,7 @@ async def test_a_source_of_keys_that_fails_is_heard_and_not_retried(
     async def auth() -> Mapping[str, str]:
         raise OpenAIError("no token today")
 
-    transport = make(limits={"p/m": Limit(concurrent=1)})
+    transport = make(limits={"p/m": DeploymentLimit(concurrent=1)})
     for _ in range(2):  # nor does it keep its place
         with pytest.raises(OpenAIError, match="no token today"):
             await transport.fetch(post(openai_server, auth=auth))
@@ -266,7 +266,7 @@ async def test_a_body_in_pieces_and_whole(openai_server: OpenAIServer, make: Mak
 
 
 async def test_a_download_that_breaks_off(openai_server: OpenAIServer, make: Make) -> None:
-    for step in (Body.read, lambda body: anext(body.chunks())):
+    for step in (ResponseBody.read, lambda body: anext(body.chunks())):
         openai_server.script(broken_stream())
         with pytest.raises(APIConnectionError, match="broke off"):
             async with make().open(post(openai_server)) as body:
@@ -340,7 +340,7 @@ async def test_a_crowd_of_more_than_is_allowed_at_once(openai_server: OpenAIServ
         await reply(200, {})(received, wire)
 
     openai_server.script(*[slow] * 12)
-    transport = make(limits={"p/m": Limit(concurrent=3)})
+    transport = make(limits={"p/m": DeploymentLimit(concurrent=3)})
     await asyncio.gather(*[transport.fetch(post(openai_server)) for _ in range(12)])
     assert most == 3
 
@@ -350,7 +350,7 @@ async def test_a_stream_keeps_its_place_until_it_is_left(
     openai_server: OpenAIServer, make: Make, end: str
 ) -> None:
     openai_server.script(broken_stream(b"data: 1\n\n", *[b"data: [DONE]\n\n"] * (end == "read"), how="hang"))
-    transport = make(limits={"p/m": Limit(concurrent=1)})
+    transport = make(limits={"p/m": DeploymentLimit(concurrent=1)})
     begun = asyncio.Event()
 
     async def follow() -> None:
@@ -376,7 +376,7 @@ async def test_a_server_that_stays_down_is_left_alone_and_met_again(
     openai_server: OpenAIServer, make: Make
 ) -> None:
     clock = [0.0]
-    circuit = Circuit(failures=3, lasting_s=0, rest_s=30)
+    circuit = CircuitRule(failures=3, lasting_s=0, rest_s=30)
     transport = make(circuit=circuit, clock=lambda: clock[0], max_retries=0)
 
     async def call(gap: float = 1.0) -> None:
@@ -404,7 +404,7 @@ async def test_a_slow_answer_to_the_one_that_is_sent_to_see_keeps_nobody_out(
     openai_server: OpenAIServer, make: Make, slow: str, status: int
 ) -> None:
     clock = [0.0]
-    circuit = Circuit(failures=1, lasting_s=0, rest_s=30)
+    circuit = CircuitRule(failures=1, lasting_s=0, rest_s=30)
     transport = make(circuit=circuit, clock=lambda: clock[0], max_retries=0)
     going_on, begun = asyncio.Event(), asyncio.Event()
 
@@ -464,7 +464,7 @@ async def test_a_caller_whose_retries_the_rest_cuts_short_hears_of_the_failure_i
         with pytest.raises(InternalServerError, match="other"):
             await transport.fetch(post(openai_server, max_retries=0))
 
-    circuit = Circuit(failures=1 if opened_by == "itself" else 2, lasting_s=0)
+    circuit = CircuitRule(failures=1 if opened_by == "itself" else 2, lasting_s=0)
     transport = make(circuit=circuit, clock=lambda: clock[0], sleep=sleep)
     with pytest.raises(InternalServerError, match="mine"):
         await transport.fetch(post(openai_server))

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from specclient.errors import APIConnectionError, ConfigurationError, status_error
-from specclient.transport.pacing import Pacer, Turn
-from specclient.types.limit import Limit
+from specclient.transport.pacing.pacer import Pacer, PacingPermit
+from specclient.types.limit import DeploymentLimit
 
 pytestmark = pytest.mark.anyio
 
@@ -37,7 +37,7 @@ class Patient:
             raise TimeoutError(seconds)
 
 
-def pacer_of(time: Any, seed: int = 1, **limits: Limit) -> Pacer:
+def pacer_of(time: Any, seed: int = 1, **limits: DeploymentLimit) -> Pacer:
     return Pacer(
         clock=time.clock,
         now=time.now,
@@ -52,7 +52,9 @@ def refusal(status: int = 429, headers: dict[str, str] | None = None, code: str 
     return status_error(status, "refused", response=response, body={"code": code})
 
 
-async def go(pacer: Pacer, time: Any, name: str = "p/m", tokens: int | None = None) -> tuple[float, Turn]:
+async def go(
+    pacer: Pacer, time: Any, name: str = "p/m", tokens: int | None = None
+) -> tuple[float, PacingPermit]:
     turn = await pacer.enter(name, tokens, Patient())
     return time.seconds, turn
 
@@ -117,7 +119,7 @@ async def test_an_answer_to_an_older_request_changes_nothing(time: Any) -> None:
 
 
 async def test_tokens_are_counted_by_their_estimate_and_by_the_mean_where_there_is_none(time: Any) -> None:
-    pacer = pacer_of(time, p_m=Limit(tokens_per_minute=600))
+    pacer = pacer_of(time, p_m=DeploymentLimit(tokens_per_minute=600))
     assert await starts(pacer, time, 3, tokens=300) == pytest.approx([0.0, 0.0, 30.0])
     time.seconds = 60.0
     pacer.used("p/m", 300, 100)
@@ -127,7 +129,7 @@ async def test_tokens_are_counted_by_their_estimate_and_by_the_mean_where_there_
 
 
 async def test_a_call_larger_than_the_limit_waits_for_all_of_it_and_not_for_ever(time: Any) -> None:
-    pacer = pacer_of(time, p_m=Limit(tokens_per_minute=600))
+    pacer = pacer_of(time, p_m=DeploymentLimit(tokens_per_minute=600))
     assert await starts(pacer, time, 2, tokens=100_000) == pytest.approx([0.0, 60.0 * 100_000 / 600])
 
 
@@ -163,7 +165,7 @@ async def test_a_share_of_the_tokens_that_is_spent_is_waited_for(time: Any) -> N
 
 
 async def test_who_cannot_wait_so_long_is_told_at_once_and_takes_nothing(time: Any) -> None:
-    pacer = pacer_of(time, p_m=Limit(requests_per_minute=1))
+    pacer = pacer_of(time, p_m=DeploymentLimit(requests_per_minute=1))
     await go(pacer, time)
     hasty = Patient(most=30)
     with pytest.raises(TimeoutError):
@@ -173,7 +175,7 @@ async def test_who_cannot_wait_so_long_is_told_at_once_and_takes_nothing(time: A
 
 
 async def test_who_gives_up_waiting_gives_its_share_back(time: Any) -> None:
-    pacer = pacer_of(time, p_m=Limit(tokens_per_minute=60))
+    pacer = pacer_of(time, p_m=DeploymentLimit(tokens_per_minute=60))
     await go(pacer, time, tokens=60)
     waiting = asyncio.create_task(pacer.enter("p/m", 60, Patient()))
     await asyncio.sleep(0)
@@ -205,7 +207,7 @@ async def test_one_caller_alone_is_held_for_exactly_as_long_as_was_asked(time: A
 
 
 async def test_a_hold_moves_those_who_wait_and_nobody_overtakes(time: Any) -> None:
-    pacer = pacer_of(time, p_m=Limit(requests_per_minute=60))
+    pacer = pacer_of(time, p_m=DeploymentLimit(requests_per_minute=60))
     await starts(pacer, time, 60)
     order: list[str] = []
 
@@ -281,7 +283,7 @@ async def test_a_refusal_without_a_delay_halves_what_runs_at_once(time: Any) -> 
 
 
 async def test_no_more_than_the_user_allows_run_at_once(time: Any) -> None:
-    pacer = pacer_of(time, p_m=Limit(concurrent=2))
+    pacer = pacer_of(time, p_m=DeploymentLimit(concurrent=2))
     turns = [(await go(pacer, time))[1] for _ in range(2)]
     third = asyncio.create_task(go(pacer, time))
     await asyncio.sleep(0.01)
@@ -300,7 +302,7 @@ async def test_no_more_than_the_user_allows_run_at_once(time: Any) -> None:
 @pytest.mark.parametrize("name", ["requests_per_minute", "tokens_per_minute", "concurrent"])
 def test_limits_that_are_none(name: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=f"limit {name} is {value!r}.*above 0"):
-        Limit(**{name: value})
+        DeploymentLimit(**{name: value})
 
 
 async def test_a_crowd_that_is_refused_again_and_again_is_held_once_a_try(time: Any) -> None:
@@ -378,13 +380,13 @@ async def test_nobody_waits_longer_than_two_minutes_for_what_was_learned(time: A
 
 
 async def test_limits_the_user_has_set_are_waited_for_however_long_holds_or_not(time: Any) -> None:
-    pacer = pacer_of(time, p_m=Limit(requests_per_minute=1))
+    pacer = pacer_of(time, p_m=DeploymentLimit(requests_per_minute=1))
     began = await starts(pacer, time, 5)
     assert began == pytest.approx([0.0, 60.0, 120.0, 180.0, 240.0])
 
 
 async def test_who_gives_up_waiting_leaves_no_hole(time: Any) -> None:
-    pacer = pacer_of(time, p_m=Limit(requests_per_minute=60))
+    pacer = pacer_of(time, p_m=DeploymentLimit(requests_per_minute=60))
     await starts(pacer, time, 60)
     waiting = [asyncio.create_task(go(pacer, time)) for _ in range(601)]
     await asyncio.sleep(0)
@@ -395,7 +397,7 @@ async def test_who_gives_up_waiting_leaves_no_hole(time: Any) -> None:
 
 
 async def test_a_queue_whose_first_one_was_left_standing_with_its_loop_moves_on(time: Any) -> None:
-    pacer = pacer_of(time, p_m=Limit(requests_per_minute=60))
+    pacer = pacer_of(time, p_m=DeploymentLimit(requests_per_minute=60))
     await starts(pacer, time, 60)
     loop = asyncio.new_event_loop()
     stuck = loop.create_task(pacer.enter("p/m", None, Patient()))
@@ -413,7 +415,7 @@ async def test_callers_of_several_threads_leave_one_queue() -> None:
         now=monotonic,
         sleep=asyncio.sleep,
         random=random.Random(1).random,
-        limits={"p/m": Limit(requests_per_minute=60_000)},
+        limits={"p/m": DeploymentLimit(requests_per_minute=60_000)},
     )
     sent: list[float] = []
 
@@ -441,7 +443,7 @@ async def test_callers_of_several_threads_leave_one_queue() -> None:
 
 
 async def test_lanes_of_names_nobody_uses_any_more_are_forgotten(time: Any) -> None:
-    pacer = pacer_of(time, p_set=Limit(requests_per_minute=2))
+    pacer = pacer_of(time, p_set=DeploymentLimit(requests_per_minute=2))
     _, running = await go(pacer, time, "p/running")
     _, done = await go(pacer, time, "p/set")
     done.leave()
@@ -460,7 +462,7 @@ async def test_lanes_of_names_nobody_uses_any_more_are_forgotten(time: Any) -> N
 
 
 async def test_who_leaves_the_queue_is_not_waited_for_in_tokens_either(time: Any) -> None:
-    pacer = pacer_of(time, p_m=Limit(tokens_per_minute=60))
+    pacer = pacer_of(time, p_m=DeploymentLimit(tokens_per_minute=60))
     await go(pacer, time, tokens=60)
     staying, leaving = (asyncio.create_task(go(pacer, time, tokens=60)) for _ in range(2))
     await asyncio.sleep(0)
@@ -493,7 +495,7 @@ async def test_nobody_overtakes_those_who_are_just_about_to_go(time: Any) -> Non
 
 @pytest.mark.parametrize("a_minute", [7, 13, 77, 130, 999])
 async def test_each_of_a_queue_sleeps_once_whatever_the_rounding(time: Any, a_minute: int) -> None:
-    pacer = pacer_of(time, p_m=Limit(requests_per_minute=a_minute))
+    pacer = pacer_of(time, p_m=DeploymentLimit(requests_per_minute=a_minute))
     time.seconds = 12345.678
     began = await starts(pacer, time, a_minute + 50)
     assert len(time.pauses) == 50

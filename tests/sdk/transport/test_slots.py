@@ -7,12 +7,12 @@ import threading
 
 import pytest
 
-from specclient.transport.slots import Slots, Waiter
+from specclient.transport.pacing.concurrency import ConcurrencyLimit, QueueWaiter
 
 pytestmark = pytest.mark.anyio
 
 
-async def take(slots: Slots) -> None:
+async def take(slots: ConcurrencyLimit) -> None:
     if not slots.try_take():
         await slots.take()
 
@@ -23,7 +23,7 @@ async def settle() -> None:
 
 
 async def test_without_a_limit_everybody_enters() -> None:
-    slots = Slots()
+    slots = ConcurrencyLimit()
     for _ in range(100):
         assert slots.try_take()
     slots.served()
@@ -31,7 +31,7 @@ async def test_without_a_limit_everybody_enters() -> None:
 
 
 async def test_who_asks_first_enters_first() -> None:
-    slots, order = Slots(1), []
+    slots, order = ConcurrencyLimit(1), []
     await take(slots)
 
     async def enter(name: int) -> None:
@@ -50,7 +50,7 @@ async def test_who_asks_first_enters_first() -> None:
 
 @pytest.mark.parametrize("granted", [False, True])
 async def test_who_gives_up_leaves_its_place_to_the_next(granted: bool) -> None:
-    slots = Slots(1)
+    slots = ConcurrencyLimit(1)
     await take(slots)
     first, second = (asyncio.create_task(take(slots)) for _ in range(2))
     await settle()
@@ -65,7 +65,7 @@ async def test_who_gives_up_leaves_its_place_to_the_next(granted: bool) -> None:
 
 
 async def test_a_wave_of_refusals_halves_once_and_rounds_without_one_raise_by_one() -> None:
-    slots = Slots()
+    slots = ConcurrencyLimit()
     for _ in range(16):
         await take(slots)
     for _ in range(16):
@@ -82,7 +82,7 @@ async def test_a_wave_of_refusals_halves_once_and_rounds_without_one_raise_by_on
 
 
 async def test_one_always_remains_and_a_fixed_limit_is_never_passed() -> None:
-    slots = Slots(4)
+    slots = ConcurrencyLimit(4)
     for _ in range(4):
         await take(slots)
     for wave in range(10):
@@ -94,7 +94,7 @@ async def test_one_always_remains_and_a_fixed_limit_is_never_passed() -> None:
 
 
 async def test_places_are_handed_on_between_threads() -> None:
-    slots, most, lock = Slots(2), [0, 0], threading.Lock()
+    slots, most, lock = ConcurrencyLimit(2), [0, 0], threading.Lock()
 
     async def work() -> None:
         for _ in range(50):
@@ -120,7 +120,7 @@ async def test_places_are_handed_on_between_threads() -> None:
 
 
 async def test_a_waiter_whose_loop_has_ended_takes_no_place() -> None:
-    slots = Slots(1)
+    slots = ConcurrencyLimit(1)
     await take(slots)
     loop = asyncio.new_event_loop()
     task = loop.create_task(slots.take())
@@ -135,20 +135,20 @@ async def test_a_waiter_whose_loop_has_ended_takes_no_place() -> None:
 
 async def test_a_crowd_may_give_up_in_any_order_at_the_cost_of_each_alone() -> None:
     """Counted, not timed: whoever leaves looks at nobody else."""
-    slots, compared = Slots(1), 0
+    slots, compared = ConcurrencyLimit(1), 0
 
-    class Counting(Waiter):
+    class Counting(QueueWaiter):
         def __eq__(self, other: object) -> bool:
             nonlocal compared
             compared += self is not other
             return self is other
 
-        __hash__ = Waiter.__hash__
+        __hash__ = QueueWaiter.__hash__
 
     await take(slots)
     tasks = []
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("specclient.transport.slots.Waiter", Counting)
+        patched.setattr("specclient.transport.pacing.concurrency.QueueWaiter", Counting)
         tasks += [asyncio.create_task(slots.take()) for _ in range(1000)]
         await settle()
     for task in reversed(tasks):

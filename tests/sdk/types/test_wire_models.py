@@ -13,12 +13,12 @@ import pytest
 
 from specclient.errors import APIResponseValidationError, InternalServerError
 from specclient.providers import OpenAIDialect
-from specclient.types import methods
+from specclient.types import inference_methods
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk
 from specclient.types.completion import Completion
 from specclient.types.model import Model
 from specclient.types.usage import Usage
-from specclient.types.wire import WireReply
+from specclient.types.wire import WireResponse
 
 DIALECT = OpenAIDialect()
 USAGE = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
@@ -76,7 +76,7 @@ Read = Callable[[Any], Any]
     ],
 )
 def test_whole_answers_out_of_the_ordinary(body: Any, read: Read, expected: Any) -> None:
-    answer = DIALECT.decode(methods.CHAT, WireReply(200, {}, json.dumps(body).encode()))
+    answer = DIALECT.decode(inference_methods.CHAT, WireResponse(200, {}, json.dumps(body).encode()))
     assert read(answer) == expected
     assert type(read(answer)) is type(expected)
 
@@ -118,14 +118,14 @@ def test_whole_answers_out_of_the_ordinary(body: Any, read: Read, expected: Any)
     ],
 )
 def test_chunks_out_of_the_ordinary(body: Any, read: Read, expected: Any) -> None:
-    assert read(DIALECT.decode_event(methods.CHAT, json.dumps(body).encode())) == expected
+    assert read(DIALECT.decode_event(inference_methods.CHAT, json.dumps(body).encode())) == expected
 
 
 def test_text_completions_out_of_the_ordinary() -> None:
     body = {"object": "", "created": 2.5, "model": None, "choices": [{"index": None, "text": None}]}
     for answer in (
-        DIALECT.decode(methods.COMPLETION, WireReply(200, {}, json.dumps(body).encode())),
-        DIALECT.decode_event(methods.COMPLETION, json.dumps(body).encode()),
+        DIALECT.decode(inference_methods.COMPLETION, WireResponse(200, {}, json.dumps(body).encode())),
+        DIALECT.decode_event(inference_methods.COMPLETION, json.dumps(body).encode()),
     ):
         assert isinstance(answer, Completion)
         assert (answer.created, answer.model, answer.choices[0].index, answer.choices[0].text) == (
@@ -147,7 +147,7 @@ def test_text_completions_out_of_the_ordinary() -> None:
     ],
 )
 def test_events_that_say_nothing(data: bytes, event: str | None) -> None:
-    assert DIALECT.decode_event(methods.CHAT, data, event) is None
+    assert DIALECT.decode_event(inference_methods.CHAT, data, event) is None
 
 
 @pytest.mark.parametrize(
@@ -166,24 +166,24 @@ def test_events_that_say_nothing(data: bytes, event: str | None) -> None:
 )
 def test_what_is_still_no_chunk(body: Any) -> None:
     with pytest.raises(APIResponseValidationError):
-        DIALECT.decode_event(methods.CHAT, json.dumps(body).encode())
+        DIALECT.decode_event(inference_methods.CHAT, json.dumps(body).encode())
 
 
 def test_an_error_without_choices_is_not_taken_for_a_chunk() -> None:
     body = {"object": "error", "message": "oom", "code": 500, "id": None}
     with pytest.raises(InternalServerError, match="oom"):
-        DIALECT.decode_event(methods.CHAT, json.dumps(body).encode())
+        DIALECT.decode_event(inference_methods.CHAT, json.dumps(body).encode())
 
 
 @pytest.mark.parametrize("body", [{"id": "x"}, whole(choices=None), {"detail": "Not Found"}])
 def test_a_whole_answer_has_choices(body: Any) -> None:
     with pytest.raises(APIResponseValidationError, match="no choices"):
-        DIALECT.decode(methods.CHAT, WireReply(200, {}, json.dumps(body).encode()))
+        DIALECT.decode(inference_methods.CHAT, WireResponse(200, {}, json.dumps(body).encode()))
 
 
 def test_a_null_count_is_unknown_and_not_zero() -> None:
     body = whole(usage={"prompt_tokens": 5, "completion_tokens": None, "total_tokens": None})
-    answer = DIALECT.decode(methods.CHAT, WireReply(200, {}, json.dumps(body).encode()))
+    answer = DIALECT.decode(inference_methods.CHAT, WireResponse(200, {}, json.dumps(body).encode()))
     assert DIALECT.usage(answer) == Usage(prompt=5)
     assert answer.to_dict()["usage"] == {"prompt_tokens": 5}
 
@@ -192,7 +192,7 @@ def test_models_with_nulls() -> None:
     rows = {
         "data": [{"id": "a", "created": None, "object": None, "owned_by": None}, {"id": "b", "created": 1.5}]
     }
-    models = DIALECT.decode_models(WireReply(200, {}, json.dumps(rows).encode()))
+    models = DIALECT.decode_models(WireResponse(200, {}, json.dumps(rows).encode()))
     assert models == [Model(id="a"), Model(id="b", created=1)]
 
 
