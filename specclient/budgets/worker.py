@@ -67,10 +67,10 @@ class BudgetWorker:
     def __init__(self, transact: Transact, troubled: Callable[[str], None]) -> None:
         self._transact = transact
         self._troubled = troubled
-        self.start_afresh()
+        self.reset_after_fork()
         restart_in_child(self)
 
-    def start_afresh(self) -> None:
+    def reset_after_fork(self) -> None:
         """Forget what waits: in a forked child it is the parent's."""
         self._lock = threading.Lock()  # guards whether there is a thread
         self._thread: threading.Thread | None = None
@@ -174,10 +174,10 @@ class MemoryDatabase:
     """A database in this process's memory, for a ledger that is off; a forked child has an empty one."""
 
     def __init__(self) -> None:
-        self.start_afresh()
+        self.reset_after_fork()
         restart_in_child(self)
 
-    def start_afresh(self) -> None:
+    def reset_after_fork(self) -> None:
         """Begin with nothing."""
         self._lock = threading.Lock()
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)

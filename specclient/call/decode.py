@@ -26,17 +26,17 @@ class CallResult:
 
     Attributes:
         value: what the method gives; None where it could not be read.
-        wire: the HTTP that brought it; None where an engine in this process answered.
+        reply: the HTTP that brought it; None where an engine in this process answered.
         error: why it could not be read.
         dialect: how it is read.
     """
 
     value: Any
-    wire: WireResponse | None = None
+    reply: WireResponse | None = None
     error: APIError | None = None
     dialect: Dialect = dialect("openai")
 
-    def answer(self) -> Any:
+    def unwrap(self) -> Any:
         """Return the value, or raise why there is none."""
         try:
             if self.error is not None:
@@ -46,7 +46,7 @@ class CallResult:
             del self  # else the frame of the error's traceback holds it: a circle
 
 
-def read(place: Endpoint, request: Request, wire: WireResponse) -> CallResult:
+def decode_reply(place: Endpoint, request: Request, wire: WireResponse) -> CallResult:
     """Return a whole answer as what its method gives, or with the reason why it cannot be."""
     try:
         value = place.dialect.decode(request.method, wire)
@@ -54,7 +54,7 @@ def read(place: Endpoint, request: Request, wire: WireResponse) -> CallResult:
         # Without the traceback, whose frames would lead back to the exchange: a circle.
         return CallResult(None, wire, error.with_traceback(None), place.dialect)
     if isinstance(value, WireModel):
-        value._request_id = wire.request_id
+        value.attach_request_id(wire.request_id)
     return CallResult(value, wire, None, place.dialect)
 
 
@@ -70,7 +70,7 @@ class ChunkDecoder:
     def __init__(self, dialect: Dialect, request: Request) -> None:
         self._read = dialect.events(request.method)
 
-    def of(self, events: list[ServerSentEvent], into: list[Any] | None = None) -> list[Any]:
+    def decode(self, events: list[ServerSentEvent], into: list[Any] | None = None) -> list[Any]:
         """Return what events become, added to ``into``, which keeps what came before one that is an error."""
         read, into = self._read, [] if into is None else into
         for event in events:
@@ -88,12 +88,12 @@ async def decode_events(
     place: Endpoint, request: Request, events: SSEStream
 ) -> AsyncGenerator[list[Any], None]:
     """Yield what events become, as they came together; those before one that is an error are not lost."""
-    read = ChunkDecoder(place.dialect, request)
+    decoder = ChunkDecoder(place.dialect, request)
     async for batch in events.batches():
         chunks: list[Any] = []
         failure: APIError | None = None
         try:
-            read.of(batch, chunks)
+            decoder.decode(batch, chunks)
         except APIResponseValidationError as error:
             failure = _cut_off(place) if events.open_ended else error
         except APIError as error:
@@ -129,7 +129,7 @@ class BodyRecorder:
             self._kept = []
         self._size = 0
 
-    def add(self, piece: bytes) -> None:
+    def feed(self, piece: bytes) -> None:
         """Note a piece of the body."""
         if self._decoder is not None:
             self._note(self._decoder.feed(piece))
@@ -139,20 +139,20 @@ class BodyRecorder:
             if self._size > MAX_KEPT_BYTES:
                 self._kept = None
 
-    def end(self) -> None:
+    def close(self) -> None:
         """Note what the end of the body, or of what was read of it, makes whole."""
         if self._decoder is not None:
             self._note(self._decoder.flush())
         elif self._kept is not None:
             with suppress(APIError):  # half an answer, or none
                 value = decode_body(self._dialect, self._request, b"".join(self._kept))
-                self._record.answer(value, self._dialect.usage(value))
+                self._record.note_answer(value, self._dialect.usage(value))
 
     def _note(self, events: list[ServerSentEvent]) -> None:
         chunks: list[Any] = []
         try:
-            self._chunks.of(events, chunks)
+            self._chunks.decode(events, chunks)
         except APIError:
             self._decoder = None  # an error ends the answer: what came before it is noted
         for chunk in chunks:
-            self._record.chunk(chunk, self._dialect.usage(chunk))
+            self._record.note_chunk(chunk, self._dialect.usage(chunk))

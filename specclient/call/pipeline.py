@@ -15,7 +15,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from specclient.call import unmetered
-from specclient.call.decode import BodyRecorder, CallResult, decode_events, read
+from specclient.call.decode import BodyRecorder, CallResult, decode_events, decode_reply
 from specclient.call.encode import (
     dialect_of,
     encode_request,
@@ -31,7 +31,7 @@ from specclient.call.stream import AsyncStream
 from specclient.errors import APIError
 from specclient.prices.prices import Prices
 from specclient.providers import Endpoint, usage_requested
-from specclient.routing.destinations import Destination
+from specclient.routing.destinations import Destination, DestinationRegistry
 from specclient.routing.router import AUTO, Router
 from specclient.runtime.event_loop import cancel_shield, run_in_thread
 from specclient.runtime.forks import import_lock, restart_in_child
@@ -62,12 +62,12 @@ class Pipeline:
         transport: sends what a dialect encoded.
         prices: what a call cost.
         observers: told of each finished call, in order; one that raises is logged and breaks nothing.
-        memory: gives what is remembered of routed calls, for several to share.
+        failover_state: gives what is remembered of routed calls, for several to share.
         prepare: opens what observers write to; called in a thread before a first request, and may refuse it.
         budgets: refuse what may cost too much, before it is sent; None where there are none. What they hold
             for a call they let go of by its record, as one of the observers hands it to them.
         warm: what has been prepared, for several to share.
-        flowing: told of every call that is about to be routed.
+        on_routed_call: told of every call that is about to be routed.
         clock: monotonic seconds.
     """
 
@@ -78,11 +78,11 @@ class Pipeline:
         prices: Prices,
         observers: Sequence[Observer],
         *,
-        memory: Callable[[], FailoverState],
+        failover_state: Callable[[], FailoverState],
         prepare: Callable[[], None] = lambda: None,
         budgets: Budgets | None = None,
         warm: set[str] | None = None,
-        flowing: Callable[[Router, Transport], None] | None = None,
+        on_routed_call: Callable[[Router, Transport], None] | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
         self.router = router
@@ -93,17 +93,34 @@ class Pipeline:
         self.budgets = budgets
         self._warm: set[str] = set() if warm is None else warm
         self._warming = threading.Lock()
-        self._flowing = flowing
-        self._memory = memory
+        self._on_routed_call = on_routed_call
+        self._failover_state = failover_state
         self._clock = clock
         restart_in_child(self)
 
-    def start_afresh(self) -> None:
+    @property
+    def places(self) -> DestinationRegistry:
+        """The endpoints and engines that calls can be sent to."""
+        return self.router.places
+
+    def reconfigure(
+        self,
+        *,
+        router: Router | None = None,
+        transport: Transport | None = None,
+        budgets: Budgets | None = None,
+    ) -> None:
+        """Replace what is given; calls that start from now on use it."""
+        self.router = self.router if router is None else router
+        self.transport = self.transport if transport is None else transport
+        self.budgets = self.budgets if budgets is None else budgets
+
+    def reset_after_fork(self) -> None:
         """In a forked child: a thread of the parent may have been warming up."""
         self._warming = threading.Lock()
 
     @cached_property
-    def _player(self) -> StrategyExecutor:
+    def _strategies(self) -> StrategyExecutor:
         """Plays strategies; imported when the first call asks for one."""
         from specclient.call.strategies import PredictionHistory  # noqa: PLC0415
         from specclient.call.strategies.executor import StrategyExecutor  # noqa: PLC0415
@@ -111,12 +128,12 @@ class Pipeline:
         return StrategyExecutor(self, self._prices, PredictionHistory(), clock=self._clock)
 
     @cached_property
-    def _routed(self) -> FailoverExecutor:
+    def _failover(self) -> FailoverExecutor:
         """Serves routed calls; imported when the first one is made."""
         with import_lock:
             from specclient.call.failover.executor import FailoverExecutor  # noqa: PLC0415
 
-        return FailoverExecutor(self, self._memory(), clock=self._clock)
+        return FailoverExecutor(self, self._failover_state(), clock=self._clock)
 
     def _routes(self, request: Request) -> bool:
         """Tell whether a request's route is chosen; most name their model, and this is on their way."""
@@ -124,95 +141,97 @@ class Pipeline:
 
     async def call(self, request: Request) -> Any:
         """Serve a request whole and return what its method gives."""
-        return (await self.exchange(request)).answer()
+        return (await self.execute(request)).unwrap()
 
-    async def exchange(self, request: Request) -> CallResult:
+    async def execute(self, request: Request) -> CallResult:
         """Serve a request whole and return the answer together with the HTTP that brought it.
 
         An answer that cannot be read is an error inside the exchange, not one of this method: whoever asked
         for the raw response still has it.
         """
         if not request.method.metered:
-            return await unmetered.exchange(request, self.router.places, self.transport)
-        return await (self._routed.exchange(request) if self._routes(request) else self.once(request))
+            return await unmetered.execute(request, self.places, self.transport)
+        return await (self._failover.execute(request) if self._routes(request) else self.attempt(request))
 
     async def stream(self, request: Request) -> AsyncStream[Any]:
         """Serve a request in the events of its method; returns once the answer has begun."""
         if not request.method.metered:
-            return await self._started(
-                unmetered.events(request, self.router.places, self.transport), _no_call
-            )
-        return await (self._routed.stream(request) if self._routes(request) else self.once_stream(request))
+            return await self._started(unmetered.stream(request, self.places, self.transport), _no_call)
+        return await (
+            self._failover.stream(request) if self._routes(request) else self.attempt_stream(request)
+        )
 
-    async def once(self, request: Request, part: Subcall | None = None) -> CallResult:
+    async def attempt(self, request: Request, part: Subcall | None = None) -> CallResult:
         """Serve a request whole at one place: as its strategy plays it, else as it is."""
         if request.strategy is not None:
-            return await self._player.exchange(request, part)
-        return await self.serve(request, part)
+            return await self._strategies.execute(request, part)
+        return await self.send(request, part)
 
-    async def once_stream(self, request: Request, part: Subcall | None = None) -> AsyncStream[Any]:
+    async def attempt_stream(self, request: Request, part: Subcall | None = None) -> AsyncStream[Any]:
         """Serve a request as a stream at one place: as its strategy plays it, else as it is."""
         if request.strategy is not None:
-            return await self._player.stream(request, part)
-        return await self.serve_stream(request, part)
+            return await self._strategies.stream(request, part)
+        return await self.send_stream(request, part)
 
-    async def serve_stream(self, request: Request, part: Subcall | None = None) -> AsyncStream[Any]:
+    async def send_stream(self, request: Request, part: Subcall | None = None) -> AsyncStream[Any]:
         """Serve a request on which a model works, by itself or as a part of another."""
-        decision, place, record = await self._begin(request, part)
+        decision, place, record = await self._open_record(request, part)
         if isinstance(place, Endpoint):
             source = self._hosted(request, decision, place, record)
         else:
             source = self._local(request, decision, place, record)
         meta = record.snapshot if part is None else lambda: part.running(record.snapshot())
-        return await self._started(self._watched(source, request, place, record, part), meta)
+        return await self._started(self._recorded(source, request, place, record, part), meta)
 
-    async def open(self, request: Request) -> AsyncStream[bytes]:
+    async def stream_bytes(self, request: Request) -> AsyncStream[bytes]:
         """Serve a request in the bytes of its body, as they arrive; returns once the answer has begun."""
         if request.strategy is not None:
             raise strategy_bytes_error()
         if not request.method.metered:
-            return await self._started(unmetered.body(request, self.router.places, self.transport), _no_call)
-        return await (self._routed.bytes(request) if self._routes(request) else self.once_bytes(request))
+            return await self._started(unmetered.stream_bytes(request, self.places, self.transport), _no_call)
+        return await (
+            self._failover.stream_bytes(request) if self._routes(request) else self.attempt_bytes(request)
+        )
 
-    async def once_bytes(self, request: Request, part: Subcall | None = None) -> AsyncStream[bytes]:
+    async def attempt_bytes(self, request: Request, part: Subcall | None = None) -> AsyncStream[bytes]:
         """Serve a request on which a model works in the bytes of its body, at one place."""
-        decision, place, record = await self._begin(request, part)
+        decision, place, record = await self._open_record(request, part)
         if not isinstance(place, Endpoint):
-            await self._end(record, error := not_served_in_process(decision.provider), part)
+            await self._close_record(record, error := not_served_in_process(decision.provider), part)
             raise error
         source = self._metered_bytes(request, decision, place, record, part)
         return await self._started(source, record.snapshot)
 
-    async def models(self, provider: str | None = None) -> list[Model]:
+    async def list_models(self, provider: str | None = None) -> list[Model]:
         """List what an endpoint or an engine serves; the default endpoint's where none is named."""
-        return await unmetered.models(provider, self.router.places, self.transport)
+        return await unmetered.list_models(provider, self.places, self.transport)
 
-    async def serve(self, request: Request, part: Subcall | None = None) -> CallResult:
+    async def send(self, request: Request, part: Subcall | None = None) -> CallResult:
         """Serve a request on which a model works whole, by itself or as a part of another."""
-        decision, place, record = await self._begin(request, part)
+        decision, place, record = await self._open_record(request, part)
         sent = None
         try:
             if isinstance(place, Endpoint):
                 sent = encode_request(request, decision, place, record)
                 before = await self._counters(place) if place.metrics else None
                 wire = await self.transport.fetch(sent)
-                record.connected(wire.attempts, wire.request_id, wire.headers)
-                await self._counted(place, record, before)
-                done = read(place, request, wire)
+                record.note_headers(wire.attempts, wire.request_id, wire.headers)
+                await self._record_counters(place, record, before)
+                done = decode_reply(place, request, wire)
             else:
                 answer, measured = await place.complete(engine_request(request, decision), decision.model)
-                record.telemetry(measured)
+                record.note_engine_telemetry(measured)
                 done = CallResult(answer)
             if done.error is None:
-                record.answer(done.value, dialect_of(place).usage(done.value))
-                if sent is not None and (used := record.tokens) is not None:
+                record.note_answer(done.value, dialect_of(place).usage(done.value))
+                if sent is not None and (used := record.total_tokens) is not None:
                     self.transport.used(sent, used)
         except BaseException as error:
-            await self._end(record, error, part)
+            await self._close_record(record, error, part)
             raise
-        call = await self._end(record, done.error, part)
+        call = await self._close_record(record, done.error, part)
         if isinstance(done.value, MeteredModel):
-            done.value._meta = call
+            done.value.attach_meta(call)
         return done
 
     async def _started(
@@ -223,26 +242,26 @@ class Pipeline:
         return AsyncStream(batches, meta, head, dialect)
 
     def warm_up(self, request: Request) -> None:
-        """Do what :meth:`ready` does in the thread of a caller that waits anyway."""
+        """Do what :meth:`ensure_ready` does in the thread of a caller that waits anyway."""
         if request.method.metered and (kind := self.router.kind(request)) not in self._warm:
             self._warm_up(kind)
 
-    async def ready(self, kind: str) -> None:
+    async def ensure_ready(self, kind: str) -> None:
         """Do what the first request of a kind needs; see :meth:`Router.kind`."""
         if kind not in self._warm:
             await run_in_thread(lambda: self._warm_up(kind))
-        if kind == AUTO and self._flowing is not None:
-            self._flowing(self.router, self.transport)
+        if kind == AUTO and self._on_routed_call is not None:
+            self._on_routed_call(self.router, self.transport)
 
-    async def _begin(
+    async def _open_record(
         self, request: Request, part: Subcall | None = None
     ) -> tuple[Decision, Destination, CallRecorder]:
         if part is None or part.route is None:
-            await self.ready(self.router.kind(request))
+            await self.ensure_ready(self.router.kind(request))
             decision = self.router.decide(request)
         else:
             decision = part.route
-        place = self.router.places.get(decision.provider)
+        place = self.places.get(decision.provider)
         endpoint = place if isinstance(place, Endpoint) else None
         listed = None if endpoint is None else endpoint.price_provider
         if listed is not None and not self._prices.ready(decision.provider, decision.model, listed):
@@ -281,14 +300,14 @@ class Pipeline:
         wire = encode_request(request, decision, place, record)
         before = await self._counters(place) if place.metrics else None
         async with self.transport.stream(wire) as events:
-            record.connected(events.attempts, events.request_id, events.headers)
+            record.note_headers(events.attempts, events.request_id, events.headers)
             yield events, None
             async for batch in decode_events(place, request, events):
                 yield batch
-            await self._counted(place, record, before)
-            if (used := record.tokens) is not None:
+            await self._record_counters(place, record, before)
+            if (used := record.total_tokens) is not None:
                 self.transport.used(wire, used)
-            if not (events.done or record.finished):
+            if not (events.done or record.is_complete):
                 raise truncated_stream_error(place)
 
     async def _local(
@@ -302,11 +321,11 @@ class Pipeline:
                     begun = True
                     yield None, None
                 if isinstance(item, EngineTelemetry):
-                    record.telemetry(item)
+                    record.note_engine_telemetry(item)
                 else:
                     yield [item]
 
-    async def _watched(
+    async def _recorded(
         self,
         source: AsyncGenerator[Any, None],
         request: Request,
@@ -322,7 +341,7 @@ class Pipeline:
                 yield await anext(source)
                 async for batch in source:
                     for chunk in batch:
-                        record.chunk(chunk, usage_of(chunk))
+                        record.note_chunk(chunk, usage_of(chunk))
                     if completes and not batch[-1].choices:
                         kept = [c for c in batch if c.choices or is_for_caller(c, request, usage=wanted)]
                         batch = kept  # noqa: PLW2901
@@ -330,10 +349,10 @@ class Pipeline:
         except BaseException as error:
             if isinstance(error, APIError) and error.partial is None:
                 error.partial = record.text or None
-            await self._end(record, error, part)
+            await self._close_record(record, error, part)
             raise
         batch = chunk = None  # not kept while the record is being written: a crowd may end at once
-        await self._end(record, None, part)
+        await self._close_record(record, None, part)
 
     async def _metered_bytes(
         self,
@@ -350,20 +369,20 @@ class Pipeline:
             sent = encode_request(request, decision, place, record)
             before = await self._counters(place) if place.metrics else None
             async with self.transport.open(sent) as body:
-                record.connected(body.attempts, body.request_id, body.headers)
+                record.note_headers(body.attempts, body.request_id, body.headers)
                 yield body, place.dialect
                 async for chunk in body.chunks():
-                    passing.add(chunk)
+                    passing.feed(chunk)
                     yield [chunk]
-                await self._counted(place, record, before)
+                await self._record_counters(place, record, before)
         except BaseException as error:
-            passing.end()
-            await self._end(record, error, part)
+            passing.close()
+            await self._close_record(record, error, part)
             raise
-        passing.end()
-        if (used := record.tokens) is not None:
+        passing.close()
+        if (used := record.total_tokens) is not None:
             self.transport.used(sent, used)
-        await self._end(record, None, part)
+        await self._close_record(record, None, part)
 
     async def _counters(self, place: Endpoint) -> CounterValues | None:
         with import_lock:
@@ -371,12 +390,14 @@ class Pipeline:
 
         return await scrape_counters(self.transport, place)
 
-    async def _counted(self, place: Endpoint, record: CallRecorder, before: CounterValues | None) -> None:
+    async def _record_counters(
+        self, place: Endpoint, record: CallRecorder, before: CounterValues | None
+    ) -> None:
         """Note what an endpoint's counters have gained since they were read."""
         if before is not None and (after := await self._counters(place)) is not None:
-            record.metered(before, after)
+            record.note_counters(before, after)
 
-    async def _end(
+    async def _close_record(
         self, record: CallRecorder, error: BaseException | None = None, part: Subcall | None = None
     ) -> Call:
         """Close the record and tell the observers, even where the caller has been cancelled."""

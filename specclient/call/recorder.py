@@ -114,33 +114,33 @@ class CallRecorder:
         return "".join(self._texts)
 
     @property
-    def finished(self) -> bool:
+    def is_complete(self) -> bool:
         """Whether the answer has said that it is complete; of some kinds of stream, none ever says."""
         return self._over or (bool(self._ended) and None not in self._ended.values())
 
     @property
-    def tokens(self) -> int | None:
+    def total_tokens(self) -> int | None:
         """The tokens that the answer says were used, prompt and answer; None where it says nothing."""
         usage = self._usage
         if usage is None or usage.prompt is None or usage.completion is None:
             return None
         return usage.prompt + usage.completion
 
-    def tried(self, failed: FailedAttempt) -> None:
+    def note_failed_try(self, failed: FailedAttempt) -> None:
         """Note a try that failed and is followed by another one."""
         self._attempts += 1
         if failed.sent and failed.status is None:
             self._lost.append(failed)
 
-    def connected(self, attempts: int, request_id: str | None, headers: Mapping[str, str]) -> None:
+    def note_headers(self, attempts: int, request_id: str | None, headers: Mapping[str, str]) -> None:
         """Note that an endpoint answered, and with which headers, their names in lower case."""
         self._connected = True
         self._attempts, self._request_id = attempts, request_id
         self._cached = cached_in(headers)
         if not self._request.stream:  # those of a stream came before there was anything to tell
-            self._seen.headers(headers)
+            self._seen.add_headers(headers)
 
-    def answer(self, answer: Any, usage: Usage | None) -> None:
+    def note_answer(self, answer: Any, usage: Usage | None) -> None:
         """Note a whole answer."""
         self._served_model, self._answer_id = _model_of(answer), _id_of(answer)
         self._usage = usage
@@ -148,15 +148,15 @@ class CallRecorder:
             if usage is None:
                 self._texts.append(_output_text(answer))
             if self._request.operation == "response":
-                self._seen.answer(answer)
+                self._seen.add_answer(answer)
             return
-        self._seen.answer(answer)
+        self._seen.add_answer(answer)
         for choice in answer.choices:
             self._ended[choice.index] = choice.finish_reason
             if usage is None:
                 self._note_text(choice)
 
-    def chunk(self, chunk: Any, usage: Usage | None) -> None:
+    def note_chunk(self, chunk: Any, usage: Usage | None) -> None:
         """Note a chunk of a stream, and the usage it carries; on the hot path."""
         if usage is not None:
             self._usage = usage
@@ -175,7 +175,7 @@ class CallRecorder:
             self._served_model = chunk.model or None
             self._answer_id = chunk.id or None
         if told or ((beside := chunk.__pydantic_extra__) and not ANSWER_FIELDS.isdisjoint(beside)):
-            self._seen.answer(chunk)
+            self._seen.add_answer(chunk)
 
     def _note_event(self, event: Any) -> None:
         """Note an event of a stream that is none of chunks: a response's, an image's, a transcript's."""
@@ -190,7 +190,7 @@ class CallRecorder:
             self._over = True
             if kind in _FAILED_EVENTS:
                 self._failed = kind
-            self._seen.answer(getattr(event, "response", None))
+            self._seen.add_answer(getattr(event, "response", None))
         if self._served_model is None:
             whole = getattr(event, "response", event)
             self._served_model, self._answer_id = _model_of(whole), _id_of(whole)
@@ -216,17 +216,17 @@ class CallRecorder:
             self._beside.append(beside)
         return bool(text or beside)
 
-    def telemetry(self, measured: EngineTelemetry) -> None:
+    def note_engine_telemetry(self, measured: EngineTelemetry) -> None:
         """Note what an engine measured of its own work."""
         self._measured = measured.speculation
         self._engine_s, self._pair = measured.engine_s, measured.pair
 
-    def metered(self, before: CounterValues, after: CounterValues) -> None:
+    def note_counters(self, before: CounterValues, after: CounterValues) -> None:
         """Note a server's own counters, read before and after; they count where the answer tells nothing."""
         with import_lock:
-            from specclient.telemetry.prometheus import delta  # noqa: PLC0415 - only where they are read
+            from specclient.telemetry.prometheus import counters_delta  # noqa: PLC0415 - only where they are read
 
-        self._metered = delta(before, after)
+        self._metered = counters_delta(before, after)
 
     def snapshot(self) -> Call:
         """Return the finished record, or as it stands while the call runs, with status ``open``."""

@@ -23,7 +23,7 @@ class AsyncStream(Generic[T]):
         batches: what came, in order: one list for each read from the network, so that the chunks of one
             read cost no switch of tasks.
         meta: returns the record of the call.
-        head: has the HTTP library's response as ``response``; None where no HTTP was spoken.
+        http: has the HTTP library's response as ``response``; None where no HTTP was spoken.
         dialect: how the endpoint's answers are read; None where they have been.
     """
 
@@ -31,10 +31,10 @@ class AsyncStream(Generic[T]):
         self,
         batches: AsyncGenerator[list[T], None],
         meta: Callable[[], Call],
-        head: Any = None,
+        http: Any = None,
         dialect: Any = None,
     ) -> None:
-        self.head = head
+        self.http = http
         self.dialect = dialect
         self._batches = batches
         self._ready: deque[T] = deque()
@@ -46,7 +46,7 @@ class AsyncStream(Generic[T]):
     @property
     def response(self) -> Any:
         """The HTTP library's response; None where no HTTP was spoken."""
-        return getattr(self.head, "response", None)
+        return getattr(self.http, "response", None)
 
     @property
     def meta(self) -> Call:
@@ -109,7 +109,7 @@ class SyncStreamSource(Protocol[T_co]):
         """Return the record of the call."""
         ...
 
-    def origin(self) -> AsyncStream[Any]:
+    def async_stream(self) -> AsyncStream[Any]:
         """Return the stream that the chunks come from."""
         ...
 
@@ -117,7 +117,7 @@ class SyncStreamSource(Protocol[T_co]):
         """Cancel what still runs and wait for it to end."""
         ...
 
-    def abandon(self) -> None:
+    def cancel_nowait(self) -> None:
         """Cancel what still runs, without waiting."""
         ...
 
@@ -136,16 +136,16 @@ class Stream(Generic[T]):
     @property
     def response(self) -> Any:
         """The HTTP library's response; None where no HTTP was spoken."""
-        return self._source.origin().response
+        return self._source.async_stream().response
 
     @property
     def dialect(self) -> Any:
         """How the endpoint's answers are read; None where they have been."""
-        return self._source.origin().dialect
+        return self._source.async_stream().dialect
 
-    def origin(self) -> AsyncStream[Any]:
+    def async_stream(self) -> AsyncStream[Any]:
         """Return the asynchronous stream that the chunks come from."""
-        return self._source.origin()
+        return self._source.async_stream()
 
     def __iter__(self) -> Iterator[T]:
         return self
@@ -166,4 +166,4 @@ class Stream(Generic[T]):
         self.close()
 
     def __del__(self) -> None:
-        self._source.abandon()
+        self._source.cancel_nowait()

@@ -96,15 +96,15 @@ class StrategyPipeline(Protocol):
 
     router: Router
 
-    async def serve(self, request: Request, part: Subcall) -> CallResult:
+    async def send(self, request: Request, part: Subcall) -> CallResult:
         """Serve a request whole."""
         ...
 
-    async def serve_stream(self, request: Request, part: Subcall) -> AsyncStream[Any]:
+    async def send_stream(self, request: Request, part: Subcall) -> AsyncStream[Any]:
         """Serve a request as a stream; returns once the answer has begun."""
         ...
 
-    async def ready(self, kind: str) -> None:
+    async def ensure_ready(self, kind: str) -> None:
         """Do what the first request of a kind needs."""
         ...
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from specclient.call.decode import CallResult, decode_events, read
+from specclient.call.decode import CallResult, decode_events, decode_reply
 from specclient.call.encode import not_served_in_process
 from specclient.providers import Endpoint
 from specclient.routing.destinations import DestinationRegistry
@@ -14,28 +14,28 @@ from specclient.types.model import Model
 from specclient.types.request import Request
 
 
-async def exchange(request: Request, places: DestinationRegistry, transport: Transport) -> CallResult:
+async def execute(request: Request, places: DestinationRegistry, transport: Transport) -> CallResult:
     """Serve a call whole."""
     if request.method.name == "models.list" and request.provider in places.backend_names():
-        listed = [model.to_dict() for model in await models(request.provider, places, transport)]
+        listed = [model.to_dict() for model in await list_models(request.provider, places, transport)]
         return CallResult(request.method.gives.model_validate({"object": "list", "data": listed}))
     place = _endpoint(request, places)
     wire = await transport.fetch(place.dialect.encode(request, place, ""))
-    return read(place, request, wire)
+    return decode_reply(place, request, wire)
 
 
-async def events(
+async def stream(
     request: Request, places: DestinationRegistry, transport: Transport
 ) -> AsyncGenerator[Any, None]:
     """Yield the response once the endpoint has answered, then its events, as they came together."""
     place = _endpoint(request, places)
-    async with transport.stream(place.dialect.encode(request, place, "")) as stream:
-        yield stream, None
-        async for batch in decode_events(place, request, stream):
+    async with transport.stream(place.dialect.encode(request, place, "")) as events:
+        yield events, None
+        async for batch in decode_events(place, request, events):
             yield batch
 
 
-async def body(
+async def stream_bytes(
     request: Request, places: DestinationRegistry, transport: Transport
 ) -> AsyncGenerator[Any, None]:
     """Yield the response once the endpoint has answered, then its bytes, as they came together."""
@@ -46,7 +46,7 @@ async def body(
             yield [chunk]
 
 
-async def models(provider: str | None, places: DestinationRegistry, transport: Transport) -> list[Model]:
+async def list_models(provider: str | None, places: DestinationRegistry, transport: Transport) -> list[Model]:
     """List what an endpoint or an engine serves; the default endpoint's where none is named."""
     name = provider or places.default
     place = places.get(name)

@@ -136,7 +136,7 @@ class _BackgroundLoop:
         if self._leaving and threading.current_thread().daemon:
             threading.Event().wait()
 
-    def start_afresh(self) -> None:
+    def reset_after_fork(self) -> None:
         """In a forked child: the thread stayed with the parent. What is left of it must not close."""
         self._lock = threading.Lock()
         thread, self._thread = self._thread, None
@@ -235,7 +235,7 @@ class _StreamPump(Generic[T]):
             self._stream = opened.result()
         except BaseException:
             _loop.park()
-            self.abandon()
+            self.cancel_nowait()
             raise
         finally:
             del opened  # as in `Bridge.run`
@@ -288,7 +288,7 @@ class _StreamPump(Generic[T]):
             try:
                 item = self._queue.get()
             except BaseException:  # an interrupt: whoever wanted the chunks has stopped waiting for them
-                self.abandon()
+                self.cancel_nowait()
                 raise
             if isinstance(item, _StreamEnd):
                 _loop.park()
@@ -309,7 +309,7 @@ class _StreamPump(Generic[T]):
     def meta(self) -> Call:
         return self._stream.meta
 
-    def origin(self) -> AsyncStream[T]:
+    def async_stream(self) -> AsyncStream[T]:
         return self._stream
 
     def close(self) -> None:
@@ -321,11 +321,11 @@ class _StreamPump(Generic[T]):
             self._queue.get()
         self._queue.put(_StreamEnd())
 
-    def abandon(self) -> None:
+    def cancel_nowait(self) -> None:
         if self._task is not None:
             self._task.cancel()
 
-    def start_afresh(self) -> None:
+    def reset_after_fork(self) -> None:
         """In a forked child: the connection is the parent's, and so is what comes over it."""
         self._task = None
         self._ready.clear()

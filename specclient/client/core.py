@@ -68,8 +68,8 @@ class ClientCore:
             prepare=self.parts.open_ledger,
             budgets=self.parts.budgets,
             warm=self.parts.warm,
-            flowing=self.parts.flowing,
-            memory=self.parts.memory,
+            on_routed_call=self.parts.flowing,
+            failover_state=self.parts.memory,
         )
 
     @property
@@ -80,7 +80,7 @@ class ClientCore:
     @property
     def default(self) -> Endpoint:
         """The endpoint whose a bare model name is."""
-        place = self.pipeline.router.places.get(self.settings.default_provider)
+        place = self.pipeline.places.get(self.settings.default_provider)
         assert isinstance(place, Endpoint)
         return place
 
@@ -106,13 +106,13 @@ class ClientCore:
         self.options[name] = value
         if name == "base_url":
             self.options["data_residency"] = None
-        self.pipeline.router, self.pipeline.transport = self._router(), self._transport()
+        self.pipeline.reconfigure(router=self._router(), transport=self._transport())
 
     def budget_by(self, further: Callable[[BudgetScope], Iterable[Budget]]) -> None:
         """Have calls counted by budgets that are looked up for each, too, beside the client's own."""
         budgets = self.parts.keep_budgets()
         budgets.further = further
-        self.pipeline.budgets = budgets
+        self.pipeline.reconfigure(budgets=budgets)
 
     def _routes_as(self, source: ClientCore) -> bool:
         """Tell whether calls go where those of another client go."""

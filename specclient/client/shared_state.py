@@ -59,7 +59,7 @@ class SharedState:
         self._memory: FailoverState | None = None
         restart_in_child(self)
 
-    def start_afresh(self) -> None:
+    def reset_after_fork(self) -> None:
         """In a forked child: a lock that another thread of the parent holds is never released there."""
         self._lock = threading.Lock()
 

@@ -42,12 +42,12 @@ class AsyncCaller:
     async def call(self, request: Request, into: ResultConverter = None) -> Any:
         check_asyncio()
         if self._form == "unread":
-            body = await self._pipeline.open(request)
+            body = await self._pipeline.stream_bytes(request)
             return _unparsed().unread(request, body, into, is_async=True)
         if request.stream:
             stream = await self._pipeline.stream(request)
         elif self._form == "raw":
-            return _unparsed().raw(request, await self._pipeline.exchange(request), into)
+            return _unparsed().raw(request, await self._pipeline.execute(request), into)
         else:
             value = await self._pipeline.call(request)
             return value if into is None else into(value)
@@ -92,12 +92,12 @@ class SyncCaller:
     def call(self, request: Request, into: ResultConverter = None) -> Any:
         self._pipeline.warm_up(request)
         if self._form == "unread":
-            body = self._runner.stream(self._pipeline.open, request)
+            body = self._runner.stream(self._pipeline.stream_bytes, request)
             return _unparsed().unread(request, body, into, is_async=False)
         if request.stream:
             stream = self._runner.stream(self._pipeline.stream, request)
         elif self._form == "raw":
-            return _unparsed().raw(request, self._runner.run(self._pipeline.exchange, request), into)
+            return _unparsed().raw(request, self._runner.run(self._pipeline.execute, request), into)
         else:
             value = self._runner.run(self._pipeline.call, request)
             return value if into is None else into(value)

@@ -92,7 +92,7 @@ class ResponseHead:
     def _noted(self, value: Any) -> Any:
         """Return an answer, which knows the id of its request."""
         if isinstance(value, WireModel):
-            value._request_id = self.request_id
+            value.attach_request_id(self.request_id)
         return value
 
     def _is_whole(self, to: Any) -> bool:

@@ -18,12 +18,12 @@ ResultConverter = Callable[[Any], Any] | None
 
 def raw(request: Request, exchange: CallResult, into: ResultConverter) -> RawResponse[Any]:
     """Return a whole answer as a raw response."""
-    wire = exchange.wire
+    wire = exchange.reply
 
     def parse(to: Any) -> Any:
         if to is not None:
             return decode_body(exchange.dialect, request, content, to=to)
-        value = exchange.answer()
+        value = exchange.unwrap()
         return value if into is None else into(value)
 
     if wire is None:  # an engine in this process, which speaks no HTTP
@@ -70,14 +70,14 @@ def _decoded_async(request: Request, body: AsyncStream[bytes]) -> AsyncStream[An
         decoder, read = SSEDecoder(), ChunkDecoder(body.dialect, request)
         try:
             async for piece in body:
-                if chunks := read.of(decoder.feed(piece)):
+                if chunks := read.decode(decoder.feed(piece)):
                     yield chunks
-            if chunks := read.of(decoder.flush()):
+            if chunks := read.decode(decoder.flush()):
                 yield chunks
         finally:
             await body.close()
 
-    return AsyncStream(batches(), lambda: body.meta, body.head, body.dialect)
+    return AsyncStream(batches(), lambda: body.meta, body.http, body.dialect)
 
 
 def _decoded_sync(request: Request, body: Stream[bytes]) -> Stream[Any]:
@@ -102,19 +102,19 @@ class _DecodingSource:
             piece = next(self._body, None)
             self._ended = piece is None
             events = self._decoder.flush() if piece is None else self._decoder.feed(piece)
-            self._ready = self._chunks.of(events)[::-1]
+            self._ready = self._chunks.decode(events)[::-1]
         return self._ready.pop()
 
     def meta(self) -> Any:
         return self._body.meta
 
-    def origin(self) -> AsyncStream[Any]:
-        return self._body.origin()
+    def async_stream(self) -> AsyncStream[Any]:
+        return self._body.async_stream()
 
     def close(self) -> None:
         self._body.close()
 
-    def abandon(self) -> None:
+    def cancel_nowait(self) -> None:
         """Nothing to do: the body's own stream sees to itself."""
 
 

@@ -78,7 +78,7 @@ class LoadPoller:
         self._watched: WeakKeyDictionary[Router, _PolledSources] = WeakKeyDictionary()
         restart_in_child(self)
 
-    def start_afresh(self) -> None:
+    def reset_after_fork(self) -> None:
         """In a forked child: what the parent's loop was reading is never brought to an end there."""
         self._pages = {}
         self._watched = WeakKeyDictionary()

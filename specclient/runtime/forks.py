@@ -15,7 +15,7 @@ from typing import Protocol
 class SupportsForkReset(Protocol):
     """What must not be used in a child as the parent left it."""
 
-    def start_afresh(self) -> None:
+    def reset_after_fork(self) -> None:
         """Replace locks, and forget what only the parent's threads could bring to an end."""
         ...
 
@@ -34,7 +34,7 @@ def restart_in_child(thing: SupportsForkReset) -> None:
 def _in_child() -> None:
     import_lock.release()
     for thing in list(_live):
-        thing.start_afresh()
+        thing.reset_after_fork()
 
 
 if hasattr(os, "register_at_fork"):

@@ -106,7 +106,7 @@ class TelemetryCollector:
         self._predicted = predicted
         self._told: dict[tuple[int, int], Any] = {}  # by row and choice: what the row's fields stand in
 
-    def answer(self, answer: Any) -> None:
+    def add_answer(self, answer: Any) -> None:
         """Note an answer or a chunk: a mapping, or an object of the wire."""
         self._note("answer", ANSWER_FIELDS, _beside(answer), 0)
         usage = get(answer, "usage")
@@ -121,7 +121,7 @@ class TelemetryCollector:
                 index = get(choice, "index")
                 self._note("choice", CHOICE_FIELDS, beside, index if isinstance(index, int) else place)
 
-    def headers(self, headers: Mapping[str, str]) -> None:
+    def add_headers(self, headers: Mapping[str, str]) -> None:
         """Note the headers of a whole answer, their names in lower case."""
         self._note("headers", _ON_HEADERS, headers, 0)
 
@@ -171,9 +171,9 @@ def extract_speculation(
         headers: of a whole answer, their names in lower case.
     """
     seen = TelemetryCollector(predicted=predicted)
-    seen.answer(answer)
+    seen.add_answer(answer)
     if headers is not None:
-        seen.headers(headers)
+        seen.add_headers(headers)
     return seen.speculation()
 
 

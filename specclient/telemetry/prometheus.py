@@ -115,7 +115,7 @@ def parse_counters(text: str) -> CounterValues:
     return {key: number for key, number in counters.items() if key[0] not in unfit}
 
 
-def delta(before: CounterValues, after: CounterValues) -> Speculation | None:
+def counters_delta(before: CounterValues, after: CounterValues) -> Speculation | None:
     """Return what speculation did between two readings; None where nothing, or where it cannot be told.
 
     A counter that went down, or is gone, has begun anew with its server: then nothing is known.

@@ -67,7 +67,7 @@ class CircuitBreaker:
         self._lock = threading.Lock()
         restart_in_child(self)
 
-    def start_afresh(self) -> None:
+    def reset_after_fork(self) -> None:
         """In a forked child: the parent's probes end in the parent."""
         self._failing = {}
         self._lock = threading.Lock()

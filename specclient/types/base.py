@@ -63,6 +63,10 @@ class WireModel(pydantic.BaseModel):
         _forgive(schema)
         return schema
 
+    def attach_request_id(self, request_id: str | None) -> None:
+        """Set the provider's id of the request, read as ``_request_id`` as in the ``openai`` package."""
+        self._request_id = request_id
+
     @classmethod
     def received(cls, content: bytes) -> Self:
         """Return the object that ``content`` is as JSON.

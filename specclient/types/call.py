@@ -104,6 +104,10 @@ class MeteredModel(WireModel):  # noqa: PLW1641  # no pydantic model has a hash
             raise AttributeError("this object was not returned by a specclient call, so it has no meta")
         return self._meta
 
+    def attach_meta(self, call: Call) -> None:
+        """Set the record that ``meta`` returns."""
+        self._meta = call
+
     def __eq__(self, other: object) -> bool:
         """Tell whether both say the same, whichever calls brought them."""
         if not isinstance(other, MeteredModel):

@@ -34,19 +34,19 @@ class FailoverPipeline(Protocol):
 
     router: Router
 
-    async def ready(self, kind: str) -> None:
+    async def ensure_ready(self, kind: str) -> None:
         """Do what the first request of a kind needs."""
         ...
 
-    async def once(self, request: Request, part: Subcall) -> CallResult:
+    async def attempt(self, request: Request, part: Subcall) -> CallResult:
         """Serve a request whole."""
         ...
 
-    async def once_stream(self, request: Request, part: Subcall) -> AsyncStream[Any]:
+    async def attempt_stream(self, request: Request, part: Subcall) -> AsyncStream[Any]:
         """Serve a request as a stream; returns once the answer has begun."""
         ...
 
-    async def once_bytes(self, request: Request, part: Subcall) -> AsyncStream[bytes]:
+    async def attempt_bytes(self, request: Request, part: Subcall) -> AsyncStream[bytes]:
         """Serve a request in the bytes of its body; returns once the answer has begun."""
         ...
 
@@ -68,27 +68,31 @@ class FailoverExecutor:
     """Serves routed calls over single walks.
 
     Args:
-        walk: serves them.
+        pipeline: serves them.
         memory: of earlier calls.
         clock: monotonic seconds.
     """
 
     def __init__(
-        self, walk: FailoverPipeline, memory: FailoverState, *, clock: Callable[[], float] = time.perf_counter
+        self,
+        pipeline: FailoverPipeline,
+        memory: FailoverState,
+        *,
+        clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._walk = walk
+        self._pipeline = pipeline
         self._clock = clock
         self._hedges = memory.hedges
         self._sessions = memory.sessions
 
-    async def exchange(self, request: Request) -> CallResult:
-        """Serve a request whole; see :meth:`specclient.call.pipeline.Pipeline.exchange`."""
+    async def execute(self, request: Request) -> CallResult:
+        """Serve a request whole; see :meth:`specclient.call.pipeline.Pipeline.execute`."""
         trip = await self._set_out(request)
         unread: list[CallResult] = []
 
         async def one(leg: Attempt) -> CallResult:
             await self._prepared(leg)
-            walked = self._walk.once(*trip.ask(leg))
+            walked = self._pipeline.attempt(*trip.ask(leg))
             done = await (walked if trip.limit_s is None else trip.within(leg, walked))
             if done.error is not None:
                 unread.append(done)
@@ -122,9 +126,8 @@ class FailoverExecutor:
         if isinstance(done.value, MeteredModel):
             if trip.several:
                 trip.route = trip.routed(leg)
-                done.value._meta = trip.account("ok")
-            if done.value._meta is not None:
-                self.remember(done.value._meta)
+                done.value.attach_meta(trip.account("ok"))
+            self.remember(done.value.meta)
         return done
 
     async def stream(self, request: Request) -> AsyncStream[Any]:
@@ -135,13 +138,13 @@ class FailoverExecutor:
         head, dialect = await anext(batches)
         return AsyncStream(batches, streamed.meta, head, dialect)
 
-    async def bytes(self, request: Request) -> AsyncStream[bytes]:
+    async def stream_bytes(self, request: Request) -> AsyncStream[bytes]:
         """Serve a request in the bytes of its body; others are asked until an answer has begun."""
         trip = await self._set_out(request)
 
         async def one(leg: Attempt) -> AsyncStream[bytes]:
             await self._prepared(leg)
-            return await self._walk.once_bytes(*trip.ask(leg))
+            return await self._pipeline.attempt_bytes(*trip.ask(leg))
 
         _, stream = await self._first_good(trip, None, one, None)
         return stream
@@ -149,7 +152,7 @@ class FailoverExecutor:
     async def open(self, trip: RoutedCall, leg: Attempt, request: Request | None = None) -> AsyncStream[Any]:
         """Open the stream of a leg; see :class:`specclient.call.failover.stream.AttemptStreamOpener`."""
         await self._prepared(leg)
-        return await trip.within(leg, self._walk.once_stream(*trip.ask(leg, request)))
+        return await trip.within(leg, self._pipeline.attempt_stream(*trip.ask(leg, request)))
 
     async def first(self, trip: RoutedCall) -> AttemptStream:
         """Open the first stream that answers; see
@@ -189,9 +192,9 @@ class FailoverExecutor:
         return opened
 
     async def _set_out(self, request: Request) -> RoutedCall:
-        router = self._walk.router
+        router = self._pipeline.router
         request = router.with_strategy(request)
-        await self._walk.ready(router.kind(request))
+        await self._pipeline.ensure_ready(router.kind(request))
         decision = router.decide(request)
         if request.options.session is not None:
             decision = self._sessions.kept(request.options.session, decision, router.places)
@@ -199,7 +202,7 @@ class FailoverExecutor:
 
     async def _prepared(self, leg: Attempt) -> None:
         if leg.why is not None:
-            await self._walk.ready(leg.to.provider)
+            await self._pipeline.ensure_ready(leg.to.provider)
 
     async def _first_good(
         self,

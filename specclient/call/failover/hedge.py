@@ -34,7 +34,7 @@ class HedgeQuota:
         self._lock = threading.Lock()
         restart_in_child(self)
 
-    def start_afresh(self) -> None:
+    def reset_after_fork(self) -> None:
         """In a forked child: another thread may have held the lock."""
         self._lock = threading.Lock()
 

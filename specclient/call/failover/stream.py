@@ -117,7 +117,7 @@ class FailoverStream:
         trip = self._trip
         try:
             now = self._now = await self._opener.first(trip)
-            yield now.stream.head, now.stream.dialect
+            yield now.stream.http, now.stream.dialect
             while True:
                 try:
                     async for batch in self._read(now):

@@ -45,13 +45,13 @@ class StrategyOutcome:
         notes: what was decided and why, in order.
         speculation: its own record; None leaves that of the target's last answer.
         unaltered: whether the answer is the target's as it came, so that its HTTP may be shown.
-        head, dialect: of a stream that is passed on; see :class:`specclient.call.stream.AsyncStream`.
+        http, dialect: of a stream that is passed on; see :class:`specclient.call.stream.AsyncStream`.
     """
 
     notes: list[str] = field(default_factory=list)
     speculation: Speculation | None = None
     unaltered: bool = False
-    head: Any = None
+    http: Any = None
     dialect: Any = None
 
 

@@ -30,7 +30,7 @@ class StrategyExecutor:
     """Plays strategies over single calls.
 
     Args:
-        walk: serves them.
+        pipeline: serves them.
         prices: what a prediction's rejected tokens may cost.
         history: how predictions have fared.
         clock: monotonic seconds.
@@ -38,34 +38,36 @@ class StrategyExecutor:
 
     def __init__(
         self,
-        walk: StrategyPipeline,
+        pipeline: StrategyPipeline,
         prices: Prices,
         history: PredictionHistory,
         *,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self._walk = walk
+        self._pipeline = pipeline
         self._prices = prices
         self._history = history
         self._clock = clock
 
-    async def exchange(self, request: Request, part: Subcall | None = None) -> CallResult:
-        """Serve a request whole; see :meth:`specclient.call.pipeline.Pipeline.once`."""
+    async def execute(self, request: Request, part: Subcall | None = None) -> CallResult:
+        """Serve a request whole; see :meth:`specclient.call.pipeline.Pipeline.attempt`."""
         kind, table, whole, target = await self._lay(request, part)
         if kind == "direct":
-            return await self._walk.serve(table.request, _direct(table, whole.route, part))
+            return await self._pipeline.send(table.request, _direct(table, whole.route, part))
         value = await strategies.whole(kind, table)
         latency_s = self._clock() - whole.begun
         if isinstance(value, MeteredModel):
-            value._meta = _account(whole, table, status="ok", latency_s=latency_s, ttft_s=None, error=None)
+            value.attach_meta(
+                _account(whole, table, status="ok", latency_s=latency_s, ttft_s=None, error=None)
+            )
         came = target.last if table.outcome.unaltered else None
         return CallResult(value) if came is None else replace(came, value=value)
 
     async def stream(self, request: Request, part: Subcall | None = None) -> AsyncStream[Any]:
-        """Serve a request as a stream; see :meth:`specclient.call.pipeline.Pipeline.once_stream`."""
+        """Serve a request as a stream; see :meth:`specclient.call.pipeline.Pipeline.attempt_stream`."""
         kind, table, whole, _ = await self._lay(request, part)
         if kind == "direct":
-            return await self._walk.serve_stream(table.request, _direct(table, whole.route, part))
+            return await self._pipeline.send_stream(table.request, _direct(table, whole.route, part))
         playing = _StrategyStream(kind, table, whole, self._clock)
         batches = playing.batches()
         head, dialect = await anext(batches)
@@ -77,9 +79,9 @@ class StrategyExecutor:
         """Decide the route, where that has not been done, then, by what is known of it, the strategy."""
         strategy = strategies.requested_strategy(request)
         plain = replace(request, strategy=None)
-        router = self._walk.router
+        router = self._pipeline.router
         if part is None or part.route is None:
-            await self._walk.ready(router.kind(plain))
+            await self._pipeline.ensure_ready(router.kind(plain))
             route = router.decide(plain)
         else:
             route = part.route
@@ -97,7 +99,7 @@ class StrategyExecutor:
             parts=[] if over is None else over.parts,
         )
         pair = None if draft is None else f"{route.chosen}+{draft.chosen}"
-        target = _SubcallClient(self._walk, whole, route, self._clock, purpose="verify", pair=pair)
+        target = _SubcallClient(self._pipeline, whole, route, self._clock, purpose="verify", pair=pair)
         table = StrategyContext(
             request=plain,
             strategy=strategy,
@@ -109,7 +111,7 @@ class StrategyExecutor:
             target=target,
             draft=None
             if draft is None
-            else _SubcallClient(self._walk, whole, draft, self._clock, purpose="draft", pair=pair),
+            else _SubcallClient(self._pipeline, whole, draft, self._clock, purpose="draft", pair=pair),
             clock=self._clock,
             created=whole.started_at,
             price=lambda tokens: self._price(tokens, route, endpoint),
@@ -120,10 +122,10 @@ class StrategyExecutor:
 
     async def _named(self, model: str) -> Decision:
         """Return the route of a draft model: a known place before the slash counts, whatever owns names."""
-        places = self._walk.router.places
+        places = self._pipeline.router.places
         head, _, rest = model.partition("/")
         provider, name = (head, rest) if rest and places.known(head) else places.split(model)
-        await self._walk.ready(provider)
+        await self._pipeline.ensure_ready(provider)
         return named_decision(f"{provider}/{name}", provider, name)
 
     def _price(self, tokens: int, route: Decision, endpoint: Endpoint | None) -> Decimal | None:
@@ -138,7 +140,7 @@ class _SubcallClient:
 
     def __init__(
         self,
-        walk: StrategyPipeline,
+        pipeline: StrategyPipeline,
         whole: ParentCall,
         route: Decision,
         clock: Callable[[], float],
@@ -146,7 +148,7 @@ class _SubcallClient:
         purpose: CallPurpose,
         pair: str | None,
     ) -> None:
-        self._walk = walk
+        self._pipeline = pipeline
         self._whole = whole
         self._route = route
         self._clock = clock
@@ -155,11 +157,11 @@ class _SubcallClient:
         self.last: CallResult | None = None
 
     async def whole(self, request: Request) -> Any:
-        self.last = await self._walk.serve(self._timed(replace(request, stream=False)), self._part())
-        return self.last.answer()
+        self.last = await self._pipeline.send(self._timed(replace(request, stream=False)), self._part())
+        return self.last.unwrap()
 
     async def stream(self, request: Request) -> AsyncStream[Any]:
-        return await self._walk.serve_stream(self._timed(replace(request, stream=True)), self._part())
+        return await self._pipeline.send_stream(self._timed(replace(request, stream=True)), self._part())
 
     def _part(self) -> Subcall:
         return Subcall(
@@ -213,11 +215,11 @@ class _StrategyStream:
                 async for batch in source:
                     if not begun:
                         begun = True
-                        yield self._table.outcome.head, self._table.outcome.dialect
+                        yield self._table.outcome.http, self._table.outcome.dialect
                     self._note(batch)
                     yield batch
             if not begun:  # an answer of nothing is one, too
-                yield self._table.outcome.head, self._table.outcome.dialect
+                yield self._table.outcome.http, self._table.outcome.dialect
         except BaseException as error:
             if isinstance(error, APIConnectionError) and self._texts:
                 error.partial = "".join(self._texts)

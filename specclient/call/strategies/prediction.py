@@ -44,7 +44,7 @@ async def stream(table: StrategyContext) -> AsyncGenerator[list[Any], None]:
     """Serve a request as a stream, with its prediction where that is worth sending."""
     request, predicted = await with_prediction(table)
     chunks = await table.target.stream(request)
-    table.outcome.head, table.outcome.dialect = chunks.head, chunks.dialect
+    table.outcome.http, table.outcome.dialect = chunks.http, chunks.dialect
     async with chunks:
         while True:
             try:

@@ -78,7 +78,7 @@ async def stream(table: StrategyContext) -> AsyncGenerator[list[Any], None]:
     """Serve a request as a stream: the prefix first, then its continuation."""
     request, prefix = await _begun(table)
     chunks = await table.target.stream(request)
-    table.outcome.head, table.outcome.dialect = chunks.head, chunks.dialect
+    table.outcome.http, table.outcome.dialect = chunks.http, chunks.dialect
     heads: dict[int, PrefixJoiner] = {}
     async with chunks:
         while True:

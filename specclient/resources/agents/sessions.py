@@ -138,13 +138,13 @@ class _RelaySource:
     def meta(self) -> Any:
         return self._stream.meta
 
-    def origin(self) -> AsyncStream[Any]:
-        return self._stream.origin()
+    def async_stream(self) -> AsyncStream[Any]:
+        return self._stream.async_stream()
 
     def close(self) -> None:
         self._stream.close()
 
-    def abandon(self) -> None:
+    def cancel_nowait(self) -> None:
         """Nothing to do: the other stream sees to itself."""
 
 

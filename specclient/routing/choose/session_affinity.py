@@ -71,7 +71,7 @@ class SessionAffinity:
         """Return how many are remembered."""
         return len(self._last)
 
-    def start_afresh(self) -> None:
+    def reset_after_fork(self) -> None:
         """In a forked child: another thread may have held the lock."""
         self._lock = threading.Lock()
 

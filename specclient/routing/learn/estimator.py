@@ -115,7 +115,7 @@ class Estimator:
         self.version = 0
         restart_in_child(self)
 
-    def start_afresh(self) -> None:
+    def reset_after_fork(self) -> None:
         """In a forked child: another thread may have held the lock."""
         self._lock = threading.RLock()
 

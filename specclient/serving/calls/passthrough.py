@@ -64,12 +64,12 @@ class PassthroughHandler:
         if not request.method.metered:
             check_route(talk.key, talk.path)
         else:
-            request = authorized_request(request, talk.key, self.client.pipeline.router.places)
+            request = authorized_request(request, talk.key, self.client.pipeline.places)
             self.catalogue.check(request)
             talk.entry.model, talk.entry.streamed = request.model, request.stream
         async with self.gate.paced(talk, request), talk.while_there(), self.turns.turn(talk.entry):
-            async with await self.client.pipeline.open(request) as stream:
-                body = stream.head
+            async with await self.client.pipeline.stream_bytes(request) as stream:
+                body = stream.http
                 returned = {name: body.headers[name] for name in _RETURNED if name in body.headers}
                 kind = returned.pop("content-type", JSON)
                 await talk.begin(body.status, kind, {**returned, **upstream_limit_headers(body.headers)})
@@ -89,7 +89,7 @@ class PassthroughHandler:
             raise ServingError(
                 405, f"{verb} is not allowed on {_PREFIX}{path}; {allowed} is", headers={"allow": allowed}
             )
-        places = self.client.pipeline.router.places
+        places = self.client.pipeline.places
         place = places.get(places.default)
         if self.catalogue.closed:
             raise ServingError(404, f"{verb} {_PREFIX}{path} is not served: this server has models alone")

@@ -42,8 +42,8 @@ async def send_whole(talk: HTTPExchange, pipeline: Pipeline, asked: IncomingCall
     Raises:
         OpenAIError: what refused it, before anything is sent.
     """
-    exchange = await pipeline.exchange(asked.request)
-    value = exchange.answer()
+    exchange = await pipeline.execute(asked.request)
+    value = exchange.unwrap()
     if asked.response is not None:
         more = {EXTENSION: call_extension(value.meta)} if asked.meta else {}
         await talk.say(json_of({**response_of(asked.response, value), **more}))
@@ -54,7 +54,7 @@ async def send_whole(talk: HTTPExchange, pipeline: Pipeline, asked: IncomingCall
         )
     else:
         content = _as_sent(exchange, asked.request) or json_bytes_of(value)
-    headers = {} if exchange.wire is None else upstream_limit_headers(exchange.wire.headers)
+    headers = {} if exchange.reply is None else upstream_limit_headers(exchange.reply.headers)
     await talk.say(content, headers=headers)
 
 
@@ -66,7 +66,7 @@ async def send_stream(talk: HTTPExchange, pipeline: Pipeline, asked: IncomingCal
     """
     stream = await pipeline.stream(asked.request)
     try:
-        upstream = getattr(stream.head, "headers", None)
+        upstream = getattr(stream.http, "headers", None)
         await talk.begin(200, EVENTS, {**_NOT_KEPT, **(upstream_limit_headers(upstream) if upstream else {})})
         try:
             if asked.response is None:
@@ -141,9 +141,9 @@ def call_extension(call: Call) -> dict[str, Any]:
 
 def _as_sent(exchange: CallResult, request: Request) -> bytes | None:
     """Return the body that an endpoint sent, where it speaks OpenAI's language and nothing was made of it."""
-    if exchange.wire is None or request.strategy is not None or exchange.dialect is not dialect("openai"):
+    if exchange.reply is None or request.strategy is not None or exchange.dialect is not dialect("openai"):
         return None
-    return exchange.wire.content
+    return exchange.reply.content
 
 
 def _event(chunk: Any, *, named: bool) -> bytes:

@@ -143,5 +143,5 @@ def _handler(state: ChatCompletionStreamState[Any]) -> Callable[[ChatCompletionC
 
 def _final(stream: Any, state: ChatCompletionStreamState[Any]) -> ParsedChatCompletion[Any]:
     final = state.get_final_completion()
-    final._meta = stream.meta
+    final.attach_meta(stream.meta)
     return final

@@ -137,5 +137,5 @@ def _final(stream: Any, state: ResponseStreamState[Any]) -> ParsedResponse[Any]:
     if state.completed is None:
         last = f"its last event was `{state.last}`" if state.last else "it brought no event"
         raise RuntimeError(f"Didn't receive a `response.completed` event: the stream ended, and {last}.")
-    state.completed._meta = stream.meta
+    state.completed.attach_meta(stream.meta)
     return state.completed

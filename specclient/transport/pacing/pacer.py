@@ -76,7 +76,7 @@ class Pacer:
         self._lock = threading.Lock()  # of new lanes
         restart_in_child(self)
 
-    def start_afresh(self) -> None:
+    def reset_after_fork(self) -> None:
         """In a forked child: its lanes are empty, whatever the parent has under way."""
         self._lanes = {}
         self._lock = threading.Lock()

@@ -131,7 +131,7 @@ async def test_copies_of_a_client_remember_what_it_does(tmp_path: Path) -> None:
         routed = [client.with_options(**changed).pipeline for changed in ({"policy": NEAR}, {"timeout": 1})]
         assert routed[0].router is not router
         assert client.with_options(default_headers={"a": "b"}).pipeline.router is not router
-        ways = [each._routed for each in (client.pipeline, *routed)]
+        ways = [each._failover for each in (client.pipeline, *routed)]
         assert len({id(each._sessions) for each in ways}) == len({id(each._hedges) for each in ways}) == 1
 
 

@@ -325,7 +325,7 @@ class TestDepth:
             "mine": {"base_url": "https://models.example/v1", "capabilities": {"draft_length": field}}
         }
         made = core(providers=providers)
-        place = made.pipeline.router.places.get("mine")
+        place = made.pipeline.places.get("mine")
         decision = decided("mine/m", depth)
         request = asks(options=PerCallOptions(body=body or {}), **values)
         record = CallRecorder(request, decision, made.parts.prices, clock=lambda: 0.0, hosted=True)
@@ -364,7 +364,7 @@ class TestDepth:
     async def test_the_engine_drafts_nothing_where_that_loses(self, depth, drafts):
         pytest.importorskip("torch")
         made = core()
-        backend = made.pipeline.router.places.get("local")
+        backend = made.pipeline.places.get("local")
         asked = asks(
             "def f(x):", method=inference_methods.COMPLETION, params={"max_tokens": 24, "temperature": 0}
         )

@@ -20,7 +20,7 @@ from servers import OpenAIServer, hang, reply
 
 from specclient.serving.limits import Limits
 from specclient.serving.metrics import accepted_at
-from specclient.telemetry.prometheus import delta, parse_counters
+from specclient.telemetry.prometheus import counters_delta, parse_counters
 from specclient.types.usage import Speculation
 
 Connect = Callable[[str], openai.OpenAI]
@@ -157,7 +157,7 @@ def test_our_own_reader_of_counters_reads_them(connect: Connect, local_server: S
         )
         told.append(answer.model_extra["specclient"]["speculation"])  # type: ignore[index]
     text = text_of(local_server)
-    moved = delta(before, parse_counters(text))
+    moved = counters_delta(before, parse_counters(text))
     assert moved is not None
     for name in ("drafted", "accepted", "steps"):
         assert getattr(moved, name) == sum(each[name] for each in told) > 0

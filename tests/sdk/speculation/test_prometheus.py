@@ -10,7 +10,7 @@ from specclient.call.recorder import CallRecorder
 from specclient.config import load
 from specclient.prices.prices import Prices
 from specclient.providers.metrics import metrics_url
-from specclient.telemetry.prometheus import delta, parse_counters
+from specclient.telemetry.prometheus import counters_delta, parse_counters
 from specclient.types import inference_methods
 from specclient.types.chat import ChatCompletion
 from specclient.types.request import Request
@@ -40,7 +40,7 @@ def vllm(drafts: float, drafted: float, accepted: float, *positions: float, engi
 
 
 def between(before: str, after: str) -> Speculation | None:
-    return delta(parse_counters(before), parse_counters(after))
+    return counters_delta(parse_counters(before), parse_counters(after))
 
 
 @pytest.mark.parametrize(
@@ -208,8 +208,8 @@ def test_counters_count_only_where_the_answer_tells_nothing() -> None:
             clock=lambda: 0.0,
             hosted=True,
         )
-        record.answer(ChatCompletion.model_validate({"choices": [], "model": "m", **fields}), None)
-        record.metered(before, after)
+        record.note_answer(ChatCompletion.model_validate({"choices": [], "model": "m", **fields}), None)
+        record.note_counters(before, after)
         return record.snapshot().speculation
 
     silent, telling = told(), told(timings={"draft_n": 4, "draft_n_accepted": 3})

@@ -90,7 +90,7 @@ def test_a_decoded_answer_is_read_like_its_body(case: Case) -> None:
 def test_chunks(case: Case) -> None:
     seen = TelemetryCollector(predicted=case.prediction)
     for event in case.events:
-        seen.answer(ChatCompletionChunk.received(json.dumps(event).encode()))
+        seen.add_answer(ChatCompletionChunk.received(json.dumps(event).encode()))
     check(seen.speculation(), case.expected)
 
 
@@ -98,8 +98,8 @@ def test_every_row_of_the_table_is_read_in_some_recorded_body() -> None:
     untold = set(collector._ROWS)
     for case in CASES:
         seen = TelemetryCollector(predicted=case.prediction)
-        seen.answer(case.body)
-        seen.headers(case.headers)
+        seen.add_answer(case.body)
+        seen.add_headers(case.headers)
         if case.expected is not None:
             untold -= {collector._ROWS[number] for number, _ in seen._told}
     assert not untold
@@ -282,8 +282,8 @@ def test_what_one_does_not_know_is_taken_from_the_other() -> None:
 def test_the_last_of_what_is_told_again_counts_and_null_takes_nothing_back() -> None:
     seen = TelemetryCollector()
     for drafted in (3, 30):
-        seen.answer({"timings": {"draft_n": drafted, "draft_n_accepted": 2}})
-    seen.answer({"timings": None, "choices": []})
+        seen.add_answer({"timings": {"draft_n": drafted, "draft_n_accepted": 2}})
+    seen.add_answer({"timings": None, "choices": []})
     found = seen.speculation()
     assert found is not None
     assert found.drafted == 30
@@ -418,6 +418,6 @@ def test_no_answer_breaks_it_and_no_figure_is_absurd(
 def test_no_stream_breaks_it(chunks: list[Any]) -> None:
     seen = TelemetryCollector()
     for chunk in chunks:
-        seen.answer(chunk)
+        seen.add_answer(chunk)
     if (found := seen.speculation()) is not None:
         check_possible(found)

@@ -137,10 +137,10 @@ async def test_an_engines_own_record_goes_before_what_its_answer_repeats() -> No
         request, Decision("local/m", "local", "m"), Prices(load()), clock=lambda: 0.0, hosted=False
     )
     measured = Speculation(method="prediction", steps=4, predicted_accepted=6, source="engine")
-    record.telemetry(EngineTelemetry(speculation=measured))
+    record.note_engine_telemetry(EngineTelemetry(speculation=measured))
     details = {"accepted_prediction_tokens": 6, "rejected_prediction_tokens": 4}
     answer = ChatCompletion.model_validate({"choices": [], "usage": {"completion_tokens_details": details}})
-    record.answer(answer, None)
+    record.note_answer(answer, None)
     assert record.snapshot().speculation == measured
 
 
