@@ -32,7 +32,7 @@ from specclient_local.decoding.device_speculate import DeviceSpeculator
 from specclient_local.decoding.speculate import RoundResult
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.model.cuda_graphs.static_runner import StaticRunner
-from specclient_local.model.decoder_runner import SlotInput
+from specclient_local.model.pass_input import SlotInput
 from specclient_local.request.params import SamplingParams
 from specclient_local.request.sequence import PredictionProgress, RandomStream, SpeculationCounts
 from specclient_local.request.sequence import Sequence as Request

@@ -14,8 +14,9 @@ from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.engine.scheduler import PROMPT_ROWS_PER_STEP, Scheduler
 from specclient_local.model import decoder_runner as passes
-from specclient_local.model.decoder_runner import DecoderRunner, SlotInput
+from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.native.greedy_rounds import NativeRounds
+from specclient_local.model.pass_input import SlotInput
 from specclient_local.request.token_tree import TokenTree
 
 from specclient.errors import ConfigurationError, EngineError

@@ -146,7 +146,7 @@ def claim_uniform(propose):
 def test_the_same_test_finds_a_wrong_verifier(tiny_pair, monkeypatch, mutant, record_property):
     with load(*tiny_pair) as engine:
         if mutant == "accept always":
-            monkeypatch.setattr(walk, "acceptance", accept_always)
+            monkeypatch.setattr(walk, "acceptance_probability", accept_always)
         elif mutant == "resample from p":
             monkeypatch.setattr(walk, "residual", resample_from_p)
         else:
@@ -251,7 +251,7 @@ def test_every_drafters_rounds_have_the_targets_law(tiny_pair, name):
 def test_the_same_rounds_find_what_is_wrong(tiny_pair, monkeypatch, mutant):
     params, methods = DRAFTERS["draft grown"], drafting(tiny_pair)
     if mutant == "accept always":
-        monkeypatch.setattr(walk, "acceptance", accept_always)
+        monkeypatch.setattr(walk, "acceptance_probability", accept_always)
     elif mutant == "resample from p":
         monkeypatch.setattr(walk, "residual", resample_from_p)
     elif mutant == "merge equal draws":
@@ -314,7 +314,7 @@ def test_predictions_leave_the_targets_law_as_it_is(tiny_pair, prediction, draft
 @pytest.mark.parametrize("mutant", ["accept always", "resample from p", "claim a wrong q"])
 def test_the_same_enumeration_finds_a_wrong_verifier(tiny_pair, monkeypatch, mutant):
     if mutant == "accept always":
-        monkeypatch.setattr(walk, "acceptance", accept_always)
+        monkeypatch.setattr(walk, "acceptance_probability", accept_always)
     elif mutant == "resample from p":
         monkeypatch.setattr(walk, "residual", resample_from_p)
     else:

@@ -16,9 +16,9 @@ from specclient_local.loading.drafter_set import drafter_for_heads
 from specclient_local.loading.model_loader import ModelPlacement, load_model
 from specclient_local.model import decoder
 from specclient_local.model.config import read_config
-from specclient_local.model.decoder_runner import MAX_PASS_ROWS, SlotInput
 from specclient_local.model.heads.checkpoint import required_hidden_layers
 from specclient_local.model.hidden_state_runner import HiddenStateRunner
+from specclient_local.model.pass_input import MAX_PASS_ROWS, SlotInput
 from specclient_local.request.params import MAX_TREE_NODES
 from specclient_local.request.token_tree import ROOT, TokenTree
 

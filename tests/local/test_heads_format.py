@@ -13,12 +13,11 @@ from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 from specclient_local.loading.model_loader import ModelPlacement, load_model
 from specclient_local.model.config import Rope, read_config
-from specclient_local.model.decoder_runner import SlotInput
 from specclient_local.model.heads.checkpoint import read_heads, required_hidden_layers
-from specclient_local.model.heads.eagle import SharedTargetWeights
 from specclient_local.model.heads.eagle_runner import EagleRunner
 from specclient_local.model.heads.medusa import MedusaHeads
 from specclient_local.model.heads.writer import write_eagle, write_medusa
+from specclient_local.model.pass_input import SlotInput
 from specclient_local.request.token_tree import TokenTree
 from torch.nn import functional as F
 
@@ -202,7 +201,7 @@ def test_medusa_as_its_trainer_saves_it(target, tmp_path, blocks, own_heads):
     runner = load_model(target, ModelPlacement(), slots=1, context=64, taps=(4,))
     found = read_heads(folder, read_config(target))
     assert (found.shape.heads, found.shape.blocks, found.method) == (3, blocks, "medusa")
-    heads = MedusaHeads(found.shape, found.weights, SharedTargetWeights.of(runner))
+    heads = MedusaHeads(found.shape, found.weights, runner.shared_weights())
     runner.prefill(0, TOKENS)
     with torch.inference_mode():
         rows = heads.logits(heads.read(runner.features(0, 6, 7, (4,))), 2)

@@ -373,7 +373,7 @@ def test_the_same_test_finds_wrong_rounds(tmp_path, monkeypatch, mutant):
             return right(p, torch.full_like(q, 1 / VOCAB), drafts, certain, uniform)
         return right(p, q, drafts, certain, torch.zeros_like(uniform))
 
-    monkeypatch.setattr(rounds, "accept", wrong)
+    monkeypatch.setattr(rounds, "accept_sampled", wrong)
     assert law_of_rounds(tmp_path, SamplingParams(temperature=0.9)) < 1e-6
 
 
@@ -405,7 +405,7 @@ def test_an_engine_answers_the_same_with_static_shapes(folders, monkeypatch):
 
 
 def test_a_device_without_the_numbers_that_draws_take_is_refused(folders, monkeypatch):
-    monkeypatch.setattr(opening, "device_named", torch.device)
+    monkeypatch.setattr(opening, "resolve_device", torch.device)
     with pytest.raises(ConfigurationError, match="graphs is 'on', but mps has no float64"):
         opening.load_model(folders[0], opening.ModelPlacement(device="mps", graphs="on"), slots=1, context=64)
     with pytest.raises(ConfigurationError, match="graphs is 'always'; allowed are auto, on, off"):

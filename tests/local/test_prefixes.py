@@ -7,7 +7,7 @@ import random
 import pytest
 import torch
 from local_kit import load
-from specclient_local.model.decoder_runner import MAX_PASS_ROWS
+from specclient_local.model.pass_input import MAX_PASS_ROWS
 from specclient_local.model.prefix_cache import PrefixCache, _equal
 
 STEM = [7 + i % 200 for i in range(700)]

@@ -217,7 +217,7 @@ def test_the_same_enumeration_finds_what_is_wrong(name, mutant, grammars, monkey
     elif mutant == "nothing is taken":
         monkeypatch.setattr(RequestLogitsProcessor, "take", lambda self, token: None)
     else:
-        monkeypatch.setattr(walk, "acceptance", lambda p, q, token: 1.0)
+        monkeypatch.setattr(walk, "acceptance_probability", lambda p, q, token: 1.0)
     params = SamplingParams(temperature=0.9, **ASKED[name])
     assert worst_error(params, drawn_chain, rules_for(params, grammars), 0) > 1e-3
 
@@ -349,7 +349,7 @@ def test_the_same_test_finds_a_wrong_rule(letter_pair, name, mutant, monkeypatch
             RequestLogitsProcessor, "shape", lambda self, rows, paths: honest(self, rows, [()] * len(rows))
         )
     else:
-        monkeypatch.setattr(walk, "acceptance", lambda p, q, token: 1.0)
+        monkeypatch.setattr(walk, "acceptance_probability", lambda p, q, token: 1.0)
     counts, _ = sample(letter_pair, RUNNING[name])
     p = p_value(counts, joint(letter_pair[0], RUNNING[name]))
     record_property("p_value", p)

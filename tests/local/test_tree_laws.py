@@ -122,8 +122,8 @@ def what_is_left_unscaled(p, q):
 @pytest.mark.parametrize(
     ("module", "name", "mutant", "family"),
     [
-        (walk, "acceptance", lambda p, q, token: 1.0, static(2)),
-        (walk, "acceptance", lambda p, q, token: 1.0, grown(2, 4)),
+        (walk, "acceptance_probability", lambda p, q, token: 1.0, static(2)),
+        (walk, "acceptance_probability", lambda p, q, token: 1.0, grown(2, 4)),
         (walk, "residual", lambda p, q: p, two_models),
         (walk, "residual", what_is_left_unscaled, two_models),
         (union, "_picked", lambda q, token: True, two_models),

@@ -18,9 +18,9 @@ from specclient_local.drafting.policy_selection import length_policy_for, reques
 from specclient_local.drafting.prediction import PredictionDrafter
 from specclient_local.drafting.round_costs import RoundCosts
 from specclient_local.drafting.union import UnionDrafter
-from specclient_local.model.decoder_runner import MAX_PASS_ROWS, SlotInput
 from specclient_local.model.model_runner import ModelRunner
 from specclient_local.model.native.greedy_rounds import NativeRoundResult, NativeRounds
+from specclient_local.model.pass_input import MAX_PASS_ROWS, SlotInput
 from specclient_local.model.prefix_cache import PrefixCache
 from specclient_local.model.sampling import all_distributions, logits_error
 from specclient_local.model.scoring import token_scores

@@ -14,9 +14,9 @@ from torch import Tensor
 from specclient.errors import EngineError
 from specclient_local.drafting.drafter import DraftShape, chain, shape_size
 from specclient_local.drafting.tree_growth import GROWN_TREE_BREADTH, TreeGrowth, growth
-from specclient_local.model.decoder_runner import MAX_PASS_ROWS, SlotInput
 from specclient_local.model.model_runner import ModelRunner
 from specclient_local.model.native.greedy_rounds import NativeRoundResult, NativeRounds
+from specclient_local.model.pass_input import MAX_PASS_ROWS, SlotInput
 from specclient_local.model.prefix_cache import PrefixCache
 from specclient_local.model.sampling import all_distributions
 from specclient_local.request.sequence import EMPTY_CONSTRAINT_MESSAGE, Sequence

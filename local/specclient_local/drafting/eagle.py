@@ -18,9 +18,9 @@ from specclient_local.drafting.draft_model import GrowingDraft
 from specclient_local.drafting.drafter import DraftShape, chain
 from specclient_local.drafting.head_drafting import draft_batched, fit_shape
 from specclient_local.drafting.tree_growth import growth
-from specclient_local.model.decoder_runner import MAX_PASS_ROWS, SlotInput
 from specclient_local.model.heads.eagle_runner import EagleRunner
 from specclient_local.model.hidden_state_runner import HiddenStateRunner
+from specclient_local.model.pass_input import MAX_PASS_ROWS, SlotInput
 from specclient_local.model.sampling import all_distributions
 from specclient_local.request.params import MAX_DRAFT_LENGTH
 from specclient_local.request.sequence import EMPTY_CONSTRAINT_MESSAGE, Sequence

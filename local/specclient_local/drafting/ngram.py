@@ -12,7 +12,7 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
 from specclient_local.drafting.drafter import DrafterChosenChain, DraftShape
-from specclient_local.model.decoder_runner import MAX_PASS_ROWS
+from specclient_local.model.pass_input import MAX_PASS_ROWS
 from specclient_local.request.sequence import Sequence
 from specclient_local.request.token_tree import TokenTree
 

@@ -16,8 +16,8 @@ from specclient_local.drafting.drafter import Drafter, DraftShape, TreeWidths, c
 from specclient_local.drafting.policy_selection import DEFAULT_DRAFT_LENGTH
 from specclient_local.drafting.round_costs import RoundCosts, costs_per_row_count, interpolate_costs
 from specclient_local.drafting.tree_growth import GROWN_TREE_BREADTH
-from specclient_local.model.decoder_runner import SlotInput
 from specclient_local.model.model_runner import ModelRunner
+from specclient_local.model.pass_input import SlotInput
 from specclient_local.request.params import MAX_DRAFT_LENGTH, MAX_PREDICTED_LENGTH, Method, SamplingParams
 from specclient_local.request.sequence import RandomStream, Sequence
 from specclient_local.request.token_tree import ROOT, TokenTree

@@ -22,8 +22,8 @@ from specclient_local.drafting.vocabulary_match import ForeignDraft
 from specclient_local.loading.calibration import Calibration
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.heads.checkpoint import MedusaCheckpoint, read_heads
-from specclient_local.model.heads.eagle import SharedTargetWeights, fast_kernels
 from specclient_local.model.heads.eagle_runner import EagleRunner
+from specclient_local.model.heads.kernels import fast_kernels
 from specclient_local.model.heads.medusa import MedusaHeads
 from specclient_local.model.hidden_state_runner import HiddenStateRunner
 from specclient_local.model.model_runner import ModelRunner
@@ -146,7 +146,7 @@ def drafter_for_heads(target: ModelRunner, folder: Path) -> tuple[Method, Medusa
     assert isinstance(target, HiddenStateRunner)  # who loads heads loads their target so
     found = read_heads(folder, target.config, target.decoder.dtype, target.device)
     if isinstance(found, MedusaCheckpoint):
-        given = found.shape, found.weights, SharedTargetWeights.of(target)
+        given = found.shape, found.weights, target.shared_weights()
         compiled = native_medusa(*given, target.decoder.passes)
         return found.method, MedusaDrafter(target, compiled or MedusaHeads(*given, fast_kernels()))
     return found.method, EagleDrafter(target, EagleRunner(found.shape, found.weights, target))

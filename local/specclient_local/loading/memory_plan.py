@@ -12,12 +12,12 @@ from specclient.errors import ConfigurationError
 from specclient_local.loading.model_loader import computes_in_float32, read_any_config
 from specclient_local.loading.options import EngineOptions
 from specclient_local.model.config import DecoderConfig
-from specclient_local.model.decoder_runner import MAX_PASS_ROWS
 from specclient_local.model.devices import resolve_device
 from specclient_local.model.heads.checkpoint import read_heads_shape, required_hidden_layers
 from specclient_local.model.heads.eagle_runner import SPARE_POSITIONS
-from specclient_local.model.heads.medusa import MedusaShape
+from specclient_local.model.heads.medusa_weights import MedusaShape
 from specclient_local.model.kv_cache import POSITION_BLOCK, memory
+from specclient_local.model.pass_input import MAX_PASS_ROWS
 
 _BITS = {"float32": 32, "bfloat16": 16, "float16": 16, "int8": 8, "fp8": 8, "int4": 4}
 _CGROUP = Path("/sys/fs/cgroup")

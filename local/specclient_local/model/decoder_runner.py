@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -14,47 +13,13 @@ from specclient_local.model.config import DecoderConfig, read_config
 from specclient_local.model.decoder import TransformerDecoder
 from specclient_local.model.kv_cache import POSITION_BLOCK, KVCache
 from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST
+from specclient_local.model.pass_input import EMPTY_TREE, MAX_PASS_ROWS, SlotInput
 from specclient_local.model.pass_spans import PassSpan
 from specclient_local.model.weights import load_weights
 from specclient_local.request.token_tree import TokenTree
 
-MAX_PASS_ROWS = 256
-"""Most rows of one pass; bounds the memory of a prefill."""
-
 _SHARED = 128
 """Most rows of a pass that slots share: by then a row costs what it costs, whatever its company."""
-
-_EMPTY = TokenTree()
-
-
-@dataclass(frozen=True, slots=True)
-class SlotInput:
-    """What one slot has in a pass.
-
-    Attributes:
-        slot: whose cache.
-        tokens: not yet in the cache; the last is the tree's root.
-        tree: guesses below it.
-        every: whether the logits after each token are wanted, not only after the root and the guesses.
-        held: how many of the tree's nodes, from the first on, are in the cache already. Without ``tokens``
-            the root is there, too.
-    """
-
-    slot: int
-    tokens: Sequence[int]
-    tree: TokenTree = _EMPTY
-    every: bool = False
-    held: int = 0
-
-    @property
-    def rows(self) -> int:
-        """Rows of it in the pass."""
-        return len(self.tokens) + len(self.tree.tokens) - self.held
-
-    @property
-    def unread(self) -> int:
-        """Rows of it, the first ones, whose logits are not wanted."""
-        return 0 if self.every or not self.tokens else len(self.tokens) - 1
 
 
 def max_shared_rows(slots: int) -> int:
@@ -88,8 +53,8 @@ class DecoderRunner:
         ahead = columns[None, :] - context - rows[:, None]
         self.causal = self._mask(ahead > 0)
         window = decoder.config.window
-        self._window = None if window is None or window >= context else window
-        self._sliding = None if self._window is None else self._mask((ahead > 0) | (ahead <= -self._window))
+        self.window = None if window is None or window >= context else window
+        self.sliding_mask = None if self.window is None else self._mask((ahead > 0) | (ahead <= -self.window))
 
     @classmethod
     def load(
@@ -138,7 +103,7 @@ class DecoderRunner:
         """Append tokens, ``MAX_PASS_ROWS`` at most, in one pass; return the logits after each, ``[N, V]``."""
         return self._forward([SlotInput(slot, tokens, every=True)])[0]
 
-    def score(self, slot: int, tokens: Sequence[int], tree: TokenTree = _EMPTY) -> Tensor:
+    def score(self, slot: int, tokens: Sequence[int], tree: TokenTree = EMPTY_TREE) -> Tensor:
         """Do as :meth:`score_all` for one slot."""
         return self.score_all([SlotInput(slot, tokens, tree)])[0]
 
@@ -260,7 +225,7 @@ class DecoderRunner:
         shift = self.context - start
         seen = slice(shift, shift + -(-end // POSITION_BLOCK) * POSITION_BLOCK)
         mask = self.causal[:rows, seen]
-        sliding = None if self._sliding is None else self._sliding[:rows, seen]
+        sliding = None if self.sliding_mask is None else self.sliding_mask[:rows, seen]
         if part.tree.is_chain:
             positions += range(start, end)
         else:
@@ -288,12 +253,12 @@ class DecoderRunner:
             root: cache position of a tree's root; before it, position and place in the cache are one.
             below: positions of the root and the nodes, in a tree not where they stand in the cache.
         """
-        if self._window is None:
+        if self.window is None:
             return None
         columns = torch.arange(mask.shape[1], device=self.device)
         columns[root : root + len(below)] = self._tensor(list(below))
         rows = self._tensor(list(own))
-        return mask.masked_fill(columns[None, :] <= rows[:, None] - self._window, -torch.inf)
+        return mask.masked_fill(columns[None, :] <= rows[:, None] - self.window, -torch.inf)
 
     def time_passes(
         self,

@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 
 from specclient_local.model.decoder import TransformerDecoder
-from specclient_local.model.decoder_runner import DecoderRunner, SlotInput
+from specclient_local.model.decoder_runner import DecoderRunner
+from specclient_local.model.heads.target_weights import SharedTargetWeights
+from specclient_local.model.pass_input import SlotInput
 from specclient_local.model.pass_spans import HiddenStateTaps, PassSpan
 from specclient_local.model.weights import DecoderWeights
 
@@ -43,6 +45,11 @@ class HiddenStateRunner(DecoderRunner):
         self._features = torch.zeros(
             (slots, context, len(layers), decoder.config.hidden_size), dtype=decoder.dtype, device=self.device
         )
+
+    def shared_weights(self) -> SharedTargetWeights:
+        """Return the embedding, the last norm and the output head, for draft heads to share."""
+        w = self.weights
+        return SharedTargetWeights(w.embedding, w.norm, w.head, self.config.norm_eps)
 
     def features(self, slot: int, start: int, end: int, layers: Sequence[int]) -> Tensor:
         """Return hidden states of a slot's positions, ``[end - start, len(layers), hidden]``.

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
-from specclient_local.model.decoder_runner import DecoderRunner, SlotInput
+from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.kv_cache import KVCache, SlotRows
+from specclient_local.model.pass_input import SlotInput
 
 
 class LayerSubsetCache(KVCache):
@@ -41,7 +42,7 @@ class LayerSubsetRunner(DecoderRunner):
         self.decoder = lender.decoder.only(layers)
         self.context, self.shared, self.device = lender.context, lender.shared, lender.device
         self.cache = LayerSubsetCache(lender.cache, layers)
-        self.causal, self._window, self._sliding = lender.causal, lender._window, lender._sliding
+        self.causal, self.window, self.sliding_mask = lender.causal, lender.window, lender.sliding_mask
 
     @torch.inference_mode()
     def foretold(self, slot: int, start: int, tokens: Sequence[int]) -> list[int]:

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from specclient_local.model.decoder_runner import SlotInput
+from specclient_local.model.pass_input import SlotInput
 from specclient_local.request.token_tree import TokenTree
 
 

@@ -17,7 +17,8 @@ from specclient_local.drafting.drafter import (
 )
 from specclient_local.drafting.ngram import NgramDrafter
 from specclient_local.drafting.union import UnionDrafter, UnionMember, add_to_union
-from specclient_local.model.decoder_runner import MAX_PASS_ROWS, DecoderRunner
+from specclient_local.model.decoder_runner import DecoderRunner
+from specclient_local.model.pass_input import MAX_PASS_ROWS
 from specclient_local.request.token_tree import ROOT, TokenTree
 
 Q = np.full(10, 0.1)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from specclient_local.model import decoder
-from specclient_local.model.decoder_runner import MAX_PASS_ROWS, DecoderRunner
+from specclient_local.model.decoder_runner import DecoderRunner
+from specclient_local.model.pass_input import MAX_PASS_ROWS
 from specclient_local.request.token_tree import TokenTree
 
 LLAMA3 = {

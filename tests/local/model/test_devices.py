@@ -9,8 +9,9 @@ from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.loading.model_loader import ModelPlacement, computes_in_float32, load_model
 from specclient_local.model import weights
-from specclient_local.model.decoder_runner import DecoderRunner, SlotInput
+from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.devices import available_devices, resolve_device
+from specclient_local.model.pass_input import SlotInput
 from specclient_local.request.token_tree import TokenTree
 
 from specclient.errors import ConfigurationError

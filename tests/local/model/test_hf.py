@@ -11,9 +11,10 @@ from local_kit import load, run, sequence, write_checkpoint
 from safetensors.torch import load_file, save_file
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
-from specclient_local.model.decoder_runner import MAX_PASS_ROWS, DecoderRunner, SlotInput
+from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.hf.checkpoint import read_hf_config
 from specclient_local.model.hf.runner import HfRunner
+from specclient_local.model.pass_input import MAX_PASS_ROWS, SlotInput
 from specclient_local.request.token_tree import TokenTree
 
 from specclient.errors import CheckpointError, ConfigurationError

@@ -15,13 +15,14 @@ from safetensors.torch import load_file, save_file
 from specclient_local.api.backend import BUNDLED
 from specclient_local.model.config import read_config
 from specclient_local.model.decoder import TransformerDecoder
-from specclient_local.model.decoder_runner import DecoderRunner, SlotInput
+from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.eager_passes import EagerPasses
 from specclient_local.model.native import build as build
 from specclient_local.model.native import huge_pages as pages
 from specclient_local.model.native import passes as passes
 from specclient_local.model.native.argmax import native_argmax
 from specclient_local.model.native.huge_pages import large_pages
+from specclient_local.model.pass_input import SlotInput
 from specclient_local.model.weights import load_weights
 from specclient_local.request.token_tree import TokenTree
 

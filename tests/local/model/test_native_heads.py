@@ -14,14 +14,15 @@ from specclient_local.loading.drafter_set import drafter_for_heads
 from specclient_local.loading.model_loader import ModelPlacement, load_model
 from specclient_local.model import decoder
 from specclient_local.model.config import read_config
-from specclient_local.model.decoder_runner import SlotInput
 from specclient_local.model.heads.checkpoint import read_heads, required_hidden_layers
-from specclient_local.model.heads.eagle import EagleHead, SharedTargetWeights, fast_kernels
+from specclient_local.model.heads.eagle import EagleHead
 from specclient_local.model.heads.eagle_runner import EaglePasses, EagleRunner
+from specclient_local.model.heads.kernels import fast_kernels
 from specclient_local.model.heads.medusa import MedusaHeads
 from specclient_local.model.native import build, passes
 from specclient_local.model.native import medusa as native_medusa
 from specclient_local.model.native.eagle import NativeEagle
+from specclient_local.model.pass_input import SlotInput
 from specclient_local.model.rope import turns
 from specclient_local.request.token_tree import TokenTree
 
@@ -81,7 +82,7 @@ def opened(target, heads, slots=2, **placed):
 def by_torch(eagle, weights, target):
     """Let torch compute an EAGLE runner's passes."""
     c = eagle.config
-    eagle.head = EagleHead(eagle.head.shape, weights, SharedTargetWeights.of(target), fast_kernels())
+    eagle.head = EagleHead(eagle.head.shape, weights, target.shared_weights(), fast_kernels())
     eagle.decoder.passes = EaglePasses(eagle.head, turns(c.rope, c.head_dim, eagle.context))
     return eagle
 
@@ -170,7 +171,7 @@ def test_states_of_other_rows_are_refused(pair):
 def threads(monkeypatch):
     """Let the smallest pass be shared, set torch's threads, and set them back."""
     for module in (native_medusa, passes):
-        monkeypatch.setattr(module, "SHARED", 0)
+        monkeypatch.setattr(module, "MIN_PARALLEL_PRODUCTS", 0)
     before = torch.get_num_threads()
     yield torch.set_num_threads
     torch.set_num_threads(before)
@@ -291,7 +292,7 @@ def medusas(target, folder, **made):
     """Medusa heads that are compiled, and ones that are not."""
     heads_kit.medusa(folder, **made)
     found, runner = read_heads(folder, read_config(target)), opened(target, folder)
-    given = found.shape, found.weights, SharedTargetWeights.of(runner)
+    given = found.shape, found.weights, runner.shared_weights()
     compiled = native_medusa.native_medusa(*given, runner.decoder.passes)
     assert compiled is not None
     return compiled, MedusaHeads(*given, fast_kernels())

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 import torch
 from specclient_local.model import decoder
-from specclient_local.model.decoder_runner import DecoderRunner, SlotInput
+from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST
+from specclient_local.model.pass_input import SlotInput
 from specclient_local.request.token_tree import ROOT, TokenTree
 
 PROMPT = [5, 6, 7, 8, 9]

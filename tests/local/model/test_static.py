@@ -10,7 +10,8 @@ from specclient_local.model.cuda_graphs import dense_decoder as dense
 from specclient_local.model.cuda_graphs.graph_recorder import GraphRecorder
 from specclient_local.model.cuda_graphs.static_runner import PassBucket, StaticRunner
 from specclient_local.model.decoder import TransformerDecoder
-from specclient_local.model.decoder_runner import DecoderRunner, SlotInput
+from specclient_local.model.decoder_runner import DecoderRunner
+from specclient_local.model.pass_input import SlotInput
 from specclient_local.model.weights import load_weights
 from specclient_local.request.token_tree import TokenTree
 from torch._subclasses.fake_tensor import FakeTensorMode

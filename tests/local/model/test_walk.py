@@ -169,7 +169,7 @@ def test_the_same_test_finds_a_wrong_walk(monkeypatch, mutant):
     if mutant == "resample from p":
         monkeypatch.setattr(walk, "_residual", lambda p, q, drafts, at: p)
     else:
-        monkeypatch.setattr(walk, "accept", _reusing(walk.accept_sampled))
+        monkeypatch.setattr(walk, "accept_sampled", _reusing(walk.accept_sampled))
     assert law_of_the_walk() < 1e-6
 
 

@@ -10,9 +10,8 @@ import torch
 from local_kit import load, write_checkpoint
 from safetensors.torch import load_file
 from specclient_local.model.config import BUNDLED, read_config
-from specclient_local.model.decoder_runner import SlotInput
-from specclient_local.model.heads.eagle import SharedTargetWeights
 from specclient_local.model.heads.eagle_runner import EagleRunner
+from specclient_local.model.pass_input import SlotInput
 from specclient_local.request.token_tree import TokenTree
 from specclient_local.training.heads import trainer as heads
 from specclient_local.training.heads.dataset import CollectedAnswers, CollectionSettings, HeadsTrainingRows
@@ -58,7 +57,7 @@ def learner_of(target, kind):
     """A head with random parameters, the target it reads, and rows of the target's answers."""
     plan = recipe(kind)
     runner = heads._target(target, plan, "cpu")
-    lent = heads._frozen(SharedTargetWeights.of(runner))
+    lent = heads._frozen(runner.shared_weights())
     ids = torch.arange(0, 300, 5) if kind == "eagle3" else None
     shape = heads._shape(plan, read_config(target), 60 if kind == "eagle3" else 0)
     torch.manual_seed(0)
@@ -110,7 +109,7 @@ def test_a_head_that_reads_the_embedding_begins_by_repeating_what_it_read():
     """Tokens in random order, then in the same order again: each is followed by what followed it before."""
     plan = HeadsRecipe("eagle3")
     runner = heads._target(BUNDLED / "target", plan, "cpu")
-    lent = heads._frozen(SharedTargetWeights.of(runner))
+    lent = heads._frozen(runner.shared_weights())
     vocab = runner.config.vocab_size
     torch.manual_seed(0)
     shape = heads._shape(plan, runner.config, vocab)
@@ -201,7 +200,7 @@ def test_what_cannot_be_trained_is_said(target, tmp_path, changes, named):
 
 def test_places_behind_an_end_token_neither_teach_nor_count(target):
     runner, learner, rows = learner_of(target, "eagle")
-    teacher = FrozenTarget(heads._frozen(SharedTargetWeights.of(runner)), learner.ids)
+    teacher = FrozenTarget(heads._frozen(runner.shared_weights()), learner.ids)
     cut = replace(rows, lengths=torch.tensor([20, 9]))
     spoilt = replace(cut, features=cut.features.clone())
     spoilt.features[1, 9:] = 50.0

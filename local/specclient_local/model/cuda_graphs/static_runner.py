@@ -17,7 +17,8 @@ from torch import Tensor
 from specclient_local.model.cuda_graphs.dense_decoder import DenseDecoder, DensePassLayout
 from specclient_local.model.cuda_graphs.graph_recorder import GraphRecorder, RecordedRun, out_of_memory
 from specclient_local.model.decoder import TransformerDecoder
-from specclient_local.model.decoder_runner import MAX_PASS_ROWS, DecoderRunner, SlotInput
+from specclient_local.model.decoder_runner import DecoderRunner
+from specclient_local.model.pass_input import MAX_PASS_ROWS, SlotInput
 from specclient_local.model.weights import DecoderWeights
 
 SLOTS = (1, 4, 16, 64)

@@ -21,8 +21,8 @@ from torch import Tensor
 
 from specclient.errors import CheckpointError
 from specclient_local.model.config import DecoderConfig, decoder_config, read_json
-from specclient_local.model.heads.eagle import EagleShape, EagleWeights
-from specclient_local.model.heads.medusa import MedusaShape, MedusaWeights
+from specclient_local.model.heads.eagle_weights import EagleShape, EagleWeights
+from specclient_local.model.heads.medusa_weights import MedusaShape, MedusaWeights
 from specclient_local.model.heads.tensors import CheckpointTensors
 from specclient_local.model.weights import interleave
 

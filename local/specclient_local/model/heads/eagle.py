@@ -12,162 +12,17 @@ keys and values are (``attend``) and in what multiplies matrices (``HeadKernels`
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import Literal
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from specclient_local.model.config import DecoderConfig
-from specclient_local.model.eager_passes import norm_kernel
-from specclient_local.model.hidden_state_runner import HiddenStateRunner
-from specclient_local.model.linear_kernels import KernelChooser, LinearKernel, plain_kernel
-from specclient_local.model.native.matmul import native_matmul
+from specclient_local.model.heads.eagle_weights import EagleShape, EagleWeights
+from specclient_local.model.heads.kernels import HeadKernels
+from specclient_local.model.heads.target_weights import SharedTargetWeights
 
 AttentionFunction = Callable[[Tensor], Tensor]
 """Rows' queries, keys and values, turned, ``[..., H + 2 KV, D]``, to what they attend to, ``[..., H D]``."""
-
-
-@dataclass(frozen=True, slots=True)
-class EagleShape:
-    """What an EAGLE head is like.
-
-    Attributes:
-        kind: ``eagle`` reads the target's last hidden state and head, ``eagle3`` fuses several depths.
-        config: of its layer; ``vocab_size`` is the target's.
-        target_hidden: width of the target's hidden states.
-        taps: after how many of the target's layers hidden states are read; None for the last (``eagle``), or
-            for those that everyone takes, see :meth:`tapped`.
-        draft_vocab: tokens that its own head covers (``eagle3``).
-        norm_before_residual: whether the residual is what ``hidden_norm`` gives.
-        norm_output: whether the next step is fed what the last norm gives.
-        norm_before_fc: whether fused states are normalised together; ``fc_norm`` one by one.
-    """
-
-    kind: Literal["eagle", "eagle3"]
-    config: DecoderConfig
-    target_hidden: int
-    taps: tuple[int, ...] | None = None
-    draft_vocab: int = 0
-    norm_before_residual: bool = False
-    norm_output: bool = False
-    norm_before_fc: bool = False
-    fc_norm: bool = False
-
-    @property
-    def width(self) -> int:
-        """Numbers of a hidden state of its own."""
-        return self.config.hidden_size
-
-    @property
-    def parameters(self) -> int:
-        """Numbers in its matrices; an embedding of its own counts where its width tells of one."""
-        c, three = self.config, self.kind == "eagle3"
-        attention = c.head_dim * (c.heads + 2 * c.kv_heads) * (2 if three else 1) + c.head_dim * c.heads
-        seen = self.depths * self.target_hidden if three else 2 * self.width
-        own = c.vocab_size if self.width != self.target_hidden else 0
-        return self.width * (attention + 3 * c.intermediate_size + seen + self.draft_vocab + own)
-
-    @property
-    def depths(self) -> int:
-        """How many of the target's depths it reads."""
-        return 1 if self.kind == "eagle" else 3 if self.taps is None else len(self.taps)
-
-    def tapped(self, layers: int) -> tuple[int, ...]:
-        """Return the depths read of a target of so many layers.
-
-        EAGLE-3 heads that name none were trained on those of the reference (SafeAILab/EAGLE; vLLM likewise).
-        """
-        if self.kind == "eagle":
-            return (layers,)
-        return (2, layers // 2, layers - 3) if self.taps is None else self.taps
-
-
-@dataclass(slots=True)
-class EagleWeights:
-    """Its parameters, fused as a decoder's are: see :class:`specclient_local.model.weights.LayerWeights`.
-
-    Attributes:
-        fc: ``[width, 2 width]`` of token and state (``eagle``), or ``[width, depths * target_hidden]``.
-        qkv: ``[(H + 2 KV) D, width]``, or for ``eagle3`` ``[…, 2 width]``: token beside state.
-        token_norm, state_norm: of the two (``eagle3``).
-        norm, head: last norm, and ``[draft_vocab, width]`` (``eagle3``).
-        ids: ``[draft_vocab]`` the target's ids of the draft's; None where they are the same.
-        embedding: ``[V, width]`` where it is not the target's.
-        fc_norms: over the fused states, one for all or one for each.
-    """
-
-    fc: Tensor
-    qkv: Tensor
-    o: Tensor
-    post_norm: Tensor
-    gate_up: Tensor
-    down: Tensor
-    fc_bias: Tensor | None = None
-    qkv_bias: Tensor | None = None
-    qk_norm: Tensor | None = None
-    o_bias: Tensor | None = None
-    token_norm: Tensor | None = None
-    state_norm: Tensor | None = None
-    norm: Tensor | None = None
-    head: Tensor | None = None
-    ids: Tensor | None = None
-    embedding: Tensor | None = None
-    fc_norms: tuple[Tensor, ...] = ()
-
-    def reading(self) -> EagleWeights:
-        """Return what :meth:`EagleHead.read` needs of them, the large rest empty."""
-        none = self.fc.new_empty(0)
-        fc = self.fc if self.token_norm is not None else none
-        head = None if self.head is None else none
-        return replace(self, fc=fc, qkv=none, o=none, gate_up=none, down=none, head=head)
-
-
-@dataclass(frozen=True, slots=True)
-class SharedTargetWeights:
-    """What a target lends its heads: ``embedding`` and ``head`` ``[V, hidden]``, ``norm`` and its ``eps``."""
-
-    embedding: Tensor
-    norm: Tensor
-    head: Tensor
-    eps: float
-
-    @classmethod
-    def of(cls, target: HiddenStateRunner) -> SharedTargetWeights:
-        """Return what a loaded target lends."""
-        w = target.weights
-        return cls(w.embedding, w.norm, w.head, target.config.norm_eps)
-
-
-@dataclass(frozen=True, slots=True)
-class HeadKernels:
-    """What multiplies and normalises; gradients flow through the defaults."""
-
-    linear: Callable[[Tensor, Tensor | None], LinearKernel] = plain_kernel
-    norm: Callable[[Tensor, float], LinearKernel] = lambda weight, eps: (
-        lambda x: F.rms_norm(x.to(weight.dtype), (x.shape[-1],), weight, eps)
-    )
-
-
-def fast_kernels() -> HeadKernels:
-    """Return what computes fastest here; rows may depend on their company, as a draft's may.
-
-    A matrix is laid out when it is first multiplied with: most of a compiled head's never are.
-    """
-    choose = KernelChooser(exact=False)
-
-    def linear(weight: Tensor, bias: Tensor | None) -> LinearKernel:
-        built: list[LinearKernel] = []
-
-        def run(x: Tensor) -> Tensor:
-            if not built:
-                built.append(native_matmul(weight, bias) or choose(weight, bias))
-            return built[0](x)
-
-        return run
-
-    return HeadKernels(linear, norm_kernel)
 
 
 class EagleHead:

@@ -11,17 +11,14 @@ from torch import Tensor
 
 from specclient_local.model.config import DecoderConfig
 from specclient_local.model.decoder import TransformerDecoder
-from specclient_local.model.decoder_runner import DecoderRunner, SlotInput
+from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.eager_passes import store_and_attend
-from specclient_local.model.heads.eagle import (
-    EagleHead,
-    EagleShape,
-    EagleWeights,
-    SharedTargetWeights,
-    fast_kernels,
-)
+from specclient_local.model.heads.eagle import EagleHead
+from specclient_local.model.heads.eagle_weights import EagleShape, EagleWeights
+from specclient_local.model.heads.kernels import fast_kernels
 from specclient_local.model.hidden_state_runner import HiddenStateRunner
 from specclient_local.model.native.eagle import NativeEagle, native_eagle
+from specclient_local.model.pass_input import SlotInput
 from specclient_local.model.pass_spans import HiddenStateTaps, PassSpan
 from specclient_local.model.rope import turns
 
@@ -102,7 +99,7 @@ class EagleRunner(DecoderRunner):
     decoder: EagleDecoder
 
     def __init__(self, shape: EagleShape, weights: EagleWeights, target: HiddenStateRunner) -> None:
-        lent, context = SharedTargetWeights.of(target), target.context + SPARE_POSITIONS
+        lent, context = target.shared_weights(), target.context + SPARE_POSITIONS
         self.head = EagleHead(shape, weights, lent, fast_kernels())
         super().__init__(EagleDecoder(self.head, target.decoder, context), target.slots, context)
         if self.decoder.guesses:  # what is compiled has a copy

@@ -6,52 +6,14 @@ logits of the token k + 2 places on; the token right after it is the target's ow
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from specclient_local.model.heads.eagle import HeadKernels, SharedTargetWeights
+from specclient_local.model.heads.kernels import HeadKernels
+from specclient_local.model.heads.medusa_weights import MedusaShape, MedusaWeights
+from specclient_local.model.heads.target_weights import SharedTargetWeights
 from specclient_local.model.linear_kernels import LinearKernel
-
-
-@dataclass(frozen=True, slots=True)
-class MedusaShape:
-    """What a set of Medusa heads is like.
-
-    Attributes:
-        heads: how many.
-        blocks: residual blocks of each.
-        hidden: width of the target's hidden states.
-        vocab: the target's tokens.
-        shares_head: whether all read tokens by the target's own head instead of one each.
-    """
-
-    heads: int
-    blocks: int
-    hidden: int
-    vocab: int
-    shares_head: bool
-
-    @property
-    def parameters(self) -> int:
-        """Numbers in their matrices."""
-        own = 0 if self.shares_head else self.vocab
-        return self.heads * self.hidden * (self.blocks * self.hidden + own)
-
-
-@dataclass(slots=True)
-class MedusaWeights:
-    """Their parameters.
-
-    Attributes:
-        blocks: ``[heads][blocks]`` weight ``[hidden, hidden]`` and bias ``[hidden]``.
-        heads: ``[V, hidden]`` of each; none where they share the target's.
-    """
-
-    blocks: list[list[tuple[Tensor, Tensor]]]
-    heads: list[Tensor]
 
 
 class MedusaHeads:

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from specclient_local.model.config import DecoderConfig
 from specclient_local.model.heads.checkpoint import EAGLE_FILE, MEDUSA_FILE
-from specclient_local.model.heads.eagle import EagleShape, EagleWeights
-from specclient_local.model.heads.medusa import MedusaShape, MedusaWeights
+from specclient_local.model.heads.eagle_weights import EagleShape, EagleWeights
+from specclient_local.model.heads.medusa_weights import MedusaShape, MedusaWeights
 
 _VERSION = "0.3.0"
 """Of ``speculators``, the last that knows both kinds of EAGLE heads."""

@@ -27,7 +27,6 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from specclient.errors import CheckpointError
-from specclient_local.model.decoder_runner import MAX_PASS_ROWS, SlotInput
 from specclient_local.model.hf.attention import (
     PASS_POSITIONS,
     PassPositions,
@@ -41,9 +40,9 @@ from specclient_local.model.hf.cache import HfSlotCache
 from specclient_local.model.hf.checkpoint import HfConfig, load_net, read_hf_config
 from specclient_local.model.kv_cache import POSITION_BLOCK, cache_too_large_error, memory
 from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST, KernelChooser
+from specclient_local.model.pass_input import EMPTY_TREE, MAX_PASS_ROWS, SlotInput
 from specclient_local.request.token_tree import ROOT, TokenTree
 
-_EMPTY = TokenTree()
 _PROBE = 24
 """Tokens of the trial at load."""
 
@@ -138,7 +137,7 @@ class HfRunner:
         """Append tokens, ``MAX_PASS_ROWS`` at most, in one pass; return the logits after each, ``[N, V]``."""
         return self._forward(slot, tokens)
 
-    def score(self, slot: int, tokens: Sequence[int], tree: TokenTree = _EMPTY) -> Tensor:
+    def score(self, slot: int, tokens: Sequence[int], tree: TokenTree = EMPTY_TREE) -> Tensor:
         """Do as :meth:`score_all` for one slot."""
         return self.score_all([SlotInput(slot, tokens, tree)])[0]
 
@@ -254,7 +253,7 @@ class HfRunner:
 
     @torch.inference_mode()
     def _forward(
-        self, slot: int, tokens: Sequence[int], tree: TokenTree = _EMPTY, *, wanted: int | None = None
+        self, slot: int, tokens: Sequence[int], tree: TokenTree = EMPTY_TREE, *, wanted: int | None = None
     ) -> Tensor:
         """Run rows through the model and append them to a slot's cache.
 
@@ -295,7 +294,7 @@ class HfRunner:
         """Have so many empty slots."""
         size = self.context if capacity is None else capacity
         self._slots = [HfSlotCache(self.config.layers, size, whole=self.masked) for _ in range(slots)]
-        self._trees = [_EMPTY] * slots
+        self._trees = [EMPTY_TREE] * slots
         self._roots = [0] * slots
 
     def _check_memory(self, slots: int) -> None:

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from specclient_local.model.config import DecoderConfig
+from specclient_local.model.heads.eagle import EagleHead
 from specclient_local.model.native.build import library
 from specclient_local.model.native.passes import NativePasses
 from specclient_local.model.native.structs import FusionStruct, LinearStruct, PassStruct
 from specclient_local.model.pass_spans import PassSpan
-
-if TYPE_CHECKING:
-    from specclient_local.model.heads.eagle import EagleHead
 
 
 class NativeEagle(NativePasses):

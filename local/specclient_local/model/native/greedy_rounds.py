@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from specclient_local.model.decoder_runner import MAX_PASS_ROWS, DecoderRunner
+from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.hidden_state_runner import HiddenStateRunner
 from specclient_local.model.kv_cache import POSITION_BLOCK
 from specclient_local.model.model_runner import ModelRunner
@@ -25,6 +25,7 @@ from specclient_local.model.native.passes import (
     NativePasses,
 )
 from specclient_local.model.native.structs import PassStruct, RoundStruct, SpanStruct
+from specclient_local.model.pass_input import MAX_PASS_ROWS
 from specclient_local.request.sequence import Sequence as Request
 
 _UNREAD = 16

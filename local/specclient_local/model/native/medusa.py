@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import POINTER, byref
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from specclient_local.model.heads.medusa_weights import MedusaShape, MedusaWeights
+from specclient_local.model.heads.target_weights import SharedTargetWeights
 from specclient_local.model.native.build import library
 from specclient_local.model.native.packed_weights import PackedWeights
 from specclient_local.model.native.passes import MIN_PARALLEL_PRODUCTS, NativePasses
 from specclient_local.model.native.structs import LinearStruct, MedusaStruct
-
-if TYPE_CHECKING:
-    from specclient_local.model.heads.eagle import SharedTargetWeights
-    from specclient_local.model.heads.medusa import MedusaShape, MedusaWeights
 
 
 class NativeMedusa:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from ctypes import POINTER, addressof, c_int64
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
 from specclient_local.model.config import DecoderConfig
+from specclient_local.model.heads.eagle_weights import EagleWeights
 from specclient_local.model.native.build import library
 from specclient_local.model.native.packed_weights import PackedWeights, can_be_packed, interleave_gates
 from specclient_local.model.native.structs import (
@@ -23,9 +24,6 @@ from specclient_local.model.native.structs import (
 )
 from specclient_local.model.pass_spans import HiddenStateTaps, PassSpan
 from specclient_local.model.weights import DecoderWeights, LayerWeights
-
-if TYPE_CHECKING:
-    from specclient_local.model.heads.eagle import EagleWeights
 
 MIN_PARALLEL_PRODUCTS = 4_000_000
 """Products of a pass from which on threads share it. What is done in a tenth of a millisecond is not worth

@@ -18,8 +18,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from specclient.errors import ConfigurationError
-from specclient_local.model.decoder_runner import SlotInput
 from specclient_local.model.hidden_state_runner import HiddenStateRunner
+from specclient_local.model.pass_input import SlotInput
 
 
 @dataclass(frozen=True, slots=True)

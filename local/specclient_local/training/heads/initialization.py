@@ -13,7 +13,8 @@ import math
 import torch
 from torch import Tensor
 
-from specclient_local.model.heads.eagle import EagleShape, EagleWeights, SharedTargetWeights
+from specclient_local.model.heads.eagle_weights import EagleShape, EagleWeights
+from specclient_local.model.heads.target_weights import SharedTargetWeights
 
 _SHARP = 4.0
 """Scale of queries and of keys: a match outweighs some hundreds of other places."""

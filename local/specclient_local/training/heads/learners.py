@@ -16,8 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from specclient_local.model.heads.eagle import EagleHead, EagleShape, EagleWeights, SharedTargetWeights
-from specclient_local.model.heads.medusa import MedusaHeads, MedusaShape, MedusaWeights
+from specclient_local.model.heads.eagle import EagleHead
+from specclient_local.model.heads.eagle_weights import EagleShape, EagleWeights
+from specclient_local.model.heads.medusa import MedusaHeads
+from specclient_local.model.heads.medusa_weights import MedusaShape, MedusaWeights
+from specclient_local.model.heads.target_weights import SharedTargetWeights
 from specclient_local.model.rope import turns
 from specclient_local.training.heads.dataset import HeadsTrainingRows
 from specclient_local.training.heads.initialization import initial_eagle_weights

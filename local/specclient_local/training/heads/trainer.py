@@ -18,8 +18,9 @@ from specclient_local.loading.engine_loader import computing_with, threads_for
 from specclient_local.loading.model_loader import ModelPlacement, load_model, uses_own_decoder
 from specclient_local.model.config import BUNDLED, DecoderConfig, Rope, read_config
 from specclient_local.model.devices import resolve_device
-from specclient_local.model.heads.eagle import EagleShape, SharedTargetWeights
-from specclient_local.model.heads.medusa import MedusaShape, MedusaWeights
+from specclient_local.model.heads.eagle_weights import EagleShape
+from specclient_local.model.heads.medusa_weights import MedusaShape, MedusaWeights
+from specclient_local.model.heads.target_weights import SharedTargetWeights
 from specclient_local.model.heads.writer import write_eagle, write_medusa
 from specclient_local.model.hidden_state_runner import HiddenStateRunner
 from specclient_local.model.tokenizer import Tokenizer
@@ -170,7 +171,7 @@ def train_heads(
     """
     folder, work = resolve_checkpoint(target), work or out / "work"
     runner = _target(folder, recipe, device)
-    lent, where = _frozen(SharedTargetWeights.of(runner)), runner.device
+    lent, where = _frozen(runner.shared_weights()), runner.device
     _claim(work, recipe, folder)
     tokenizer, steps = Tokenizer(folder), _HeadsTimeLeft(clock)
     with computing_with(threads_for(runner.config)):
