@@ -86,7 +86,9 @@ def test_answers_and_figures_are_those_of_the_general_way(engine, calls):
 @pytest.mark.parametrize("shared", ["both", "the target's alone", "the draft's alone"])
 def test_threads_share_passes_of_a_round(pair, monkeypatch, shared):
     monkeypatch.setattr(rounds, "MIN_PARALLEL_PRODUCTS", 10**12 if shared == "the draft's alone" else 0)
-    monkeypatch.setattr(rounds, "MIN_PARALLEL_PRODUCTS_AWAKE", 10**12 if shared == "the target's alone" else 0)
+    monkeypatch.setattr(
+        rounds, "MIN_PARALLEL_PRODUCTS_AWAKE", 10**12 if shared == "the target's alone" else 0
+    )
     with load(*pair, threads=2) as engine:
         for prompt in PROMPTS[:2]:
             want = told(engine, prompt, method="plain")[0]
