@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from local_kit import load, run, sequence
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.drafter import chain
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.pass_input import MAX_PASS_ROWS
 from specclient_local.model.sampling import distributions
+from tiny_models import load, run, sequence
 
 
 def runner(folder, context=64, **options):

@@ -7,7 +7,6 @@ import random
 import numpy as np
 import pytest
 import torch
-from local_kit import law_of_rounds, letter_tokenizer, load, run, sequence, table_of, write_checkpoint
 from scipy import stats
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.layer_search import LayerSearch, first_layers
@@ -15,6 +14,7 @@ from specclient_local.drafting.layer_skip import SEARCH_TIME_SHARE, LayerSkipDra
 from specclient_local.loading.options import EngineOptions
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.layer_subset import LayerSubsetRunner
+from tiny_models import law_of_rounds, letter_tokenizer, load, run, sequence, table_of, write_checkpoint
 
 from specclient.errors import ConfigurationError
 

@@ -8,12 +8,12 @@ import tracemalloc
 from functools import partial
 
 import pytest
-from local_kit import run, sequence
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.drafter import DrafterChosenChain, chain
 from specclient_local.drafting.ngram import LONGEST_MATCH, NgramDrafter, NgramIndex
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.pass_input import MAX_PASS_ROWS
+from tiny_models import run, sequence
 
 
 def past_of(tokens):

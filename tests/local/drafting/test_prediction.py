@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 
 import pytest
-from local_kit import run, sequence
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.drafter import chain
 from specclient_local.drafting.length_policy import DoublingLength, RoundLoad
@@ -15,6 +14,7 @@ from specclient_local.drafting.suffix_index import LONGEST_CONTEXT, SuffixIndex
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.request.sequence import PredictionProgress
 from specclient_local.request.token_tree import TokenTree
+from tiny_models import run, sequence
 
 
 def longest(tokens, context):

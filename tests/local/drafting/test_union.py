@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from local_kit import run, sequence
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.drafting.drafter import (
@@ -20,6 +19,7 @@ from specclient_local.drafting.union import UnionDrafter, UnionMember, add_to_un
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.pass_input import MAX_PASS_ROWS
 from specclient_local.request.token_tree import ROOT, TokenTree
+from tiny_models import run, sequence
 
 Q = np.full(10, 0.1)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 import torch
-from local_kit import load, run, sequence
 from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
 from specclient_local.loading.model_loader import ModelPlacement, computes_in_float32, load_model
@@ -13,6 +12,7 @@ from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.devices import available_devices, resolve_device
 from specclient_local.model.pass_input import SlotInput
 from specclient_local.request.token_tree import TokenTree
+from tiny_models import load, run, sequence
 
 from specclient.errors import ConfigurationError
 

@@ -7,11 +7,11 @@ import shutil
 
 import pytest
 import torch
-from local_kit import load, write_checkpoint
 from safetensors.torch import load_file, save_file
 from specclient_local.model.config import read_config
 from specclient_local.model.decoder_runner import DecoderRunner
 from specclient_local.model.weights import load_weights, resolve_checkpoint
+from tiny_models import load, write_checkpoint
 
 from specclient.errors import CheckpointError, ConfigurationError
 
@@ -143,7 +143,7 @@ def test_names_that_are_no_folder(tmp_path, monkeypatch):
 
 
 def test_a_draft_with_other_tokens_does_not_fit_where_it_must(checkpoint, tmp_path):
-    from local_kit import byte_tokenizer
+    from tiny_models import byte_tokenizer
 
     draft = write_checkpoint(tmp_path, tokenizer=byte_tokenizer(270))
     with pytest.raises(CheckpointError, match=r"does not fit the target.*290 tokens against 270"):
@@ -151,7 +151,7 @@ def test_a_draft_with_other_tokens_does_not_fit_where_it_must(checkpoint, tmp_pa
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path):
-    from local_kit import byte_tokenizer
+    from tiny_models import byte_tokenizer
 
     folder = write_checkpoint(tmp_path, tokenizer=byte_tokenizer(300), vocab_size=280)
     with pytest.raises(

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from gateway_server import Served, upstream_settings
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from served import Served, upstream_settings
-from servers import OpenAIServer
+from loopback_server import OpenAIServer
 
 from specclient.serving.errors import LONGEST
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import openai
 import pytest
+from gateway_server import Served, upstream_settings, wait_until
+from loopback_server import OpenAIServer, hang, reply
 from prometheus_client.parser import text_string_to_metric_families
-from served import Served, upstream_settings, wait_until
-from servers import OpenAIServer, hang, reply
 
 from specclient.serving.limits import Limits
 from specclient.serving.metrics import accepted_at

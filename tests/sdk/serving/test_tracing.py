@@ -11,13 +11,13 @@ from typing import Any
 
 import openai
 import pytest
+from gateway_server import Served, upstream_settings, wait_until
+from loopback_server import OpenAIServer, broken_stream, reply
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
-from served import Served, upstream_settings, wait_until
-from servers import OpenAIServer, broken_stream, reply
 
 import specclient
 from specclient import OpenAI

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from servers import OpenAIServer, broken_stream, events, hang, raw, reply, reset
+from loopback_server import OpenAIServer, broken_stream, events, hang, raw, reply, reset
 
 from specclient.errors import (
     APIConnectionError,
