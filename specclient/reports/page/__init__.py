@@ -1,1 +1,1 @@
-"""The report as one page for a browser: figures in, HTML out."""
+"""The cost report as an HTML page."""

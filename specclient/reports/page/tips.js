@@ -1,16 +1,17 @@
 "use strict";
-// Shows what a mark stands for beside the pointer at once, in place of the browser's slow tooltip.
+// Shows the tooltip of a chart's mark next to the pointer without delay. The text is the mark's <title>, which is
+// moved to an attribute on first use; otherwise the browser would show its own tooltip as well.
 const tip = document.body.appendChild(document.createElement("div"));
 tip.id = "tip";
 tip.hidden = true;
-for (const title of document.querySelectorAll("svg title")) {
-  const mark = title.parentNode;
-  if (mark.nodeName === "svg") continue;
-  mark.setAttribute("aria-label", title.textContent);
-  mark.dataset.tip = title.textContent;
-  title.remove();
-}
 document.addEventListener("pointermove", (event) => {
+  const title = event.target.closest?.("g, rect")?.querySelector(":scope > title")
+    ?? event.target.closest?.("g")?.querySelector(":scope > title");
+  if (title) {
+    title.parentNode.dataset.tip = title.textContent;
+    title.parentNode.setAttribute("aria-label", title.textContent);
+    title.remove();
+  }
   const mark = event.target.closest?.("[data-tip]");
   tip.hidden = !mark;
   if (!mark) return;

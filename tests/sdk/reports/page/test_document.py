@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from specclient.ledger.ledger import Ledger
-from specclient.reports.page.charts import Bar, Series, bars, columns, ticks
+from specclient.reports.page.charts import Bar, Series, area, bars, columns, ticks
 from specclient.reports.page.document import render_page
 from specclient.reports.reader import CallFilter, read_reports
 from specclient.types.call import Call
@@ -160,7 +160,7 @@ def test_every_chart_has_a_name_and_a_table(ledger):
     for figure in re.findall(r"<figure.*?</figure>", text, re.DOTALL):
         assert "<table>" in figure
         assert "<h2" in figure
-    assert len(re.findall(r'role="img" aria-label="[^"]+"', text)) == 2, "wide and narrow"
+    assert len(re.findall(r'role="img" aria-label="[^"]+"', text)) == 1
 
 
 @pytest.mark.parametrize(("hours", "unit"), [(24, "hour"), (24 * 30, "day"), (24 * 400, "month")])
@@ -171,8 +171,8 @@ def test_time_is_cut_by_how_much_there_is_of_it(tmp_path, hours, unit):
     text = made(ledger)
     ledger.close()
     assert f"Cost by {unit}" in text
-    wide = re.search(r'<svg class="wide".*?</svg>', text, re.DOTALL)[0]
-    assert wide.count("<rect") == 2
+    plot = re.search(r'<svg class="plot".*?</svg>', text, re.DOTALL)[0]
+    assert plot.count('<rect class="k0"') == 2
 
 
 def test_a_ledger_without_matching_calls(ledger):
@@ -200,16 +200,17 @@ def test_ticks_are_round_and_reach_the_top():
 def test_columns_are_as_tall_as_their_values():
     drawn = columns(
         ["a", "b"],
-        [Series("x", "k0", [1.0, 2.0], ["one", "two"]), Series("y", "k1", [0.0, 2.0], ["none", "<two>"])],
-        size=(400, 232), form=str, title="t", look="wide",
+        [Series("x", "k0", [1.0, 2.0]), Series("y", "k1", [0.0, 2.0])],
+        ["one", "<two>"],
+        height=232, format_value=str, title="t",
     )  # fmt: skip
-    tall = [float(height) for height in re.findall(r'<rect [^>]*height="([\d.]+)"', drawn)]
+    tall = [float(height) for height in re.findall(r'<rect class="k[^>]*height="([\d.]+)"', drawn)]
     assert tall == [49.0, 99.0, 99.0], "200 pixels for 4, and a gap of one between neighbours"
     assert "&lt;two&gt;" in drawn
 
 
 def test_bars_stay_within_their_track():
-    assert 'width="100.00"' in bars([Bar("a", 7.0, "", "", "")])
+    assert 'width="100.00%"' in bars([Bar("a", 7.0, "", "", "")])
     assert "<rect" not in bars([Bar("a", 0.0, "", "", "")])
 
 
@@ -243,7 +244,7 @@ def test_a_browser_shows_the_reports_figures_and_runs_no_name(ledger, tmp_path, 
     document = Document(shown)
     agrees(document, ledger)
     assert "<title>What calls cost</title>" in shown, "no name has changed it"
-    assert "data-tip=" in shown, "the page's own script has run, its policy allows it"
+    assert '<div id="tip"' in shown, "the page's own script has run, its policy allows it"
     assert "img" not in document.tags
     assert EVIL in document.text
 
@@ -260,3 +261,16 @@ def test_the_page_fits_a_phone_and_only_its_tables_scroll(ledger, tmp_path, brow
     file = tmp_path / "phones.html"
     file.write_text(f"<title>x</title>{frames}<script>{measure}</script>", encoding="utf-8")
     assert "<title>needs false,false</title>" in browser(file, "--virtual-time-budget=3000")
+
+
+def test_an_area_is_as_high_as_its_values_and_its_labels_thin_out():
+    labels = [f"{hour}:00" for hour in range(24)]
+    drawn = area(
+        labels, [float(hour) for hour in range(24)], labels, height=232, format_value=str, title="<t>"
+    )
+    assert 'aria-label="&lt;t&gt;"' in drawn
+    heights = re.findall(r'cy="([\d.]+)"', drawn)
+    assert (heights[0], heights[20]) == ("208.00", f"{208 - 20 * 200 / 25:.2f}"), "200 pixels for 25"
+    shown = re.findall(r"<text( class=\"extra\")? x=[^>]*>(\d+):00<", drawn)
+    assert [hour for _, hour in shown] == [str(hour) for hour in range(0, 24, 2)]
+    assert [hour for extra, hour in shown if not extra] == ["0", "6", "12", "18"]

@@ -21,8 +21,9 @@ from loopback_server import OpenAIServer
 from specclient.config import Settings
 from specclient.reports.lines import percentile
 from specclient.reports.reader import CallFilter, read_reports
-from specclient.serving.dashboard.figures import DAYS, SPANS, figures
+from specclient.serving.dashboard.figures import figures
 from specclient.serving.dashboard.page import PAGE
+from specclient.serving.dashboard.spans import DAYS, SPANS
 
 Connect = Callable[[str], openai.OpenAI]
 
@@ -114,7 +115,7 @@ def test_choices_say_why(tmp_path: Path) -> None:
     ledger.close()
     times = [choice["at"] for choice in found["choices"]]
     assert times == sorted(times, reverse=True)
-    routed = next(choice for choice in found["choices"] if choice["asked"] == "auto")
+    routed = next(choice for choice in found["choices"] if choice["requested"] == "auto")
     assert routed["reason"] == "the cheapest of three"
     assert [candidate["route"] for candidate in routed["candidates"]] == list(ROUTES)
     assert sum(line["calls"] for line in found["routes"]) == found["total"]["calls"]

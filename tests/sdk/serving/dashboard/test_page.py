@@ -17,10 +17,11 @@ from gateway_server import Served, upstream_settings
 from loopback_server import OpenAIServer, hang
 
 from specclient.config import Settings
+from specclient.reports.page.charts import Series, columns
 from specclient.reports.reader import CallFilter, read_reports
 from specclient.reports.text import cost_of
 from specclient.serving import Limits
-from specclient.serving.dashboard.figures import SPANS
+from specclient.serving.dashboard.spans import SPANS
 
 playwright = pytest.importorskip("playwright.sync_api", reason="the package playwright is not installed")
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
@@ -142,8 +143,7 @@ def test_names_are_text_and_reasons_unfold(visit: Callable[..., Any], served: Se
     first.focus()
     page.keyboard.press("Enter")
     assert page.locator("details[open] .candidates li").count() == 3
-    page.set_viewport_size({"width": 900, "height": 900})  # so that all is drawn again
-    page.wait_for_function("() => document.querySelector('#rate svg').getAttribute('width') < 900")
+    choose(page, "7d")  # draws every section again
     assert page.locator("details[open] .candidates li").count() == 3
 
 
@@ -152,6 +152,7 @@ def test_it_fits_and_can_be_read(visit: Callable[..., Any], served: Served, widt
     page = visit(served, key=KEY, width=width, color_scheme=scheme)
     choose(page, "30d")
     page.locator("#days-table").evaluate("node => node.parentElement.open = true")
+    page.evaluate(APPEND, SMALL)
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     bad = page.evaluate(CONTRAST)
     assert bad == []
@@ -161,12 +162,16 @@ def test_it_fits_and_can_be_read(visit: Callable[..., Any], served: Served, widt
     assert light is (scheme == "light")
 
 
-#: Texts that begin left of their chart, here and in one of cents' smallest parts.
-CUT_OFF = """async () => {
-  const { columns } = await import("/dashboard/charts.js");
-  const steps = [{ label: "a", says: "b", parts: [{ value: 0.0000131, look: "c0" }] }];
-  document.querySelector("main").append(columns(steps, { width: 300, height: 200, says: "c" }));
-  return [...document.querySelectorAll("svg[role=img] text")]
+#: A chart with long numbers on its axis.
+SMALL = columns(
+    ["a"], [Series("b", "k0", [0.0000131])], ["c"], height=200, format_value="{:.7f}".format, title="d"
+)
+APPEND = """markup => document.querySelector("main").append(
+  new DOMParser().parseFromString(markup, "text/html").body.firstChild)"""
+
+#: Texts that begin left of their chart.
+CUT_OFF = """() => {
+  return [...document.querySelectorAll(".axis text")]
     .filter((text) => text.getBoundingClientRect().left < text.ownerSVGElement.getBoundingClientRect().left)
     .map((text) => text.textContent);
 }"""
