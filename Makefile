@@ -54,7 +54,7 @@ soak: $(READY)
 
 compat: $(READY)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,compat]'
-	$(BIN)/pytest tests/sdk/serving/test_compat_clients.py
+	$(BIN)/pytest tests/sdk/serving/test_other_clients.py
 
 wheel-check: $(READY)
 	rm -rf build/wheel

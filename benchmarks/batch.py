@@ -17,17 +17,17 @@ import statistics
 import time
 
 from specclient_local import Engine
-from specclient_local.answer import Event, Piece
-from specclient_local.backend import BUNDLED
+from specclient_local.api.backend import BUNDLED
+from specclient_local.engine.answer import AnswerEvent, Piece
 from specclient_local.measure.prompts import held_out
-from specclient_local.params import Method
+from specclient_local.request.params import Method
 
 METHODS: tuple[Method, ...] = ("plain", "draft")
 
 
 def run(engine: Engine, cut: list[list[int]], method: Method, new: int) -> dict[str, float]:
     """Answer all prompts at once; return tokens, elapsed and processor seconds."""
-    answers: list[list[Event]] = [[] for _ in cut]
+    answers: list[list[AnswerEvent]] = [[] for _ in cut]
     begun, used = time.perf_counter(), time.process_time()
     for ids, events in zip(cut, answers, strict=True):
         engine.add(ids, events.append, max_tokens=new, temperature=0, method=method)

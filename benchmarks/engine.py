@@ -32,12 +32,12 @@ import peers
 import plots
 import torch
 from specclient_local import Engine
-from specclient_local.backend import BUNDLED
-from specclient_local.measure.passes import draft_cost
+from specclient_local.api.backend import BUNDLED
+from specclient_local.measure.expected_speedup import PositionAcceptance, acceptance, speed_up
+from specclient_local.measure.pass_timing import draft_cost
 from specclient_local.measure.prompts import held_out
-from specclient_local.measure.runs import Answered, Run, answer, median_ratio, take_turns
-from specclient_local.measure.theory import Acceptance, acceptance, speed_up
-from specclient_local.params import Parameters
+from specclient_local.measure.timed_runs import TimedAnswer, TimedRun, answer, median_ratio, run_alternating
+from specclient_local.request.params import Parameters
 
 RESULTS = Path(__file__).parent / "results"
 LENGTHS = range(1, 9)
@@ -51,12 +51,12 @@ HALF = ", bfloat16"
 BESIDE = "plain beside K="
 """What plain runs are called that a draft length is compared with: machines change by the second."""
 
-Timed = Run | peers.Told
+Timed = TimedRun | peers.Told
 
 
-def stream(engine: Engine, prompts: Sequence[Sequence[int]], each: Sequence[Parameters]) -> Run:
+def stream(engine: Engine, prompts: Sequence[Sequence[int]], each: Sequence[Parameters]) -> TimedRun:
     """Answer prompts one after the other as a caller of ``engine.stream`` or ``generate`` does."""
-    answers: list[Answered] = []
+    answers: list[TimedAnswer] = []
     begun = time.perf_counter()
     for ids, params in zip(prompts, each, strict=True):
         arrived, rounds = time.perf_counter(), []
@@ -64,8 +64,8 @@ def stream(engine: Engine, prompts: Sequence[Sequence[int]], each: Sequence[Para
             rounds.append(sum(piece.drafted))
             generation = piece.generation
         assert generation is not None
-        answers.append(Answered(generation, time.perf_counter() - arrived, tuple(rounds)))
-    return Run(time.perf_counter() - begun, tuple(answers))
+        answers.append(TimedAnswer(generation, time.perf_counter() - arrived, tuple(rounds)))
+    return TimedRun(time.perf_counter() - begun, tuple(answers))
 
 
 def streamed(
@@ -159,15 +159,15 @@ def depths(runs: Mapping[str, list[Timed]], cost: float, new: int) -> list[Depth
     found: list[Depth] = []
     for k in LENGTHS:
         own, plain = _runs(runs, f"draft, K={k}"), _runs(runs, f"{BESIDE}{k}")
-        counted: Acceptance = acceptance(own, k, new)
+        counted: PositionAcceptance = acceptance(own, k, new)
         alpha = counted.alpha or 0.0
         measured = median_ratio(own, plain, decoding=True)
         found.append(Depth(k, alpha, counted.mean_accepted_length, speed_up(alpha, k, cost), measured))
     return found
 
 
-def _runs(runs: Mapping[str, list[Timed]], name: str) -> list[Run]:
-    return [run for run in runs[OWN + name] if isinstance(run, Run)]
+def _runs(runs: Mapping[str, list[Timed]], name: str) -> list[TimedRun]:
+    return [run for run in runs[OWN + name] if isinstance(run, TimedRun)]
 
 
 @dataclass(frozen=True)
@@ -269,9 +269,9 @@ def show(
         if BESIDE in name:
             continue
         last, accepted, length = made[-1], "", ""
-        if isinstance(last, Run) and last.acceptance_rate is not None:
+        if isinstance(last, TimedRun) and last.acceptance_rate is not None:
             accepted = f"{last.acceptance_rate:.0%}"
-        if isinstance(last, Run) and last.mean_accepted_length > 1:
+        if isinstance(last, TimedRun) and last.mean_accepted_length > 1:
             length = f"{last.mean_accepted_length:.2f}"
         print(f"{name:<32}{middle(made):>10.1f}{middle(made) / plain:>10.2f}×{accepted:>10}{length:>8}")
     print(f"\nc = {cost:.3f}\n{'K':>2}{'α':>7}{'a pass':>8}{'closed form':>13}{'measured':>10}{'share':>8}")
@@ -346,7 +346,7 @@ def main() -> None:
                 **{OWN + name: way for name, way in own.items()},
             }
             costs: list[float | None] = []
-            runs = take_turns(ways, args.repeat, lambda _: costs.append(draft_cost(engine)))
+            runs = run_alternating(ways, args.repeat, lambda _: costs.append(draft_cost(engine)))
             cost = statistics.median(found for found in costs if found is not None)
         different = differences(runs, judge)
     found = depths(runs, cost, args.new)

@@ -28,14 +28,14 @@ from pathlib import Path
 
 import torch
 from gpu_measures import TRIED, Plan, Results, Row, bandwidth, machine, needed, theory, timed, wait
+from specclient_local.decoding.device_speculate import DeviceSpeculator
+from specclient_local.decoding.speculate import RoundResult
 from specclient_local.drafting.draft_model import DraftModel
-from specclient_local.model.runner import Part
-from specclient_local.model.static import StaticRunner
-from specclient_local.on_device import DeviceSpeculator
-from specclient_local.params import SamplingParams
-from specclient_local.sequence import Dice, Predicted, Tally
-from specclient_local.sequence import Sequence as Request
-from specclient_local.speculate import Won
+from specclient_local.model.cuda_graphs.static_runner import StaticRunner
+from specclient_local.model.pass_input import SlotInput
+from specclient_local.request.params import SamplingParams
+from specclient_local.request.sequence import PredictionProgress, RandomStream, SpeculationCounts
+from specclient_local.request.sequence import Sequence as Request
 from synthetic import LLAMA_8B, TINY, Pair, Peer, random_weights, requantized, runner, size_in_bytes
 
 STAGES = ("plain", "free", "grid", "peer", "quantized")
@@ -185,12 +185,12 @@ class Bench:
             if turn == self.plan.warm:
                 tokens = 0
                 for request in requests:
-                    request.tally = Tally()
+                    request.tally = SpeculationCounts()
             begun = time.perf_counter()
             outcomes = speculator.round(requests)
             seconds.append(time.perf_counter() - begun)
             for request, outcome in zip(requests, outcomes, strict=True):
-                if not isinstance(outcome, Won):
+                if not isinstance(outcome, RoundResult):
                     raise outcome
                 tokens += len(outcome.tokens)
                 for token in outcome.tokens:
@@ -219,8 +219,8 @@ class Bench:
             method=method,
             limit=self.plan.context - self.plan.prompt,
             eos=frozenset(),
-            dice=Dice(slot),
-            prediction=None if known is None else Predicted(list(known)),
+            dice=RandomStream(slot),
+            prediction=None if known is None else PredictionProgress(list(known)),
             slot=slot,
         )
 
@@ -231,7 +231,7 @@ class Bench:
             pass
         while len(request.new_tokens) < min(count, request.limit):
             (outcome,) = self.speculator.round([request])
-            assert isinstance(outcome, Won)
+            assert isinstance(outcome, RoundResult)
             request.take(outcome.tokens[0])
         self.speculator.end(request)
         return request.new_tokens
@@ -254,7 +254,7 @@ class Bench:
 
     def seconds_a_pass(self, model: StaticRunner, batch: int, count: int = 40) -> float:
         """Return the device's own time of a pass of one row a request."""
-        parts = [Part(slot, [0]) for slot in range(batch)]
+        parts = [SlotInput(slot, [0]) for slot in range(batch)]
 
         def run() -> None:
             for slot in range(batch):

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from specclient_local.config import DecoderConfig
+from specclient_local.model.config import DecoderConfig
 
 Row = dict[str, Any]
 

@@ -20,10 +20,10 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
 
-from specclient.costs import rollup
-from specclient.costs.ledger import Ledger
-from specclient.costs.rows import values_of
-from specclient.costs.schema import CALLS, NAMES
+from specclient.ledger import rollup
+from specclient.ledger.encoding import encoded_row
+from specclient.ledger.ledger import Ledger
+from specclient.ledger.schema import CALLS_TABLE, COLUMN_NAMES
 from specclient.types.call import Call
 from specclient.types.route import Candidate, Decision
 from specclient.types.usage import Cost, Speculation, Usage
@@ -102,8 +102,8 @@ async def rows_a_second(ledger: Ledger, number: int) -> float:
 
 def fill(ledger: Ledger, number: int) -> None:
     """Put many rows into a ledger, and their sums beside them."""
-    template = dict(zip(NAMES, values_of(made()), strict=True))
-    columns = {name: SPREAD.get(name, f":{name}") for name in NAMES}
+    template = dict(zip(COLUMN_NAMES, encoded_row(made()), strict=True))
+    columns = {name: SPREAD.get(name, f":{name}") for name in COLUMN_NAMES}
     params = {name: value for name, value in template.items() if name not in SPREAD}
     params |= {
         "begin": MONTH.timestamp(),
@@ -111,7 +111,7 @@ def fill(ledger: Ledger, number: int) -> None:
         "stride": 2**63 // number,
         "models": MODELS,
     }
-    sql = f"""INSERT INTO {CALLS} ({", ".join(columns)})
+    sql = f"""INSERT INTO {CALLS_TABLE} ({", ".join(columns)})
         WITH RECURSIVE n(i) AS (SELECT :first UNION ALL SELECT i + 1 FROM n WHERE i < :last)
         SELECT {", ".join(columns.values())} FROM n"""
     for first in range(0, number, 500_000):

@@ -18,7 +18,7 @@ import statistics
 import time
 
 from specclient_local import Engine
-from specclient_local.backend import BUNDLED
+from specclient_local.api.backend import BUNDLED
 from specclient_local.measure.prompts import held_out
 
 PREFIXES = (

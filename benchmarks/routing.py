@@ -20,10 +20,10 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from specclient import Policy
+from specclient.client.core import ClientCore
 from specclient.config import Settings
-from specclient.core import Core
-from specclient.routing.sample import Sample
-from specclient.types import methods
+from specclient.routing.learn.call_sample import CallSample
+from specclient.types import inference_methods
 from specclient.types.request import Request
 
 COUNTS = (1, 20, 1000)
@@ -44,7 +44,7 @@ POLICIES = {
 }
 
 
-def core_of(count: int) -> Core:
+def core_of(count: int) -> ClientCore:
     """Return a client's parts with so many candidates, each of which has answered a dozen calls."""
     routes = [f"place{i % 10}/model-{i}" for i in range(count)]
     settings = Settings.model_validate(
@@ -58,7 +58,7 @@ def core_of(count: int) -> Core:
             },
         }
     )
-    core = Core({"config": settings, "api_key": "none"})
+    core = ClientCore({"config": settings, "api_key": "none"})
     dice, now = random.Random(1), time.time()
     for route in routes:
         speed = dice.uniform(0.5, 2)
@@ -67,9 +67,9 @@ def core_of(count: int) -> Core:
     return core
 
 
-def sample(route: str, speed: float, at: float) -> Sample:
+def sample(route: str, speed: float, at: float) -> CallSample:
     """Return what a finished call teaches."""
-    return Sample(
+    return CallSample(
         route=route,
         at=at,
         task="chat",
@@ -85,9 +85,9 @@ def subjects(count: int) -> Iterator[tuple[str, Callable[[], Any]]]:
     core = core_of(count)
     router, estimates = core.pipeline.router, core.parts.estimates
     for name, policy in POLICIES.items():
-        request = Request(methods.CHAT, "auto", {"messages": MESSAGES}, policy=policy)
+        request = Request(inference_methods.CHAT, "auto", {"messages": MESSAGES}, policy=policy)
         yield f"decide, {name}", lambda request=request: router.decide(request)
-    plain = Request(methods.CHAT, "auto", {"messages": MESSAGES})
+    plain = Request(inference_methods.CHAT, "auto", {"messages": MESSAGES})
     route = router.decide(plain).chosen
     dice = random.Random(2)
 
@@ -101,7 +101,7 @@ def subjects(count: int) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "learn from a call", learning
     yield "learn from a call, decide", after_a_call
     yield "decide, and read every reason", lambda: list(router.decide(plain).candidates)
-    named = Request(methods.CHAT, route, {"messages": MESSAGES})
+    named = Request(inference_methods.CHAT, route, {"messages": MESSAGES})
     yield "a named model", lambda: router.decide(named)
 
 

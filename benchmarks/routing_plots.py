@@ -12,9 +12,9 @@ from plots import save
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from specclient.routing.simulated.compare import Comparison
-    from specclient.routing.simulated.replay import Step
-    from specclient.routing.simulated.world import World
+    from specclient.routing.simulate.comparison import Comparison
+    from specclient.routing.simulate.replay import ReplayedCall
+    from specclient.routing.simulate.world import World
 
 #: Okabe and Ito's colours, which the colour-blind can tell apart.
 POLICY, ORACLE, BEST, OTHER = "#0072B2", "#000000", "#D55E00", "#BBBBBB"
@@ -150,20 +150,20 @@ def _regret(world: World, found: Comparison, file: Path) -> None:
     save(figure, file)
 
 
-def _hours(steps: Sequence[Step]) -> list[float]:
+def _hours(steps: Sequence[ReplayedCall]) -> list[float]:
     return [step.call.at / 3600 for step in steps]
 
 
-def _bins(steps: Sequence[Step]) -> list[tuple[float, list[Step]]]:
+def _bins(steps: Sequence[ReplayedCall]) -> list[tuple[float, list[ReplayedCall]]]:
     """Return ten minutes of calls at a time, each with the hour of its middle."""
-    binned: dict[int, list[Step]] = {}
+    binned: dict[int, list[ReplayedCall]] = {}
     for step in steps:
         binned.setdefault(int(step.call.at / _BIN_S), []).append(step)
     return [((place + 0.5) * _BIN_S / 3600, some) for place, some in sorted(binned.items())]
 
 
 def _binned(
-    steps: Sequence[Step], value: Callable[[Sequence[Step]], float]
+    steps: Sequence[ReplayedCall], value: Callable[[Sequence[ReplayedCall]], float]
 ) -> tuple[list[float], list[float]]:
     bins = _bins(steps)
     return [hour for hour, _ in bins], [value(some) for _, some in bins]

@@ -3,7 +3,7 @@
     python benchmarks/routing_simulated.py [--seeds 6-15] [--calls 6000] [--draw 6] [--save]
 
 The router is the one that routes live calls; the world is seeded, its figures are public ones where there
-are any (``specclient/routing/simulated/hosts.py`` says which). Nothing was tuned on seeds 6 to 15. Prints a
+are any (``specclient/routing/simulate/hosts.py`` says which). Nothing was tuned on seeds 6 to 15. Prints a
 table of the targets, then one JSON line; ``--save`` keeps it and four plots of one run in
 ``benchmarks/results``.
 """
@@ -20,8 +20,8 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from specclient.routing.simulated.compare import Comparison, compare
-from specclient.routing.simulated.world import WORLDS, World
+from specclient.routing.simulate.comparison import Comparison, compare
+from specclient.routing.simulate.world import WORLDS, World
 from specclient.types.route import Policy
 
 RESULTS = Path(__file__).parent / "results"

@@ -12,11 +12,11 @@ import math
 from typing import Any
 
 import torch
-from specclient_local.config import DecoderConfig, Rope
-from specclient_local.model.decoder import Decoder
-from specclient_local.model.quantize import quantized
-from specclient_local.model.static import StaticRunner
-from specclient_local.model.weights import LayerWeights, Weights
+from specclient_local.model.config import DecoderConfig, Rope
+from specclient_local.model.cuda_graphs.static_runner import StaticRunner
+from specclient_local.model.decoder import TransformerDecoder
+from specclient_local.model.quantization import quantize_weight
+from specclient_local.model.weights import DecoderWeights, LayerWeights
 from torch import Tensor
 
 LLAMA_8B = DecoderConfig(
@@ -60,7 +60,7 @@ _UPPER = ("o", "down")
 """What of a layer adds to the residual stream."""
 
 
-def random_weights(config: DecoderConfig, dtype: torch.dtype, device: str, seed: int = 0) -> Weights:
+def random_weights(config: DecoderConfig, dtype: torch.dtype, device: str, seed: int = 0) -> DecoderWeights:
     """Draw a model's weights on the device, with a spread that keeps the residual stream of one size."""
     generator = torch.Generator(device).manual_seed(seed)
 
@@ -86,7 +86,7 @@ def random_weights(config: DecoderConfig, dtype: torch.dtype, device: str, seed:
         )
 
     vocab = config.vocab_size
-    return Weights(
+    return DecoderWeights(
         embedding=matrix(vocab, config.hidden_size).mul_(config.hidden_size**0.5),
         layers=[layer() for _ in range(config.layers)],
         norm=torch.ones(config.hidden_size, dtype=dtype, device=device),
@@ -95,7 +95,7 @@ def random_weights(config: DecoderConfig, dtype: torch.dtype, device: str, seed:
     )
 
 
-def size_in_bytes(weights: Weights) -> int:
+def size_in_bytes(weights: DecoderWeights) -> int:
     """Return what one pass of one row reads: every matrix but the embedding, of which it reads a row."""
     matrices = [m for w in weights.layers for m in (w.qkv, w.o, w.gate_up, w.down)]
     return sum(_bytes(matrix) for matrix in (*matrices, weights.head))
@@ -109,21 +109,21 @@ def _bytes(matrix: Tensor) -> int:
     return sum(_bytes(getattr(matrix, name)) for name in names()[0])
 
 
-def requantized(weights: Weights, kind: str) -> Weights:
+def requantized(weights: DecoderWeights, kind: str) -> DecoderWeights:
     """Return the weights with every projection and the head held in fewer bits."""
     layers = [
         dataclasses.replace(
-            w, **{name: quantized(getattr(w, name), kind) for name in ("qkv", "o", "gate_up", "down")}
+            w, **{name: quantize_weight(getattr(w, name), kind) for name in ("qkv", "o", "gate_up", "down")}
         )
         for w in weights.layers
     ]
-    return dataclasses.replace(weights, layers=layers, head=quantized(weights.head, kind))
+    return dataclasses.replace(weights, layers=layers, head=quantize_weight(weights.head, kind))
 
 
 @torch.inference_mode()
-def runner(config: DecoderConfig, weights: Weights, slots: int, context: int) -> StaticRunner:
+def runner(config: DecoderConfig, weights: DecoderWeights, slots: int, context: int) -> StaticRunner:
     """Put weights behind a runner."""
-    return StaticRunner(Decoder(config, weights, context), weights, slots, context)
+    return StaticRunner(TransformerDecoder(config, weights, context), weights, slots, context)
 
 
 class Pair:
@@ -138,7 +138,7 @@ class Pair:
     """
 
     def __init__(
-        self, config: DecoderConfig, weights: Weights, lower: int, *, slots: int, context: int
+        self, config: DecoderConfig, weights: DecoderWeights, lower: int, *, slots: int, context: int
     ) -> None:
         self.weights, self.lower = weights, lower
         small = dataclasses.replace(config, layers=lower, sliding=config.sliding[:lower])
@@ -165,7 +165,7 @@ class Peer:
         lower: layers of the draft.
     """
 
-    def __init__(self, config: DecoderConfig, weights: Weights, lower: int) -> None:
+    def __init__(self, config: DecoderConfig, weights: DecoderWeights, lower: int) -> None:
         from peers import quiet  # noqa: PLC0415 - slow to import, as what it is about
         from transformers import LlamaConfig, LlamaForCausalLM  # noqa: PLC0415
 
@@ -223,7 +223,7 @@ class Peer:
         return int(answer.shape[1]) - len(prompt)
 
 
-def _named(config: DecoderConfig, weights: Weights, layers: int) -> list[tuple[str, Tensor]]:
+def _named(config: DecoderConfig, weights: DecoderWeights, layers: int) -> list[tuple[str, Tensor]]:
     """Return the lower layers' weights by the names, and in the order of rows, that transformers uses."""
     sizes = [heads * config.head_dim for heads in (config.heads, config.kv_heads, config.kv_heads)]
     named = [

@@ -1,8 +1,8 @@
 """Try policies out before they cost anything: in a made-up world, beside a fixed route and an oracle."""
 
 from specclient import Policy
-from specclient.routing.simulated.compare import compare
-from specclient.routing.simulated.world import WORLDS, World
+from specclient.routing.simulate.comparison import compare
+from specclient.routing.simulate.world import WORLDS, World
 
 world = World(WORLDS["mixed"], seed=1, calls=400)
 for policy in (Policy(minimize="cost"), Policy(minimize="latency")):

@@ -11,7 +11,7 @@ from specclient import OpenAI, Provider, Strategy
 if sys.argv[1:]:
     draft = sys.argv[1]
 else:
-    from specclient_local.backend import BUNDLED
+    from specclient_local.api.backend import BUNDLED
 
     draft = f"local/{BUNDLED / 'draft'}"
 

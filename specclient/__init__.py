@@ -17,9 +17,13 @@ from specclient.version import VERSION
 
 if TYPE_CHECKING:
     from specclient import batch, types
-    from specclient.azure import AsyncAzureOpenAI, AzureOpenAI
-    from specclient.client import AsyncOpenAI
-    from specclient.client import AsyncOpenAI as AsyncClient
+    from specclient.call.stream import AsyncStream, Stream
+    from specclient.client.async_client import AsyncOpenAI
+    from specclient.client.async_client import AsyncOpenAI as AsyncClient
+    from specclient.client.azure import AsyncAzureOpenAI, AzureOpenAI
+    from specclient.client.options import DEFAULT_MAX_RETRIES, DataResidency
+    from specclient.client.sync_client import OpenAI
+    from specclient.client.sync_client import OpenAI as Client
     from specclient.config import Settings
     from specclient.draft_target import (
         DraftTargetResult,
@@ -28,17 +32,13 @@ if TYPE_CHECKING:
         speculative_decode,
         speculative_decode_many,
     )
-    from specclient.options import DEFAULT_MAX_RETRIES, DataResidency
-    from specclient.providers.provider import Provider
+    from specclient.providers.custom import Provider
     from specclient.resources.assistants import AssistantEventHandler, AsyncAssistantEventHandler
-    from specclient.resources.inputs import file_from_path
-    from specclient.resources.raw import AsyncStreamedResponse as AsyncAPIResponse
-    from specclient.resources.raw import StreamedResponse as APIResponse
-    from specclient.stream import AsyncStream, Stream
+    from specclient.resources.file_inputs import file_from_path
+    from specclient.resources.raw_response import AsyncStreamedResponse as AsyncAPIResponse
+    from specclient.resources.raw_response import StreamedResponse as APIResponse
     from specclient.structured import pydantic_function_tool, pydantic_responses_function_tool
-    from specclient.sync import OpenAI
-    from specclient.sync import OpenAI as Client
-    from specclient.transport.defaults import (
+    from specclient.transport.clients.defaults import (
         DEFAULT_CONNECTION_LIMITS,
         DEFAULT_TIMEOUT,
         DefaultAioHttpClient,
@@ -63,7 +63,8 @@ __version__ = VERSION
 
 NoneType = type(None)
 
-# The options of the module's own client, for `import specclient as openai`; see `specclient.module_client`.
+# The options of the module's own client, for `import specclient as openai`; see
+# `specclient.client.module_client`.
 api_key: Any = None
 admin_api_key: str | None = None
 organization: str | None = None
@@ -82,52 +83,52 @@ azure_ad_token: str | None = None
 azure_ad_token_provider: Any = None
 
 _LAZY = {
-    "APIResponse": ("specclient.resources.raw", "StreamedResponse"),
+    "APIResponse": ("specclient.resources.raw_response", "StreamedResponse"),
     "AssistantEventHandler": ("specclient.resources.assistants", ""),
-    "AsyncAPIResponse": ("specclient.resources.raw", "AsyncStreamedResponse"),
+    "AsyncAPIResponse": ("specclient.resources.raw_response", "AsyncStreamedResponse"),
     "AsyncAssistantEventHandler": ("specclient.resources.assistants", ""),
-    "AsyncAzureOpenAI": ("specclient.azure", ""),
-    "AsyncClient": ("specclient.client", "AsyncOpenAI"),
-    "AsyncOpenAI": ("specclient.client", ""),
-    "AsyncStream": ("specclient.stream", ""),
-    "AzureOpenAI": ("specclient.azure", ""),
+    "AsyncAzureOpenAI": ("specclient.client.azure", ""),
+    "AsyncClient": ("specclient.client.async_client", "AsyncOpenAI"),
+    "AsyncOpenAI": ("specclient.client.async_client", ""),
+    "AsyncStream": ("specclient.call.stream", ""),
+    "AzureOpenAI": ("specclient.client.azure", ""),
     "BaseModel": ("specclient.types.base", "WireModel"),
     "Budget": ("specclient.types.budget", ""),
     "BudgetNotice": ("specclient.types.budget", ""),
     "Capabilities": ("specclient.types.capabilities", ""),
     "Call": ("specclient.types", ""),
-    "Client": ("specclient.sync", "OpenAI"),
+    "Client": ("specclient.client.sync_client", "OpenAI"),
     "Cost": ("specclient.types", ""),
-    "DEFAULT_CONNECTION_LIMITS": ("specclient.transport.defaults", ""),
-    "DEFAULT_MAX_RETRIES": ("specclient.options", ""),
-    "DEFAULT_TIMEOUT": ("specclient.transport.defaults", ""),
-    "DataResidency": ("specclient.options", ""),
+    "DEFAULT_CONNECTION_LIMITS": ("specclient.transport.clients.defaults", ""),
+    "DEFAULT_MAX_RETRIES": ("specclient.client.options", ""),
+    "DEFAULT_TIMEOUT": ("specclient.transport.clients.defaults", ""),
+    "DataResidency": ("specclient.client.options", ""),
     "Decision": ("specclient.types.route", ""),
-    "DefaultAioHttpClient": ("specclient.transport.defaults", ""),
-    "DefaultAsyncHttpx2Client": ("specclient.transport.defaults", ""),
-    "DefaultAsyncHttpxClient": ("specclient.transport.defaults", ""),
-    "DefaultHttpx2Client": ("specclient.transport.defaults", ""),
-    "DefaultHttpxClient": ("specclient.transport.defaults", ""),
+    "DefaultAioHttpClient": ("specclient.transport.clients.defaults", ""),
+    "DefaultAsyncHttpx2Client": ("specclient.transport.clients.defaults", ""),
+    "DefaultAsyncHttpxClient": ("specclient.transport.clients.defaults", ""),
+    "DefaultHttpx2Client": ("specclient.transport.clients.defaults", ""),
+    "DefaultHttpxClient": ("specclient.transport.clients.defaults", ""),
     "DraftTargetResult": ("specclient.draft_target", ""),
     "HttpxBinaryResponseContent": ("specclient.types.binary", ""),
     "NOT_GIVEN": ("specclient.types.params", ""),
     "NotGiven": ("specclient.types.params", ""),
     "Omit": ("specclient.types.params", ""),
-    "OpenAI": ("specclient.sync", ""),
+    "OpenAI": ("specclient.client.sync_client", ""),
     "Policy": ("specclient.types", ""),
-    "Provider": ("specclient.providers.provider", ""),
-    "ProxiesTypes": ("specclient.transport.defaults", ""),
+    "Provider": ("specclient.providers.custom", ""),
+    "ProxiesTypes": ("specclient.transport.clients.defaults", ""),
     "RequestOptions": ("specclient.types.params", ""),
     "Settings": ("specclient.config", ""),
     "Speculation": ("specclient.types", ""),
     "Strategy": ("specclient.types", ""),
-    "Stream": ("specclient.stream", ""),
-    "Timeout": ("specclient.transport.defaults", ""),
-    "Transport": ("specclient.transport.defaults", ""),
+    "Stream": ("specclient.call.stream", ""),
+    "Timeout": ("specclient.transport.clients.defaults", ""),
+    "Transport": ("specclient.transport.clients.defaults", ""),
     "Usage": ("specclient.types", ""),
     "aspeculative_decode": ("specclient.draft_target", ""),
     "aspeculative_decode_many": ("specclient.draft_target", ""),
-    "file_from_path": ("specclient.resources.inputs", ""),
+    "file_from_path": ("specclient.resources.file_inputs", ""),
     "not_given": ("specclient.types.params", ""),
     "omit": ("specclient.types.params", ""),
     "pydantic_function_tool": ("specclient.structured", ""),
@@ -215,7 +216,7 @@ def __getattr__(name: str) -> Any:
     if name in _MODULES:
         return importlib.import_module(f"specclient.{name}")
     if name in _RESOURCES:
-        return importlib.import_module("specclient.module_client").resource(name, globals())
+        return importlib.import_module("specclient.client.module_client").resource(name, globals())
     raise AttributeError(f"module 'specclient' has no attribute {name!r}")
 
 

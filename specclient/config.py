@@ -18,10 +18,10 @@ from pydantic import Field, SecretStr
 from pydantic_core import PydanticCustomError
 
 from specclient.errors import ConfigurationError
-from specclient.folders import folder
+from specclient.runtime.folders import user_folder
 from specclient.types.capabilities import Capabilities
-from specclient.types.limit import Circuit, Limit
-from specclient.types.route import EXPLORED_SHARE, Policy, Task
+from specclient.types.limit import CircuitRule, DeploymentLimit
+from specclient.types.route import EXPLORED_SHARE, Policy, PromptTask
 from specclient.types.strategy import Strategy
 
 if TYPE_CHECKING:
@@ -36,19 +36,19 @@ DEFAULT_DEVICE_COST_PER_HOUR = Decimal("0.10")
 #: The ``price_provider`` of an endpoint whose vendor is not known: calls are priced by their model's name.
 ANY_VENDOR: Final = "*"
 
-_CIRCUIT = Circuit()
+_CIRCUIT = CircuitRule()
 
 Price = Annotated[Decimal, Field(ge=0, allow_inf_nan=False)]
 Share = Annotated[float, Field(ge=0, le=1)]
 
 
-class _Strict(pydantic.BaseModel):
+class _SettingsTable(pydantic.BaseModel):
     # Built when there is something to check: a program without a file pays nothing for it.
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
-class ProviderSettings(_Strict):
-    """A ``[providers.NAME]`` table: the fields of :class:`specclient.providers.provider.Provider`."""
+class ProviderSettings(_SettingsTable):
+    """A ``[providers.NAME]`` table: the fields of :class:`specclient.providers.custom.Provider`."""
 
     base_url: str | None = Field(default=None, repr=False)  # its query may hold a key
     dialect: str | None = None
@@ -63,7 +63,7 @@ class ProviderSettings(_Strict):
     capabilities: Capabilities | None = None
 
 
-class PriceSettings(_Strict):
+class PriceSettings(_SettingsTable):
     """A ``[prices."provider/model"]`` table; ``provider/*`` stands for all its models without one.
 
     Attributes:
@@ -101,7 +101,7 @@ class PriceSettings(_Strict):
         return self
 
 
-class PairSettings(_Strict):
+class PairSettings(_SettingsTable):
     """A ``[pairs.NAME]`` table: the models of :func:`specclient.speculative_decode`, ``provider/model``.
 
     Attributes:
@@ -112,11 +112,11 @@ class PairSettings(_Strict):
 
     draft: Annotated[str, Field(min_length=1)]
     target: Annotated[str, Field(min_length=1)]
-    acceptance: Share | dict[Task, Share] | None = None
+    acceptance: Share | dict[PromptTask, Share] | None = None
     cost_ratio: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
 
 
-class LocalModelSettings(_Strict):
+class LocalModelSettings(_SettingsTable):
     """A ``[local.models.NAME]`` table: a checkpoint folder or hub id, its draft, and how it is loaded.
 
     Further settings (``device``, ``quantize``, …) are the engine's, which checks them.
@@ -130,7 +130,7 @@ class LocalModelSettings(_Strict):
     dtype: str = "float32"
 
 
-class LocalSettings(_Strict):
+class LocalSettings(_SettingsTable):
     """The ``[local]`` table: the engine in this process.
 
     Attributes:
@@ -158,7 +158,7 @@ class LocalSettings(_Strict):
         return self
 
 
-class PolicySettings(_Strict):
+class PolicySettings(_SettingsTable):
     """A ``[policies.NAME]`` table; the fields of :class:`specclient.types.route.Policy`.
 
     ``strategy`` is the kind of one, with its ``draft`` and ``depth`` beside it.
@@ -192,31 +192,32 @@ class PolicySettings(_Strict):
         return Policy(**given, strategy=Strategy(kind=kind, draft=self.draft, depth=self.depth))
 
 
-class LimitSettings(_Strict):
-    """A ``[limits."provider/model"]`` table; the fields of :class:`specclient.types.limit.Limit`."""
+class LimitSettings(_SettingsTable):
+    """A ``[limits."provider/model"]`` table; the fields of
+    :class:`specclient.types.limit.DeploymentLimit`."""
 
     requests_per_minute: Annotated[float, Field(gt=0)] | None = None
     tokens_per_minute: Annotated[float, Field(gt=0)] | None = None
     concurrent: Annotated[int, Field(ge=1)] | None = None
 
-    def limit(self) -> Limit:
+    def limit(self) -> DeploymentLimit:
         """Return the limit."""
-        return Limit(**self.model_dump())
+        return DeploymentLimit(**self.model_dump())
 
 
-class CircuitSettings(_Strict):
-    """The ``[circuit]`` table; the fields of :class:`specclient.types.limit.Circuit`."""
+class CircuitSettings(_SettingsTable):
+    """The ``[circuit]`` table; the fields of :class:`specclient.types.limit.CircuitRule`."""
 
     failures: Annotated[int, Field(ge=1)] = _CIRCUIT.failures
     lasting_s: Annotated[float, Field(ge=0)] = _CIRCUIT.lasting_s
     rest_s: Annotated[float, Field(gt=0)] = _CIRCUIT.rest_s
 
-    def circuit(self) -> Circuit:
+    def circuit(self) -> CircuitRule:
         """Return the rule."""
-        return Circuit(**self.model_dump())
+        return CircuitRule(**self.model_dump())
 
 
-class BudgetSettings(_Strict):
+class BudgetSettings(_SettingsTable):
     """A ``[budgets.NAME]`` table; the fields of :class:`specclient.types.budget.Budget`."""
 
     usd: Decimal | None = None
@@ -230,7 +231,7 @@ class BudgetSettings(_Strict):
     unpriced: str = "allow"
 
 
-class ServerSettings(_Strict):
+class ServerSettings(_SettingsTable):
     """The ``[server]`` table: ``specclient serve``.
 
     Attributes:
@@ -240,7 +241,7 @@ class ServerSettings(_Strict):
     redis_url: SecretStr | None = None  # may hold a password
 
 
-class Settings(_Strict):
+class Settings(_SettingsTable):
     """Everything that can be set.
 
     Attributes:
@@ -340,7 +341,7 @@ def search_path(env: Mapping[str, str] | None = None, cwd: Path | None = None) -
     env = os.environ if env is None else env
     if named := env.get("SPECCLIENT_CONFIG"):
         return [Path(named).expanduser()]
-    return [(cwd or Path.cwd()) / FILE_NAME, folder("config") / FILE_NAME]
+    return [(cwd or Path.cwd()) / FILE_NAME, user_folder("config") / FILE_NAME]
 
 
 def load(

@@ -307,16 +307,16 @@ class WebSocketConnectionClosedError(OpenAIError):
 
     def __init__(self, message: str, *, unsent_messages: Sequence[str | bytes]) -> None:
         super().__init__(message)
-        self.unsent_frames: list[str | bytes] = _Unshown(unsent_messages)
+        self.unsent_frames: list[str | bytes] = _HiddenItems(unsent_messages)
         texts = map(_as_text, unsent_messages)
-        self.unsent_messages: list[str] = _Unshown([text for text in texts if text is not None])
+        self.unsent_messages: list[str] = _HiddenItems([text for text in texts if text is not None])
 
 
 class WebSocketQueueFullError(OpenAIError):
     """More unsent messages than the queue of a socket may hold."""
 
 
-class _Unshown(list[Any]):
+class _HiddenItems(list[Any]):
     """A list whose repr does not show what is in it: a crash reporter prints an error's attributes."""
 
     def __repr__(self) -> str:

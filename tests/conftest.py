@@ -10,20 +10,14 @@ import pytest
 #: Tests that do the same thing many times, in which lines are not counted: counting takes two fifths of the
 #: time, and other tests go through the same lines.
 _REPEATING = (
-    "sdk/differential/",
+    "sdk/against_openai/",
     "sdk/types/",
     "sdk/structured/",
-    "sdk/routing/test_simulated",
+    "sdk/routing/simulate/",
     "sdk/serving/test_fuzz_routes",
-    "sdk/speculation/test_remote",
-    "local/drafting/test_vocabularies",
-    "local/test_bundled_pair",
-    "local/test_company",
-    "local/test_every_method",
-    "local/test_exactness",
-    "local/test_heads_exactness",
-    "local/test_predicted_outputs",
-    "local/test_rules_exactness",
+    "sdk/call/strategies/remote/",
+    "local/drafting/test_vocabulary_match",
+    "local/exactness/",
 )
 _PREFIXES = ("OPENAI_", "SPECCLIENT_", "TIKTOKEN_", "HF_")
 

@@ -10,17 +10,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from servers import TEXT, OpenAIServer, events, reply
+from loopback_server import TEXT, OpenAIServer, events, reply
+from paths import EXAMPLES
 
-FOLDER = Path(__file__).parent.parent / "examples"
-EXAMPLES = sorted(FOLDER.glob("*.py"))
-
-sys.path.insert(0, str(Path(__file__).parent / "local"))
+EXAMPLES = sorted(EXAMPLES.glob("*.py"))
 
 
 @pytest.fixture(scope="module")
 def checkpoints(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    from local_kit import write_checkpoint
+    from tiny_models import write_checkpoint
 
     folder = tmp_path_factory.mktemp("examples")
     target = write_checkpoint(folder / "target", max_position_embeddings=512, eos_token_id=None)
@@ -41,7 +39,7 @@ def example(checkpoints: tuple[Path, Path], tmp_path: Path):
 
     def run(name: str, *arguments: str, warning: str = "") -> str:
         done = subprocess.run(
-            [sys.executable, "-W", "error", str(FOLDER / name), *arguments],
+            [sys.executable, "-W", "error", str(EXAMPLES / name), *arguments],
             capture_output=True,
             text=True,
             check=False,

@@ -9,10 +9,10 @@ import sys
 from pathlib import Path
 
 import pytest
+from paths import ROOT
 
 import specclient
 
-ROOT = Path(__file__).parent.parent
 PACKAGES = ("specclient", "local/specclient_local", "cli/specclient_cli")
 SOURCES = sorted(path for package in PACKAGES for path in (ROOT / package).rglob("*.py"))
 
@@ -40,7 +40,7 @@ def test_layers_are_kept() -> None:
         "import specclient",
         "import specclient; specclient.OpenAI(); specclient.AsyncOpenAI",
         "import specclient_local",
-        "import specclient_local.backend; specclient_local.backend.create({}).models()",
+        "import specclient_local.api.backend as backend; backend.create({}).models()",
         "import specclient_cli.main",
     ],
 )
@@ -74,6 +74,23 @@ def test_httpx_is_named_in_transport_only() -> None:
     ]
     assert users
     assert all(path.parts[:2] == ("specclient", "transport") for path in users)
+
+
+#: Folders of tests that cut across rooms.
+ACROSS = ("sdk/against_openai", "sdk/lifetimes", "local/exactness")
+MIRRORED = {"sdk": "specclient", "local": "local/specclient_local", "cli": "cli/specclient_cli"}
+
+
+def test_tests_mirror_the_source() -> None:
+    tests = ROOT / "tests"
+    found = [path for top in MIRRORED for path in (tests / top).rglob("test_*.py")]
+    assert found
+    for path in found:
+        folder = path.parent.relative_to(tests)
+        if folder.as_posix().startswith(ACROSS):
+            continue
+        source = ROOT / MIRRORED[folder.parts[0]] / Path(*folder.parts[1:])
+        assert (source / "__init__.py").exists(), f"{path} is the test of no package: {source} is not there"
 
 
 def test_readme_names_every_folder_of_the_house() -> None:

@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, Self
 
 import click
 
-from specclient.batch import Summary, run_file
-from specclient.batch.running import GRACE_S
-from specclient.client import AsyncOpenAI
+from specclient.batch import BatchSummary, run_file
+from specclient.batch.runner import GRACE_S
+from specclient.client.async_client import AsyncOpenAI
 from specclient.config import Settings
-from specclient_cli import options, render
-from specclient_cli.failures import BUDGET, FAILED, INTERRUPTED, OK
-from specclient_cli.record import money
-from specclient_cli.state import State, pass_state
+from specclient_cli.common import options, render
+from specclient_cli.common.call_format import cost_text
+from specclient_cli.common.errors import BUDGET, FAILED, INTERRUPTED, OK
+from specclient_cli.common.state import State, pass_state
 
 if TYPE_CHECKING:
     from rich.progress import Progress
@@ -52,7 +52,7 @@ PIPE = "-"
 )
 @click.option(
     "--max-cost",
-    type=options.Dollars(),
+    type=options.DollarAmount(),
     help="Dollars for all records of OUT together; no line is sent that may pass it.",
 )
 @click.option(
@@ -72,7 +72,9 @@ PIPE = "-"
     "--max-tokens", type=click.IntRange(min=1), help="Most tokens of an answer, where a line sets none."
 )
 @click.option(
-    "--temperature", type=options.Finite(), help="Where a line sets none; 0 takes the likeliest token."
+    "--temperature",
+    type=options.NonNegativeFloat(),
+    help="Where a line sets none; 0 takes the likeliest token.",
 )
 @click.option(
     "--as",
@@ -128,7 +130,7 @@ async def _answer(settings: Settings, given: Mapping[str, Any]) -> int:
     params = {name: given[name] for name in ("max_tokens", "temperature") if given[name] is not None}
     with _source(given["source"]) as source, _signals_stop(stop):
         async with AsyncOpenAI(config=settings, max_retries=given["max_retries"]) as client:
-            with _Bar(_size(source), wanted=not given["quiet"]) as bar:
+            with _BatchProgress(_size(source), wanted=not given["quiet"]) as bar:
                 summary = await run_file(
                     source,
                     sys.stdout.buffer if given["out"] == PIPE else given["out"],
@@ -198,7 +200,7 @@ def _signals_stop(stop: asyncio.Event) -> Iterator[None]:
                 loop.remove_signal_handler(number)
 
 
-class _Bar:
+class _BatchProgress:
     """Shows on a terminal how a batch stands: lines, rate, cost and the time that is left.
 
     Args:
@@ -221,7 +223,7 @@ class _Bar:
         if self._progress is not None:
             self._progress.stop()
 
-    def show(self, summary: Summary) -> None:
+    def show(self, summary: BatchSummary) -> None:
         """Show how it stands now."""
         if self._progress is not None:
             self._progress.update(self._task, completed=summary.read_bytes, told=_standing(summary))
@@ -235,21 +237,23 @@ def _progress(size: int | None) -> Progress:
     return Progress(*columns, console=render.console(stderr=True), transient=True, expand=True)
 
 
-def _standing(summary: Summary) -> str:
+def _standing(summary: BatchSummary) -> str:
     lines = summary.answered + summary.failed
     rate = lines / summary.seconds if summary.seconds else 0.0
     failed = f", {summary.failed} failed" if summary.failed else ""
     return f"{lines} lines{failed} · {rate:.1f}/s · {_cost(summary)}"
 
 
-def _cost(summary: Summary) -> str:
+def _cost(summary: BatchSummary) -> str:
     if summary.unpriced and not summary.cost:
         return "unpriced"
     more = f" and {summary.unpriced} unpriced" if summary.unpriced else ""
-    return money(summary.cost if summary.cost else Decimal(0)) + more
+    return cost_text(summary.cost if summary.cost else Decimal(0)) + more
 
 
-def _report(summary: Summary, to: Callable[[str], None] = lambda text: click.echo(text, err=True)) -> None:
+def _report(
+    summary: BatchSummary, to: Callable[[str], None] = lambda text: click.echo(text, err=True)
+) -> None:
     """Say on stderr how it went, and why lines failed."""
     before = [f"{summary.skipped} done before"] if summary.skipped else []
     told = [f"{summary.answered} answered", f"{summary.failed} failed", *before, _cost(summary)]

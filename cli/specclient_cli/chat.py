@@ -9,21 +9,21 @@ from typing import Any
 
 import click
 
+from specclient.client.sync_client import OpenAI
 from specclient.config import Settings
 from specclient.errors import OpenAIError
-from specclient.sync import OpenAI
 from specclient.types.call import Call
-from specclient_cli import calls, options, render
-from specclient_cli.failures import PROG, describe
-from specclient_cli.record import line, money
-from specclient_cli.state import State, pass_state
+from specclient_cli.common import calls, options, render
+from specclient_cli.common.call_format import call_summary, cost_text
+from specclient_cli.common.errors import PROGRAM, describe
+from specclient_cli.common.state import State, pass_state
 
 HELP = "/exit ends, /reset forgets what was said, /model NAME changes the model, /cost sums up"
 BUNDLED = ("local/demo", "local/demo-target")
 
 
 @dataclass
-class Conversation:
+class ChatSession:
     """What was said to whom, and what it took.
 
     Attributes:
@@ -38,12 +38,12 @@ class Conversation:
     messages: list[dict[str, str]] = field(default_factory=list)
     done: list[Call] = field(default_factory=list)
 
-    def ask(self, text: str) -> calls.Ask:
+    def ask(self, text: str) -> calls.PromptCall:
         """Return the call that says ``text`` after all that was said."""
         first = [{"role": "system", "content": self.system}] if self.system else []
         messages = [*first, *self.messages, {"role": "user", "content": text}]
-        params = {"messages": messages, **calls.sampling("chat", self.model, self.params)}
-        return calls.Ask(self.model, "chat", params, extension=self.extension, tags=self.tags)
+        params = {"messages": messages, **calls.sampling_params("chat", self.model, self.params)}
+        return calls.PromptCall(self.model, "chat", params, extension=self.extension, tags=self.tags)
 
     def heard(self, text: str, reply: str) -> None:
         """Remember a question and its answer."""
@@ -76,7 +76,7 @@ def command(state: State, /, model: str | None, system: str | None, **given: Any
     name = options.model_of(settings, model, None)
     extension = calls.extension(name, given.pop("draft_length"))
     tags = dict(given.pop("tags"))
-    conversation = Conversation(name, given, extension, tags, system)
+    conversation = ChatSession(name, given, extension, tags, system)
     with state.client(settings) as client:
         if sys.stdin.isatty():
             _converse(client, conversation, settings)
@@ -84,7 +84,7 @@ def command(state: State, /, model: str | None, system: str | None, **given: Any
             _answer(client, conversation, options.text_of("-"))
 
 
-def _converse(client: OpenAI, conversation: Conversation, settings: Settings) -> None:
+def _converse(client: OpenAI, conversation: ChatSession, settings: Settings) -> None:
     """Read, answer, and go on, until the person leaves."""
     _enable_history()
     click.echo(f"{conversation.model}: {HELP}", err=True)
@@ -103,34 +103,34 @@ def _converse(client: OpenAI, conversation: Conversation, settings: Settings) ->
             _try_answer(client, conversation, text)
 
 
-def _try_answer(client: OpenAI, conversation: Conversation, text: str) -> None:
+def _try_answer(client: OpenAI, conversation: ChatSession, text: str) -> None:
     """Answer; a failure or an interrupt ends the answer, not the conversation."""
     try:
         _answer(client, conversation, text)
-        click.echo(line(conversation.done[-1]), err=True)
+        click.echo(call_summary(conversation.done[-1]), err=True)
     except OpenAIError as error:
-        click.echo(f"{PROG}: {describe(error)}", err=True)
+        click.echo(f"{PROGRAM}: {describe(error)}", err=True)
     except KeyboardInterrupt:
         click.echo("\nstopped", err=True)
 
 
-def _answer(client: OpenAI, conversation: Conversation, text: str) -> None:
+def _answer(client: OpenAI, conversation: ChatSession, text: str) -> None:
     """Stream an answer to stdout and remember it; what fails is as if it had not been said."""
     reply = []
-    stream = calls.stream(client, conversation.ask(text))
+    stream = calls.stream_call(client, conversation.ask(text))
     try:
         with stream:
             for segments in calls.segments(stream):
                 piece = "".join(part for part, _ in segments)
                 reply.append(piece)
-                render.answer(piece)
-        render.answer("\n")
+                render.print_answer(piece)
+        render.print_answer("\n")
     finally:
         conversation.done.append(stream.meta)
     conversation.heard(text, "".join(reply))
 
 
-def _obey(conversation: Conversation, text: str, settings: Settings) -> None:
+def _obey(conversation: ChatSession, text: str, settings: Settings) -> None:
     """Carry out a line that begins with a slash."""
     word, _, rest = text.partition(" ")
     if word == "/reset":
@@ -152,7 +152,7 @@ def _sum(done: list[Call]) -> str:
     known = [call.cost.total for call in done if call.cost.total is not None]
     tokens = sum(call.usage.completion or 0 for call in done)
     estimated = any(call.cost.estimated for call in done)
-    total = money(sum(known, Decimal(0)), estimated=estimated)
+    total = cost_text(sum(known, Decimal(0)), estimated=estimated)
     unpriced = len(done) - len(known)
     more = f", and {unpriced} unpriced" if unpriced else ""
     answers = "1 answer" if len(done) == 1 else f"{len(done)} answers"

@@ -8,10 +8,10 @@ from typing import Any
 
 import click
 
-from specclient.sync import OpenAI
-from specclient_cli import calls, options, render
-from specclient_cli.record import line, record
-from specclient_cli.state import State, pass_state
+from specclient.client.sync_client import OpenAI
+from specclient_cli.common import calls, options, render
+from specclient_cli.common.call_format import call_summary, call_values
+from specclient_cli.common.state import State, pass_state
 
 
 @click.command(name="complete")
@@ -63,37 +63,37 @@ def command(state: State, /, prompt: str, **given: Any) -> None:
             _print_whole(client, ask, as_json=given["as_json"], stats=given["stats"])
 
 
-def _ask(settings: Any, text: str, given: dict[str, Any]) -> calls.Ask:
+def _ask(settings: Any, text: str, given: dict[str, Any]) -> calls.PromptCall:
     """Read the options into a call."""
     policy = options.policy_of(settings, **{name: given[name] for name in options.POLICY})
     model = options.model_of(settings, given["model"], policy)
-    form = given["form"] or ("chat" if given["system"] else calls.form_of(model))
+    form = given["form"] or ("chat" if given["system"] else calls.prompt_form(model))
     if form == "text" and given["system"]:
         raise click.UsageError("--system needs a chat; leave out --as text.")
     drawn = {name: given[name] for name in ("max_tokens", "temperature", "top_p", "seed", "stop")}
-    return calls.Ask(
+    return calls.PromptCall(
         model=model,
         form=form,
-        params=calls.content(form, text, system=given["system"]) | calls.sampling(form, model, drawn),
+        params=calls.content(form, text, system=given["system"]) | calls.sampling_params(form, model, drawn),
         policy=policy,
         extension=calls.extension(model, given["draft_length"]),
         tags=dict(given["tags"]),
     )
 
 
-def _print_stream(client: OpenAI, ask: calls.Ask, *, as_json: bool, stats: bool) -> None:
-    with calls.stream(client, ask) as stream:
+def _print_stream(client: OpenAI, ask: calls.PromptCall, *, as_json: bool, stats: bool) -> None:
+    with calls.stream_call(client, ask) as stream:
         for segments in calls.segments(stream):
             text = "".join(text for text, _ in segments)
-            render.answer(json.dumps({"text": text}) + "\n" if as_json else text)
-    render.answer((json.dumps({"text": None, **record(stream.meta)}) if as_json else "") + "\n")
-    _summary(line(stream.meta), wanted=stats)
+            render.print_answer(json.dumps({"text": text}) + "\n" if as_json else text)
+    render.print_answer((json.dumps({"text": None, **call_values(stream.meta)}) if as_json else "") + "\n")
+    _summary(call_summary(stream.meta), wanted=stats)
 
 
-def _print_whole(client: OpenAI, ask: calls.Ask, *, as_json: bool, stats: bool) -> None:
-    text, call = calls.whole(client, ask)
-    render.answer((json.dumps({"text": text, **record(call)}) if as_json else text) + "\n")
-    _summary(line(call), wanted=stats)
+def _print_whole(client: OpenAI, ask: calls.PromptCall, *, as_json: bool, stats: bool) -> None:
+    text, call = calls.complete_call(client, ask)
+    render.print_answer((json.dumps({"text": text, **call_values(call)}) if as_json else text) + "\n")
+    _summary(call_summary(call), wanted=stats)
 
 
 def _summary(text: str, *, wanted: bool) -> None:

@@ -11,22 +11,24 @@ from typing import Any
 
 import click
 
+from specclient.client.sync_client import OpenAI
 from specclient.config import Settings
-from specclient.costs.reports_read import Found, Where, read
 from specclient.errors import EngineError
 from specclient.providers import Endpoint
-from specclient.routing.policy import seconds
-from specclient.sync import OpenAI
-from specclient.types import methods
+from specclient.reports.reader import CallFilter, ReportSet, read_reports
+from specclient.routing.choose.decisions import seconds
+from specclient.types import inference_methods
 from specclient.types.call import Call
 from specclient.types.request import Request
 from specclient.types.route import Minimize, Policy
-from specclient_cli import calls, cost, options, render, route
-from specclient_cli.record import record, speculation, tokens_per_s
-from specclient_cli.state import State, pass_state
+from specclient_cli.common import calls, options, render
+from specclient_cli.common.call_format import call_values, speculation, tokens_per_s
+from specclient_cli.common.state import State, pass_state
+from specclient_cli.cost import report
+from specclient_cli.route import explain
 
-PLAIN, SPECULATIVE = "local/demo-target", "local/demo"
-CANDIDATES = (SPECULATIVE, PLAIN, "openai/gpt-4.1-nano", "openai/gpt-4.1-mini")
+PLAIN_MODEL, SPECULATIVE_MODEL = "local/demo-target", "local/demo"
+CANDIDATES = (SPECULATIVE_MODEL, PLAIN_MODEL, "openai/gpt-4.1-nano", "openai/gpt-4.1-mini")
 PROMPT = "def read_json(path):\n"
 #: Prompts to route, one policy each.
 ROUTED = ("class Stack:\n", "def fibonacci(n):\n", "def test_sorted():\n")
@@ -36,7 +38,7 @@ SHORT_TOKENS = 32
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class DemoRun:
     """One demonstration.
 
     Attributes:
@@ -52,9 +54,9 @@ class Run:
 
     def ask(
         self, step: str, prompt: str, tokens: int, model: str = options.AUTO, policy: Policy | None = None
-    ) -> calls.Ask:
+    ) -> calls.PromptCall:
         """Return a call; greedy, so that both ways of decoding must give the same text."""
-        return calls.Ask(
+        return calls.PromptCall(
             model=model,
             form="text",
             params={"prompt": prompt, "max_tokens": tokens, "temperature": 0},
@@ -65,7 +67,7 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class Answered:
+class DemoAnswer:
     """A call that has ended, its text, and what it is called in the output."""
 
     title: str
@@ -100,7 +102,7 @@ def command(state: State, prompt: str, max_tokens: int, as_json: bool) -> None:
     # Each answer is in the ledger when it is shown: whoever stops the demo midway finds what they have seen.
     settings = state.settings().model_copy(update={"candidates": CANDIDATES, "ledger_durability": "sync"})
     with state.client(settings) as client:
-        run = Run(client, state, settings, uuid.uuid4().hex[:8], _with_key(state, settings))
+        run = DemoRun(client, state, settings, uuid.uuid4().hex[:8], _with_key(state, settings))
         if as_json:
             _print_json(run, prompt, max_tokens)
             return
@@ -113,52 +115,52 @@ def command(state: State, prompt: str, max_tokens: int, as_json: bool) -> None:
 
 def _with_key(state: State, settings: Settings) -> tuple[str, ...]:
     """Return the hosted candidates that a key makes reachable."""
-    places = state.parts(settings).pipeline.router.places
+    places = state.parts(settings).pipeline.places
     found = ((name, places.get(name.partition("/")[0])) for name in settings.candidates)
     return tuple(name for name, place in found if isinstance(place, Endpoint) and place.key is not None)
 
 
-def _warm_up(run: Run, prompt: str) -> float:
+def _warm_up(run: DemoRun, prompt: str) -> float:
     """Load the pair, and use both ways of decoding once; return the seconds it took."""
     begun = time.perf_counter()
-    calls.whole(run.client, run.ask("load", prompt, SHORT_TOKENS, PLAIN))
-    for model in (PLAIN, SPECULATIVE):
-        calls.whole(run.client, run.ask("warm-up", prompt, SHORT_TOKENS, model))
+    calls.complete_call(run.client, run.ask("load", prompt, SHORT_TOKENS, PLAIN_MODEL))
+    for model in (PLAIN_MODEL, SPECULATIVE_MODEL):
+        calls.complete_call(run.client, run.ask("warm-up", prompt, SHORT_TOKENS, model))
     return time.perf_counter() - begun
 
 
-def _introduce(run: Run) -> None:
-    render.say("Speculative decoding, exactly", render.HEADING)
-    render.say(
+def _introduce(run: DemoRun) -> None:
+    render.print_paragraph("Speculative decoding, exactly", render.HEADING)
+    render.print_paragraph(
         "One model continues one prompt twice, always taking its likeliest token: first token by token, then "
         "with a small draft model that proposes tokens, of which it keeps those it would have taken itself. "
         "It is tiny and made for this demonstration: what it writes looks like Python, and no more than that."
     )
-    with render.working("loading the bundled pair …"):
+    with render.spinner("loading the bundled pair …"):
         taken = _warm_up(run, PROMPT)
-    render.say(
+    render.print_paragraph(
         f"loaded and warmed up in {taken:.1f} s: three short calls, recorded, not part of the timing below",
         render.DIM,
     )
     click.echo()
 
 
-def _side_by_side(run: Run, prompt: str, max_tokens: int) -> tuple[Answered, Answered]:
+def _side_by_side(run: DemoRun, prompt: str, max_tokens: int) -> tuple[DemoAnswer, DemoAnswer]:
     """Stream both continuations, one after the other so that each has the machine to itself."""
-    titles = (f"plain · {PLAIN}", f"speculative · {SPECULATIVE}")
+    titles = (f"plain · {PLAIN_MODEL}", f"speculative · {SPECULATIVE_MODEL}")
     answered = []
-    with render.Panes(titles, time.perf_counter) as panes:
-        for i, (model, title) in enumerate(zip((PLAIN, SPECULATIVE), titles, strict=True)):
+    with render.AnswerPanes(titles, time.perf_counter) as panes:
+        for i, (model, title) in enumerate(zip((PLAIN_MODEL, SPECULATIVE_MODEL), titles, strict=True)):
             panes.begin(i, prompt)
             ask = run.ask(title.partition(" ")[0], prompt, max_tokens, model)
             text = ""
-            with calls.stream(run.client, ask) as stream:
+            with calls.stream_call(run.client, ask) as stream:
                 for segments in calls.segments(stream):
                     text += "".join(part for part, _ in segments)
                     panes.add(i, segments)
-            answered.append(Answered(title, prompt, text, stream.meta))
+            answered.append(DemoAnswer(title, prompt, text, stream.meta))
             panes.end(i, _figures(stream.meta))
-    render.legend()
+    render.print_legend()
     return answered[0], answered[1]
 
 
@@ -170,19 +172,19 @@ def _figures(call: Call) -> str:
     return " · ".join(parts)
 
 
-def _compare(plain: Answered, speculative: Answered) -> None:
+def _compare(plain: DemoAnswer, speculative: DemoAnswer) -> None:
     """Say that both texts are the same, and what speculation gained.
 
     Raises:
         EngineError: they are not.
     """
     _must_agree(plain.text, speculative.text)
-    render.say(f"✓ the texts are identical, all {len(plain.text)} characters", render.GOOD)
+    render.print_paragraph(f"✓ the texts are identical, all {len(plain.text)} characters", render.GOOD)
     told = speculative.call.speculation
     gained = [f"{_speedup(plain.call, speculative.call):.2f}× as fast", *(speculation(told) if told else [])]
     if told and told.drafted:
         gained.append(f"{told.drafted} drafted, {told.accepted} kept, {told.steps} passes of the target")
-    render.say(" · ".join(gained))
+    render.print_paragraph(" · ".join(gained))
 
 
 def _must_agree(plain: str, speculative: str) -> None:
@@ -200,7 +202,7 @@ def _speedup(plain: Call, speculative: Call) -> float:
     return (tokens_per_s(speculative) or 0.0) / (tokens_per_s(plain) or 1.0)
 
 
-def _routes(run: Run) -> Iterator[Answered]:
+def _routes(run: DemoRun) -> Iterator[DemoAnswer]:
     """Send each prompt where its policy says."""
     yield _route(run, "the fastest", ROUTED[0], _policy(run, "latency"))
     yield _route(run, "the cheapest", ROUTED[1], _policy(run, "cost"))
@@ -209,15 +211,15 @@ def _routes(run: Run) -> Iterator[Answered]:
     yield _route(run, f"the cheapest within {limit:g} s", ROUTED[2], within)
 
 
-def _policy(run: Run, minimize: Minimize, **limits: float) -> Policy:
+def _policy(run: DemoRun, minimize: Minimize, **limits: float) -> Policy:
     """Return a policy of the demonstration: nothing is tried only to learn more of it."""
     return Policy(minimize=minimize, deny=run.deny, explore=0, **limits)  # type: ignore[arg-type]
 
 
-def _limit_between(run: Run, prompt: str) -> float:
+def _limit_between(run: DemoRun, prompt: str) -> float:
     """Return a limit that rules something out: seconds between those that the candidates are to keep now."""
     params = {"prompt": prompt, "max_tokens": SHORT_TOKENS}
-    request = Request(methods.COMPLETION, options.AUTO, params, policy=_policy(run, "cost"))
+    request = Request(inference_methods.COMPLETION, options.AUTO, params, policy=_policy(run, "cost"))
     now = run.client.pipeline.router.decide(request)
     predicted = [c.latency_range_s[1] for c in now.candidates if c.latency_range_s is not None]
     low, high = min(predicted, default=1.0), max(predicted, default=1.0)
@@ -226,42 +228,44 @@ def _limit_between(run: Run, prompt: str) -> float:
     return next((value for value in rounded if low <= value < high), middle)
 
 
-def _route(run: Run, title: str, prompt: str, policy: Policy) -> Answered:
-    text, call = calls.whole(run.client, run.ask("routed", prompt, SHORT_TOKENS, policy=policy))
-    return Answered(title, prompt, text, call)
+def _route(run: DemoRun, title: str, prompt: str, policy: Policy) -> DemoAnswer:
+    text, call = calls.complete_call(run.client, run.ask("routed", prompt, SHORT_TOKENS, policy=policy))
+    return DemoAnswer(title, prompt, text, call)
 
 
-def _show_routes(run: Run) -> None:
+def _show_routes(run: DemoRun) -> None:
     click.echo()
-    render.say('Routing: model="auto"', render.HEADING)
+    render.print_paragraph('Routing: model="auto"', render.HEADING)
     for answered in _routes(run):
         click.echo()
-        render.say(f"{answered.prompt.strip()}  →  {answered.title}: {answered.call.route.chosen}", "bold")
-        route.show(answered.call.route)
+        render.print_paragraph(
+            f"{answered.prompt.strip()}  →  {answered.title}: {answered.call.route.chosen}", "bold"
+        )
+        explain.print_decision(answered.call.route)
 
 
-def _spent(run: Run) -> Found:
-    return read(run.state.ledger(), [("model", "tag:step")], Where(tags={"demo": run.tag}))
+def _spent(run: DemoRun) -> ReportSet:
+    return read_reports(run.state.ledger(), [("model", "tag:step")], CallFilter(tags={"demo": run.tag}))
 
 
-def _show_costs(run: Run) -> None:
+def _show_costs(run: DemoRun) -> None:
     click.echo()
-    render.say(f"specclient cost report --tag demo={run.tag} --by model,tag:step", render.HEADING)
+    render.print_paragraph(f"specclient cost report --tag demo={run.tag} --by model,tag:step", render.HEADING)
     found = _spent(run)
     if found.calls:
-        cost.show_found(found)
+        report.print_report(found)
     else:
-        cost.say_empty(run.state.ledger().location, narrowed=True)
+        report.print_no_calls(run.state.ledger().location, narrowed=True)
 
 
-def _print_json(run: Run, prompt: str, max_tokens: int) -> None:
+def _print_json(run: DemoRun, prompt: str, max_tokens: int) -> None:
     load_s = _warm_up(run, prompt)
     measured = {}
-    for step, model in (("plain", PLAIN), ("speculative", SPECULATIVE)):
+    for step, model in (("plain", PLAIN_MODEL), ("speculative", SPECULATIVE_MODEL)):
         ask = run.ask(step, prompt, max_tokens, model)
-        with calls.stream(run.client, ask) as stream:
+        with calls.stream_call(run.client, ask) as stream:
             text = "".join(part for segments in calls.segments(stream) for part, _ in segments)
-        measured[step] = Answered(step, prompt, text, stream.meta)
+        measured[step] = DemoAnswer(step, prompt, text, stream.meta)
     plain, speculative = measured["plain"], measured["speculative"]
     _must_agree(plain.text, speculative.text)
     values: dict[str, Any] = {
@@ -276,5 +280,5 @@ def _print_json(run: Run, prompt: str, max_tokens: int) -> None:
     click.echo(json.dumps(values))
 
 
-def _values(answered: Answered) -> dict[str, Any]:
-    return {"prompt": answered.prompt, "text": answered.text, **record(answered.call)}
+def _values(answered: DemoAnswer) -> dict[str, Any]:
+    return {"prompt": answered.prompt, "text": answered.text, **call_values(answered.call)}

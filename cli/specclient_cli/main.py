@@ -14,27 +14,42 @@ import click
 from click.shell_completion import CompletionItem
 
 import specclient
-from specclient_cli.failures import INTERRUPTED, OK, PIPE_CLOSED, PROG, describe, exit_code
-from specclient_cli.lazy import Lazy
-from specclient_cli.state import State
+from specclient_cli.common.errors import INTERRUPTED, OK, PIPE_CLOSED, PROGRAM, describe, exit_code
+from specclient_cli.common.lazy_group import CommandTable, LazyGroup
+from specclient_cli.common.state import State
 
-#: Every command with its line in ``specclient --help``; its module is imported only when it is used.
-COMMANDS = {
-    "demo": "Show plain and speculative decoding side by side, routing, and what it cost.",
-    "complete": "Continue a text, or answer it, with any model.",
-    "chat": "Talk with any model.",
-    "batch": "Answer a file of prompts or requests, many at a time.",
-    "local": "Run, time and plan models on this machine, without a server.",
-    "serve": "Serve the engine and every provider behind OpenAI's HTTP routes.",
-    "models": "List providers and local models, and which keys are set.",
-    "route": "See where a prompt would go, and why.",
-    "cost": "Sum up what calls used and cost.",
-    "config": "Write, show and check the configuration.",
-    "completion": "Print the script that completes commands in a shell.",
+#: The commands in the order of ``specclient --help``: where each is, and its line there.
+COMMANDS: CommandTable = {
+    "demo": (
+        "specclient_cli.demo:command",
+        "Show plain and speculative decoding side by side, routing, and what it cost.",
+    ),
+    "complete": ("specclient_cli.complete:command", "Continue a text, or answer it, with any model."),
+    "chat": ("specclient_cli.chat:command", "Talk with any model."),
+    "batch": ("specclient_cli.batch:command", "Answer a file of prompts or requests, many at a time."),
+    "local": (
+        "specclient_cli.local.group:command",
+        "Run, time and plan models on this machine, without a server.",
+    ),
+    "serve": (
+        "specclient_cli.serve.group:command",
+        "Serve the engine and every provider behind OpenAI's HTTP routes.",
+    ),
+    "models": (
+        "specclient_cli.models.group:command",
+        "List providers and local models, and which keys are set.",
+    ),
+    "route": ("specclient_cli.route.explain:command", "See where a prompt would go, and why."),
+    "cost": ("specclient_cli.cost.group:command", "Sum up what calls used and cost."),
+    "config": ("specclient_cli.config.group:command", "Write, show and check the configuration."),
+    "completion": (
+        "specclient_cli.completion:command",
+        "Print the script that completes commands in a shell.",
+    ),
 }
 
 
-class Commands(Lazy):
+class RootGroup(LazyGroup):
     """All commands; a reader of the output that goes away ends one, and completion imports none."""
 
     def invoke(self, ctx: click.Context) -> object:
@@ -46,14 +61,13 @@ class Commands(Lazy):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         names = [name for name in COMMANDS if name.startswith(incomplete)]
-        found = [CompletionItem(name, help=COMMANDS[name]) for name in names]
+        found = [CompletionItem(name, help=COMMANDS[name][1]) for name in names]
         return found + click.Command.shell_complete(self, ctx, incomplete)
 
 
 @click.group(
-    cls=Commands,
-    lines=COMMANDS,
-    module="specclient_cli.{}",
+    cls=RootGroup,
+    commands_table=COMMANDS,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 @click.option(
@@ -62,7 +76,7 @@ class Commands(Lazy):
     help="Configuration file to read instead of searching for one.",
 )
 @click.option("--debug", is_flag=True, help="Show the traceback of a failure.")
-@click.version_option(specclient.__version__, prog_name=PROG, message="%(prog)s %(version)s")
+@click.version_option(specclient.__version__, prog_name=PROGRAM, message="%(prog)s %(version)s")
 @click.pass_context
 def cli(ctx: click.Context, config: Path | None, debug: bool) -> None:
     """An OpenAI-compatible client that routes prompts to speculative decoding, hosted or local, and accounts
@@ -108,7 +122,7 @@ def run(arguments: Sequence[str]) -> int:
     state = State()
     try:
         with _warnings_on_stderr():
-            outcome = cli.main(list(arguments), prog_name=PROG, standalone_mode=False, obj=state)
+            outcome = cli.main(list(arguments), prog_name=PROGRAM, standalone_mode=False, obj=state)
         sys.stdout.flush()
     except BrokenPipeError:  # what was still in the buffer
         _drop_output()
@@ -122,21 +136,21 @@ def run(arguments: Sequence[str]) -> int:
     except Exception as error:  # noqa: BLE001 - the rim: everything becomes one line and a code
         if state.debug:
             traceback.print_exc()
-        click.echo(f"{PROG}: {describe(error)}", err=True)
+        click.echo(f"{PROGRAM}: {describe(error)}", err=True)
         return exit_code(error)
     return outcome if isinstance(outcome, int) else OK
 
 
-class _Warnings(logging.Handler):
+class _WarningHandler(logging.Handler):
     """Lets the library's warnings read as the command's own."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        click.echo(f"{PROG}: {record.getMessage()}", err=True)
+        click.echo(f"{PROGRAM}: {record.getMessage()}", err=True)
 
 
 @contextlib.contextmanager
 def _warnings_on_stderr() -> Iterator[None]:
-    logger, handler = logging.getLogger("specclient"), _Warnings(logging.WARNING)
+    logger, handler = logging.getLogger("specclient"), _WarningHandler(logging.WARNING)
     logger.addHandler(handler)
     try:
         yield

@@ -6,20 +6,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from specclient_local.answer import Generation, Piece, Scored
-    from specclient_local.engine import Engine
-    from specclient_local.params import SamplingParams
-    from specclient_local.sequence import TokenScore
+    from specclient_local.engine.answer import Generation, Piece, Scored
+    from specclient_local.engine.engine import Engine
+    from specclient_local.request.params import SamplingParams
+    from specclient_local.request.sequence import TokenScore
 
 __all__ = ["Engine", "Generation", "Piece", "SamplingParams", "Scored", "TokenScore"]
 
 _HOME = {
-    "Engine": "engine",
-    "Generation": "answer",
-    "Piece": "answer",
-    "SamplingParams": "params",
-    "Scored": "answer",
-    "TokenScore": "sequence",
+    "Engine": "engine.engine",
+    "Generation": "engine.answer",
+    "Piece": "engine.answer",
+    "SamplingParams": "request.params",
+    "Scored": "engine.answer",
+    "TokenScore": "request.sequence",
 }
 
 

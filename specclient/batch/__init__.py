@@ -10,8 +10,8 @@ for what is written :mod:`specclient.batch.records`.
 
 from __future__ import annotations
 
-from specclient.batch.filing import Summary, run_file
+from specclient.batch.file_runner import BatchSummary, run_file
 from specclient.batch.records import Record
-from specclient.batch.running import run
+from specclient.batch.runner import run
 
-__all__ = ["Record", "Summary", "run", "run_file"]
+__all__ = ["BatchSummary", "Record", "run", "run_file"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 from decimal import Decimal
 
 from specclient import tokens
-from specclient.core import Core
+from specclient.client.core import ClientCore
 from specclient.errors import BudgetExceededError, ConfigurationError, OpenAIError
-from specclient.providers.base import Endpoint
-from specclient.routing.estimates import COMPLETION_TOKENS
+from specclient.providers.endpoint import Endpoint
+from specclient.routing.learn.estimator import COMPLETION_TOKENS
 from specclient.routing.router import AUTO
 from specclient.types.call import Call
 from specclient.types.request import Request
@@ -16,7 +16,7 @@ from specclient.types.request import Request
 _LIMITS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 
 
-class Budget:
+class BatchBudget:
     """What may be spent on a batch.
 
     A line is estimated by its prompt's tokens and the longest answer that it allows, else the mean of the
@@ -29,7 +29,7 @@ class Budget:
         spent: dollars before this run.
     """
 
-    def __init__(self, limit: Decimal | None, spent: Decimal, core: Core) -> None:
+    def __init__(self, limit: Decimal | None, spent: Decimal, core: ClientCore) -> None:
         self.limit = limit
         self.spent = spent
         self.unpriced = 0

@@ -20,16 +20,16 @@ from typing import Any, Literal, NamedTuple
 import pydantic_core
 
 from specclient.routing.router import AUTO
-from specclient.types.method import Method
-from specclient.types.methods import CHAT, COMPLETION, EMBEDDING, RESPONSE
-from specclient.types.request import Options, Request
+from specclient.types.api_method import ApiMethod
+from specclient.types.inference_methods import CHAT, COMPLETION, EMBEDDING, RESPONSE
+from specclient.types.request import PerCallOptions, Request
 from specclient.types.route import Policy
 
-Kind = Literal["openai", "plain"]
-Form = Literal["text", "chat"]
+LineFormat = Literal["openai", "plain"]
+PromptForm = Literal["text", "chat"]
 
 #: What an OpenAI line's ``url`` may be, and what its body must hold.
-METHODS: Mapping[str, tuple[Method, str]] = MappingProxyType(
+METHODS: Mapping[str, tuple[ApiMethod, str]] = MappingProxyType(
     {
         "/v1/chat/completions": (CHAT, "messages"),
         "/v1/completions": (COMPLETION, "prompt"),
@@ -42,7 +42,7 @@ _LIMITS = ("max_tokens", "max_completion_tokens")
 _LOCAL = "local/"
 
 
-class Problem(NamedTuple):
+class LineProblem(NamedTuple):
     """What is wrong with a line: a code for programs, a sentence for people."""
 
     code: str
@@ -50,7 +50,7 @@ class Problem(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ask:
+class BatchDefaults:
     """What holds for every line.
 
     Attributes:
@@ -66,13 +66,13 @@ class Ask:
     default_model: str
     model: str | None = None
     policy: Policy | str | None = None
-    form: Form | None = None
+    form: PromptForm | None = None
     params: Mapping[str, Any] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class BatchLine:
     """One line, read.
 
     Attributes:
@@ -82,10 +82,10 @@ class Line:
     """
 
     number: int
-    kind: Kind = "plain"
+    kind: LineFormat = "plain"
     id: str | int | None = None
     request: Request | None = None
-    problem: Problem | None = None
+    problem: LineProblem | None = None
 
     @property
     def key(self) -> str:
@@ -93,14 +93,14 @@ class Line:
         return key_of(self.kind, self.id, None if self.problem is None else self.number)
 
 
-def key_of(kind: Kind, identity: object, number: object) -> str:
+def key_of(kind: LineFormat, identity: object, number: object) -> str:
     """Return a line's key: its number where that is given, of one with a problem; else its id."""
     if number is not None:
         return f"line {number}"
     return f"{'id' if kind == 'plain' else 'custom_id'} {json.dumps(identity)}"
 
 
-def read(number: int, raw: bytes | str | Mapping[str, Any], ask: Ask) -> Line:
+def parse_line(number: int, raw: bytes | str | Mapping[str, Any], ask: BatchDefaults) -> BatchLine:
     """Read a line; one that cannot be served has a ``problem``, which names the line's number."""
     try:
         given = raw if isinstance(raw, Mapping) else pydantic_core.from_json(raw, cache_strings="keys")
@@ -113,20 +113,20 @@ def read(number: int, raw: bytes | str | Mapping[str, Any], ask: Ask) -> Line:
     return _openai(number, given, ask) if _OPENAIS & given.keys() else _plain(number, given, ask)
 
 
-def duplicate(line: Line, first: int) -> Line:
+def duplicate_line(line: BatchLine, first: int) -> BatchLine:
     """Return a line as one that is refused, because an earlier one has its id."""
     name = "custom_id" if line.kind == "openai" else "id"
     text = f"has the {name} {line.id!r} of line {first}; every line needs its own"
     return _wrong(line.number, line.kind, line.id, f"duplicate_{name}", text)
 
 
-def _openai(number: int, given: Mapping[str, Any], ask: Ask) -> Line:
+def _openai(number: int, given: Mapping[str, Any], ask: BatchDefaults) -> BatchLine:
     custom_id, url, body = given.get("custom_id"), given.get("url"), given.get("body")
     if not isinstance(custom_id, str) or not custom_id:
         text = f"has custom_id {_shown(custom_id)}; it must be a text"
         return _wrong(number, "openai", None, "invalid_custom_id", text)
 
-    def wrong(code: str, text: str) -> Line:
+    def wrong(code: str, text: str) -> BatchLine:
         return _wrong(number, "openai", custom_id, code, text)
 
     verb = given.get("method", "POST")
@@ -138,16 +138,16 @@ def _openai(number: int, given: Mapping[str, Any], ask: Ask) -> Line:
         return wrong("invalid_url", f"has url {_shown(url)}; it must be one of {', '.join(METHODS)}")
     if not isinstance(body, Mapping):
         return wrong("invalid_body", f"has body {_shown(body)}; it must be an object")
-    return _asked(Line(number=number, kind="openai", id=custom_id), known, body, ask)
+    return _asked(BatchLine(number=number, kind="openai", id=custom_id), known, body, ask)
 
 
-def _plain(number: int, given: Mapping[str, Any], ask: Ask) -> Line:
+def _plain(number: int, given: Mapping[str, Any], ask: BatchDefaults) -> BatchLine:
     body = dict(given)
     identity = body.pop("id", number)
     if isinstance(identity, bool) or not isinstance(identity, str | int):
         text = f"has id {_shown(identity)}; it must be a text or a whole number"
         return _wrong(number, "plain", number, "invalid_id", text)
-    prompt, line = body.get("prompt"), Line(number=number, id=identity)
+    prompt, line = body.get("prompt"), BatchLine(number=number, id=identity)
     if "messages" in body:
         return _asked(line, (CHAT, "messages"), body, ask)
     if not isinstance(prompt, str):
@@ -159,17 +159,19 @@ def _plain(number: int, given: Mapping[str, Any], ask: Ask) -> Line:
     return _asked(line, (CHAT, "messages"), body, ask)
 
 
-def _form(body: Mapping[str, Any], ask: Ask) -> Form:
+def _form(body: Mapping[str, Any], ask: BatchDefaults) -> PromptForm:
     return ask.form or ("text" if str(_model(body, ask)).startswith(_LOCAL) else "chat")
 
 
-def _model(body: Mapping[str, Any], ask: Ask) -> Any:
+def _model(body: Mapping[str, Any], ask: BatchDefaults) -> Any:
     if ask.policy is not None:
         return AUTO
     return ask.model or body.get("model") or ask.default_model
 
 
-def _asked(line: Line, known: tuple[Method, str], body: Mapping[str, Any], ask: Ask) -> Line:
+def _asked(
+    line: BatchLine, known: tuple[ApiMethod, str], body: Mapping[str, Any], ask: BatchDefaults
+) -> BatchLine:
     """Return a line with the request that it stands for, or with what stands against one."""
     method, needed = known
     model = _model(body, ask)
@@ -182,12 +184,12 @@ def _asked(line: Line, known: tuple[Method, str], body: Mapping[str, Any], ask: 
     given |= {name: value for name, value in ask.params.items() if _takes(method, given, name)}
     params = {name: value for name, value in given.items() if name in method.params}
     extra = {name: value for name, value in given.items() if name not in method.params}
-    options = Options(body=extra, tags=ask.tags)
+    options = PerCallOptions(body=extra, tags=ask.tags)
     request = Request(method, model, params, policy=ask.policy, options=options)
     return replace(line, request=request)
 
 
-def _misused(kind: Kind, needed: str, body: Mapping[str, Any]) -> str | None:
+def _misused(kind: LineFormat, needed: str, body: Mapping[str, Any]) -> str | None:
     """Return what of a body cannot be served in a batch, None where all of it can."""
     if body.get("stream"):
         return "asks for a stream, and a record holds a whole answer; leave stream out"
@@ -204,13 +206,15 @@ def _misused(kind: Kind, needed: str, body: Mapping[str, Any]) -> str | None:
     return None
 
 
-def _takes(method: Method, given: Mapping[str, Any], name: str) -> bool:
+def _takes(method: ApiMethod, given: Mapping[str, Any], name: str) -> bool:
     names = _LIMITS if name in _LIMITS else (name,)
     return name in method.params and not any(each in given for each in names)
 
 
-def _wrong(number: int, kind: Kind, identity: str | int | None, code: str, text: str) -> Line:
-    return Line(number=number, kind=kind, id=identity, problem=Problem(code, f"line {number} {text}"))
+def _wrong(number: int, kind: LineFormat, identity: str | int | None, code: str, text: str) -> BatchLine:
+    return BatchLine(
+        number=number, kind=kind, id=identity, problem=LineProblem(code, f"line {number} {text}")
+    )
 
 
 def _shown(value: object) -> str:

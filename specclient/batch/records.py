@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from typing import Any, NamedTuple
 
-from specclient.batch.lines import Line, key_of
+from specclient.batch.lines import BatchLine, key_of
 from specclient.errors import APIStatusError
 from specclient.types.call import Call
 from specclient.types.chat.chat_completion_message import plain_text
@@ -67,7 +67,7 @@ class Record:
         return json.dumps(self.data).encode() + b"\n"
 
 
-def answered(line: Line, answer: Any) -> Record:
+def answered_record(line: BatchLine, answer: Any) -> Record:
     """Return the record of a line that was answered."""
     call: Call = answer.meta
     cost = None if call.cost.total is None else f"{call.cost.total:f}"
@@ -86,7 +86,7 @@ def answered(line: Line, answer: Any) -> Record:
     return Record(number=line.number, id=line.id, ok=True, data=data, call=call)
 
 
-def failed(line: Line, error: Exception) -> Record:
+def failed_record(line: BatchLine, error: Exception) -> Record:
     """Return the record of a line whose call failed."""
     kind, words = type(error).__name__, " ".join(str(error).split())
     told: dict[str, Any] = {"code": kind, "message": words}
@@ -103,7 +103,7 @@ def failed(line: Line, error: Exception) -> Record:
     return Record(number=line.number, id=line.id, ok=False, data=data, reason=f"{kind}: {words}")
 
 
-def refused(line: Line) -> Record:
+def refused_record(line: BatchLine) -> Record:
     """Return the record of a line that has a problem."""
     assert line.problem is not None
     told = {"code": line.problem.code, "message": line.problem.message, "line": line.number}
@@ -114,7 +114,7 @@ def refused(line: Line) -> Record:
     return Record(number=line.number, id=line.id, ok=False, data=data, reason=line.problem.message)
 
 
-def _openai(line: Line, response: Mapping[str, Any] | None, error: Any) -> dict[str, Any]:
+def _openai(line: BatchLine, response: Mapping[str, Any] | None, error: Any) -> dict[str, Any]:
     identity = f"batch_req_{uuid.uuid4().hex}"
     return {"id": identity, "custom_id": line.id, "response": response, "error": error}
 
@@ -135,7 +135,7 @@ def _beyond_text(answer: Any) -> dict[str, Any] | None:
     return whole
 
 
-class Written(NamedTuple):
+class WrittenRecord(NamedTuple):
     """What a written record tells.
 
     Attributes:
@@ -148,7 +148,7 @@ class Written(NamedTuple):
     cost: Decimal | None
 
 
-def written(raw: bytes) -> Written | None:
+def parse_record(raw: bytes) -> WrittenRecord | None:
     """Read a line of an output file; None where it is no record of ours."""
     try:
         data = json.loads(raw)
@@ -162,13 +162,13 @@ def written(raw: bytes) -> Written | None:
         response = data["response"] if isinstance(data["response"], dict) else {}
         status = response.get("status_code")
         ok = error is None and isinstance(status, int) and 200 <= status < 300
-        return Written(key_of("openai", data["custom_id"], number), ok, _cost(data))
+        return WrittenRecord(key_of("openai", data["custom_id"], number), ok, _cost(data))
     if "output" in data:
-        return Written(key_of("plain", data["id"], number), error is None, _cost(data))
+        return WrittenRecord(key_of("plain", data["id"], number), error is None, _cost(data))
     return None
 
 
-def is_torn(raw: bytes) -> bool:
+def is_truncated_record(raw: bytes) -> bool:
     """Tell whether what stands at the end of a file is the beginning of a record: no JSON yet, and ours."""
     if not raw.strip(b"\0"):  # a power cut may leave these
         return True

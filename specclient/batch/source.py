@@ -13,15 +13,15 @@ from typing import Any, BinaryIO, NamedTuple, Protocol, runtime_checkable
 from specclient.errors import ConfigurationError
 
 #: The longest line that is read, in bytes; a longer one is no request that any server would take.
-LONGEST = 64 * 2**20
+MAX_LINE_BYTES = 64 * 2**20
 _WAITING = 64
 _BOM = b"\xef\xbb\xbf"
 
-Raw = bytes | str | Mapping[str, Any]
+RawLine = bytes | str | Mapping[str, Any]
 
 
 @runtime_checkable
-class Readable(Protocol):
+class BinaryStream(Protocol):
     """A binary stream."""
 
     def readline(self, size: int, /) -> bytes:
@@ -29,18 +29,18 @@ class Readable(Protocol):
         ...
 
 
-Source = str | Path | Readable | Iterable[Raw] | AsyncIterable[Raw]
+BatchSource = str | Path | BinaryStream | Iterable[RawLine] | AsyncIterable[RawLine]
 
 
-class Numbered(NamedTuple):
+class NumberedLine(NamedTuple):
     """A line as it came, its number from 1, and the bytes that were read up to its end."""
 
     number: int
-    raw: Raw
+    raw: RawLine
     end: int
 
 
-async def numbered(source: Source) -> AsyncGenerator[Numbered, None]:
+async def numbered_lines(source: BatchSource) -> AsyncGenerator[NumberedLine, None]:
     """Yield the lines of a source. Blank ones count, but for those at the end, which nobody meant.
 
     Args:
@@ -50,23 +50,23 @@ async def numbered(source: Source) -> AsyncGenerator[Numbered, None]:
     Raises:
         ConfigurationError: a file that cannot be read.
     """
-    blank: list[Numbered] = []
+    blank: list[NumberedLine] = []
     number = end = 0
     async with aclosing(_pieces(source)) as pieces:
         async for raw in pieces:
             number += 1
             end += 0 if isinstance(raw, Mapping) else len(raw)
             if not isinstance(raw, Mapping) and len(raw) < 1024 and not raw.strip():
-                blank.append(Numbered(number, raw, end))
+                blank.append(NumberedLine(number, raw, end))
                 del blank[_WAITING:]  # a file of nothing else is no reason to run out of memory
                 continue
             for each in blank:
                 yield each
             blank.clear()
-            yield Numbered(number, raw, end)
+            yield NumberedLine(number, raw, end)
 
 
-async def _pieces(source: Source) -> AsyncGenerator[Raw, None]:
+async def _pieces(source: BatchSource) -> AsyncGenerator[RawLine, None]:
     if isinstance(source, str | Path):
         try:
             with Path(source).open("rb") as file:  # noqa: ASYNC230 - a local file answers at once
@@ -76,7 +76,7 @@ async def _pieces(source: Source) -> AsyncGenerator[Raw, None]:
                     first = False
         except OSError as error:
             raise ConfigurationError(f"cannot read {source}: {error.strerror or error}") from None
-    elif isinstance(source, Readable):
+    elif isinstance(source, BinaryStream):
         async with aclosing(_pumped(source)) as pumped:
             async for piece in pumped:
                 yield piece
@@ -88,16 +88,16 @@ async def _pieces(source: Source) -> AsyncGenerator[Raw, None]:
             yield each
 
 
-def _line(file: Readable | BinaryIO) -> bytes:
+def _line(file: BinaryStream | BinaryIO) -> bytes:
     """Return a line; of one that is too long, its beginning, which is no JSON."""
-    piece = file.readline(LONGEST)
+    piece = file.readline(MAX_LINE_BYTES)
     last = piece
-    while len(last) == LONGEST and not last.endswith(b"\n"):
-        last = file.readline(LONGEST)
+    while len(last) == MAX_LINE_BYTES and not last.endswith(b"\n"):
+        last = file.readline(MAX_LINE_BYTES)
     return piece
 
 
-async def _pumped(source: Readable) -> AsyncGenerator[bytes, None]:
+async def _pumped(source: BinaryStream) -> AsyncGenerator[bytes, None]:
     """Yield a stream's lines, read in a thread that is a little ahead and never keeps the program alive."""
     loop = asyncio.get_running_loop()
     lines: queue.Queue[bytes | BaseException] = queue.Queue(_WAITING)

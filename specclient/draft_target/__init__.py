@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-from specclient.draft_target.play import (
+from specclient.draft_target.presets import DEPTHS, PAIRS, SEGMENT_TOKENS, ModelPair, Task
+from specclient.draft_target.result import DraftTargetResult, StageResult, acceptance
+from specclient.draft_target.workflow import (
     aspeculative_decode,
     aspeculative_decode_many,
     speculative_decode,
     speculative_decode_many,
 )
-from specclient.draft_target.presets import DEPTHS, PAIRS, SEGMENT_TOKENS, Pair, Task
-from specclient.draft_target.result import DraftTargetResult, Side, acceptance
 
 __all__ = [
     "DEPTHS",
     "PAIRS",
     "SEGMENT_TOKENS",
     "DraftTargetResult",
-    "Pair",
-    "Side",
+    "ModelPair",
+    "StageResult",
     "Task",
     "acceptance",
     "aspeculative_decode",

@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args
 
 from specclient.config import FILE_NAME, Settings
 from specclient.errors import ConfigurationError
-from specclient.routing.pairs import CLIENT_SIDE
+from specclient.routing.choose.draft_pairs import CLIENT_SIDE_PAIRS
 
 Task = Literal["chat", "documents", "code", "long_context"]
 
@@ -27,20 +27,21 @@ DEPTHS: Mapping[Task, tuple[int, int]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Pair:
+class ModelPair:
     """Two models, each ``provider/model``: the ``draft`` answers first, the ``target`` has the last word."""
 
     draft: str
     target: str
 
 
-#: Pairs by what they are for: those that :data:`specclient.routing.pairs.CLIENT_SIDE` knows more of.
-PAIRS: Mapping[str, Pair] = MappingProxyType(
-    {name: Pair(row.draft, row.target) for name, row in CLIENT_SIDE.items()}
+#: Pairs by what they are for: those that :data:`specclient.routing.choose.draft_pairs.CLIENT_SIDE_PAIRS`
+#: knows more of.
+PAIRS: Mapping[str, ModelPair] = MappingProxyType(
+    {name: ModelPair(row.draft, row.target) for name, row in CLIENT_SIDE_PAIRS.items()}
 )
 
 
-def pair_of(settings: Settings, name: str, draft: str | None, target: str | None) -> Pair:
+def pair_of(settings: Settings, name: str, draft: str | None, target: str | None) -> ModelPair:
     """Return the models of a call: those that are named, else the pair's, the configuration's first.
 
     Raises:
@@ -52,10 +53,10 @@ def pair_of(settings: Settings, name: str, draft: str | None, target: str | None
                 f"{what} is {model!r}; it must be a model's name, such as 'openai/gpt-4.1' or 'local/demo'"
             )
     if draft is not None and target is not None:
-        return Pair(draft, target)
+        return ModelPair(draft, target)
     own = settings.pairs.get(name) if isinstance(name, str) else None
     if own is not None:
-        return Pair(draft or own.draft, target or own.target)
+        return ModelPair(draft or own.draft, target or own.target)
     preset = PAIRS.get(name) if isinstance(name, str) else None
     if preset is None:
         known = ", ".join(dict.fromkeys([*PAIRS, *settings.pairs]))
@@ -63,7 +64,7 @@ def pair_of(settings: Settings, name: str, draft: str | None, target: str | None
             f"pair is {name!r}; it must be one of {known}, or a [pairs.NAME] table with draft and target in "
             f"{settings.source or FILE_NAME}"
         )
-    return Pair(draft or preset.draft, target or preset.target)
+    return ModelPair(draft or preset.draft, target or preset.target)
 
 
 def depth_of(task: Any, depth: Any) -> int:

@@ -14,7 +14,7 @@ from specclient.types.usage import Speculation, Usage
 
 METHOD = "draft_target"
 
-Handed = Literal["prediction", "conversation", "nothing"]
+DraftHandover = Literal["prediction", "conversation", "nothing"]
 
 #: Words, and every other sign by itself; Chinese, Japanese and Korean ones, too. No model's tokenizer: the
 #: draft's and the target's may differ.
@@ -22,7 +22,7 @@ _TOKEN = re.compile(r"[^\W\u2e80-\U0010ffff]+|\S")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Side:
+class StageResult:
     """One of the two calls. ``None`` means unknown, or not there, never zero.
 
     Attributes:
@@ -61,7 +61,7 @@ class DraftTargetResult:
     """What a draft and a target made of one prompt.
 
     Attributes:
-        draft, target: see :class:`Side`.
+        draft, target: see :class:`StageResult`.
         depth: the most segments that the draft was given.
         handed: how the target had the draft: as ``prediction``, in the ``conversation``, or not at all.
         reason: why so, in words.
@@ -71,10 +71,10 @@ class DraftTargetResult:
             conversation, it is the seconds it took now: it wrote every token by itself.
     """
 
-    draft: Side
-    target: Side
+    draft: StageResult
+    target: StageResult
     depth: int
-    handed: Handed
+    handed: DraftHandover
     reason: str
     latency_s: float
     alone_cost: Decimal | None = None
@@ -105,10 +105,10 @@ class DraftTargetResult:
         """
         if self.draft.output is None or self.target.output is None or self.handed == "nothing":
             return None
-        drafted = split(self.draft.output)
+        drafted = split_words(self.draft.output)
         if not drafted:
             return None
-        accepted = in_order(drafted, split(self.target.output))
+        accepted = lcs_length(drafted, split_words(self.target.output))
         return Speculation(
             method=METHOD,
             drafted=len(drafted),
@@ -133,16 +133,16 @@ def acceptance(draft: str, output: str) -> float | None:
     Returns:
         From 0 to 1; None for a draft without a word or sign.
     """
-    drafted = split(draft)
-    return in_order(drafted, split(output)) / len(drafted) if drafted else None
+    drafted = split_words(draft)
+    return lcs_length(drafted, split_words(output)) / len(drafted) if drafted else None
 
 
-def split(text: str) -> list[str]:
+def split_words(text: str) -> list[str]:
     """Return the words and signs of a text."""
     return _TOKEN.findall(text)
 
 
-def in_order(draft: Sequence[str], output: Sequence[str]) -> int:
+def lcs_length(draft: Sequence[str], output: Sequence[str]) -> int:
     """Return how many items of a draft are found in order in an output, others left out between them.
 
     The length of the longest common subsequence, a whole row at a time: H. Hyyrö, "Bit-parallel LCS-length

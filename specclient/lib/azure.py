@@ -1,5 +1,5 @@
 """Azure's clients, under the OpenAI client's module path."""
 
-from specclient.azure import AsyncAzureOpenAI, AzureOpenAI, MutuallyExclusiveAuthError
+from specclient.client.azure import AsyncAzureOpenAI, AzureOpenAI, MutuallyExclusiveAuthError
 
 __all__ = ["AsyncAzureOpenAI", "AzureOpenAI", "MutuallyExclusiveAuthError"]

@@ -1,10 +1,10 @@
 """OpenAI dialect and provider table: pure translation between OpenAI-shaped calls and wire bodies."""
 
-from specclient.providers.base import Dialect, Endpoint, EventReader
 from specclient.providers.dialects import DIALECTS, dialect
-from specclient.providers.openai import OpenAIDialect, usage_requested
-from specclient.providers.preset import Preset
-from specclient.providers.presets import PRESETS, preset
+from specclient.providers.endpoint import Dialect, Endpoint, EventReader
+from specclient.providers.openai.dialect import OpenAIDialect, usage_requested
+from specclient.providers.presets.preset import Preset
+from specclient.providers.presets.registry import PRESETS, preset
 
 __all__ = [
     "DIALECTS",

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 from specclient.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from specclient.providers.base import Dialect
+    from specclient.providers.endpoint import Dialect
 
 _HOMES = {
-    "openai": "specclient.providers.openai:OpenAIDialect",
-    "anthropic": "specclient.providers.anthropic:AnthropicDialect",
-    "gemini": "specclient.providers.gemini:GeminiDialect",
+    "openai": "specclient.providers.openai.dialect:OpenAIDialect",
+    "anthropic": "specclient.providers.anthropic.dialect:AnthropicDialect",
+    "gemini": "specclient.providers.gemini.dialect:GeminiDialect",
 }
 
 DIALECTS = tuple(_HOMES)
@@ -24,12 +24,12 @@ DIALECTS = tuple(_HOMES)
 _SERVED = {"anthropic": frozenset({"chat"}), "gemini": frozenset({"chat", "embedding"})}
 
 
-def unserved(name: str, operation: str) -> str | None:
+def unsupported_operation(name: str, operation: str) -> str | None:
     """Say in words that a dialect has no call of an operation; None where it has.
 
     Args:
         name: of the dialect; one that is not listed is OpenAI's, with all of them.
-        operation: as :class:`specclient.types.method.Method` has it.
+        operation: as :class:`specclient.types.api_method.ApiMethod` has it.
     """
     served = _SERVED.get(name)
     if served is None or operation in served:

@@ -13,8 +13,8 @@ import pydantic
 
 from specclient.errors import BadRequestError, ConfigurationError
 from specclient.providers import forms
-from specclient.providers.base import Endpoint
-from specclient.types.method import Method
+from specclient.providers.endpoint import Endpoint
+from specclient.types.api_method import ApiMethod
 from specclient.types.params import Omit
 
 #: Paths that Azure keeps under the deployment's name
@@ -36,7 +36,7 @@ _IN_A_SEGMENT = "!$&'()*+,;=:@"
 _QUERY_VERBS = frozenset({"GET", "HEAD", "DELETE"})
 
 
-def path_of(method: Method, places: Mapping[str, str], endpoint: Endpoint, model: str) -> str:
+def path_of(method: ApiMethod, places: Mapping[str, str], endpoint: Endpoint, model: str) -> str:
     """Return the path of a call: placeholders filled in, Azure's deployment before it."""
     path = method.path
     if places:
@@ -76,7 +76,7 @@ def _joined(base_url: str, path: str, added: str = "") -> str:
 _joined_once = functools.lru_cache(maxsize=256)(_joined)
 
 
-def parts_of(method: Method, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def parts_of(method: ApiMethod, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Return what of a call's parameters goes into the query, and what into the body."""
     if method.verb in _QUERY_VERBS:
         return dict(params), {}
@@ -87,7 +87,7 @@ def parts_of(method: Method, params: Mapping[str, Any]) -> tuple[dict[str, Any],
 
 
 def headers_of(
-    endpoint: Endpoint, method: Method, added: Mapping[str, Any], *, json_body: bool
+    endpoint: Endpoint, method: ApiMethod, added: Mapping[str, Any], *, json_body: bool
 ) -> dict[str, str]:
     """Return headers by lower-case name: ours, the method's, the endpoint's, the call's; None takes one out.
 
@@ -113,18 +113,18 @@ def headers_of(
     return {name: value for name, value in headers.items() if value is not None}
 
 
-def asks_key(endpoint: Endpoint, method: Method, added: Mapping[str, Any]) -> bool:
+def asks_key(endpoint: Endpoint, method: ApiMethod, added: Mapping[str, Any]) -> bool:
     """Tell whether a function is to be asked for the key: not where the caller has said how to sign."""
     if endpoint.key_source is None or _is_admin(method):
         return False
     return not any(name.lower() == endpoint.key_header for name in (*endpoint.headers, *added))
 
 
-def _is_admin(method: Method) -> bool:
+def _is_admin(method: ApiMethod) -> bool:
     return method.name.startswith("admin.")
 
 
-def _credentials(endpoint: Endpoint, method: Method) -> dict[str, str]:
+def _credentials(endpoint: Endpoint, method: ApiMethod) -> dict[str, str]:
     key = endpoint.admin_key if _is_admin(method) else endpoint.key
     if key is None:
         return {}
@@ -147,7 +147,7 @@ def _checked_header(name: str, value: Any) -> str:
 
 
 def _check_credentials(
-    endpoint: Endpoint, method: Method, headers: Mapping[str, Any], added: Mapping[str, Any]
+    endpoint: Endpoint, method: ApiMethod, headers: Mapping[str, Any], added: Mapping[str, Any]
 ) -> None:
     admin = _is_admin(method)
     if not endpoint.key_required or (endpoint.key_source is not None and not admin):

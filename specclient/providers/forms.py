@@ -10,10 +10,10 @@ from urllib.parse import urlencode
 import pydantic
 
 #: One part of a form: its field's name, and its content or (name, content, type, headers).
-Part = tuple[str, Any]
+FormPart = tuple[str, Any]
 
 
-class Parts(list[Part]):
+class FileParts(list[FormPart]):
     """The file parts of a form. True even where empty: a form without a file is sent as multipart too."""
 
     def __bool__(self) -> bool:
@@ -30,7 +30,9 @@ def query_text(params: Mapping[str, Any]) -> str:
     return urlencode(pairs(params))
 
 
-def multipart(body: Mapping[str, Any], files: Collection[str]) -> tuple[dict[str, str | list[str]], Parts]:
+def multipart(
+    body: Mapping[str, Any], files: Collection[str]
+) -> tuple[dict[str, str | list[str]], FileParts]:
     """Return a body as the ``data`` and ``files`` arguments of httpx's own encoder.
 
     Args:
@@ -41,7 +43,7 @@ def multipart(body: Mapping[str, Any], files: Collection[str]) -> tuple[dict[str
     Raises:
         RuntimeError: for a file that is none of these.
     """
-    parts = Parts()
+    parts = FileParts()
     for name in body:
         if name in files:
             parts.extend(_parts(name, body[name]))
@@ -57,7 +59,7 @@ def multipart(body: Mapping[str, Any], files: Collection[str]) -> tuple[dict[str
     return data, parts
 
 
-def _parts(name: str, value: Any) -> Iterator[Part]:
+def _parts(name: str, value: Any) -> Iterator[FormPart]:
     many = isinstance(value, list)
     for content in value if many else [value]:
         key = f"{name}[]" if many else name

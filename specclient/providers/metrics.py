@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit, urlunsplit
 
-from specclient.providers.base import Endpoint
 from specclient.providers.encoding import key_headers
+from specclient.providers.endpoint import Endpoint
 from specclient.types.wire import WireRequest
 
-__all__ = ["PATIENCE_S", "metrics_of", "metrics_request", "metrics_url"]
+__all__ = ["METRICS_TIMEOUT_S", "metrics_of", "metrics_request", "metrics_url"]
 
 #: Seconds that a reading may take: it is no part of an answer.
-PATIENCE_S = 2.0
+METRICS_TIMEOUT_S = 2.0
 
 
 def metrics_url(base_url: str) -> str:
@@ -40,7 +40,7 @@ def metrics_request(place: Endpoint, url: str) -> WireRequest:
         url,
         headers=_headers(place) if _origin(url) == _origin(place.base_url) else {},
         deployment=f"{place.name} metrics{place.account}",
-        timeout=PATIENCE_S,
+        timeout=METRICS_TIMEOUT_S,
         max_retries=0,
     )
 

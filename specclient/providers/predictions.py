@@ -6,8 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from specclient.errors import UnsupportedParameterError
-from specclient.providers.base import Endpoint
-from specclient.providers.unsupported import asks, drops, refuse
+from specclient.providers.endpoint import Endpoint
+from specclient.providers.unsupported import drops, is_requested, refuse_unsupported
 from specclient.types.request import Request
 
 #: What OpenAI refuses beside ``prediction`` ("Predicted Outputs"; Azure's page lists the same).
@@ -28,7 +28,7 @@ _PENALTIES = ("presence_penalty", "frequency_penalty")
 _WAYS_OUT = {"max_completion_tokens": "pass max_tokens in its place"}
 
 
-def conflicts(request: Request, names: Iterable[str]) -> list[str]:
+def conflicting_params(request: Request, names: Iterable[str]) -> list[str]:
     """Return which of these parameters a request gives, ``extra_body`` included, unless as their defaults."""
     given = {**request.params, **request.options.body}
     return [name for name in names if _conflicts(name, given.get(name))]
@@ -46,7 +46,7 @@ def refusal(where: str, found: list[str]) -> UnsupportedParameterError:
     return error
 
 
-def checked(body: Mapping[str, Any], request: Request, endpoint: Endpoint) -> dict[str, Any]:
+def checked_prediction_body(body: Mapping[str, Any], request: Request, endpoint: Endpoint) -> dict[str, Any]:
     """Return a body whose prediction its endpoint is not known to refuse.
 
     Where parameters may be dropped, it is the prediction that is: it changes no answer.
@@ -56,8 +56,8 @@ def checked(body: Mapping[str, Any], request: Request, endpoint: Endpoint) -> di
     """
     known = endpoint.capabilities
     if known.prediction is False:
-        refuse(request, endpoint, ("prediction",), why=_TAKE_PREDICTIONS)
-    elif found := conflicts(request, known.prediction_conflicts):
+        refuse_unsupported(request, endpoint, ("prediction",), why=_TAKE_PREDICTIONS)
+    elif found := conflicting_params(request, known.prediction_conflicts):
         if not drops(request, endpoint):
             raise refusal(f"provider {endpoint.name!r}", found)
     else:
@@ -68,4 +68,4 @@ def checked(body: Mapping[str, Any], request: Request, endpoint: Endpoint) -> di
 def _conflicts(name: str, value: Any) -> bool:
     """Tell whether a parameter asks for what is refused: of penalties, those above 0 alone are."""
     lowered = name in _PENALTIES and isinstance(value, int | float) and value <= 0
-    return not lowered and asks(name, value)
+    return not lowered and is_requested(name, value)

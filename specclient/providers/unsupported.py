@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from specclient.errors import UnsupportedParameterError
-from specclient.providers.base import Endpoint
+from specclient.providers.endpoint import Endpoint
 from specclient.types.request import Request
 
 #: Values that ask for what happens anyway.
@@ -24,7 +24,7 @@ _USUAL: Mapping[str, Any] = {
 _MEANT_EMPTY = "web_search_options"
 
 
-def asks(name: str, value: Any) -> bool:
+def is_requested(name: str, value: Any) -> bool:
     """Tell whether a parameter asks for anything: not as null, as its default, or as an empty collection."""
     if value is None or (name in _USUAL and value == _USUAL[name]):
         return False
@@ -37,7 +37,7 @@ def drops(request: Request, endpoint: Endpoint) -> bool:
     return endpoint.drop_params if chosen is None else chosen
 
 
-def refuse(request: Request, endpoint: Endpoint, names: Iterable[str], *, why: str = "") -> None:
+def refuse_unsupported(request: Request, endpoint: Endpoint, names: Iterable[str], *, why: str = "") -> None:
     """Refuse the parameters of these names; do nothing where they are to be dropped, or where there are none.
 
     Args:

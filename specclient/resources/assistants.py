@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 from specclient.errors import APITimeoutError
-from specclient.resources.snapshots import Snapshots
+from specclient.resources.run_snapshots import RunSnapshots
 
 _SHARED = (
     "A single event handler cannot be shared between multiple streams; "
@@ -15,11 +15,11 @@ _SHARED = (
 )
 
 
-class _Handler:
+class _EventHandlerBase:
     """What both handlers know of a run."""
 
     def __init__(self) -> None:
-        self._snapshots = Snapshots()
+        self._snapshots = RunSnapshots()
         self._stream: Any = None
 
     def _init(self, stream: Any) -> None:
@@ -65,7 +65,7 @@ class _Handler:
         return list(self._final(self._snapshots.messages, "No messages found").values())
 
 
-class AssistantEventHandler(_Handler):
+class AssistantEventHandler(_EventHandlerBase):
     """Override its hooks to follow a run; iterate over it for the events themselves.
 
     Attributes:
@@ -178,7 +178,7 @@ class AssistantEventHandler(_Handler):
         """Called last, however the stream ended."""
 
 
-class AsyncAssistantEventHandler(_Handler):
+class AsyncAssistantEventHandler(_EventHandlerBase):
     """What :class:`AssistantEventHandler` is, for an asynchronous client: its hooks are coroutines."""
 
     def __init__(self) -> None:
@@ -296,7 +296,7 @@ def _texts_of(event: Any) -> Iterator[str]:
                 yield piece.text.value
 
 
-_H = TypeVar("_H", bound=_Handler)
+_H = TypeVar("_H", bound=_EventHandlerBase)
 
 
 class AssistantStreamManager(Generic[_H]):

@@ -10,20 +10,21 @@ from typing import Any, ParamSpec, Protocol, Self, TypeVar
 
 from pydantic import BaseModel
 
-from specclient.stream import AsyncStream, Stream
-from specclient.types.method import Method
+from specclient.call.stream import AsyncStream, Stream
+from specclient.types.api_method import ApiMethod
 from specclient.types.params import CallOptions, NotGiven, Omit
-from specclient.types.request import Options, Request
+from specclient.types.request import PerCallOptions, Request
 
 T = TypeVar("T")
 P = ParamSpec("P")
 
 _OURS = frozenset(CallOptions.__annotations__)
-_NO_OPTIONS = Options()
+_NO_OPTIONS = PerCallOptions()
 
 
-class Runner(Protocol):
-    """How synchronous resources reach the event loop; :mod:`specclient.sync` has the one that is used."""
+class SyncRunner(Protocol):
+    """How synchronous resources reach the event loop; :mod:`specclient.client.sync_client` has the one that
+    is used."""
 
     def run(self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
         """Call, wait, and return the result or raise its exception."""
@@ -36,7 +37,7 @@ class Runner(Protocol):
         ...
 
 
-class Caller(Protocol):
+class ResourceCaller(Protocol):
     """How a resource reaches the pipeline; the form of what comes back is the caller's business.
 
     An asynchronous caller returns awaitables, a synchronous one results; each gives results parsed, raw
@@ -71,7 +72,7 @@ class Resource:
         client: how they are served.
     """
 
-    def __init__(self, client: Caller) -> None:
+    def __init__(self, client: ResourceCaller) -> None:
         self._client = client
 
     @cached_property
@@ -87,7 +88,7 @@ class Resource:
 
 
 def build_request(
-    method: Method,
+    method: ApiMethod,
     given: Mapping[str, Any],
     *,
     places: Mapping[str, str] | None = None,
@@ -145,21 +146,21 @@ def _checked_model(model: Any) -> str:
     return model
 
 
-def _named_in_body(options: Options) -> tuple[str, Options]:
+def _named_in_body(options: PerCallOptions) -> tuple[str, PerCallOptions]:
     """Return the model that ``extra_body`` names, which is the one that works and is paid for."""
     rest = {name: value for name, value in options.body.items() if name != "model"}
     return _checked_model(options.body["model"]), replace(options, body=rest)
 
 
-def _options(ours: Mapping[str, Any]) -> Options:
+def _options(ours: Mapping[str, Any]) -> PerCallOptions:
     headers = ours.get("extra_headers") or {}
     if key := ours.get("idempotency_key"):
         headers = {"idempotency-key": key, **headers}
-    return Options(
+    return PerCallOptions(
         headers=headers,
         query=ours.get("extra_query") or {},
         body=ours.get("extra_body") or {},
-        timeout=limit_of(ours),
+        timeout=timeout_of(ours),
         drop_params=ours.get("drop_params"),
         deadline_s=ours.get("deadline_s"),
         tags=ours.get("tags") or {},
@@ -167,7 +168,7 @@ def _options(ours: Mapping[str, Any]) -> Options:
     )
 
 
-def limit_of(given: Mapping[str, Any]) -> Any:
+def timeout_of(given: Mapping[str, Any]) -> Any:
     """Return the ``timeout`` of a call: None where it is not given, infinity where it is None: no limit."""
     timeout = given.get("timeout")
     return math.inf if timeout is None and "timeout" in given else timeout

@@ -6,10 +6,10 @@ from functools import cached_property
 
 from specclient.resources.base import Resource
 from specclient.resources.chat import AsyncChat, Chat
-from specclient.resources.tail import tabled
+from specclient.resources.table_resources import with_table_methods
 
 
-@tabled("beta", is_async=True)
+@with_table_methods("beta", is_async=True)
 class AsyncBeta(Resource):
     """``client.beta``."""
 
@@ -19,7 +19,7 @@ class AsyncBeta(Resource):
         return AsyncChat(self._client)
 
 
-@tabled("beta", is_async=False)
+@with_table_methods("beta", is_async=False)
 class Beta(Resource):
     """``client.beta`` of the synchronous client."""
 

@@ -7,16 +7,16 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Literal, Self
 
-from specclient.forks import uncut
-from specclient.loops import check_asyncio
-from specclient.pipeline import Pipeline
-from specclient.resources.base import Runner
+from specclient.call.pipeline import Pipeline
+from specclient.resources.base import SyncRunner
 from specclient.resources.paging import async_page, sync_page
+from specclient.runtime.event_loop import check_asyncio
+from specclient.runtime.forks import import_lock
 from specclient.types.request import Request
 
-Form = Literal["parsed", "raw", "unread"]
-Into = Callable[[Any], Any] | None
-Secret = Callable[[], str | None]
+ResultForm = Literal["parsed", "raw", "unread"]
+ResultConverter = Callable[[Any], Any] | None
+SecretSource = Callable[[], str | None]
 
 
 def _no_secret() -> None:
@@ -24,9 +24,12 @@ def _no_secret() -> None:
 
 
 class AsyncCaller:
-    """Serves the resources of an asynchronous client; see :class:`specclient.resources.base.Caller`."""
+    """Serves the resources of an asynchronous client; see
+    :class:`specclient.resources.base.ResourceCaller`."""
 
-    def __init__(self, pipeline: Pipeline, form: Form = "parsed", *, secret: Secret = _no_secret) -> None:
+    def __init__(
+        self, pipeline: Pipeline, form: ResultForm = "parsed", *, secret: SecretSource = _no_secret
+    ) -> None:
         self._pipeline = pipeline
         self._form = form
         self._secret = secret
@@ -36,15 +39,15 @@ class AsyncCaller:
         """What the client's webhooks are signed with."""
         return self._secret()
 
-    async def call(self, request: Request, into: Into = None) -> Any:
+    async def call(self, request: Request, into: ResultConverter = None) -> Any:
         check_asyncio()
         if self._form == "unread":
-            body = await self._pipeline.open(request)
+            body = await self._pipeline.stream_bytes(request)
             return _unparsed().unread(request, body, into, is_async=True)
         if request.stream:
             stream = await self._pipeline.stream(request)
         elif self._form == "raw":
-            return _unparsed().raw(request, await self._pipeline.exchange(request), into)
+            return _unparsed().raw(request, await self._pipeline.execute(request), into)
         else:
             value = await self._pipeline.call(request)
             return value if into is None else into(value)
@@ -62,14 +65,19 @@ class AsyncCaller:
         return type(self)(self._pipeline, "unread", secret=self._secret)
 
     def view(self, resource: Any) -> Any:
-        return _unparsed().View(resource, _unparsed().AsyncContext)
+        return _unparsed().StreamingResponseView(resource, _unparsed().AsyncResponseContext)
 
 
 class SyncCaller:
-    """Serves the resources of a synchronous client; see :class:`specclient.resources.base.Caller`."""
+    """Serves the resources of a synchronous client; see :class:`specclient.resources.base.ResourceCaller`."""
 
     def __init__(
-        self, pipeline: Pipeline, runner: Runner, form: Form = "parsed", *, secret: Secret = _no_secret
+        self,
+        pipeline: Pipeline,
+        runner: SyncRunner,
+        form: ResultForm = "parsed",
+        *,
+        secret: SecretSource = _no_secret,
     ) -> None:
         self._pipeline = pipeline
         self._runner = runner
@@ -81,15 +89,15 @@ class SyncCaller:
         """What the client's webhooks are signed with."""
         return self._secret()
 
-    def call(self, request: Request, into: Into = None) -> Any:
+    def call(self, request: Request, into: ResultConverter = None) -> Any:
         self._pipeline.warm_up(request)
         if self._form == "unread":
-            body = self._runner.stream(self._pipeline.open, request)
+            body = self._runner.stream(self._pipeline.stream_bytes, request)
             return _unparsed().unread(request, body, into, is_async=False)
         if request.stream:
             stream = self._runner.stream(self._pipeline.stream, request)
         elif self._form == "raw":
-            return _unparsed().raw(request, self._runner.run(self._pipeline.exchange, request), into)
+            return _unparsed().raw(request, self._runner.run(self._pipeline.execute, request), into)
         else:
             value = self._runner.run(self._pipeline.call, request)
             return value if into is None else into(value)
@@ -107,10 +115,10 @@ class SyncCaller:
         return type(self)(self._pipeline, self._runner, "unread", secret=self._secret)
 
     def view(self, resource: Any) -> Any:
-        return _unparsed().View(resource, _unparsed().SyncContext)
+        return _unparsed().StreamingResponseView(resource, _unparsed().SyncResponseContext)
 
 
 def _unparsed() -> ModuleType:
     """Return what serves raw and unread answers; few programs ask for them."""
-    with uncut:
-        return importlib.import_module("specclient.resources.unparsed")
+    with import_lock:
+        return importlib.import_module("specclient.resources.response_forms")

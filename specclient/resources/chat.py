@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, overload
 
 from pydantic import BaseModel
 
+from specclient.call.stream import AsyncStream, Stream
 from specclient.resources.base import Resource, build_request
-from specclient.resources.tail import tabled
-from specclient.stream import AsyncStream, Stream
+from specclient.resources.table_resources import with_table_methods
 from specclient.types.create_params import ChatCreateParams
-from specclient.types.methods import CHAT
+from specclient.types.inference_methods import CHAT
 from specclient.types.params import NOT_GIVEN
 from specclient.types.request import Request
 
 if TYPE_CHECKING:
-    from specclient.structured.chat_stream import (
+    from specclient.structured.chat.stream import (
         AsyncChatCompletionStreamManager,
         ChatCompletionStreamManager,
     )
@@ -62,7 +62,7 @@ def _parsing(
     return request, parse, tools
 
 
-@tabled("chat.completions", is_async=True)
+@with_table_methods("chat.completions", is_async=True)
 class AsyncCompletions(Resource):
     """``client.chat.completions``."""
 
@@ -122,7 +122,7 @@ class AsyncCompletions(Resource):
         self, *, model: str, messages: Messages, response_format: Any = NOT_GIVEN, **params: Any
     ) -> AsyncChatCompletionStreamManager[Any]:
         """Stream an answer as events, within ``async with``; arguments as for :meth:`parse`."""
-        from specclient.structured.chat_stream import AsyncChatCompletionStreamManager  # noqa: PLC0415
+        from specclient.structured.chat.stream import AsyncChatCompletionStreamManager  # noqa: PLC0415
 
         request, _, tools = _parsing(model, messages, response_format, params, stream=True)
         return AsyncChatCompletionStreamManager(
@@ -130,7 +130,7 @@ class AsyncCompletions(Resource):
         )
 
 
-@tabled("chat.completions", is_async=False)
+@with_table_methods("chat.completions", is_async=False)
 class Completions(Resource):
     """``client.chat.completions`` of the synchronous client."""
 
@@ -170,7 +170,7 @@ class Completions(Resource):
         self, *, model: str, messages: Messages, response_format: Any = NOT_GIVEN, **params: Any
     ) -> ChatCompletionStreamManager[Any]:
         """Stream an answer as events, within ``with``; arguments as for :meth:`parse`."""
-        from specclient.structured.chat_stream import ChatCompletionStreamManager  # noqa: PLC0415
+        from specclient.structured.chat.stream import ChatCompletionStreamManager  # noqa: PLC0415
 
         request, _, tools = _parsing(model, messages, response_format, params, stream=True)
         return ChatCompletionStreamManager(

@@ -5,17 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, Unpack, overload
 
+from specclient.call.stream import AsyncStream, Stream
 from specclient.resources.base import Resource, build_request
-from specclient.stream import AsyncStream, Stream
 from specclient.types.completion import Completion
 from specclient.types.create_params import CompletionCreateParams
-from specclient.types.methods import COMPLETION
+from specclient.types.inference_methods import COMPLETION
 from specclient.types.request import Request
 
-Prompt = str | Iterable[str] | Iterable[int] | Iterable[Iterable[int]] | None
+CompletionPrompt = str | Iterable[str] | Iterable[int] | Iterable[Iterable[int]] | None
 
 
-def _request(model: str, prompt: Prompt, stream: bool | None, params: Mapping[str, Any]) -> Request:
+def _request(model: str, prompt: CompletionPrompt, stream: bool | None, params: Mapping[str, Any]) -> Request:
     return build_request(COMPLETION, {"model": model, "prompt": prompt, "stream": stream, **params})
 
 
@@ -27,19 +27,24 @@ class AsyncCompletions(Resource):
         self,
         *,
         model: str,
-        prompt: Prompt,
+        prompt: CompletionPrompt,
         stream: Literal[False] | None = ...,
         **params: Unpack[CompletionCreateParams],
     ) -> Completion: ...
     @overload
     async def create(
-        self, *, model: str, prompt: Prompt, stream: Literal[True], **params: Unpack[CompletionCreateParams]
+        self,
+        *,
+        model: str,
+        prompt: CompletionPrompt,
+        stream: Literal[True],
+        **params: Unpack[CompletionCreateParams],
     ) -> AsyncStream[Completion]: ...
     async def create(
         self,
         *,
         model: str,
-        prompt: Prompt,
+        prompt: CompletionPrompt,
         stream: bool | None = False,
         **params: Unpack[CompletionCreateParams],
     ) -> Any:
@@ -65,19 +70,24 @@ class Completions(Resource):
         self,
         *,
         model: str,
-        prompt: Prompt,
+        prompt: CompletionPrompt,
         stream: Literal[False] | None = ...,
         **params: Unpack[CompletionCreateParams],
     ) -> Completion: ...
     @overload
     def create(
-        self, *, model: str, prompt: Prompt, stream: Literal[True], **params: Unpack[CompletionCreateParams]
+        self,
+        *,
+        model: str,
+        prompt: CompletionPrompt,
+        stream: Literal[True],
+        **params: Unpack[CompletionCreateParams],
     ) -> Stream[Completion]: ...
     def create(
         self,
         *,
         model: str,
-        prompt: Prompt,
+        prompt: CompletionPrompt,
         stream: bool | None = False,
         **params: Unpack[CompletionCreateParams],
     ) -> Any:

@@ -9,17 +9,17 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from specclient.costs.reports import Report, parse_since
-from specclient.costs.reports_read import Where, matching, read
-from specclient.costs.savings import By, Saving, savings
-from specclient.loops import in_thread
+from specclient.reports.reader import CallFilter, matching_rows, read_reports
+from specclient.reports.report import CostReport, parse_since
+from specclient.reports.savings import Saving, SavingsBy, savings
+from specclient.runtime.event_loop import run_in_thread
 
 if TYPE_CHECKING:
-    from specclient.costs.ledger import Ledger
+    from specclient.ledger.ledger import Ledger
 
 __all__ = ["AsyncCosts", "Costs"]
 
-Instant = datetime | str | None
+TimeArgument = datetime | str | None
 
 
 class Costs:
@@ -36,16 +36,16 @@ class Costs:
         self,
         by: str | Sequence[str] = ("provider", "model"),
         *,
-        since: Instant = None,
-        until: Instant = None,
+        since: TimeArgument = None,
+        until: TimeArgument = None,
         provider: str | None = None,
         model: str | None = None,
         tags: Mapping[str, str] | None = None,
-    ) -> Report:
+    ) -> CostReport:
         """Sum up the calls in the ledger, those of other programs included.
 
         Args:
-            by: group names of :data:`specclient.costs.reports.GROUPS`, or ``tag:NAME``; also as one string,
+            by: group names of :data:`specclient.reports.report.GROUPS`, or ``tag:NAME``; also as one string,
                 separated by commas.
             since, until: only calls that started in ``[since, until)``: a time, or text such as ``7d``,
                 ``24h``, ``2026-01-31`` (UTC).
@@ -59,19 +59,19 @@ class Costs:
         """
         names = tuple(name.strip() for name in by.split(",")) if isinstance(by, str) else tuple(by)
         where = _where(since, until, provider, model, tags)
-        return read(self._ledger(), [names], where).reports[0]
+        return read_reports(self._ledger(), [names], where).reports[0]
 
     def savings(
         self,
-        by: By = "pair",
+        by: SavingsBy = "pair",
         *,
-        since: Instant = None,
-        until: Instant = None,
+        since: TimeArgument = None,
+        until: TimeArgument = None,
         provider: str | None = None,
         model: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> tuple[Saving, ...]:
-        """Compare the calls that speculated with their targets alone; see :mod:`specclient.costs.savings`.
+        """Compare the calls that speculated with their targets alone; see :mod:`specclient.reports.savings`.
 
         Reads every row of the span, which takes about a second for every 20,000.
 
@@ -82,7 +82,7 @@ class Costs:
             ConfigurationError, LedgerError: as in :meth:`report`.
         """
         where = _where(since, until, provider, model, tags)
-        return savings(matching(self._ledger().iterate(where.since, where.until), where), by)
+        return savings(matching_rows(self._ledger().iterate(where.since, where.until), where), by)
 
 
 class AsyncCosts:
@@ -95,14 +95,14 @@ class AsyncCosts:
         self,
         by: str | Sequence[str] = ("provider", "model"),
         *,
-        since: Instant = None,
-        until: Instant = None,
+        since: TimeArgument = None,
+        until: TimeArgument = None,
         provider: str | None = None,
         model: str | None = None,
         tags: Mapping[str, str] | None = None,
-    ) -> Report:
+    ) -> CostReport:
         """Sum up the calls in the ledger; see :meth:`Costs.report`."""
-        return await in_thread(
+        return await run_in_thread(
             lambda: self._costs.report(
                 by, since=since, until=until, provider=provider, model=model, tags=tags
             )
@@ -110,16 +110,16 @@ class AsyncCosts:
 
     async def savings(
         self,
-        by: By = "pair",
+        by: SavingsBy = "pair",
         *,
-        since: Instant = None,
-        until: Instant = None,
+        since: TimeArgument = None,
+        until: TimeArgument = None,
         provider: str | None = None,
         model: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> tuple[Saving, ...]:
         """Compare the calls that speculated with their targets alone; see :meth:`Costs.savings`."""
-        return await in_thread(
+        return await run_in_thread(
             lambda: self._costs.savings(
                 by, since=since, until=until, provider=provider, model=model, tags=tags
             )
@@ -127,8 +127,12 @@ class AsyncCosts:
 
 
 def _where(
-    since: Instant, until: Instant, provider: str | None, model: str | None, tags: Mapping[str, str] | None
-) -> Where:
+    since: TimeArgument,
+    until: TimeArgument,
+    provider: str | None,
+    model: str | None,
+    tags: Mapping[str, str] | None,
+) -> CallFilter:
     now = datetime.now(UTC)
     first, last = (parse_since(at, now) if isinstance(at, str) else at for at in (since, until))
-    return Where(since=first, until=last, provider=provider, model=model, tags=dict(tags or {}))
+    return CallFilter(since=first, until=last, provider=provider, model=model, tags=dict(tags or {}))

@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from specclient.resources.base import Resource, build_request
 from specclient.types.create_params import EmbeddingCreateParams
-from specclient.types.methods import EMBEDDING
+from specclient.types.inference_methods import EMBEDDING
 from specclient.types.params import NotGiven, Omit
 from specclient.types.request import Request
 
 if TYPE_CHECKING:
     from specclient.types import CreateEmbeddingResponse
 
-Input = str | Iterable[str] | Iterable[int] | Iterable[Iterable[int]]
+EmbeddingInput = str | Iterable[str] | Iterable[int] | Iterable[Iterable[int]]
 
 
 def _request(
-    model: str, text: Input, params: Mapping[str, Any]
+    model: str, text: EmbeddingInput, params: Mapping[str, Any]
 ) -> tuple[Request, Callable[[CreateEmbeddingResponse], CreateEmbeddingResponse] | None]:
     """Return the request, and what gives the vectors the form that was asked for.
 
@@ -65,7 +65,7 @@ class AsyncEmbeddings(Resource):
     """``client.embeddings``."""
 
     async def create(
-        self, *, input: Input, model: str, **params: Unpack[EmbeddingCreateParams]  # noqa: A002
+        self, *, input: EmbeddingInput, model: str, **params: Unpack[EmbeddingCreateParams]  # noqa: A002
     ) -> CreateEmbeddingResponse:  # fmt: skip
         """Turn texts into vectors.
 
@@ -89,7 +89,7 @@ class Embeddings(Resource):
     """``client.embeddings`` of the synchronous client."""
 
     def create(
-        self, *, input: Input, model: str, **params: Unpack[EmbeddingCreateParams]  # noqa: A002
+        self, *, input: EmbeddingInput, model: str, **params: Unpack[EmbeddingCreateParams]  # noqa: A002
     ) -> CreateEmbeddingResponse:  # fmt: skip
         """Turn texts into vectors; see :meth:`AsyncEmbeddings.create`."""
         request, into = _request(model, input, params)

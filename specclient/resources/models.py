@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from specclient.resources.base import Resource, build_request
 from specclient.resources.table.index import rows_of
 from specclient.resources.table.rows import method_of
-from specclient.resources.tail import tabled
+from specclient.resources.table_resources import with_table_methods
 from specclient.types.params import NOT_GIVEN, Omit
 from specclient.types.request import Request
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from specclient.types import Model, ModelDeleted
     from specclient.types.pages import AsyncPage, AsyncPaginator, SyncPage
 
-Headers = Mapping[str, str | Omit | None] | None
+ExtraHeaders = Mapping[str, str | Omit | None] | None
 
 
 def _request(provider: str | None, **options: Any) -> Request:
@@ -24,7 +24,7 @@ def _request(provider: str | None, **options: Any) -> Request:
     return build_request(method_of(row, row.gives), options, provider=provider)
 
 
-@tabled("models", is_async=True)
+@with_table_methods("models", is_async=True)
 class AsyncModels(Resource):
     """``client.models``."""
 
@@ -37,7 +37,7 @@ class AsyncModels(Resource):
         self,
         *,
         provider: str | None = None,
-        extra_headers: Headers = None,
+        extra_headers: ExtraHeaders = None,
         extra_query: Mapping[str, Any] | None = None,
         extra_body: Mapping[str, Any] | None = None,
         timeout: Any = NOT_GIVEN,
@@ -64,7 +64,7 @@ class AsyncModels(Resource):
         return found
 
 
-@tabled("models", is_async=False)
+@with_table_methods("models", is_async=False)
 class Models(Resource):
     """``client.models`` of the synchronous client."""
 
@@ -77,7 +77,7 @@ class Models(Resource):
         self,
         *,
         provider: str | None = None,
-        extra_headers: Headers = None,
+        extra_headers: ExtraHeaders = None,
         extra_query: Mapping[str, Any] | None = None,
         extra_body: Mapping[str, Any] | None = None,
         timeout: Any = NOT_GIVEN,

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from specclient.resources.base import Resource, build_request
 from specclient.types.create_params import ModerationCreateParams
-from specclient.types.methods import MODERATION
+from specclient.types.inference_methods import MODERATION
 
 if TYPE_CHECKING:
     from specclient.types import ModerationCreateResponse
 
-Input = str | Iterable[str] | Iterable[Mapping[str, Any]]
+ModeratedInput = str | Iterable[str] | Iterable[Mapping[str, Any]]
 
 
 class AsyncModerations(Resource):
     """``client.moderations``."""
 
     async def create(
-        self, *, input: Input, **params: Unpack[ModerationCreateParams]  # noqa: A002
+        self, *, input: ModeratedInput, **params: Unpack[ModerationCreateParams]  # noqa: A002
     ) -> ModerationCreateResponse:  # fmt: skip
         """Tell whether texts or images may be harmful.
 
@@ -39,7 +39,7 @@ class Moderations(Resource):
     """``client.moderations`` of the synchronous client."""
 
     def create(
-        self, *, input: Input, **params: Unpack[ModerationCreateParams]  # noqa: A002
+        self, *, input: ModeratedInput, **params: Unpack[ModerationCreateParams]  # noqa: A002
     ) -> ModerationCreateResponse:  # fmt: skip
         """Tell whether texts or images may be harmful; see :meth:`AsyncModerations.create`."""
         answer: ModerationCreateResponse = self._client.call(

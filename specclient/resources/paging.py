@@ -7,24 +7,24 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from specclient.forks import uncut
-from specclient.types.method import Method
+from specclient.runtime.forks import import_lock
+from specclient.types.api_method import ApiMethod
 from specclient.types.named import named
 from specclient.types.request import Request
 
 if TYPE_CHECKING:
-    from specclient.types.pages import AsyncPaginator, Lister
+    from specclient.types.pages import AsyncPaginator, PageFetcher
 
 
-class Asks(Protocol):
+class PageCaller(Protocol):
     """The part of a caller that pages need."""
 
     def call(self, request: Request, into: Callable[[Any], Any] | None = None) -> Any:
-        """Serve a request; see :class:`specclient.resources.base.Caller`."""
+        """Serve a request; see :class:`specclient.resources.base.ResourceCaller`."""
         ...
 
 
-def sync_page(caller: Asks, lister: Lister, request: Request) -> Any:
+def sync_page(caller: PageCaller, lister: PageFetcher, request: Request) -> Any:
     """Return the page a request asks for, in the form the caller gives its results.
 
     Args:
@@ -34,16 +34,16 @@ def sync_page(caller: Asks, lister: Lister, request: Request) -> Any:
     return caller.call(asked, lambda page: page.attach(lister, request))
 
 
-def async_page(caller: Asks, lister: Lister, request: Request) -> AsyncPaginator[Any]:
+def async_page(caller: PageCaller, lister: PageFetcher, request: Request) -> AsyncPaginator[Any]:
     """Return what gives the page a request asks for when awaited; see :func:`sync_page`."""
-    with uncut:
+    with import_lock:
         from specclient.types.pages import AsyncPaginator  # noqa: PLC0415 - only who lists pays for it
 
     asked = replace(request, method=_paged(request.method, is_async=True))
     return AsyncPaginator(lambda: caller.call(asked, lambda page: page.attach(lister, request)))
 
 
-def _paged(method: Method, *, is_async: bool) -> Method:
+def _paged(method: ApiMethod, *, is_async: bool) -> ApiMethod:
     """Return a method whose answer becomes a whole page."""
     kind = method.page.async_page if is_async else method.page.sync_page
     return replace(method, gives=_page_class(kind, method.gives), page=None)

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from specclient.resources.flows import Blocking, Sleep, Steps, Together
+from specclient.resources.step_methods import BlockingStep, ConcurrentStep, SleepStep, Steps
 from specclient.types.params import NOT_GIVEN, NotGiven, Omit
 
 DEFAULT_POLL_MS = 1000
@@ -57,7 +57,7 @@ def _poll(
             return found
         if not _given(interval_ms):
             interval_ms = int(response.headers.get("openai-poll-after-ms") or DEFAULT_POLL_MS)
-        yield Sleep(min(interval_ms / 1000, _remaining(deadline, what)))
+        yield SleepStep(min(interval_ms / 1000, _remaining(deadline, what)))
 
 
 def _remaining(deadline: float, what: str) -> float:
@@ -91,7 +91,7 @@ def wait_for_processing(
     start = time.monotonic()
     file = yield self.retrieve(id)
     while file.status not in ("processed", "error", "deleted"):
-        yield Sleep(poll_interval)
+        yield SleepStep(poll_interval)
         file = yield self.retrieve(id)
         if time.monotonic() - start > max_wait_seconds:
             raise RuntimeError(
@@ -249,7 +249,7 @@ def upload_and_poll_batch(
     """
     create = self._sibling("files").create
     calls = [partial(create, file=file, purpose="assistants") for file in files]
-    uploaded = yield Together(calls, max_concurrency)
+    uploaded = yield ConcurrentStep(calls, max_concurrency)
     return (
         yield self.create_and_poll(
             vector_store_id=vector_store_id,
@@ -363,12 +363,12 @@ def upload_file_chunked(
         path = Path(file)
         filename = filename or path.name
         if bytes is None:
-            bytes = (yield Blocking(path.stat)).st_size  # noqa: A001
-        opened = yield Blocking(partial(path.open, "rb"))
+            bytes = (yield BlockingStep(path.stat)).st_size  # noqa: A001
+        opened = yield BlockingStep(partial(path.open, "rb"))
     with opened:
         upload = yield self.create(bytes=bytes, filename=filename, mime_type=mime_type, purpose=purpose)
         part_ids: list[str] = []
-        while data := (yield Blocking(partial(opened.read, part_size or PART_SIZE))):
+        while data := (yield BlockingStep(partial(opened.read, part_size or PART_SIZE))):
             part = yield self.parts.create(upload_id=upload.id, data=data)
             part_ids.append(part.id)
     return (yield self.complete(upload_id=upload.id, part_ids=part_ids, md5=md5))

@@ -8,14 +8,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Unpack
 
 from specclient.resources.base import Resource, build_request
-from specclient.resources.tail import tabled
+from specclient.resources.table_resources import with_table_methods
 from specclient.types.create_params import ResponseCreateParams
-from specclient.types.methods import RESPONSE
+from specclient.types.inference_methods import RESPONSE
 from specclient.types.params import NOT_GIVEN, CallOptions, NotGiven, Omit
 from specclient.types.request import Request
 
 if TYPE_CHECKING:
-    from specclient.structured.response_stream import AsyncResponseStreamManager, ResponseStreamManager
+    from specclient.structured.responses.stream import AsyncResponseStreamManager, ResponseStreamManager
     from specclient.types.responses import ParsedResponse
 
 
@@ -47,7 +47,7 @@ def _parsing(
     return request, parse, tools
 
 
-@tabled("responses", is_async=True)
+@with_table_methods("responses", is_async=True)
 class AsyncResponses(Resource):
     """``client.responses``."""
 
@@ -97,7 +97,7 @@ class AsyncResponses(Resource):
             starting_after: the number of the event after which to follow it.
             params: as for :meth:`create`.
         """
-        from specclient.structured.response_stream import AsyncResponseStreamManager  # noqa: PLC0415
+        from specclient.structured.responses.stream import AsyncResponseStreamManager  # noqa: PLC0415
 
         call, tools, after = _following(self, text_format, response_id, starting_after, params)
         return AsyncResponseStreamManager(
@@ -105,7 +105,7 @@ class AsyncResponses(Resource):
         )
 
 
-@tabled("responses", is_async=False)
+@with_table_methods("responses", is_async=False)
 class Responses(Resource):
     """``client.responses`` of the synchronous client."""
 
@@ -131,7 +131,7 @@ class Responses(Resource):
         **params: Any,
     ) -> ResponseStreamManager[Any]:  # fmt: skip
         """Stream a response as events, within ``with``; see :meth:`AsyncResponses.stream`."""
-        from specclient.structured.response_stream import ResponseStreamManager  # noqa: PLC0415
+        from specclient.structured.responses.stream import ResponseStreamManager  # noqa: PLC0415
 
         call, tools, after = _following(self, text_format, response_id, starting_after, params)
         return ResponseStreamManager(call, text_format=text_format, input_tools=tools, starting_after=after)

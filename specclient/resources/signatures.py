@@ -16,7 +16,7 @@ _OURS: Final = tuple(name for name in CallOptions.__annotations__ if name not in
 _DEPRECATED_FRAMES = 3  # from the warning up to the user's call
 
 
-def arguments(row: Row, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+def bind_arguments(row: Row, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return a call's arguments by name.
 
     Raises:

@@ -10,31 +10,31 @@ from contextlib import suppress
 from dataclasses import replace
 
 from specclient.config import Settings
-from specclient.costs.prices import Prices
 from specclient.errors import ConfigurationError
-from specclient.providers.base import Endpoint
-from specclient.routing.estimate import Length
-from specclient.routing.estimates import Estimates, alike
-from specclient.routing.exploring import Explorer
-from specclient.routing.margin import Margin
-from specclient.routing.menu import PLAYED, Menu
-from specclient.routing.options import Asked, Option
-from specclient.routing.places import Places
-from specclient.routing.policy import in_order, named
-from specclient.routing.sizes import Sizes
-from specclient.routing.slate import Slate
-from specclient.routing.tasks import BYTES_PER_TOKEN, gist_of, task_of
+from specclient.prices.prices import Prices
+from specclient.providers.endpoint import Endpoint
+from specclient.routing.choose.decisions import choose_in_order, named_decision
+from specclient.routing.choose.exploration import Explorer
+from specclient.routing.choose.option_catalogue import STRATEGY_OPERATIONS, OptionCatalogue
+from specclient.routing.choose.route_options import RouteOption, RouteRequest
+from specclient.routing.choose.score_table import ScoreTable
+from specclient.routing.choose.task_classifier import BYTES_PER_TOKEN, classify_task, summarize_prompt
+from specclient.routing.destinations import DestinationRegistry
+from specclient.routing.learn.adaptive_percentile import AdaptivePercentile
+from specclient.routing.learn.estimator import Estimator, representative_length
+from specclient.routing.learn.prompt_scale import PromptTokenScale
+from specclient.routing.learn.route_estimate import AnswerLength
 from specclient.types.request import Request
-from specclient.types.route import Decision, Policy, Task
+from specclient.types.route import Decision, Policy, PromptTask
 
 AUTO = "auto"
 _ANSWERED = frozenset({"chat", "completion", "response"})
 _BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
-_NO_ANSWER = Length(0, 0, 0, measured=True)
+_NO_ANSWER = AnswerLength(0, 0, 0, measured=True)
 #: Slates that are kept: of policies, tasks, and lengths of prompts.
 _SLATES = 512
 
-_Key = tuple[int, Task, int | None, int]
+_ScoreTableKey = tuple[int, PromptTask, int | None, int]
 
 
 class Router:
@@ -51,13 +51,13 @@ class Router:
     def __init__(
         self,
         settings: Settings,
-        places: Places,
-        estimates: Estimates,
+        places: DestinationRegistry,
+        estimates: Estimator,
         prices: Prices,
         *,
         candidates: Sequence[str],
         policy: Policy,
-        sizes: Sizes | None = None,
+        sizes: PromptTokenScale | None = None,
         dice: random.Random | None = None,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -67,9 +67,11 @@ class Router:
         self._prices = prices
         self._candidates = tuple(candidates)
         self._policy = policy
-        self._menu = Menu(settings, places, prices, sizes or Sizes(), now=now)
+        self._menu = OptionCatalogue(settings, places, prices, sizes or PromptTokenScale(), now=now)
         self._explorer = Explorer(dice or random.Random())
-        self._slates: OrderedDict[_Key, tuple[Policy, tuple[Option, ...], Slate, Margin]] = OrderedDict()
+        self._slates: OrderedDict[
+            _ScoreTableKey, tuple[Policy, tuple[RouteOption, ...], ScoreTable, AdaptivePercentile]
+        ] = OrderedDict()
         self._alike: dict[Policy, Policy] = {}
         self._named: dict[str, Policy] = {}
 
@@ -121,7 +123,7 @@ class Router:
         if not self._routed(request):
             provider, model = self.places.split(request.model)
             route = request.model if self.places.owns_names else f"{provider}/{model}"
-            return named(route, provider, model)
+            return named_decision(route, provider, model)
         policy = self._policy_of(request)
         first = None if request.model == AUTO else self._first(request, policy)
         asked, operation = self._asked(request, policy), request.operation
@@ -141,7 +143,11 @@ class Router:
 
     def with_strategy(self, request: Request) -> Request:
         """Return a call with the strategy of the policy it is routed by, where it brings none of its own."""
-        if request.strategy is not None or not self._routed(request) or request.operation not in PLAYED:
+        if (
+            request.strategy is not None
+            or not self._routed(request)
+            or request.operation not in STRATEGY_OPERATIONS
+        ):
             return request
         strategy = self._policy_of(request).strategy
         return request if strategy is None else replace(request, strategy=strategy)
@@ -177,42 +183,46 @@ class Router:
     def _fallbacks(self, policy: Policy) -> tuple[str, ...]:
         return policy.fallbacks if isinstance(policy.fallbacks, tuple) else ()
 
-    def _asked(self, request: Request, policy: Policy) -> Asked:
+    def _asked(self, request: Request, policy: Policy) -> RouteRequest:
         """Return what a route is looked for: the task and the sizes of a request."""
-        gist = gist_of(request)
-        task = task_of(gist) if policy.task == "auto" else policy.task
+        gist = summarize_prompt(request)
+        task = classify_task(gist) if policy.task == "auto" else policy.task
         prompt = int(gist.size / BYTES_PER_TOKEN)
         if request.operation not in _ANSWERED:
-            return Asked(task, prompt, _NO_ANSWER)
+            return RouteRequest(task, prompt, _NO_ANSWER)
         params = request.params
         limit = next((most for name in _BOUNDS if type(most := params.get(name)) is int), None)
         length = self._estimates.length(task, prompt, limit, session=request.options.session)
         greedy = request.operation == "completion" and (
             params.get("temperature") == 0 or request.options.body.get("top_k") == 1
         )
-        return Asked(task, prompt, length, greedy, 0 if limit is None or _slides(request) else limit)
+        return RouteRequest(task, prompt, length, greedy, 0 if limit is None or _slides(request) else limit)
 
-    def _slate(self, policy: Policy, asked: Asked, operation: str) -> tuple[Slate, Margin]:
+    def _slate(
+        self, policy: Policy, asked: RouteRequest, operation: str
+    ) -> tuple[ScoreTable, AdaptivePercentile]:
         """Return the candidates as a policy sees them for prompts such as this one, and how sure to be."""
         prompt = asked.prompt_tokens
         options = self._menu.options(self._candidates, prompt, policy, operation=operation)
-        key = id(policy), asked.task, alike(prompt), id(options)
+        key = id(policy), asked.task, representative_length(prompt), id(options)
         known = self._slates.get(key)
         if known is not None and known[0] is policy and known[1] is options:
             return known[2], known[3]
-        slate, margin = Slate(policy, options, asked.task), self._estimates.margin(policy)
+        slate, margin = ScoreTable(policy, options, asked.task), self._estimates.margin(policy)
         self._slates[key] = policy, options, slate, margin
         if len(self._slates) > _SLATES:
             with suppress(KeyError):  # another thread made room
                 self._slates.popitem(last=False)
         return slate, margin
 
-    def _in_order(self, policy: Policy, routes: Sequence[str], asked: Asked, operation: str) -> Decision:
+    def _in_order(
+        self, policy: Policy, routes: Sequence[str], asked: RouteRequest, operation: str
+    ) -> Decision:
         """Decide on the first that may be taken of routes in an order that the caller has given."""
         listed = tuple(dict.fromkeys(routes))
         options = self._menu.options(listed, asked.prompt_tokens, policy, operation=operation)[: len(listed)]
         estimates = self._estimates.all_of(listed, asked.task, policy.percentile, asked.prompt_tokens)
-        return in_order(policy, options, estimates, asked)
+        return choose_in_order(policy, options, estimates, asked)
 
 
 def _slides(request: Request) -> bool:

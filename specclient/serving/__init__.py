@@ -2,18 +2,18 @@
 
 from specclient.serving.app import create_app
 from specclient.serving.limits import Limits
-from specclient.serving.server import bind, make_server, settle
-from specclient.serving.warming import preload
-from specclient.serving.workers import Plan, app_of, serve_by_workers
+from specclient.serving.server import bind, freeze_garbage, make_server
+from specclient.serving.warmup import preload
+from specclient.serving.workers import ServerPlan, app_of, serve_by_workers
 
 __all__ = [
     "Limits",
-    "Plan",
+    "ServerPlan",
     "app_of",
     "bind",
     "create_app",
+    "freeze_garbage",
     "make_server",
     "preload",
     "serve_by_workers",
-    "settle",
 ]

@@ -15,39 +15,39 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from specclient.client import AsyncOpenAI
+from specclient.client.async_client import AsyncOpenAI
 from specclient.providers.encoding import json_of
-from specclient.serving.asking import asked
-from specclient.serving.catalogue import Catalogue, model_row
-from specclient.serving.dashboard.data import Dashboard
-from specclient.serving.front import TALK, Front
-from specclient.serving.keys_gate import Gate, fitted, names_of
-from specclient.serving.keys_ring import KeyRing
+from specclient.serving.admission import AdmissionQueue
+from specclient.serving.calls.passthrough import PassthroughHandler
+from specclient.serving.calls.request import parse_call
+from specclient.serving.calls.response import send_stream, send_whole
+from specclient.serving.catalogue import ModelCatalogue, model_row
+from specclient.serving.dashboard.handlers import Dashboard
+from specclient.serving.errors import ServingError
+from specclient.serving.exchange import ASGIReceive, ASGIScope, ASGISend, HTTPExchange
+from specclient.serving.keys.cache import KeyCache
+from specclient.serving.keys.limiter import KeyLimiter, authorized_request, names_of
+from specclient.serving.keys.rate_limits import UsageMeter
 from specclient.serving.limits import Limits
-from specclient.serving.metrics import CONTENT_TYPE, Metrics
-from specclient.serving.pacing import Meter
-from specclient.serving.passing import Passing
-from specclient.serving.problems import ProblemError
-from specclient.serving.requests_log import FORM_VARIABLE, OTHER, RequestLog, logged_as
-from specclient.serving.responses_asked import chat_of
-from specclient.serving.talk import Receive, Scope, Send, Talk
-from specclient.serving.telling import tell_stream, tell_whole
-from specclient.serving.turns import Turns
-from specclient.types.backend import EngineState, Telling
-from specclient.types.method import Method
-from specclient.types.methods import CHAT, COMPLETION, EMBEDDING, MODERATION, RESPONSE
+from specclient.serving.metrics import CONTENT_TYPE, ServerMetrics
+from specclient.serving.middleware import EXCHANGE_KEY, RequestMiddleware
+from specclient.serving.request_log import FORM_VARIABLE, OTHER_ROUTE, RequestLog, log_format
+from specclient.serving.responses_api.request import chat_request_of
+from specclient.types.api_method import ApiMethod
+from specclient.types.backend import EngineState, SupportsEngineState
+from specclient.types.inference_methods import CHAT, COMPLETION, EMBEDDING, MODERATION, RESPONSE
 
 CALLS = (CHAT, COMPLETION, RESPONSE, EMBEDDING, MODERATION)
 
-Handler = Callable[[Talk], Awaitable[None]]
+Handler = Callable[[HTTPExchange], Awaitable[None]]
 
 
 def create_app(
     client: AsyncOpenAI,
     *,
     key: SecretStr | None = None,
-    ring: KeyRing | None = None,
-    meter: Meter | None = None,
+    ring: KeyCache | None = None,
+    meter: UsageMeter | None = None,
     models: Sequence[str] = (),
     limits: Limits | None = None,
 ) -> Starlette:
@@ -62,14 +62,14 @@ def create_app(
         models: those that are served, as ``provider/model``; empty for whatever the client can reach.
         limits: see :class:`Limits`.
     """
-    gate = Gate(client.pipeline.router.places, meter)
-    service = Service(client, Catalogue(client, models), limits or Limits(), gate, ring)
+    gate = KeyLimiter(client.pipeline.places, meter)
+    service = Service(client, ModelCatalogue(client, models), limits or Limits(), gate, ring)
     app = Starlette(
         routes=service.routes(), lifespan=service.lifespan, exception_handlers={HTTPException: _unhandled}
     )
     app.router.redirect_slashes = False
     app.add_middleware(
-        Front,
+        RequestMiddleware,
         handlers=service.calls,
         key=key,
         ring=ring,
@@ -92,20 +92,25 @@ class Service:
     """
 
     def __init__(
-        self, client: AsyncOpenAI, catalogue: Catalogue, limits: Limits, gate: Gate, ring: KeyRing | None
+        self,
+        client: AsyncOpenAI,
+        catalogue: ModelCatalogue,
+        limits: Limits,
+        gate: KeyLimiter,
+        ring: KeyCache | None,
     ) -> None:
         self.client, self.catalogue, self.limits = client, catalogue, limits
         self.gate, self.ring = gate, ring
         if ring is not None:
             client._core.budget_by(ring.budgets)
-        self.turns = Turns(limits.running, limits.waiting)
-        self.metrics = Metrics(
+        self.turns = AdmissionQueue(limits.running, limits.waiting)
+        self.metrics = ServerMetrics(
             catalogue.names, lambda: (self.turns.running, self.turns.waiting), self._engines
         )
         self.turns.changed = self.metrics.turn
         self.log = RequestLog([self.metrics.request])
         self.dashboard = Dashboard(client, self.log, self.metrics.load, catalogue.names)
-        self.calls = {(m.verb, f"/v1{m.path}"): _Endpoint(self._caller(m), f"/v1{m.path}") for m in CALLS}
+        self.calls = {(m.verb, f"/v1{m.path}"): _RouteApp(self._caller(m), f"/v1{m.path}") for m in CALLS}
         client.pipeline.observers += [self.log.observe, self.metrics.observe, self.dashboard.observe]
 
     def routes(self) -> list[Route]:
@@ -118,7 +123,7 @@ class Service:
             *(Route(path, endpoint, methods=[verb]) for (verb, path), endpoint in self.calls.items()),
             self._route("/v1/models", self._models, "GET"),
             self._route("/v1/models/{model:path}", self._model, "GET"),
-            Route("/v1/{path:path}", _Endpoint(self._passing(), OTHER)),
+            Route("/v1/{path:path}", _RouteApp(self._passing(), OTHER_ROUTE)),
         ]
 
     def lifespan(self, _app: Starlette) -> AbstractAsyncContextManager[None]:
@@ -128,7 +133,7 @@ class Service:
     @asynccontextmanager
     async def _serving(self) -> AsyncGenerator[None, None]:
         try:
-            with logged_as(os.environ.get(FORM_VARIABLE, ""), sys.stderr):
+            with log_format(os.environ.get(FORM_VARIABLE, ""), sys.stderr):
                 yield
         finally:
             await self.client.close()
@@ -137,65 +142,65 @@ class Service:
                 await self.ring.close()
 
     def _route(self, path: str, handler: Handler, verb: str) -> Route:
-        return Route(path, _Endpoint(handler, path.replace(":path", "")), methods=[verb])
+        return Route(path, _RouteApp(handler, path.replace(":path", "")), methods=[verb])
 
-    def _passing(self) -> Passing:
+    def _passing(self) -> PassthroughHandler:
         own = {"/models": "GET", **{method.path: method.verb for method in CALLS}}
-        return Passing(self.client, self.catalogue, self.turns, self.gate, own)
+        return PassthroughHandler(self.client, self.catalogue, self.turns, self.gate, own)
 
-    def _caller(self, method: Method) -> Handler:
+    def _caller(self, method: ApiMethod) -> Handler:
         """Return what serves one method on which a model works."""
 
-        async def call(talk: Talk) -> None:
-            given = asked(method, await talk.body(), talk.headers, talk.query)
-            request = fitted(given.request, talk.key, self.client.pipeline.router.places)
+        async def call(talk: HTTPExchange) -> None:
+            given = parse_call(method, await talk.body(), talk.headers, talk.query)
+            request = authorized_request(given.request, talk.key, self.client.pipeline.places)
             if request is not given.request:
                 given = replace(given, request=request)
             self.catalogue.check(request)
             if method is RESPONSE and self.catalogue.is_engines(request.model):
-                given = replace(given, request=chat_of(request), response=request)
+                given = replace(given, request=chat_request_of(request), response=request)
                 request = given.request
             talk.entry.model, talk.entry.streamed = given.request.model, given.request.stream
-            tell = tell_stream if given.request.stream else tell_whole
+            tell = send_stream if given.request.stream else send_whole
             async with self.gate.paced(talk, request), talk.while_there(), self.turns.turn(talk.entry):
                 await tell(talk, self.client.pipeline, given)
 
         return call
 
-    def _names(self, talk: Talk) -> list[str]:
+    def _names(self, talk: HTTPExchange) -> list[str]:
         """Return the models that a request may use."""
-        key, places = talk.key, self.client.pipeline.router.places
+        key, places = talk.key, self.client.pipeline.places
         return [n for n in self.catalogue.names() if key is None or key.allows(names_of(n, places))]
 
-    async def _models(self, talk: Talk) -> None:
+    async def _models(self, talk: HTTPExchange) -> None:
         rows = [model_row(name) for name in self._names(talk)]
         await talk.say(json_of({"object": "list", "data": rows}))
 
-    async def _model(self, talk: Talk) -> None:
+    async def _model(self, talk: HTTPExchange) -> None:
         name = talk.scope["path_params"]["model"]
         if name not in self._names(talk):
-            raise ProblemError(404, f"model {name!r} is not served here", "model", "model_not_found")
+            raise ServingError(404, f"model {name!r} is not served here", "model", "model_not_found")
         await talk.say(json_of(model_row(name)))
 
-    async def _health(self, talk: Talk) -> None:
+    async def _health(self, talk: HTTPExchange) -> None:
         await talk.say(b'{"status":"ok"}')
 
-    async def _ready(self, talk: Talk) -> None:
+    async def _ready(self, talk: HTTPExchange) -> None:
         if self.turns.full:
-            raise ProblemError(503, "as many requests wait as may", code="server_busy")
+            raise ServingError(503, "as many requests wait as may", code="server_busy")
         loaded = [engine.name for engine in self._engines()]
         await talk.say(json_of({"status": "ready", "loaded": loaded}))
 
-    async def _metrics(self, talk: Talk) -> None:
+    async def _metrics(self, talk: HTTPExchange) -> None:
         await talk.say(self.metrics.text(), kind=CONTENT_TYPE)
 
     def _engines(self) -> list[EngineState]:
         """Return the engines in this process that are loaded, by the names of their models here."""
-        backends = self.client.pipeline.router.places.made
+        backends = self.client.pipeline.places.made
         return [
             replace(state, name=f"{name}/{state.name}")
             for name, backend in backends.items()
-            if isinstance(backend, Telling)
+            if isinstance(backend, SupportsEngineState)
             for state in backend.state()
         ]
 
@@ -205,13 +210,13 @@ async def _unhandled(_request: Request, error: Exception) -> Response:
     raise error
 
 
-class _Endpoint:
+class _RouteApp:
     """A handler as the ASGI application that a route wants."""
 
     def __init__(self, handler: Handler, route: str) -> None:
         self._handler, self._path = handler, route
 
-    async def __call__(self, scope: Scope, _receive: Receive, _send: Send) -> None:
-        talk: Talk = scope[TALK]
+    async def __call__(self, scope: ASGIScope, _receive: ASGIReceive, _send: ASGISend) -> None:
+        talk: HTTPExchange = scope[EXCHANGE_KEY]
         talk.entry.route = self._path
         await self._handler(talk)

@@ -6,12 +6,12 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
-from specclient.client import AsyncOpenAI
+from specclient.client.async_client import AsyncOpenAI
 from specclient.errors import ConfigurationError
 from specclient.providers import Endpoint
-from specclient.routing.places import Places
+from specclient.routing.destinations import DestinationRegistry
 from specclient.routing.router import AUTO
-from specclient.serving.problems import ProblemError, bad
+from specclient.serving.errors import ServingError, bad_request
 from specclient.types.request import Request
 from specclient.types.strategy import Strategy
 
@@ -21,7 +21,7 @@ _log = logging.getLogger("specclient")
 _LONGEST = 512
 
 
-class Catalogue:
+class ModelCatalogue:
     """The models of one server.
 
     Args:
@@ -40,8 +40,8 @@ class Catalogue:
         return bool(self._only)
 
     @property
-    def _places(self) -> Places:
-        return self._client.pipeline.router.places
+    def _places(self) -> DestinationRegistry:
+        return self._client.pipeline.places
 
     def names(self) -> list[str]:
         """Return the models, engines' first, then those that the configuration names and has the key of."""
@@ -58,7 +58,9 @@ class Catalogue:
         policies = self._client.settings.policies
         if isinstance(request.policy, str) and request.policy not in policies:
             known = ", ".join(sorted(policies)) or "none"
-            raise bad("specclient.policy", f"no policy is named {request.policy!r}; there are: {known}")
+            raise bad_request(
+                "specclient.policy", f"no policy is named {request.policy!r}; there are: {known}"
+            )
         self._check(request.model, "model")
         strategy = request.strategy
         if isinstance(strategy, Strategy) and strategy.draft:
@@ -72,11 +74,11 @@ class Catalogue:
 
     def _check(self, model: str, param: str) -> None:
         if len(model) > _LONGEST or not model.isprintable():  # it goes into logs, the ledger and URLs
-            raise bad(
+            raise bad_request(
                 param, f"{param} must be a model's name: at most {_LONGEST} letters, all of them printable"
             )
         if self._only and model not in self._only:
-            raise ProblemError(
+            raise ServingError(
                 404,
                 f"model {model!r} is not served here; served are {', '.join(self._only)}",
                 param,
@@ -89,7 +91,7 @@ class Catalogue:
         if isinstance(place, Endpoint):
             check_key(place)
         elif inner not in self._engine(name):  # by its own name, an engine takes any folder of this machine
-            raise ProblemError(
+            raise ServingError(
                 404,
                 f"model {model!r} is not served here; {name} has {', '.join(self._engine(name))}",
                 param,
@@ -125,7 +127,7 @@ def has_key(place: Endpoint) -> bool:
 def check_key(place: Endpoint) -> None:
     """Raise ProblemError where an endpoint's key is missing."""
     if not has_key(place):
-        raise ProblemError(
+        raise ServingError(
             401,
             f"this server has no key for provider {place.name!r}: set {' or '.join(place.key_env)} "
             "where it runs",

@@ -18,8 +18,8 @@ from typing import Any
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from specclient.serving.errors import ServingError, bad_request
 from specclient.serving.limits import Limits
-from specclient.serving.problems import ProblemError, bad
 
 fcntl: ModuleType | None
 try:
@@ -28,10 +28,10 @@ try:
 except ImportError:  # Windows
     fcntl = None
 
-__all__ = ["LEAVING", "Leaving", "patient"]
+__all__ = ["DISCONNECT_KEY", "DisconnectSignal", "limited_protocol"]
 
-#: Where a request's scope has its :class:`Leaving`.
-LEAVING = "specclient.leaving"
+#: Where a request's scope has its :class:`DisconnectSignal`.
+DISCONNECT_KEY = "specclient.leaving"
 
 _JSON = b"application/json"
 _HEAD_END = b"\r\n\r\n"
@@ -39,7 +39,7 @@ _UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
 _REASONS = {400: b"Bad Request", 431: b"Request Header Fields Too Large"}
 
 
-class Leaving:
+class DisconnectSignal:
     """Tells that the client of one request has left.
 
     Attributes:
@@ -60,7 +60,7 @@ class Leaving:
             self.tell()
 
 
-class _Answer:
+class _ResponseWriter:
     """What one answer is written to; its head goes out with the first of its body where that follows at once.
 
     Args:
@@ -101,7 +101,7 @@ class _Answer:
 _BASE: Any = HttpToolsProtocol
 
 
-class _Patient(_BASE):  # type: ignore[misc]
+class _LimitedHTTPProtocol(_BASE):  # type: ignore[misc]
     """One connection; says in JSON what is no HTTP."""
 
     _limits: Limits
@@ -113,7 +113,7 @@ class _Patient(_BASE):  # type: ignore[misc]
     _quiet, _moved = 0, False
 
     def connection_made(self, transport: asyncio.Transport) -> None:
-        self._open: dict[Any, Leaving] = {}  # by request, of those that are not answered yet
+        self._open: dict[Any, DisconnectSignal] = {}  # by request, of those that are not answered yet
         super().connection_made(transport)
         self._await_head()
 
@@ -136,8 +136,8 @@ class _Patient(_BASE):  # type: ignore[misc]
     def on_headers_complete(self) -> None:
         self._in_head, self._moved = False, True
         super().on_headers_complete()
-        self.cycle.transport = _Answer(self)
-        self.scope[LEAVING] = self._open[self.cycle] = Leaving()
+        self.cycle.transport = _ResponseWriter(self)
+        self.scope[DISCONNECT_KEY] = self._open[self.cycle] = DisconnectSignal()
 
     def on_body(self, body: bytes) -> None:
         self._moved = True
@@ -153,7 +153,7 @@ class _Patient(_BASE):  # type: ignore[misc]
         super().on_response_complete()
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(bad(None, msg, "invalid_http"))
+        self._refuse(bad_request(None, msg, "invalid_http"))
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._forget_head()
@@ -184,7 +184,7 @@ class _Patient(_BASE):  # type: ignore[misc]
             self.transport.close()
             self._watch_unread()
 
-    def _refuse(self, problem: ProblemError) -> None:
+    def _refuse(self, problem: ServingError) -> None:
         """Answer what is no request, unless amid an answer, and close the connection."""
         if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
             self.transport.write(_answer_of(problem))
@@ -211,9 +211,9 @@ class _Patient(_BASE):  # type: ignore[misc]
             self._head_timer = None
 
 
-def patient(limits: Limits) -> type[asyncio.Protocol]:
+def limited_protocol(limits: Limits) -> type[asyncio.Protocol]:
     """Return uvicorn's protocol with limits: see :class:`specclient.serving.Limits`, and this module."""
-    return type("Patient", (_Patient,), {"_limits": limits})
+    return type("Patient", (_LimitedHTTPProtocol,), {"_limits": limits})
 
 
 def _in_this_protocol(data: bytes) -> bytes:
@@ -236,11 +236,11 @@ def _unread(transport: asyncio.Transport) -> int:
     return size
 
 
-def _too_long(most: int) -> ProblemError:
-    return ProblemError(431, f"the request's head is longer than {most} bytes", code="invalid_http")
+def _too_long(most: int) -> ServingError:
+    return ServingError(431, f"the request's head is longer than {most} bytes", code="invalid_http")
 
 
-def _answer_of(problem: ProblemError) -> bytes:
+def _answer_of(problem: ServingError) -> bytes:
     body = problem.body()
     lines = (
         b"HTTP/1.1 %d %b" % (problem.status, _REASONS[problem.status]),

@@ -19,12 +19,12 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 from prometheus_client.multiprocess import MultiProcessCollector
 
 from specclient.routing.router import AUTO
-from specclient.serving.requests_log import Entry
+from specclient.serving.request_log import RequestEntry
 from specclient.types.backend import EngineState
 from specclient.types.call import Call
 from specclient.types.usage import Speculation
 
-__all__ = ["CONTENT_TYPE", "OTHER_MODEL", "Metrics"]
+__all__ = ["CONTENT_TYPE", "OTHER_MODEL", "ServerMetrics"]
 
 T = TypeVar("T", Counter, Histogram)
 
@@ -55,7 +55,7 @@ _REFUSALS = frozenset(
 )  # fmt: skip
 
 
-class Metrics:
+class ServerMetrics:
     """The figures of one server.
 
     Args:
@@ -170,7 +170,7 @@ class Metrics:
         self._running.set(running)
         self._waiting.set(waiting)
 
-    def request(self, entry: Entry) -> None:
+    def request(self, entry: RequestEntry) -> None:
         """Note a finished request."""
         self.turn()
         self._of(self._requests, entry.verb, entry.route, str(entry.status)).inc()

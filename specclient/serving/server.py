@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import uvicorn
 
 from specclient.errors import ConfigurationError
-from specclient.serving.connection import patient
+from specclient.serving.connection import limited_protocol
 from specclient.serving.limits import Limits
 
 if TYPE_CHECKING:
@@ -61,10 +61,10 @@ def make_server(app: Starlette, limits: Limits | None = None) -> uvicorn.Server:
     ``limits.grace_s`` to end, then they are told that the server stops.
     """
     limits = limits or Limits()
-    return uvicorn.Server(uvicorn.Config(app, http=patient(limits), **options_of(limits)))
+    return uvicorn.Server(uvicorn.Config(app, http=limited_protocol(limits), **options_of(limits)))
 
 
-def settle() -> None:
+def freeze_garbage() -> None:
     """Have garbage collections pass over what there is by now, which lives as long as the process.
 
     Modules and the application are some hundred thousand objects. To look at them all takes 0.1 s in which
@@ -74,7 +74,8 @@ def settle() -> None:
 
 
 def options_of(limits: Limits) -> dict[str, Any]:
-    """Return uvicorn's options, all but the protocol: see :func:`specclient.serving.connection.patient`."""
+    """Return uvicorn's options, all but the protocol: see
+    :func:`specclient.serving.connection.limited_protocol`."""
     return {
         "ws": "none",
         "lifespan": "on",

@@ -1,7 +1,7 @@
 """Turn a request into a span of OpenTelemetry, a part of the client's own trace.
 
 A ``traceparent`` that came with the request is continued: by this span and, below it, by those of the calls
-that are made for it (:mod:`specclient.observability`). In a program that does not trace, the header goes on
+that are made for it (:mod:`specclient.call.tracing`). In a program that does not trace, the header goes on
 to the provider as it came.
 """
 
@@ -11,23 +11,23 @@ import sys
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from specclient.observability import SCOPE
-from specclient.serving.requests_log import CLIENT_GONE, OTHER, Entry
-from specclient.serving.talk import Scope
+from specclient.call.tracing import INSTRUMENTATION_SCOPE
+from specclient.serving.exchange import ASGIScope
+from specclient.serving.request_log import CLIENT_GONE, OTHER_ROUTE, RequestEntry
 from specclient.version import VERSION
 
-__all__ = ["served"]
+__all__ = ["request_span"]
 
 _UNTRACED = nullcontext()
 
 
-def served(scope: Scope, entry: Entry) -> AbstractContextManager[None]:
+def request_span(scope: ASGIScope, entry: RequestEntry) -> AbstractContextManager[None]:
     """Return a context that traces what is done for a request; that does nothing where nobody traces."""
     return _traced(scope, entry) if "opentelemetry.trace" in sys.modules else _UNTRACED
 
 
 @contextmanager
-def _traced(scope: Scope, entry: Entry) -> Iterator[None]:
+def _traced(scope: ASGIScope, entry: RequestEntry) -> Iterator[None]:
     """Trace a request by the conventions for HTTP servers.
 
     Names: https://opentelemetry.io/docs/specs/semconv/http/http-spans/#http-server.
@@ -47,7 +47,7 @@ def _traced(scope: Scope, entry: Entry) -> Iterator[None]:
         "server.port": port,
         "specclient.request.id": entry.id,
     }
-    span = trace.get_tracer(SCOPE, VERSION).start_span(
+    span = trace.get_tracer(INSTRUMENTATION_SCOPE, VERSION).start_span(
         entry.verb,
         context=TraceContextTextMapPropagator().extract(headers),
         kind=trace.SpanKind.SERVER,
@@ -58,7 +58,7 @@ def _traced(scope: Scope, entry: Entry) -> Iterator[None]:
         yield
     finally:
         context.detach(token)
-        if entry.route != OTHER:
+        if entry.route != OTHER_ROUTE:
             span.update_name(f"{entry.verb} {entry.route}")
             span.set_attribute("http.route", entry.route)
         status = entry.status or CLIENT_GONE

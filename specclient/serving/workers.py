@@ -27,27 +27,27 @@ from starlette.applications import Starlette
 from uvicorn.config import STARTUP_FAILURE
 from uvicorn.supervisors import Multiprocess
 
-from specclient.client import AsyncOpenAI
+from specclient.client.async_client import AsyncOpenAI
 from specclient.config import Settings
 from specclient.errors import OpenAIError
 from specclient.serving.app import create_app
-from specclient.serving.connection import patient
-from specclient.serving.keys_ring import KeyRing
-from specclient.serving.keys_store import KeyStore
+from specclient.serving.connection import limited_protocol
+from specclient.serving.keys.cache import KeyCache
+from specclient.serving.keys.rate_limits import UsageMeter
+from specclient.serving.keys.store import KeyStore
 from specclient.serving.limits import Limits
 from specclient.serving.metrics import FOLDER
-from specclient.serving.pacing import Meter
-from specclient.serving.server import options_of, settle
-from specclient.serving.warming import preload
+from specclient.serving.server import freeze_garbage, options_of
+from specclient.serving.warmup import preload
 
-__all__ = ["Plan", "app_of", "meter_of", "serve_by_workers"]
+__all__ = ["ServerPlan", "app_of", "meter_of", "serve_by_workers"]
 
 #: Seconds after which a worker that says nothing is replaced: to import an engine may keep it from answering.
 _SILENT_S = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ServerPlan:
     """What is served, and to whom; goes to other processes as it is.
 
     Attributes:
@@ -65,20 +65,20 @@ class Plan:
     preloaded: tuple[str, ...] = ()
 
 
-def app_of(plan: Plan) -> Starlette:
+def app_of(plan: ServerPlan) -> Starlette:
     """Return the application of a plan, its models not loaded yet.
 
     Raises:
         OpenAIError: what of it cannot be.
     """
     store = KeyStore.of(plan.settings.ledger)
-    ring = None if store is None else KeyRing(store, required=plan.keyed)
+    ring = None if store is None else KeyCache(store, required=plan.keyed)
     meter = meter_of(plan.settings)
     client = AsyncOpenAI(config=plan.settings)
     return create_app(client, key=plan.key, ring=ring, meter=meter, models=plan.models, limits=plan.limits)
 
 
-def meter_of(settings: Settings) -> Meter | None:
+def meter_of(settings: Settings) -> UsageMeter | None:
     """Return what counts in Redis, None where none is set.
 
     Raises:
@@ -86,25 +86,25 @@ def meter_of(settings: Settings) -> Meter | None:
     """
     if settings.server.redis_url is None:
         return None
-    from specclient.serving.redis_meter import RedisMeter  # noqa: PLC0415 - an extra
+    from specclient.serving.keys.redis_meter import RedisUsageMeter  # noqa: PLC0415 - an extra
 
-    return RedisMeter(settings.server.redis_url)
+    return RedisUsageMeter(settings.server.redis_url)
 
 
-def serve_by_workers(plan: Plan, sock: socket.socket, workers: int) -> bool:
+def serve_by_workers(plan: ServerPlan, sock: socket.socket, workers: int) -> bool:
     """Serve on a bound socket in several processes, until a signal ends them.
 
     Returns:
         Whether they could begin; one that could not has said why, on stderr.
     """
     with _figures_shared():
-        return _Workers(_Config(plan, workers), [sock]).ended_well()
+        return _WorkerSupervisor(_WorkerConfig(plan, workers), [sock]).ended_well()
 
 
-class _Config(uvicorn.Config):
+class _WorkerConfig(uvicorn.Config):
     """What a worker is made by: goes to it as it is, and becomes an application there."""
 
-    def __init__(self, plan: Plan, workers: int) -> None:
+    def __init__(self, plan: ServerPlan, workers: int) -> None:
         super().__init__(
             partial(_loaded, plan),
             factory=True,
@@ -116,17 +116,17 @@ class _Config(uvicorn.Config):
 
     def load(self) -> None:
         """Make the application; what it cannot be made for ends all workers, as it would end each anew."""
-        self.http = patient(self._limits)
+        self.http = limited_protocol(self._limits)
         _end_with_parent()
         try:
             super().load()
         except OpenAIError as error:
             sys.stderr.write(f"specclient: {error}\n")
             sys.exit(STARTUP_FAILURE)
-        settle()
+        freeze_garbage()
 
 
-class _Workers(Multiprocess):
+class _WorkerSupervisor(Multiprocess):
     """uvicorn's supervisor, which also takes from the figures those of workers that are gone."""
 
     def ended_well(self) -> bool:
@@ -174,7 +174,7 @@ def _end_with_parent() -> None:
     threading.Thread(target=watch, name="specclient-parent", daemon=True).start()
 
 
-def _loaded(plan: Plan) -> Starlette:
+def _loaded(plan: ServerPlan) -> Starlette:
     """Return the application of a plan, its models loaded, within a running event loop."""
     app = app_of(plan)
     if plan.preloaded:

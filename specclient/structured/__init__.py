@@ -6,8 +6,8 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from specclient.structured.chat_parsing import parse_chat_completion
-    from specclient.structured.response_parsing import output_format, parse_response, text_with_format
+    from specclient.structured.chat.parsing import parse_chat_completion
+    from specclient.structured.responses.parsing import output_format, parse_response, text_with_format
     from specclient.structured.schema import chat_format, text_format_param, to_strict_json_schema
     from specclient.structured.tools import (
         given_tools,
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 _WHERE = {
     "chat_format": "schema",
     "given_tools": "tools",
-    "output_format": "response_parsing",
-    "parse_chat_completion": "chat_parsing",
-    "parse_response": "response_parsing",
+    "output_format": "responses.parsing",
+    "parse_chat_completion": "chat.parsing",
+    "parse_response": "responses.parsing",
     "pydantic_function_tool": "tools",
     "pydantic_responses_function_tool": "tools",
     "response_tools": "tools",
     "strict_tools": "tools",
     "text_format_param": "schema",
-    "text_with_format": "response_parsing",
+    "text_with_format": "responses.parsing",
     "to_strict_json_schema": "schema",
 }
 

@@ -55,7 +55,7 @@ def _has_index(entry: Any, index: Any) -> bool:
     return isinstance(entry, dict) and entry.get("index") == index
 
 
-class GrowingJSON:
+class PartialJSON:
     """The value that a growing JSON text stands for so far; read when it is asked for, once for each text."""
 
     def __init__(self) -> None:

@@ -17,7 +17,7 @@ from typing_extensions import is_typeddict
 
 from specclient.types.params import NotGiven, Omit
 
-Decoder = Callable[[str], Any]
+TextParser = Callable[[str], Any]
 
 #: Keywords by which a plain JSON schema without a ``type`` is told from the API's own response formats.
 _SCHEMA_WORDS = ("properties", "$ref", "$defs", "anyOf", "allOf")
@@ -121,7 +121,7 @@ def _adapter(kind: Any) -> pydantic.TypeAdapter[Any]:
     )
 
 
-def decoder(response_format: object) -> Decoder | None:
+def decoder(response_format: object) -> TextParser | None:
     """Return what turns an answer's text into a ``response_format``; None where nothing is to be parsed.
 
     The API's own formats (``{"type": "json_schema", …}``) leave the text as it is, as the OpenAI client

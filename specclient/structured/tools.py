@@ -11,7 +11,7 @@ import pydantic
 from specclient.errors import ConfigurationError
 from specclient.structured.schema import is_given, to_strict_json_schema
 
-Tool = Mapping[str, Any]
+ToolMapping = Mapping[str, Any]
 
 
 class PydanticFunctionTool(dict[str, Any]):
@@ -68,17 +68,17 @@ def pydantic_responses_function_tool(
     return tool
 
 
-def listed_tools(tools: Iterable[Tool] | Any) -> list[Tool]:
+def listed_tools(tools: Iterable[ToolMapping] | Any) -> list[ToolMapping]:
     """Return ``tools``, which may be an iterator, as a list; an empty one where none are given."""
     return list(tools) if is_given(tools) else []
 
 
-def given_tools(tools: Iterable[Tool] | Any) -> Any:
+def given_tools(tools: Iterable[ToolMapping] | Any) -> Any:
     """Return ``tools``, which may be an iterator, as a list to send and to parse by; not given stays so."""
     return list(tools) if is_given(tools) else tools
 
 
-def strict_tools(tools: Iterable[Tool] | Any) -> Any:
+def strict_tools(tools: Iterable[ToolMapping] | Any) -> Any:
     """Return ``tools`` as a list of what ``chat.completions.parse`` takes; not given stays not given.
 
     Raises:
@@ -101,7 +101,7 @@ def strict_tools(tools: Iterable[Tool] | Any) -> Any:
     return listed
 
 
-def response_tools(tools: Iterable[Tool] | Any) -> Any:
+def response_tools(tools: Iterable[ToolMapping] | Any) -> Any:
     """Return ``tools`` in the shapes of the Responses API, chat-shaped pydantic tools included.
 
     Raises:
@@ -112,7 +112,7 @@ def response_tools(tools: Iterable[Tool] | Any) -> Any:
     return [_response_tool(tool) for tool in tools]
 
 
-def _response_tool(tool: Tool) -> Tool:
+def _response_tool(tool: ToolMapping) -> ToolMapping:
     if tool["type"] == "namespace":
         return {**tool, "tools": list(tool["tools"])}  # iterators are read here, once for sending and parsing
     if tool["type"] != "function" or "function" not in tool:
@@ -134,7 +134,7 @@ class ChatTools:
         tools: as given with the request; :data:`NOT_GIVEN` or None for none.
     """
 
-    def __init__(self, tools: Iterable[Tool] | Any = None) -> None:
+    def __init__(self, tools: Iterable[ToolMapping] | Any = None) -> None:
         self._functions: dict[str, Mapping[str, Any]] = {}
         for tool in listed_tools(tools):
             if tool["type"] == "function" and "function" in tool:
@@ -164,13 +164,13 @@ class ChatTools:
 
 
 def parse_response_call(
-    tools: Iterable[Tool] | Any, name: str, namespace: str | None, arguments: str
+    tools: Iterable[ToolMapping] | Any, name: str, namespace: str | None, arguments: str
 ) -> object:
     """Return the arguments of a function call of the Responses API, as :meth:`ChatTools.parse` does."""
     return _parsed(_response_function(listed_tools(tools), name, namespace), arguments)
 
 
-def _response_function(tools: list[Tool], name: str, namespace: str | None) -> Tool | None:
+def _response_function(tools: list[ToolMapping], name: str, namespace: str | None) -> ToolMapping | None:
     if namespace is not None:
         for tool in tools:
             if tool["type"] == "namespace" and tool["name"] == namespace:
@@ -180,7 +180,7 @@ def _response_function(tools: list[Tool], name: str, namespace: str | None) -> T
     return _named(tools, name)
 
 
-def _named(tools: Iterable[Tool], name: str) -> Tool | None:
+def _named(tools: Iterable[ToolMapping], name: str) -> ToolMapping | None:
     return next((tool for tool in tools if tool["type"] == "function" and tool.get("name") == name), None)
 
 

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from specclient.tokens.image_size import size_in
 from specclient.tokens.images import count_image
-from specclient.tokens.pictures import size_in
-from specclient.tokens.text import Count, Encode, bare, count_text
+from specclient.tokens.text import Encode, TokenCount, bare_model_name, count_text
 from specclient.tokens.tools import count_tools, json_text
 from specclient.types.request import Request
 
@@ -25,7 +25,7 @@ _TEXTS = ("text", "input_text", "output_text")
 _IMAGES = ("image_url", "input_image", "image")
 
 
-def count_messages(messages: Iterable[Any], model: str, *, encode: Encode | None = None) -> Count:
+def count_messages(messages: Iterable[Any], model: str, *, encode: Encode | None = None) -> TokenCount:
     """Count the tokens of a chat prompt, the frame around each message included; never raises.
 
     The count is exact for messages of text, and of images whose size can be read, to OpenAI's GPT-3.5 and
@@ -36,16 +36,16 @@ def count_messages(messages: Iterable[Any], model: str, *, encode: Encode | None
         messages: mappings with ``role`` and ``content``, as ``chat.completions.create`` takes them.
         model, encode: as in :func:`specclient.tokens.count_text`.
     """
-    counts = [Count(_PER_REPLY, estimated=not bare(model).startswith(_FRAMED))]
+    counts = [TokenCount(_PER_REPLY, estimated=not bare_model_name(model).startswith(_FRAMED))]
     for message in _each(messages):
-        counts.append(Count(_PER_MESSAGE))
+        counts.append(TokenCount(_PER_MESSAGE))
         for key, value in _fields(message).items():
-            counts.append(Count(_PER_NAME if key == "name" else 0, estimated=key not in _FRAMED_FIELDS))
+            counts.append(TokenCount(_PER_NAME if key == "name" else 0, estimated=key not in _FRAMED_FIELDS))
             counts.append(_value(value, model, encode))
-    return Count.sum(counts)
+    return TokenCount.sum(counts)
 
 
-def count_prompt(request: Request, model: str, *, encode: Encode | None = None) -> Count:
+def count_prompt(request: Request, model: str, *, encode: Encode | None = None) -> TokenCount:
     """Count what a request sends: its messages and tools, or its prompt or input as text or token ids.
 
     Never raises, whatever the request holds: the endpoint is who refuses it.
@@ -67,11 +67,11 @@ def count_prompt(request: Request, model: str, *, encode: Encode | None = None) 
     counts += [count_tools(each, model, choice=choice, encode=encode) for each in tools]
     form = params.get("response_format") or params.get("text")
     if isinstance(form, Mapping) and (schema := form.get("json_schema") or form.get("format")):
-        counts.append(Count(count_text(json_text(schema), model, encode=encode).tokens, estimated=True))
-    return Count.sum(counts)
+        counts.append(TokenCount(count_text(json_text(schema), model, encode=encode).tokens, estimated=True))
+    return TokenCount.sum(counts)
 
 
-def _response_input(params: Mapping[str, Any], model: str, encode: Encode | None) -> list[Count]:
+def _response_input(params: Mapping[str, Any], model: str, encode: Encode | None) -> list[TokenCount]:
     given, told = params.get("input"), params.get("instructions")
     items = (
         count_text(given, model, encode=encode)
@@ -81,14 +81,14 @@ def _response_input(params: Mapping[str, Any], model: str, encode: Encode | None
     return [count_text(told if isinstance(told, str) else "", model, encode=encode), items]
 
 
-def _count_texts(prompt: Any, model: str, encode: Encode | None) -> Count:
+def _count_texts(prompt: Any, model: str, encode: Encode | None) -> TokenCount:
     """Count one text, one list of token ids, or a list of either."""
     if isinstance(prompt, list | tuple):
         if all(isinstance(token, int) for token in prompt):
-            return Count(len(prompt))
+            return TokenCount(len(prompt))
         if any(isinstance(part, list | tuple) and part and not isinstance(part[0], int) for part in prompt):
             return count_text(json_text(prompt), model, encode=encode)  # deeper than any endpoint takes
-        return Count.sum(_count_texts(part, model, encode) for part in prompt)
+        return TokenCount.sum(_count_texts(part, model, encode) for part in prompt)
     return count_text(prompt if isinstance(prompt, str) else "", model, encode=encode)
 
 
@@ -106,18 +106,18 @@ def _fields(message: Any) -> Mapping[Any, Any]:
     return {"": json_text(message)}  # no field of a message, so it makes the count an estimate
 
 
-def _value(value: Any, model: str, encode: Encode | None) -> Count:
+def _value(value: Any, model: str, encode: Encode | None) -> TokenCount:
     """Count what stands in a message's field."""
     if value is None:
-        return Count(0)
+        return TokenCount(0)
     if isinstance(value, str):
         return count_text(value, model, encode=encode)
     if isinstance(value, list | tuple):
-        return Count.sum(_part(part, model, encode) for part in value)
+        return TokenCount.sum(_part(part, model, encode) for part in value)
     return _rest(value, model, encode)
 
 
-def _part(part: Any, model: str, encode: Encode | None) -> Count:
+def _part(part: Any, model: str, encode: Encode | None) -> TokenCount:
     """Count a part of a message's content, or one of its calls of tools."""
     if not isinstance(part, Mapping):
         return _rest(part, model, encode)
@@ -132,7 +132,7 @@ def _part(part: Any, model: str, encode: Encode | None) -> Count:
     called = part.get("function")
     if isinstance(called, Mapping):
         told = f"{called.get('name')}{called.get('arguments') or ''}"
-        return count_text(told, model, encode=encode) + Count(_PER_MESSAGE, estimated=True)
+        return count_text(told, model, encode=encode) + TokenCount(_PER_MESSAGE, estimated=True)
     return _rest(part, model, encode)
 
 
@@ -150,6 +150,8 @@ def _image(part: Mapping[Any, Any]) -> tuple[Any, Any]:
 _DATA = re.compile(r"data:[^'\"]{64,}|[A-Za-z0-9+/=]{256,}")
 
 
-def _rest(value: Any, model: str, encode: Encode | None) -> Count:
+def _rest(value: Any, model: str, encode: Encode | None) -> TokenCount:
     """Estimate a structure by its JSON, without the sound and the files that may be in it."""
-    return Count(count_text(_DATA.sub("", json_text(value)), model, encode=encode).tokens, estimated=True)
+    return TokenCount(
+        count_text(_DATA.sub("", json_text(value)), model, encode=encode).tokens, estimated=True
+    )

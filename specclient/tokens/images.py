@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from specclient.tokens.text import Count, bare
+from specclient.tokens.text import TokenCount, bare_model_name
 
 __all__ = ["count_image"]
 
@@ -71,7 +71,7 @@ class _Image:
         return math.ceil(self.width / edge) * math.ceil(self.height / edge)
 
 
-def count_image(size: tuple[int, int] | None, model: str, *, detail: str | None = None) -> Count:
+def count_image(size: tuple[int, int] | None, model: str, *, detail: str | None = None) -> TokenCount:
     """Count the tokens of an image; never raises.
 
     Exact for the models of OpenAI's that are counted in tiles, where the size is known.
@@ -81,19 +81,19 @@ def count_image(size: tuple[int, int] | None, model: str, *, detail: str | None 
         model: a model's name, with or without ``provider/`` before it.
         detail: OpenAI's ``low``, ``high`` or ``auto``.
     """
-    name = bare(model).lower()
+    name = bare_model_name(model).lower()
     image = _Image(*(size or _ASSUMED))
     if "claude" in name:
-        return Count(_claude(image, name), estimated=True)
+        return TokenCount(_claude(image, name), estimated=True)
     if "gemini" in name:
-        return Count(_gemini(image, name), estimated=True)
+        return TokenCount(_gemini(image, name), estimated=True)
     tiled, patched = (_closest(table, name) for table in (_TILES, _PATCHES))
     if len(patched) > len(tiled):
         seen = image.fitted(_LOW_EDGE) if detail == "low" else image
-        return Count(math.ceil(_patches(seen) * _PATCHES[patched]), estimated=True)
+        return TokenCount(math.ceil(_patches(seen) * _PATCHES[patched]), estimated=True)
     low, tile = _TILES[tiled or "gpt-4"]
     known = bool(tiled) and (size is not None or detail == "low")
-    return Count(low if detail == "low" else low + tile * _tiles(image), estimated=not known)
+    return TokenCount(low if detail == "low" else low + tile * _tiles(image), estimated=not known)
 
 
 def _closest(table: Mapping[str, object], name: str) -> str:

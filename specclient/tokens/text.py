@@ -18,9 +18,9 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Self
 
-from specclient.forks import uncut
+from specclient.runtime.forks import import_lock
 
-__all__ = ["Count", "Encode", "bare", "count_text", "estimate"]
+__all__ = ["Encode", "TokenCount", "bare_model_name", "count_text", "estimate"]
 
 _BASE = "https://openaipublic.blob.core.windows.net/encodings/"
 _O200K = (_BASE + "o200k_base.tiktoken", "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d")
@@ -54,17 +54,17 @@ Encode = Callable[[str], Sized]
 
 
 @dataclass(frozen=True, slots=True)
-class Count:
+class TokenCount:
     """A number of tokens, and whether it is our estimate."""
 
     tokens: int
     estimated: bool = False
 
-    def __add__(self, other: Count) -> Count:
-        return Count(self.tokens + other.tokens, self.estimated or other.estimated)
+    def __add__(self, other: TokenCount) -> TokenCount:
+        return TokenCount(self.tokens + other.tokens, self.estimated or other.estimated)
 
     @classmethod
-    def sum(cls, counts: Iterable[Count]) -> Self:
+    def sum(cls, counts: Iterable[TokenCount]) -> Self:
         """Return all of them together."""
         tokens, estimated = 0, False
         for count in counts:
@@ -73,7 +73,7 @@ class Count:
         return cls(tokens, estimated)
 
 
-def count_text(text: str, model: str, *, encode: Encode | None = None) -> Count:
+def count_text(text: str, model: str, *, encode: Encode | None = None) -> TokenCount:
     """Count the tokens of a text; never raises.
 
     Args:
@@ -84,11 +84,11 @@ def count_text(text: str, model: str, *, encode: Encode | None = None) -> Count:
     if encode is None:
         encode, exact = _encoder(model)
     if encode is None or len(text) > _EXACT_CHARS:
-        return Count(estimate(text), estimated=True)
+        return TokenCount(estimate(text), estimated=True)
     try:
-        return Count(len(encode(text)), estimated=not exact)
+        return TokenCount(len(encode(text)), estimated=not exact)
     except Exception:  # noqa: BLE001 - a tokenizer that fails on a text must not fail the call
-        return Count(estimate(text), estimated=True)
+        return TokenCount(estimate(text), estimated=True)
 
 
 _PIECE = re.compile(r"[^\W\d_]+|\d+|[^\S\n]+|\n+|[^\w\s]+|_+")
@@ -122,7 +122,7 @@ def _weight(piece: str) -> float:
     return max(1.0, size / 3.2)
 
 
-def bare(model: str) -> str:
+def bare_model_name(model: str) -> str:
     """Return a model's name without what stands before a slash."""
     return model.rpartition("/")[2]
 
@@ -137,13 +137,13 @@ def _encoder(model: str) -> tuple[Encode | None, bool]:
         folder = str(Path(tempfile.gettempdir()) / "data-gym-cache")
     if not folder or not Path(folder).is_dir():
         return None, False
-    return _load(bare(model), folder)
+    return _load(bare_model_name(model), folder)
 
 
 @lru_cache(maxsize=256)
 def _load(model: str, folder: str) -> tuple[Encode | None, bool]:
     try:
-        with uncut:
+        with import_lock:
             from tiktoken import get_encoding  # noqa: PLC0415 - loads when first needed
             from tiktoken.model import encoding_name_for_model  # noqa: PLC0415
 

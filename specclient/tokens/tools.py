@@ -11,7 +11,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from specclient.tokens.text import Count, Encode, bare, count_text
+from specclient.tokens.text import Encode, TokenCount, bare_model_name, count_text
 
 __all__ = ["count_tools", "json_text"]
 
@@ -28,7 +28,7 @@ _PLAIN = {"type", "description", "enum", "title", "default"}
 _PLAIN_SCHEMA = {"type", "properties", "required", "additionalProperties", "title", "$schema"}
 
 
-def count_tools(tools: Any, model: str, *, choice: Any = None, encode: Encode | None = None) -> Count:
+def count_tools(tools: Any, model: str, *, choice: Any = None, encode: Encode | None = None) -> TokenCount:
     """Count the tools of a request; never raises.
 
     Args:
@@ -37,18 +37,18 @@ def count_tools(tools: Any, model: str, *, choice: Any = None, encode: Encode | 
         choice: the request's ``tool_choice``.
     """
     if not isinstance(tools, list | tuple) or not tools:
-        return Count(0)
-    name = bare(model)
+        return TokenCount(0)
+    name = bare_model_name(model)
     frame = next((tokens for start, tokens in _FUNCTION.items() if name.startswith(start)), None)
     counts = []
     for tool in tools:
         function = tool.get("function", tool) if isinstance(tool, Mapping) else None
         if frame is not None and isinstance(function, Mapping) and isinstance(function.get("name"), str):
-            counts.append(Count(frame) + _function(function, model, encode))
+            counts.append(TokenCount(frame) + _function(function, model, encode))
         else:
             counts.append(_as_json(tool, model, encode))
-    counts.append(Count(_beside(name, choice, known=frame is not None), estimated=frame is None))
-    return Count.sum(counts)
+    counts.append(TokenCount(_beside(name, choice, known=frame is not None), estimated=frame is None))
+    return TokenCount.sum(counts)
 
 
 def _beside(name: str, choice: Any, *, known: bool) -> int:
@@ -58,43 +58,43 @@ def _beside(name: str, choice: Any, *, known: bool) -> int:
     return _END if known else 0
 
 
-def _function(function: Mapping[str, Any], model: str, encode: Encode | None) -> Count:
+def _function(function: Mapping[str, Any], model: str, encode: Encode | None) -> TokenCount:
     line = f"{function['name']}:{_sentence(function.get('description'))}"
     counts = [count_text(line, model, encode=encode)]
     schema = function.get("parameters")
     if not isinstance(schema, Mapping):
-        return Count.sum(counts)
+        return TokenCount.sum(counts)
     properties = schema.get("properties")
     if isinstance(properties, Mapping) and properties:
-        counts.append(Count(_PROPERTIES, estimated=not schema.keys() <= _PLAIN_SCHEMA))
+        counts.append(TokenCount(_PROPERTIES, estimated=not schema.keys() <= _PLAIN_SCHEMA))
         counts += [_property(str(key), value, model, encode) for key, value in properties.items()]
     elif not schema.keys() <= _PLAIN_SCHEMA:
         counts.append(_as_json(schema, model, encode))
-    return Count.sum(counts)
+    return TokenCount.sum(counts)
 
 
-def _property(key: str, value: Any, model: str, encode: Encode | None) -> Count:
+def _property(key: str, value: Any, model: str, encode: Encode | None) -> TokenCount:
     if not isinstance(value, Mapping) or not isinstance(value.get("type"), str):
-        return Count(_PROPERTY) + count_text(key, model, encode=encode) + _as_json(value, model, encode)
+        return TokenCount(_PROPERTY) + count_text(key, model, encode=encode) + _as_json(value, model, encode)
     line = f"{key}:{value['type']}:{_sentence(value.get('description'))}"
-    counts = [Count(_PROPERTY), count_text(line, model, encode=encode)]
+    counts = [TokenCount(_PROPERTY), count_text(line, model, encode=encode)]
     choices = value.get("enum")
     if isinstance(choices, list | tuple):
-        counts.append(Count(_ENUM))
-        counts += [Count(_CHOICE) + count_text(str(each), model, encode=encode) for each in choices]
+        counts.append(TokenCount(_ENUM))
+        counts += [TokenCount(_CHOICE) + count_text(str(each), model, encode=encode) for each in choices]
     nested = {name: part for name, part in value.items() if name not in _PLAIN}
     if nested:
         counts.append(_as_json(nested, model, encode))
-    return Count.sum(counts)
+    return TokenCount.sum(counts)
 
 
 def _sentence(text: Any) -> str:
     return text.removesuffix(".") if isinstance(text, str) else ""
 
 
-def _as_json(value: Any, model: str, encode: Encode | None) -> Count:
+def _as_json(value: Any, model: str, encode: Encode | None) -> TokenCount:
     count = count_text(json_text(value), model, encode=encode)
-    return Count(count.tokens, estimated=True)
+    return TokenCount(count.tokens, estimated=True)
 
 
 def json_text(value: Any) -> str:

@@ -20,31 +20,31 @@ from specclient.errors import (
     CircuitOpenError,
     ConfigurationError,
 )
-from specclient.transport import failures
-from specclient.transport.answers import Body, EventStream, Opened, as_body, as_events
-from specclient.transport.breaker import Breaker, Started
-from specclient.transport.clients import (
-    CONNECTIONS,
-    DEFAULT_SECONDS,
-    Kind,
-    Link,
+from specclient.transport import errors
+from specclient.transport.attempt import RETRY_HEADER, HTTPAttempt, merged_headers
+from specclient.transport.cancellation import RequestCancelScope
+from specclient.transport.circuit_breaker import BreakerPermit, CircuitBreaker
+from specclient.transport.clients.adapters import (
+    DEFAULT_TIMEOUT_SECONDS,
+    MAX_CONNECTIONS,
+    ClientAdapter,
+    ClientKind,
     LoopClients,
-    link_of,
+    adapter_of,
     own_timeout,
     seconds_of,
 )
-from specclient.transport.exchange import RETRY_HEADER, Exchange, merged
-from specclient.transport.guard import Guard
-from specclient.transport.pacing import Pacer
+from specclient.transport.pacing.pacer import Pacer
+from specclient.transport.response import ResponseBody, ResponseContext, SSEStream, as_body, as_events
 from specclient.transport.retry import DEFAULT_MAX_RETRIES, retrying
 from specclient.transport.uploads import body_of, can_send_again
-from specclient.types.limit import Circuit, Limit
-from specclient.types.wire import Try, WireReply, WireRequest
+from specclient.types.limit import CircuitRule, DeploymentLimit
+from specclient.types.wire import FailedAttempt, WireRequest, WireResponse
 
-__all__ = ["Body", "EventStream", "Transport"]
+__all__ = ["ResponseBody", "SSEStream", "Transport"]
 
 _log = logging.getLogger("specclient")
-_CIRCUIT = Circuit()
+_CIRCUIT = CircuitRule()
 
 
 class Transport:
@@ -73,10 +73,10 @@ class Transport:
         http_client: Any = None,
         timeout: Any = None,
         max_retries: int = DEFAULT_MAX_RETRIES,
-        kind: Kind = "aiohttp",
-        connections: int = CONNECTIONS,
-        limits: Mapping[str, Limit] | None = None,
-        circuit: Circuit | None = _CIRCUIT,
+        kind: ClientKind = "aiohttp",
+        connections: int = MAX_CONNECTIONS,
+        limits: Mapping[str, DeploymentLimit] | None = None,
+        circuit: CircuitRule | None = _CIRCUIT,
         clock: Callable[[], float] = time.monotonic,
         now: Callable[[], float] = time.time,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -85,9 +85,9 @@ class Transport:
         self._set_defaults(http_client, timeout, max_retries)
         self._own = LoopClients(kind, connections)
         self._clock, self._now, self._sleep, self._random = clock, now, sleep, random
-        self._running: set[Guard] = set()
+        self._running: set[RequestCancelScope] = set()
         self._pacer = Pacer(clock=clock, now=now, sleep=sleep, random=random, limits=limits)
-        self._breaker = Breaker(circuit, clock=clock)
+        self._breaker = CircuitBreaker(circuit, clock=clock)
 
     def sharing(self, *, http_client: Any, timeout: Any, max_retries: int) -> Transport:
         """Return a transport of other defaults, on the same connections and what is known of rate limits.
@@ -101,10 +101,10 @@ class Transport:
 
     def _set_defaults(self, http_client: Any, timeout: Any, max_retries: int) -> None:
         self._max_retries = _checked_retries(max_retries)
-        self._link = None if http_client is None else link_of(http_client)
+        self._link = None if http_client is None else adapter_of(http_client)
         if timeout is None:
             own = None if http_client is None else own_timeout(http_client)
-            timeout = DEFAULT_SECONDS if own is None else own
+            timeout = DEFAULT_TIMEOUT_SECONDS if own is None else own
         self._limits = seconds_of(timeout)
 
     def prepare(self) -> None:
@@ -112,7 +112,7 @@ class Transport:
         if self._link is None:
             self._own.prepare()
 
-    async def fetch(self, request: WireRequest) -> WireReply:
+    async def fetch(self, request: WireRequest) -> WireResponse:
         """Send ``request`` and return its whole answer.
 
         Raises:
@@ -130,19 +130,19 @@ class Transport:
             self._running.discard(guard)
         done.leave()
         response = done.response
-        return WireReply(
+        return WireResponse(
             response.status_code, done.headers, response.content, done.attempts, done.secrets, done.library
         )
 
-    def open(self, request: WireRequest) -> AbstractAsyncContextManager[Body]:
+    def open(self, request: WireRequest) -> AbstractAsyncContextManager[ResponseBody]:
         """Return a context that sends ``request``, gives its answer unread, and frees the connection.
 
         Retries cover the time until the answer's headers; after that an error is the caller's to handle.
         Raises on entry as :meth:`fetch`.
         """
-        return Opened(self._send, request, self._guard, self._running, as_body)
+        return ResponseContext(self._send, request, self._guard, self._running, as_body)
 
-    def stream(self, request: WireRequest) -> AbstractAsyncContextManager[EventStream]:
+    def stream(self, request: WireRequest) -> AbstractAsyncContextManager[SSEStream]:
         """Return a context that sends ``request``, gives its events, and frees the connection when left.
 
         Retries cover the time until the answer's headers; after that an error is the caller's to handle.
@@ -151,7 +151,7 @@ class Transport:
             APIResponseValidationError: for a web page where events were asked for.
             APIConnectionError, APITimeoutError: where the stream breaks off or falls silent.
         """
-        return Opened(self._send, request, self._guard, self._running, as_events)
+        return ResponseContext(self._send, request, self._guard, self._running, as_events)
 
     async def aclose(self) -> None:
         """End what still runs in the running loop, then close our own client of that loop.
@@ -169,21 +169,21 @@ class Transport:
         """Tell how many tokens, prompt and answer, a request has used; later ones are paced by it."""
         self._pacer.used(_lane(request), request.tokens, tokens)
 
-    def _guard(self, request: WireRequest) -> Guard:
-        return Guard(request, self._clock)
+    def _guard(self, request: WireRequest) -> RequestCancelScope:
+        return RequestCancelScope(request, self._clock)
 
-    async def _send(self, request: WireRequest, guard: Guard, *, stream: bool) -> Exchange:
+    async def _send(self, request: WireRequest, guard: RequestCancelScope, *, stream: bool) -> HTTPAttempt:
         if request.content is not None and not isinstance(request.content, bytes):
             request = replace(request, content=body_of(request.content))
-        link: Link = self._link or await self._own.link()
+        link: ClientAdapter = self._link or await self._own.link()
         limits = self._limits if request.timeout is None else seconds_of(request.timeout)
         retries = self._max_retries if request.max_retries is None else _checked_retries(request.max_retries)
         retries = retries if request.retryable else 0
-        told: list[Try] = []  # of a try that has failed, until it is known what follows
+        told: list[FailedAttempt] = []  # of a try that has failed, until it is known what follows
 
-        async def attempt() -> Exchange:
+        async def attempt() -> HTTPAttempt:
             guard.attempts += 1
-            exchange = Exchange(link, request, limits, guard.attempts)
+            exchange = HTTPAttempt(link, request, limits, guard.attempts)
             begun = self._clock()
             try:
                 return await self._try(exchange, guard, stream=stream)
@@ -203,7 +203,7 @@ class Transport:
                 raise
             failed = [error]
 
-        async def replay() -> Exchange:
+        async def replay() -> HTTPAttempt:
             # The first try ran outside the loop, whose making costs as much as a twentieth of a request.
             if failed:
                 raise failed.pop()
@@ -223,7 +223,7 @@ class Transport:
         )
         return await loop(replay)
 
-    async def _try(self, exchange: Exchange, guard: Guard, *, stream: bool) -> Exchange:
+    async def _try(self, exchange: HTTPAttempt, guard: RequestCancelScope, *, stream: bool) -> HTTPAttempt:
         """Make one try, when breaker and pacer let it; both learn how it ends."""
         lane = _lane(exchange.request)
         self._breaker.check(lane)  # before the wait for a turn, and after it
@@ -246,11 +246,11 @@ class Transport:
         self._pacer.served(lane, turn, exchange.headers)
         return exchange
 
-    async def _exchange(self, exchange: Exchange, started: Started, *, stream: bool) -> None:
+    async def _exchange(self, exchange: HTTPAttempt, started: BreakerPermit, *, stream: bool) -> None:
         apart = stream or started.probe  # a probe is sent for the head, and its body may be long in coming
         request, number = exchange.request, exchange.attempts
         if request.auth is not None:
-            request = replace(request, headers=merged(request.headers, await request.auth()))
+            request = replace(request, headers=merged_headers(request.headers, await request.auth()))
             exchange.request = request
         debug = _log.isEnabledFor(logging.DEBUG)
         start = self._clock() if debug else 0.0
@@ -265,22 +265,22 @@ class Transport:
                 _log.debug("try %d: %s failed: %s", number, request.method, failure)
             raise failure
         if debug:
-            where, took = failures.origin_of(request.url), self._clock() - start
+            where, took = errors.origin_of(request.url), self._clock() - start
             _log.debug("try %d: %s %s: %d, %.3f s", number, request.method, where, response.status_code, took)
         exchange.take(response)
         self._breaker.answered(started, response.status_code)
         if not 200 <= response.status_code < 300:
             content = await exchange.read_and_close(stream=apart)
-            raise failures.refusal(exchange.library(), content, request)
+            raise errors.status_error_of(exchange.library(), content, request)
         if apart and not stream:
             await exchange.read_and_close()
 
 
-def _try_of(error: APIError, seconds: float, *, waited: bool) -> Try:
+def _try_of(error: APIError, seconds: float, *, waited: bool) -> FailedAttempt:
     """Return what is told of a failed try; one that only waited for its turn was not sent."""
     status = error.status_code if isinstance(error, APIStatusError) else None
     sent = not waited and (error.sent if isinstance(error, APIConnectionError) else True)
-    return Try(type(error).__name__, status, seconds, sent)
+    return FailedAttempt(type(error).__name__, status, seconds, sent)
 
 
 def _counted(request: WireRequest, number: int) -> Mapping[str, str]:
@@ -293,7 +293,7 @@ def _counted(request: WireRequest, number: int) -> Mapping[str, str]:
 
 def _lane(request: WireRequest) -> str:
     """Return what limits and failures are kept by."""
-    return request.deployment or failures.origin_of(request.url)
+    return request.deployment or errors.origin_of(request.url)
 
 
 def _checked_retries(value: object) -> int:

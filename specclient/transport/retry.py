@@ -14,8 +14,8 @@ from email.utils import parsedate_to_datetime
 from typing import TYPE_CHECKING
 
 from specclient.errors import APIConnectionError, APIError, APIStatusError, SpecClientError
-from specclient.forks import uncut
-from specclient.types.fault import read_fault
+from specclient.runtime.forks import import_lock
+from specclient.types.error_body import parse_error_body
 
 if TYPE_CHECKING:
     import tenacity
@@ -98,7 +98,7 @@ def _delay_in(body: object, now: float) -> float | None:
 
 def _details(body: object) -> list[Mapping[str, object]]:
     """Return what an error object of Google's tells beside its message (``google.rpc``, error_details)."""
-    error = read_fault(body).body  # Gemini may send it in a list
+    error = parse_error_body(body).body  # Gemini may send it in a list
     details = error.get("details") if isinstance(error, Mapping) else None
     return [each for each in details if isinstance(each, Mapping)] if isinstance(details, list) else []
 
@@ -172,7 +172,7 @@ def retrying(
             ends the retries, and what it raises is raised in place of the error.
     """
 
-    with uncut:
+    with import_lock:
         import tenacity  # noqa: PLC0415 - a program without a failure does without it
 
     def wait(state: tenacity.RetryCallState) -> float:

@@ -18,7 +18,7 @@ from importlib.machinery import ModuleSpec, PathFinder
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from specclient.forks import uncut
+from specclient.runtime.forks import import_lock
 
 if TYPE_CHECKING:
     import ssl
@@ -106,7 +106,7 @@ class _ConnectorFinder(MetaPathFinder):
 
 def _import() -> ModuleType:
     finder = _ConnectorFinder()
-    with uncut:
+    with import_lock:
         sys.meta_path.insert(0, finder)
         if "frozenlist" not in sys.modules:
             sys.modules[_COMPILED_LIST] = None  # type: ignore[assignment]  # an ImportError, which it expects

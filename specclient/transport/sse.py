@@ -11,7 +11,7 @@ from typing import NamedTuple
 _BOM = b"\xef\xbb\xbf"
 
 
-class Event(NamedTuple):
+class ServerSentEvent(NamedTuple):
     """One event.
 
     Attributes:
@@ -25,7 +25,7 @@ class Event(NamedTuple):
     id: str | None = None
 
 
-class Decoder:
+class SSEDecoder:
     """The state between two chunks of one stream. Work is linear in the bytes fed, however they are cut.
 
     Attributes:
@@ -43,7 +43,7 @@ class Decoder:
         self._after_cr = False
         self._started = False
 
-    def feed(self, chunk: bytes) -> list[Event]:
+    def feed(self, chunk: bytes) -> list[ServerSentEvent]:
         """Return the events that ``chunk`` completes, in order."""
         if not self._started:
             chunk = self._strip_bom(chunk)
@@ -66,7 +66,7 @@ class Decoder:
         self._tail = [rest] if rest else []
         return self._lines(whole)
 
-    def flush(self) -> list[Event]:
+    def flush(self) -> list[ServerSentEvent]:
         """Return the event that the end of the body leaves open, if any.
 
         The standard drops it. We keep it: many servers end on ``data: [DONE]`` without the blank line, a body
@@ -90,14 +90,14 @@ class Decoder:
         self._started = True
         return head[len(_BOM) :] if head.startswith(_BOM) else head
 
-    def _lines(self, text: bytes) -> list[Event]:
-        events: list[Event] = []
+    def _lines(self, text: bytes) -> list[ServerSentEvent]:
+        events: list[ServerSentEvent] = []
         data = self._data
         for line in text.splitlines():  # of bytes: at CR, LF and CRLF only
             if not line:
                 if data:
                     joined = data[0] if len(data) == 1 else b"\n".join(data)
-                    events.append(Event(joined, self._event, self._id))
+                    events.append(ServerSentEvent(joined, self._event, self._id))
                     data.clear()
                 self._event = None
             elif line.startswith(b"data: "):

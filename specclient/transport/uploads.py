@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from specclient.forks import uncut
+from specclient.runtime.forks import import_lock
 from specclient.transport.vendor import httpx
 from specclient.types.wire import WireRequest
 
@@ -52,7 +52,7 @@ class Upload:
     @property
     def pieces(self) -> Iterable[bytes] | Upload:
         """Its bytes, for a sync client; of an async iterable this one, which such a client refuses."""
-        return self if self.is_async else _Pieces(self._read)
+        return self if self.is_async else _ReplayableIterable(self._read)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         """Yield its bytes; whatever may wait does so in a worker thread.
@@ -70,7 +70,7 @@ class Upload:
             for piece in pieces:
                 yield piece
             return
-        with uncut:
+        with import_lock:
             import anyio.to_thread  # noqa: PLC0415 - only where something is uploaded
 
         while piece := await anyio.to_thread.run_sync(_next, pieces, limiter=anyio.CapacityLimiter(1)):
@@ -96,7 +96,7 @@ class Upload:
 
 
 @dataclass(frozen=True)
-class _Pieces:
+class _ReplayableIterable:
     """What gives a new iterator each time."""
 
     begin: Callable[[], Iterator[bytes]]  # not `read`, by which httpx knows files

@@ -13,7 +13,7 @@ import sys
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from specclient.forks import uncut
+from specclient.runtime.forks import import_lock
 
 if TYPE_CHECKING:
     import httpx
@@ -27,7 +27,7 @@ class _Late(ModuleType):
     """Stands in for httpx until it is used; not in ``sys.modules``, where others look for the real one."""
 
     def __getattr__(self, name: str) -> Any:
-        with uncut:
+        with import_lock:
             if "httpx" not in sys.modules:
                 sys.modules[_MAIN] = _PutOff(_MAIN)
             return getattr(importlib.import_module("httpx"), name)

@@ -16,7 +16,7 @@ from specclient.types.completion import Completion
 from specclient.types.request import Request
 from specclient.types.usage import Speculation
 
-GROUP = "specclient.backends"
+ENTRY_POINT_GROUP = "specclient.backends"
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +40,7 @@ class BackendModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Telemetry:
+class EngineTelemetry:
     """What an engine measured of one answer.
 
     Attributes:
@@ -54,8 +54,8 @@ class Telemetry:
     pair: str | None = None
 
 
-Answer = ChatCompletion | Completion
-Chunk = ChatCompletionChunk | Completion
+BackendResponse = ChatCompletion | Completion
+BackendChunk = ChatCompletionChunk | Completion
 
 
 class Backend(Protocol):
@@ -65,7 +65,7 @@ class Backend(Protocol):
         """List what can be served; cheap, imports no weights and no torch."""
         ...
 
-    async def complete(self, request: Request, model: str) -> tuple[Answer, Telemetry]:
+    async def complete(self, request: Request, model: str) -> tuple[BackendResponse, EngineTelemetry]:
         """Serve a request whole; ``model`` is a :attr:`BackendModel.id`.
 
         Raises:
@@ -73,8 +73,8 @@ class Backend(Protocol):
         """
         ...
 
-    def stream(self, request: Request, model: str) -> AsyncGenerator[Chunk | Telemetry, None]:
-        """Serve a request in chunks, the last one with ``usage``, then one :class:`Telemetry`.
+    def stream(self, request: Request, model: str) -> AsyncGenerator[BackendChunk | EngineTelemetry, None]:
+        """Serve a request in chunks, the last one with ``usage``, then one :class:`EngineTelemetry`.
 
         Closing the iterator early stops the work at once.
         """
@@ -86,7 +86,7 @@ class Backend(Protocol):
 
 
 @runtime_checkable
-class Counting(Protocol):
+class SupportsTokenCount(Protocol):
     """What a backend may offer beside: how long a prompt is for its models."""
 
     def count(self, request: Request, model: str) -> int | None:
@@ -116,7 +116,7 @@ class EngineState:
 
 
 @runtime_checkable
-class Telling(Protocol):
+class SupportsEngineState(Protocol):
     """What a backend may offer beside: which of its models are loaded, and how they fare."""
 
     def state(self) -> Sequence[EngineState]:
@@ -124,4 +124,4 @@ class Telling(Protocol):
         ...
 
 
-Factory = Callable[[Mapping[str, Any]], Backend]
+BackendFactory = Callable[[Mapping[str, Any]], Backend]

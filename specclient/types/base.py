@@ -11,31 +11,31 @@ import pydantic_core
 from pydantic import AfterValidator, Field, GetCoreSchemaHandler
 from pydantic_core import CoreSchema
 
-from specclient.forks import uncut
+from specclient.runtime.forks import import_lock
 from specclient.types.odd import keep_odd
 
 T = TypeVar("T")
 
 if TYPE_CHECKING:
     # What the API promises, and what a type checker should hold users' code to.
-    Whole = int
-    Content = str
-    JsonText = str
-    Loose = Annotated[T, "may come in another shape"]
+    LenientInt = int
+    LenientText = str
+    LenientJsonText = str
+    Lenient = Annotated[T, "may come in another shape"]
 else:
     _LEFT = Field(union_mode="left_to_right")  # the right-hand type is only tried where the left one fails
 
     #: A number of seconds; some servers send fractions, which are cut off.
-    Whole = Annotated[
+    LenientInt = Annotated[
         int | Annotated[float, Field(allow_inf_nan=False), AfterValidator(int)],
         _LEFT,
     ]
     #: Text; some servers (Mistral's reasoning models) send a list of parts, which is kept as it came.
-    Content = Annotated[str | list[Any], _LEFT]
+    LenientText = Annotated[str | list[Any], _LEFT]
     #: JSON as text; some servers send the object itself, which becomes text.
-    JsonText = Annotated[str | Annotated[dict[str, Any], AfterValidator(json.dumps)], _LEFT]
+    LenientJsonText = Annotated[str | Annotated[dict[str, Any], AfterValidator(json.dumps)], _LEFT]
     #: An object nobody's answer hangs on; one of another shape is kept as it came.
-    Loose = Annotated[T | Any, _LEFT]
+    Lenient = Annotated[T | Any, _LEFT]
 
 
 class WireModel(pydantic.BaseModel):
@@ -63,6 +63,10 @@ class WireModel(pydantic.BaseModel):
         _forgive(schema)
         return schema
 
+    def attach_request_id(self, request_id: str | None) -> None:
+        """Set the provider's id of the request, read as ``_request_id`` as in the ``openai`` package."""
+        self._request_id = request_id
+
     @classmethod
     def received(cls, content: bytes) -> Self:
         """Return the object that ``content`` is as JSON.
@@ -76,7 +80,7 @@ class WireModel(pydantic.BaseModel):
                 shape. It quotes its input, which may hold secrets.
         """
         if not cls.__pydantic_complete__:
-            with uncut:
+            with import_lock:
                 cls.model_rebuild()
         try:
             return cls.model_validate_json(content)

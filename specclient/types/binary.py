@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
-from specclient.forks import uncut
+from specclient.runtime.forks import import_lock
 
 T = TypeVar("T")
 
@@ -108,7 +108,7 @@ class HttpxBinaryResponseContent:
 
     async def astream_to_file(self, file: str | os.PathLike[str], *, chunk_size: int | None = None) -> None:
         """Write the body to a file in pieces of ``chunk_size`` bytes."""
-        with uncut:
+        with import_lock:
             import anyio  # noqa: PLC0415 - only for files
 
         async with await anyio.open_file(file, "wb") as opened:

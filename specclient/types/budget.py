@@ -11,11 +11,11 @@ from typing import Any, Literal, NamedTuple, get_args
 from specclient.errors import ConfigurationError
 from specclient.types.usage import NANO
 
-__all__ = ["THRESHOLDS", "Budget", "BudgetNotice", "Scope"]
+__all__ = ["THRESHOLDS", "Budget", "BudgetNotice", "BudgetScope"]
 
-Period = Literal["total", "day", "month"]
-Mode = Literal["hard", "soft"]
-Unpriced = Literal["allow", "refuse"]
+BudgetPeriod = Literal["total", "day", "month"]
+BudgetMode = Literal["hard", "soft"]
+UnpricedRule = Literal["allow", "refuse"]
 
 #: Per cent of a limit at which there is word of it.
 THRESHOLDS = (50, 80, 100)
@@ -23,13 +23,13 @@ THRESHOLDS = (50, 80, 100)
 _MOST_USD = Decimal(10) ** 9
 _MOST_TOKENS = 10**18
 _WORDS: Mapping[str, tuple[str, ...]] = {
-    "period": get_args(Period),
-    "mode": get_args(Mode),
-    "unpriced": get_args(Unpriced),
+    "period": get_args(BudgetPeriod),
+    "mode": get_args(BudgetMode),
+    "unpriced": get_args(UnpricedRule),
 }
 
 
-class Scope(NamedTuple):
+class BudgetScope(NamedTuple):
     """What of a call decides which budgets count it.
 
     Attributes:
@@ -70,13 +70,13 @@ class Budget:
     name: str
     usd: Decimal | float | str | None = None
     tokens: int | None = None
-    period: Period = "total"
+    period: BudgetPeriod = "total"
     provider: str | None = None
     model: str | None = None
     tag: str | None = None
     session: str | None = None
-    mode: Mode = "hard"
-    unpriced: Unpriced = "allow"
+    mode: BudgetMode = "hard"
+    unpriced: UnpricedRule = "allow"
     notify: Callable[[BudgetNotice], object] | None = field(default=None, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -124,7 +124,7 @@ class Budget:
         """Whether each value of a label, or each session, has the limit to itself."""
         return self.session == "*" or (self.tag is not None and self.tag.endswith("=*"))
 
-    def subject(self, scope: Scope) -> str | None:
+    def subject(self, scope: BudgetScope) -> str | None:
         """Return whose limit a call counts against: empty for the budget's one; None where it does not."""
         if self.provider is not None and self.provider != scope.provider:
             return None
@@ -149,10 +149,10 @@ class Budget:
 
     def told(self, amount: int) -> str:
         """Return an amount of what the limit is in, for a person."""
-        return f"{amount:,} tokens" if self.usd is None else told_dollars(amount)
+        return f"{amount:,} tokens" if self.usd is None else exact_dollars(amount)
 
 
-def told_dollars(nano: int) -> str:
+def exact_dollars(nano: int) -> str:
     """Return nano-dollars as exact dollars, with two decimals at least: ``$5.00``, ``$0.00000025``."""
     whole, part = divmod(abs(nano), 10**9)
     return f"{'-' if nano < 0 else ''}${whole:,}.{f'{part:09}'.rstrip('0'):0<2}"

@@ -12,10 +12,10 @@ from pydantic import PrivateAttr
 from specclient.types.base import WireModel
 from specclient.types.route import Decision
 from specclient.types.usage import Cost, Speculation, Usage
-from specclient.types.wire import Try
+from specclient.types.wire import FailedAttempt
 
-Status = Literal["open", "ok", "error", "cancelled"]
-Purpose = Literal["call", "draft", "verify", "retry", "hedge", "failover"]
+CallStatus = Literal["open", "ok", "error", "cancelled"]
+CallPurpose = Literal["call", "draft", "verify", "retry", "hedge", "failover"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +55,7 @@ class Call:
     route: Decision
     streamed: bool = False
     served_model: str | None = None
-    status: Status = "open"
+    status: CallStatus = "open"
     error: str | None = None
     http_status: int | None = None
     usage: Usage = field(default_factory=Usage)
@@ -71,11 +71,11 @@ class Call:
     strategy: str | None = None
     strategy_reason: str | None = None
     parts: tuple[Call, ...] = ()
-    purpose: Purpose = "call"
+    purpose: CallPurpose = "call"
     pair: str | None = None
     metadata: Mapping[str, str] = field(default_factory=dict)
     session: str | None = None
-    lost: tuple[Try, ...] = ()
+    lost: tuple[FailedAttempt, ...] = ()
 
     @property
     def provider(self) -> str:
@@ -88,7 +88,7 @@ class Call:
         return self.latency_s if self.engine_s is None else self.engine_s
 
 
-class Metered(WireModel):  # noqa: PLW1641  # no pydantic model has a hash
+class MeteredModel(WireModel):  # noqa: PLW1641  # no pydantic model has a hash
     """A wire object that carries the record of its call as ``meta``: not on the wire, not in a dump."""
 
     _meta: Call | None = PrivateAttr(default=None)
@@ -104,9 +104,13 @@ class Metered(WireModel):  # noqa: PLW1641  # no pydantic model has a hash
             raise AttributeError("this object was not returned by a specclient call, so it has no meta")
         return self._meta
 
+    def attach_meta(self, call: Call) -> None:
+        """Set the record that ``meta`` returns."""
+        self._meta = call
+
     def __eq__(self, other: object) -> bool:
         """Tell whether both say the same, whichever calls brought them."""
-        if not isinstance(other, Metered):
+        if not isinstance(other, MeteredModel):
             return NotImplemented
         names = type(self).model_fields
         return (

@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from specclient.types.base import Whole, WireModel
-from specclient.types.call import Metered
+from specclient.types.base import LenientInt, WireModel
+from specclient.types.call import MeteredModel
 from specclient.types.completion_usage import CompletionUsage
 
 
@@ -29,7 +29,7 @@ class CompletionChoice(WireModel):
     text: str = ""
 
 
-class Completion(Metered):
+class Completion(MeteredModel):
     """The answer of ``completions.create``, or one event of its stream; ``created`` is in Unix seconds.
 
     https://platform.openai.com/docs/api-reference/completions/object
@@ -39,7 +39,7 @@ class Completion(Metered):
 
     id: str = ""
     choices: list[CompletionChoice] = Field(default_factory=list)
-    created: Whole = 0
+    created: LenientInt = 0
     model: str = ""
     object: Literal["text_completion"] = "text_completion"
     system_fingerprint: str | None = None

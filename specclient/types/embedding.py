@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Literal
 
-from specclient.types.base import Loose, WireModel
-from specclient.types.call import Metered
+from specclient.types.base import Lenient, WireModel
+from specclient.types.call import MeteredModel
 
 EmbeddingModel = str
 
@@ -13,7 +13,7 @@ EmbeddingModel = str
 class Embedding(WireModel):
     """The vector of one input: floats, or base64 of little-endian 32-bit floats where that was asked for."""
 
-    embedding: Loose[list[float]]
+    embedding: Lenient[list[float]]
     index: int
     object: Literal["embedding"]
 
@@ -25,7 +25,7 @@ class Usage(WireModel):
     total_tokens: int
 
 
-class CreateEmbeddingResponse(Metered):
+class CreateEmbeddingResponse(MeteredModel):
     """The answer of ``embeddings.create``.
 
     https://platform.openai.com/docs/api-reference/embeddings/object

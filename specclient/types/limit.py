@@ -9,7 +9,7 @@ from specclient.errors import ConfigurationError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class DeploymentLimit:
     """What a deployment takes; None where only its own headers tell.
 
     Attributes:
@@ -30,7 +30,7 @@ class Limit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Circuit:
+class CircuitRule:
     """When a deployment that keeps failing is left alone.
 
     Attributes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from specclient.types.base import Whole, WireModel
+from specclient.types.base import LenientInt, WireModel
 
 
 class Model(WireModel):
@@ -13,7 +13,7 @@ class Model(WireModel):
     vital = frozenset({("id",)})
 
     id: str
-    created: Whole = 0
+    created: LenientInt = 0
     object: Literal["model"] = "model"
     owned_by: str = ""
     shutdown_date: str | None = None

@@ -7,12 +7,12 @@ from typing import Any, Literal
 from pydantic import Field
 
 from specclient.types.base import WireModel
-from specclient.types.call import Metered
+from specclient.types.call import MeteredModel
 
 ModerationModel = str
 
 
-class BothNames(WireModel):
+class AliasedFieldsModel(WireModel):
     """An object some of whose names are no names of attributes (``hate/threatening``).
 
     Such a field is there under both names: in ``model_extra`` and so in a dump also as on the wire, where
@@ -27,7 +27,7 @@ class BothNames(WireModel):
                 extra[field.alias] = self.__dict__[name]
 
 
-class Categories(BothNames):
+class Categories(AliasedFieldsModel):
     """Whether the input falls into each category."""
 
     harassment: bool
@@ -45,7 +45,7 @@ class Categories(BothNames):
     violence_graphic: bool = Field(alias="violence/graphic")
 
 
-class CategoryAppliedInputTypes(BothNames):
+class CategoryAppliedInputTypes(AliasedFieldsModel):
     """Which kinds of input each category was found in."""
 
     harassment: list[Literal["text"]]
@@ -63,7 +63,7 @@ class CategoryAppliedInputTypes(BothNames):
     violence_graphic: list[Literal["text", "image"]] = Field(alias="violence/graphic")
 
 
-class CategoryScores(BothNames):
+class CategoryScores(AliasedFieldsModel):
     """How sure the model is of each category, between 0 and 1."""
 
     harassment: float
@@ -90,7 +90,7 @@ class Moderation(WireModel):
     flagged: bool
 
 
-class ModerationCreateResponse(Metered):
+class ModerationCreateResponse(MeteredModel):
     """The answer of ``moderations.create``.
 
     https://platform.openai.com/docs/api-reference/moderations/object

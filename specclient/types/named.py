@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
-from specclient.forks import uncut
+from specclient.runtime.forks import import_lock
 from specclient.types.base import WireModel, read_as
 from specclient.types.open import open_class
 
@@ -16,7 +16,7 @@ from specclient.types.open import open_class
 def named(path: str) -> Any:
     """Return the type that is called ``path`` beneath this package: ``Model``, ``beta.threads.Run``."""
     package, _, name = path.rpartition(".")
-    with uncut:
+    with import_lock:
         try:
             module = importlib.import_module("specclient.types" + (f".{package}" if package else ""))
         except ModuleNotFoundError:

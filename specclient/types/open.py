@@ -11,7 +11,7 @@ from pydantic import Field, GetCoreSchemaHandler, create_model
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 from typing_extensions import TypeAliasType
 
-from specclient.forks import uncut
+from specclient.runtime.forks import import_lock
 from specclient.types.base import WireModel
 
 
@@ -79,7 +79,7 @@ class OneOfOpen:
 @cache
 def open_union(path: str) -> Any:
     """Return the union of open classes that is called ``path``: ``beta.AssistantStreamEvent``."""
-    with uncut:
+    with import_lock:
         from specclient.openai_api.unions import UNIONS  # noqa: PLC0415 - few answers are of such a type
 
     field, words = UNIONS[path]

@@ -16,7 +16,7 @@ T = TypeVar("T")
 _NO_NEXT = "No next page expected; please check `.has_next_page()` before calling `.get_next_page()`."
 
 
-class Lister(Protocol):
+class PageFetcher(Protocol):
     """What asks for a page: the client, sync or async."""
 
     def page(self, request: Request) -> Any:
@@ -54,7 +54,7 @@ class BasePage(WireModel, Generic[T]):
     def _items(cls, data: Any) -> Any:
         return [] if data is None else data
 
-    def attach(self, lister: Lister, request: Request) -> Self:
+    def attach(self, lister: PageFetcher, request: Request) -> Self:
         """Tell the page what it is the answer to, and whom to ask for the next one; return it."""
         self._lister = lister
         self._request = request
@@ -80,7 +80,7 @@ class BasePage(WireModel, Generic[T]):
         return found
 
 
-class _Sync(BasePage[T]):
+class _SyncPageBase(BasePage[T]):
     """A page whose next one is asked for at once."""
 
     def __iter__(self) -> Iterator[T]:  # type: ignore[override]  # over all items, as the OpenAI client's
@@ -106,7 +106,7 @@ class _Sync(BasePage[T]):
         return found
 
 
-class _Async(BasePage[T]):
+class _AsyncPageBase(BasePage[T]):
     """A page whose next one is awaited."""
 
     async def __aiter__(self) -> AsyncIterator[T]:
@@ -133,13 +133,13 @@ class _Async(BasePage[T]):
         return found
 
 
-class _Whole(BasePage[T]):
+class _SinglePage(BasePage[T]):
     """All there is: such a list comes in one piece."""
 
     object: str | None = None
 
 
-class _Cursor(BasePage[T]):
+class _CursorPage(BasePage[T]):
     """A page after which the id of its last item leads on."""
 
     has_more: bool | None = None
@@ -150,7 +150,7 @@ class _Cursor(BasePage[T]):
         return None if last is None else PageInfo({"after": last})
 
 
-class _ConversationCursor(BasePage[T]):
+class _ConversationCursorPage(BasePage[T]):
     """A page after which its ``last_id`` leads on."""
 
     has_more: bool | None = None
@@ -161,12 +161,12 @@ class _ConversationCursor(BasePage[T]):
         return PageInfo({"after": self.last_id}) if self.last_id else None
 
 
-class _Next(BasePage[T]):
+class _NextFieldPage(BasePage[T]):
     has_more: bool | None = None
     next: str | None = None
 
 
-class _NextCursor(_Next[T]):
+class _NextCursorPage(_NextFieldPage[T]):
     """A page after which its ``next`` leads on, sent as ``after``."""
 
     def next_page_info(self) -> PageInfo | None:
@@ -174,7 +174,7 @@ class _NextCursor(_Next[T]):
         return PageInfo({"after": self.next}) if self.next else None
 
 
-class _Token(_Next[T]):
+class _TokenPage(_NextFieldPage[T]):
     """A page after which its ``next`` leads on, sent as ``page``."""
 
     def next_page_info(self) -> PageInfo | None:
@@ -182,48 +182,48 @@ class _Token(_Next[T]):
         return PageInfo({"page": self.next}) if self.next else None
 
 
-class SyncPage(_Whole[T], _Sync[T]):
+class SyncPage(_SinglePage[T], _SyncPageBase[T]):
     """All there is of a list."""
 
 
-class AsyncPage(_Whole[T], _Async[T]):
+class AsyncPage(_SinglePage[T], _AsyncPageBase[T]):
     """All there is of a list."""
 
 
-class SyncCursorPage(_Cursor[T], _Sync[T]):
+class SyncCursorPage(_CursorPage[T], _SyncPageBase[T]):
     """A page of a list that goes on after an item's id."""
 
 
-class AsyncCursorPage(_Cursor[T], _Async[T]):
+class AsyncCursorPage(_CursorPage[T], _AsyncPageBase[T]):
     """A page of a list that goes on after an item's id."""
 
 
-class SyncConversationCursorPage(_ConversationCursor[T], _Sync[T]):
+class SyncConversationCursorPage(_ConversationCursorPage[T], _SyncPageBase[T]):
     """A page of a list that says which id to go on after."""
 
 
-class AsyncConversationCursorPage(_ConversationCursor[T], _Async[T]):
+class AsyncConversationCursorPage(_ConversationCursorPage[T], _AsyncPageBase[T]):
     """A page of a list that says which id to go on after."""
 
 
-class SyncNextCursorPage(_NextCursor[T], _Sync[T]):
+class SyncNextCursorPage(_NextCursorPage[T], _SyncPageBase[T]):
     """A page of a list that hands out a cursor."""
 
 
-class AsyncNextCursorPage(_NextCursor[T], _Async[T]):
+class AsyncNextCursorPage(_NextCursorPage[T], _AsyncPageBase[T]):
     """A page of a list that hands out a cursor."""
 
 
-class SyncTokenPage(_Token[T], _Sync[T]):
+class SyncTokenPage(_TokenPage[T], _SyncPageBase[T]):
     """A page of a list that hands out a token for the next page."""
 
 
-class AsyncTokenPage(_Token[T], _Async[T]):
+class AsyncTokenPage(_TokenPage[T], _AsyncPageBase[T]):
     """A page of a list that hands out a token for the next page."""
 
 
 @dataclass(frozen=True, slots=True)
-class PageKind:
+class PageClasses:
     """How a list goes on: the class of its pages, for either client.
 
     Attributes:
@@ -235,12 +235,12 @@ class PageKind:
 
 
 #: The kinds by the names that rows use.
-KINDS: Final[Mapping[str, PageKind]] = {
-    "Page": PageKind(SyncPage, AsyncPage),
-    "CursorPage": PageKind(SyncCursorPage, AsyncCursorPage),
-    "ConversationCursorPage": PageKind(SyncConversationCursorPage, AsyncConversationCursorPage),
-    "NextCursorPage": PageKind(SyncNextCursorPage, AsyncNextCursorPage),
-    "TokenPage": PageKind(SyncTokenPage, AsyncTokenPage),
+PAGE_CLASSES: Final[Mapping[str, PageClasses]] = {
+    "Page": PageClasses(SyncPage, AsyncPage),
+    "CursorPage": PageClasses(SyncCursorPage, AsyncCursorPage),
+    "ConversationCursorPage": PageClasses(SyncConversationCursorPage, AsyncConversationCursorPage),
+    "NextCursorPage": PageClasses(SyncNextCursorPage, AsyncNextCursorPage),
+    "TokenPage": PageClasses(SyncTokenPage, AsyncTokenPage),
 }
 
 

@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from specclient.types.method import Method
+from specclient.types.api_method import ApiMethod
 from specclient.types.route import Policy
 from specclient.types.strategy import Strategy
 
 
 @dataclass(frozen=True, slots=True)
-class Options:
+class PerCallOptions:
     """What a caller may set for one call beside the API's own parameters.
 
     Attributes:
@@ -54,10 +54,10 @@ class Request:
         stream: whether chunks are wanted.
         policy: for routed calls; a name stands for a policy of the configuration.
         strategy: how speculation is played from this side; None leaves it to the endpoint.
-        options: see :class:`Options`.
+        options: see :class:`PerCallOptions`.
     """
 
-    method: Method
+    method: ApiMethod
     model: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
@@ -66,7 +66,7 @@ class Request:
     stream: bool = False
     policy: Policy | str | None = None
     strategy: Strategy | str | None = None
-    options: Options = field(default_factory=Options)
+    options: PerCallOptions = field(default_factory=PerCallOptions)
 
     @property
     def operation(self) -> str:

@@ -10,12 +10,12 @@ from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from specclient.errors import ConfigurationError
-from specclient.types.lazy import Lazy
-from specclient.types.strategy import Kind, Strategy
+from specclient.runtime.lazy_sequence import LazySequence
+from specclient.types.strategy import Strategy, StrategyKind
 
 Minimize = Literal["cost", "latency"]
-Task = Literal["chat", "code", "document", "long_context"]
-Verdict = Literal["chosen", "left", "refused", "unavailable"]
+PromptTask = Literal["chat", "code", "document", "long_context"]
+CandidateVerdict = Literal["chosen", "left", "refused", "unavailable"]
 Constraint = Literal["max_cost_usd", "max_latency_s", "max_ttft_s", "min_quality", "deadline_s"]
 
 #: The share of routed calls that may be hedged where a policy says ``hedge=True``.
@@ -69,12 +69,12 @@ class Policy:
     allow: tuple[str, ...] = ()
     deny: tuple[str, ...] = ()
     local_only: bool = False
-    task: Task | Literal["auto"] = "auto"
+    task: PromptTask | Literal["auto"] = "auto"
     deadline_s: float | None = None
     fallbacks: bool | tuple[str, ...] = True
     hedge: bool | float = False
     explore: float = EXPLORED_SHARE
-    strategy: Strategy | Kind | None = None
+    strategy: Strategy | StrategyKind | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "minimize", _minimized(self.minimize))
@@ -88,8 +88,8 @@ class Policy:
             raise ConfigurationError(
                 f"policy.percentile is {self.percentile!r}; it must be a number above 0 and below 1"
             )
-        if self.task not in (*get_args(Task), "auto"):
-            allowed = ", ".join((*get_args(Task), "auto"))
+        if self.task not in (*get_args(PromptTask), "auto"):
+            allowed = ", ".join((*get_args(PromptTask), "auto"))
             raise ConfigurationError(f"policy.task is {self.task!r}; it must be one of {allowed}")
         if not isinstance(self.local_only, bool):
             raise ConfigurationError(f"policy.local_only is {self.local_only!r}; it must be true or false")
@@ -174,7 +174,7 @@ def _names(name: str, value: Any) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Broken:
+class ConstraintViolation:
     """A limit that a candidate does not keep.
 
     Attributes:
@@ -219,19 +219,19 @@ class Candidate:
     latency_s: float | None = None
     acceptance_rate: float | None = None
     evidence: int = 0
-    verdict: Verdict = "left"
+    verdict: CandidateVerdict = "left"
     reason: str = ""
     cost_range: tuple[Decimal, Decimal] | None = None
     ttft_s: float | None = None
     ttft_limit_s: float | None = None
     latency_range_s: tuple[float, float] | None = None
     tokens_per_verification: float | None = None
-    strategy: Kind | None = None
+    strategy: StrategyKind | None = None
     draft: str | None = None
     depth: int | None = None
     failure_rate: float | None = None
     quality: float | None = None
-    broken: tuple[Broken, ...] = ()
+    broken: tuple[ConstraintViolation, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +282,7 @@ class Decision:
     candidates: Sequence[Candidate] = ()
     reason: str = ""
     policy: Policy | None = None
-    task: Task | None = None
+    task: PromptTask | None = None
     taken: Alternative | None = field(default=None, repr=False)
     alternatives: Sequence[Alternative] = field(default=(), repr=False)
     explored: bool = False
@@ -295,7 +295,7 @@ class Decision:
         Args:
             reason: why that one; ``left``: why no longer the one that was chosen.
         """
-        told: dict[tuple[str, Kind | None], tuple[Verdict, str]] = {
+        told: dict[tuple[str, StrategyKind | None], tuple[CandidateVerdict, str]] = {
             _key(self.first): ("left", left),
             _key(to): ("chosen", reason),
         }
@@ -310,7 +310,7 @@ class Decision:
             chosen=to.route,
             provider=to.provider,
             model=to.model,
-            candidates=Lazy(len(self.candidates), candidate),
+            candidates=LazySequence(len(self.candidates), candidate),
             reason=reason,
             taken=to,
         )
@@ -329,6 +329,6 @@ class Decision:
         return (*self.candidates[: most - 1], self.candidates[self.place])
 
 
-def _key(route: Alternative) -> tuple[str, Kind | None]:
+def _key(route: Alternative) -> tuple[str, StrategyKind | None]:
     """Return what a route's candidate is known by."""
     return route.route, None if route.strategy is None else route.strategy.kind

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 
 from specclient.errors import ConfigurationError
 
-Kind = Literal["auto", "direct", "prediction", "prefill", "remote"]
+StrategyKind = Literal["auto", "direct", "prediction", "prefill", "remote"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,15 +30,15 @@ class Strategy:
         ConfigurationError: for any other value, named with what is allowed.
     """
 
-    kind: Kind = "auto"
+    kind: StrategyKind = "auto"
     draft: str | None = None
     depth: int | None = None
     confidence: float = 0.8
 
     def __post_init__(self) -> None:
-        if self.kind not in get_args(Kind):
+        if self.kind not in get_args(StrategyKind):
             raise ConfigurationError(
-                f"strategy is {self.kind!r}; it must be one of {', '.join(get_args(Kind))}"
+                f"strategy is {self.kind!r}; it must be one of {', '.join(get_args(StrategyKind))}"
             )
         if self.depth is not None and (
             isinstance(self.depth, bool) or not isinstance(self.depth, int) or self.depth < 1

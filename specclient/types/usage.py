@@ -10,11 +10,11 @@ from specclient.types.completion_usage import CompletionTokensDetails, Completio
 
 __all__ = [
     "NANO",
-    "Charge",
     "CompletionTokensDetails",
     "CompletionUsage",
     "Cost",
     "PromptTokensDetails",
+    "ReportedCharge",
     "Speculation",
     "Usage",
 ]
@@ -23,7 +23,7 @@ NANO = Decimal(10) ** 9
 
 
 @dataclass(frozen=True, slots=True)
-class Charge:
+class ReportedCharge:
     """What an answer says that its vendor charges for it.
 
     Attributes:
@@ -69,7 +69,7 @@ class Usage:
     audio_completion: int | None = None
     image_completion: int | None = None
     searches: int | None = None
-    charges: tuple[Charge, ...] = ()
+    charges: tuple[ReportedCharge, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

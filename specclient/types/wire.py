@@ -106,7 +106,7 @@ class Secrets:
         return text
 
 
-class Try(NamedTuple):
+class FailedAttempt(NamedTuple):
     """A try that failed, and was followed by another one.
 
     Attributes:
@@ -160,11 +160,11 @@ class WireRequest:
     follow_redirects: bool | None = None
     count_retries: bool = True
     tokens: int | None = None
-    tried: Callable[[Try], None] | None = field(default=None, repr=False, compare=False)
+    tried: Callable[[FailedAttempt], None] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
-class WireReply:
+class WireResponse:
     """A whole answer with a status below 400.
 
     Attributes:

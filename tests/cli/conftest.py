@@ -9,10 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from servers import OpenAIServer
-
-for _folder in (Path(__file__).parent.parent / "local", Path(__file__).parent):
-    sys.path.insert(0, str(_folder))
+from loopback_server import OpenAIServer
 
 Run = Callable[..., tuple[int, str, str]]
 
@@ -78,7 +75,7 @@ def hosted(openai_server: OpenAIServer, in_empty_folder: Path) -> OpenAIServer:
 @pytest.fixture(scope="session")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     """A random target and a random draft of another seed, with one vocabulary."""
-    from local_kit import write_checkpoint
+    from tiny_models import write_checkpoint
 
     folder = tmp_path_factory.mktemp("pair")
     target = write_checkpoint(folder / "target", max_position_embeddings=512, eos_token_id=None)

@@ -1,18 +1,14 @@
-"""Fixtures of the engine's tests; what they are made with is in ``local_kit``."""
+"""Fixtures of the engine's tests; what they are made with is in ``tiny_models``."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-
-from local_kit import write_checkpoint
+from tiny_models import write_checkpoint
 
 Checkpoint = Callable[..., Path]
 

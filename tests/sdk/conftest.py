@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
-from servers import OpenAIServer
+from ledger_fixtures import make_call, postgres, postgres_url  # noqa: F401 - fixtures
+from loopback_server import OpenAIServer
 
 settings.register_profile("no-clock", deadline=None)  # a busy machine is no failure
 settings.load_profile("no-clock")
@@ -19,6 +20,6 @@ def anyio_backend() -> str:
 
 @pytest.fixture
 def openai_server() -> Iterator[OpenAIServer]:
-    """A fresh OpenAI-compatible server on loopback; see ``servers.py``."""
+    """A fresh OpenAI-compatible server on loopback; see ``loopback_server.py``."""
     with OpenAIServer() as server:
         yield server

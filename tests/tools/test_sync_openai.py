@@ -70,7 +70,7 @@ def test_long_texts_are_broken_between_words(tool: Path) -> None:
     [
         ("Optional[List[str]]", "list[str] | None"),
         ("Union[str, Literal['a', 'b'], None]", "str | None"),
-        ("Union[int, object]", "Loose[int]"),
+        ("Union[int, object]", "Lenient[int]"),
         ("Dict[str, object]", "dict[str, Any]"),
         ("Literal['a']", "Literal['a']"),
     ],

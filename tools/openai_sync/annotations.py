@@ -112,8 +112,8 @@ class Translator:
         tag = field or (_TAG if len(classes) > 1 and all(map(self._is_tagged, classes)) else "")
         told = _joined(names)
         if tag:
-            told = f"Annotated[{told}, OneOf({tag!r})]"
-        return _joined([f"Loose[{told}]" if open_end else told, *nothing])
+            told = f"Annotated[{told}, TaggedUnion({tag!r})]"
+        return _joined([f"Lenient[{told}]" if open_end else told, *nothing])
 
     def _is_word(self, module: str, node: ast.expr) -> bool:
         """Tell whether a member of a union is text, or one of some words."""

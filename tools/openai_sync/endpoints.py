@@ -28,10 +28,10 @@ from openai_sync.names import Catalogue
 
 Endpoint = dict[str, Any]
 
-#: Methods that have a resource class of ours, which builds its request by itself: see ``types/methods.py``.
+#: Methods that have a resource class of ours, which builds its request by itself (``inference_methods.py``).
 SHAPED = frozenset(CALLS) | {"chat.completions.parse", "responses.parse"}
 _EVERY_CALL = frozenset({"extra_headers", "extra_query", "extra_body", "timeout"})
-#: Arguments that are no parameters of the API: they ask for work on this side (``resources/behaviours.py``).
+#: Arguments that are no parameters of the API: they ask for work on this side (``composite_methods.py``).
 _HELPERS = frozenset({"output_type", "tool_handlers"})
 _PLAIN = {type(None): "", HttpxBinaryResponseContent: "bytes", str: "str", object: "object"}
 

@@ -83,9 +83,9 @@ FILES: Final = (
 
 #: The annotations that we have others for, by module, class and field.
 FIELDS: Final[Mapping[str, str]] = {
-    # Some servers send the object itself, which `JsonText` turns into text.
-    "responses.response_function_tool_call.ResponseFunctionToolCall.arguments": "JsonText",
-    "responses.response_output_item.McpCall.arguments": "JsonText",
+    # Some servers send the object itself, which `LenientJsonText` turns into text.
+    "responses.response_function_tool_call.ResponseFunctionToolCall.arguments": "LenientJsonText",
+    "responses.response_output_item.McpCall.arguments": "LenientJsonText",
     # What the caller sent comes back here. Validating it would build schemas for some forty classes more
     # before the first answer is read, so it stays open.
     "responses.response.Response.instructions": "str | list[OpenObject] | None",
@@ -110,10 +110,10 @@ HELPERS: Final[Mapping[str, str]] = {
     "Any": "typing",
     "Field": "pydantic",
     "Iterable": "collections.abc",
-    "JsonText": "specclient.types.base",
+    "LenientJsonText": "specclient.types.base",
     "Literal": "typing",
-    "Loose": "specclient.types.base",
-    "OneOf": "specclient.types.union",
+    "Lenient": "specclient.types.base",
+    "TaggedUnion": "specclient.types.tagged_union",
     "OpenObject": "specclient.types.open",
     "Required": "typing",
     "Sequence": "collections.abc",

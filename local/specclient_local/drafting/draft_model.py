@@ -12,19 +12,19 @@ import numpy as np
 from torch import Tensor
 
 from specclient.errors import EngineError
-from specclient_local.drafting.base import Shape, chain, size
-from specclient_local.drafting.growth import BREADTH, Growth, growth
-from specclient_local.model.base import Model
-from specclient_local.model.native.rounds import NativeRounds, Verified
-from specclient_local.model.prefix import Prefixes
-from specclient_local.model.runner import CHUNK, Part
+from specclient_local.drafting.drafter import DraftShape, chain, shape_size
+from specclient_local.drafting.tree_growth import GROWN_TREE_BREADTH, TreeGrowth, growth
+from specclient_local.model.model_runner import ModelRunner
+from specclient_local.model.native.greedy_rounds import NativeRoundResult, NativeRounds
+from specclient_local.model.pass_input import MAX_PASS_ROWS, SlotInput
+from specclient_local.model.prefix_cache import PrefixCache
 from specclient_local.model.sampling import all_distributions
-from specclient_local.sequence import NOTHING_ALLOWED, Sequence
-from specclient_local.tree import ROOT, Distribution, TokenTree
+from specclient_local.request.sequence import EMPTY_CONSTRAINT_MESSAGE, Sequence
+from specclient_local.request.token_tree import ROOT, Distribution, TokenTree
 
 
 @dataclass(slots=True)
-class Draft:
+class GrowingDraft:
     """A sequence's proposal while it grows.
 
     Attributes:
@@ -36,7 +36,7 @@ class Draft:
     """
 
     sequence: Sequence
-    growth: Growth
+    growth: TreeGrowth
     unseen: list[int] = field(default_factory=list)
     held: int = 0
     failed: bool = False
@@ -88,9 +88,9 @@ class DraftModel:
         share: whether prompts share what of their beginnings is in its cache.
     """
 
-    def __init__(self, runner: Model, vocab: int, *, share: bool = True) -> None:
+    def __init__(self, runner: ModelRunner, vocab: int, *, share: bool = True) -> None:
         self.runner = runner
-        self._prefixes = Prefixes(runner, share=share)
+        self._prefixes = PrefixCache(runner, share=share)
         self._vocab = vocab
         self._held: dict[int, list[int | None]] = {}
         self._broken: set[int] = set()
@@ -101,11 +101,11 @@ class DraftModel:
         if whole >= self.runner.context:
             return True
         done = self._prefixes.begin(slot, sequence.tokens, whole)
-        end = min(done + CHUNK, whole)
+        end = min(done + MAX_PASS_ROWS, whole)
         self.runner.prefill(slot, self._known(sequence.tokens[done:end]))
         return end == whole
 
-    def propose(self, sequences: Seq[Sequence], shapes: Seq[Shape]) -> list[TokenTree]:
+    def propose(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:
         """Grow trees of these shapes, smaller ones where the draft's own context ends.
 
         All sequences take each step in one pass, but for those whose answer a seed is to fix: the last
@@ -115,7 +115,7 @@ class DraftModel:
             guessed = self._guess(sequences[0], self._reach(sequences[0], shapes[0]))
             if guessed is not None:
                 return [guessed]
-        drafts = [Draft(s, growth(self._reach(s, h))) for s, h in zip(sequences, shapes, strict=True)]
+        drafts = [GrowingDraft(s, growth(self._reach(s, h))) for s, h in zip(sequences, shapes, strict=True)]
         self._draw([draft for draft in drafts if not draft.sequence.reproducible])
         for draft in drafts:
             if draft.sequence.reproducible:
@@ -129,7 +129,9 @@ class DraftModel:
             trees.append(tree)
         return trees
 
-    def verified(self, sequence: Sequence, shape: Shape, rounds: NativeRounds) -> Verified | None:
+    def verified(
+        self, sequence: Sequence, shape: DraftShape, rounds: NativeRounds
+    ) -> NativeRoundResult | None:
         """Do as :meth:`propose` for one sequence, and have the target verify it in the same call.
 
         Args:
@@ -149,7 +151,7 @@ class DraftModel:
             self._hold(sequence, len(found.guesses), steps)
         return found
 
-    def _guess(self, sequence: Sequence, shape: Shape) -> TokenTree | None:
+    def _guess(self, sequence: Sequence, shape: DraftShape) -> TokenTree | None:
         """Return a chain of likeliest tokens found in one call of the model; None where it takes several."""
         steps, slot = self.likeliest(sequence, shape), sequence.granted
         if not steps:
@@ -161,7 +163,7 @@ class DraftModel:
         self._hold(sequence, len(found), steps)
         return TokenTree.chain(found, found)  # one-hot: each is all that a greedy draft would draw
 
-    def likeliest(self, sequence: Sequence, shape: Shape) -> int:
+    def likeliest(self, sequence: Sequence, shape: DraftShape) -> int:
         """Return how long a chain of likeliest tokens the shape is; 0 where it is none."""
         greedy = sequence.params.temperature == 0.0 and sequence.rules is None
         return len(shape) if greedy and shape == chain(len(shape)) else 0
@@ -172,20 +174,20 @@ class DraftModel:
             self.distrust(sequence)
         self._held[sequence.granted] = [at if at < steps - 1 else None for at in range(found)]
 
-    def _reach(self, sequence: Sequence, shape: Shape) -> Shape:
+    def _reach(self, sequence: Sequence, shape: DraftShape) -> DraftShape:
         """Return the shape, or as long a chain as there is context for."""
         left = self.runner.context - len(sequence.tokens) + 1
-        most = size(shape) if isinstance(shape, tuple) else BREADTH * len(shape)
+        most = shape_size(shape) if isinstance(shape, tuple) else GROWN_TREE_BREADTH * len(shape)
         return shape if most <= left else chain(max(0, min(len(shape), left)))
 
-    def _draw(self, drafts: list[Draft]) -> None:
+    def _draw(self, drafts: list[GrowingDraft]) -> None:
         """Let drafts grow level by level, until each is as deep as it should be."""
         drafts = [draft for draft in drafts if draft.growth.going]
         for draft in drafts:
             draft.unseen = self._known(draft.sequence.tokens[self.runner.length(draft.sequence.granted) :])
         while drafts:
             rows = self.runner.score_all(
-                [Part(d.sequence.granted, d.unseen, d.growth.scored, held=d.held) for d in drafts]
+                [SlotInput(d.sequence.granted, d.unseen, d.growth.scored, held=d.held) for d in drafts]
             )
             shaped = [
                 (draft, own)
@@ -198,7 +200,7 @@ class DraftModel:
             for (draft, own), law in zip(shaped, laws, strict=True):
                 if isinstance(law, EngineError):
                     draft.failed = True  # the answer does not need the guesses
-                    if str(law) != NOTHING_ALLOWED:
+                    if str(law) != EMPTY_CONSTRAINT_MESSAGE:
                         self.distrust(draft.sequence)
                 elif not self.worth(draft, own):
                     draft.failed = True
@@ -206,7 +208,7 @@ class DraftModel:
                     draft.grow(own, [self._widen(q) for q in law])
             drafts = [draft for draft in drafts if draft.going]
 
-    def worth(self, draft: Draft, logits: Tensor) -> bool:  # noqa: ARG002 - of drafters that stop by themselves
+    def worth(self, draft: GrowingDraft, logits: Tensor) -> bool:  # noqa: ARG002 - of drafters that stop by themselves
         """Whether to guess once more, decided by what the draft says and not by what is drawn from it."""
         return True
 

@@ -14,21 +14,21 @@ import torch
 from torch import Tensor
 
 from specclient.errors import EngineError
-from specclient_local.drafting.base import Shape, chain
-from specclient_local.drafting.draft_model import Draft
-from specclient_local.drafting.growth import growth
-from specclient_local.drafting.heads import fitted, in_company
-from specclient_local.model.eagle_runner import EagleRunner
-from specclient_local.model.heads_taps import TappedRunner
-from specclient_local.model.runner import CHUNK, Part
+from specclient_local.drafting.draft_model import GrowingDraft
+from specclient_local.drafting.drafter import DraftShape, chain
+from specclient_local.drafting.head_drafting import draft_batched, fit_shape
+from specclient_local.drafting.tree_growth import growth
+from specclient_local.model.heads.eagle_runner import EagleRunner
+from specclient_local.model.hidden_state_runner import HiddenStateRunner
+from specclient_local.model.pass_input import MAX_PASS_ROWS, SlotInput
 from specclient_local.model.sampling import all_distributions
-from specclient_local.params import MAX_DRAFT_LENGTH
-from specclient_local.sequence import NOTHING_ALLOWED, Sequence
-from specclient_local.tree import TokenTree
+from specclient_local.request.params import MAX_DRAFT_LENGTH
+from specclient_local.request.sequence import EMPTY_CONSTRAINT_MESSAGE, Sequence
+from specclient_local.request.token_tree import TokenTree
 
 
 @dataclass(slots=True)
-class EagleDraft(Draft):
+class GrowingEagleDraft(GrowingDraft):
     """A sequence's proposal while it grows.
 
     Attributes:
@@ -40,9 +40,9 @@ class EagleDraft(Draft):
     states: list[Tensor] = field(default_factory=list)
 
     @property
-    def part(self) -> Part:
+    def part(self) -> SlotInput:
         """Its rows in the next pass."""
-        return Part(self.sequence.granted, self.unseen, self.growth.scored, held=self.held)
+        return SlotInput(self.sequence.granted, self.unseen, self.growth.scored, held=self.held)
 
     def advance(self, states: Tensor) -> None:
         """Learn the states after the rows of a pass; what has grown since then is next."""
@@ -66,7 +66,7 @@ class EagleDrafter:
 
     depth = MAX_DRAFT_LENGTH
 
-    def __init__(self, target: TappedRunner, runner: EagleRunner) -> None:
+    def __init__(self, target: HiddenStateRunner, runner: EagleRunner) -> None:
         self.runner = runner
         self._target = target
         self._layers = runner.head.shape.tapped(target.config.layers)
@@ -80,25 +80,25 @@ class EagleDrafter:
         """
         slot, whole = sequence.granted, max(0, len(sequence.tokens) - 2)
         done = self.runner.length(slot)
-        end = min(done + CHUNK, whole)
+        end = min(done + MAX_PASS_ROWS, whole)
         if done == whole or self._target.length(slot) < end:
             return True
         self._extend(sequence, done, end)
         return end == whole
 
-    def propose(self, sequences: Seq[Sequence], shapes: Seq[Shape]) -> list[TokenTree]:
+    def propose(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:
         """Grow trees of these shapes; empty ones where no token has been read yet."""
-        return in_company(self, sequences, shapes)
+        return draft_batched(self, sequences, shapes)
 
     @torch.inference_mode()
-    def draw(self, sequences: Seq[Sequence], shapes: Seq[Shape]) -> list[TokenTree]:
+    def draw(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:
         """Grow trees level by level, each level of all in one pass."""
         if len(sequences) == 1:
             guessed = self._guess(sequences[0], shapes[0])
             if guessed is not None:
                 return [guessed]
         drafts = [
-            EagleDraft(s, growth(fitted(shape, self.depth, self._room(s))))
+            GrowingEagleDraft(s, growth(fit_shape(shape, self.depth, self._room(s))))
             for s, shape in zip(sequences, shapes, strict=True)
         ]
         able = [draft for draft in drafts if len(draft.sequence.tokens) > 1 and draft.growth.going]
@@ -115,9 +115,9 @@ class EagleDrafter:
             self.runner.truncate(draft.sequence.granted, len(draft.sequence.tokens) - 1)
         return [draft.growth.finish()[0] for draft in drafts]
 
-    def _guess(self, sequence: Sequence, shape: Shape) -> TokenTree | None:
+    def _guess(self, sequence: Sequence, shape: DraftShape) -> TokenTree | None:
         """Return a chain of likeliest tokens found in one call of the head; None where it takes several."""
-        shape = fitted(shape, self.depth, self._room(sequence))
+        shape = fit_shape(shape, self.depth, self._room(sequence))
         steps, greedy = len(shape), sequence.params.temperature == 0.0 and sequence.rules is None
         able = greedy and steps > 0 and len(sequence.tokens) > 1 and self.runner.decoder.guesses
         if not able or shape != chain(steps):
@@ -156,11 +156,11 @@ class EagleDrafter:
         """Return the tokens that the head has not read yet, a chunk at most, and the states beside them."""
         slot, whole = sequence.granted, len(sequence.tokens) - 1
         self.runner.truncate(slot, whole - 1)
-        while whole - (done := self.runner.length(slot)) > CHUNK:
-            self._extend(sequence, done, done + CHUNK)
+        while whole - (done := self.runner.length(slot)) > MAX_PASS_ROWS:
+            self._extend(sequence, done, done + MAX_PASS_ROWS)
         return sequence.tokens[done + 1 :], self._states(slot, done, whole)
 
-    def _grow(self, drafts: Seq[EagleDraft], rows: Seq[Tensor]) -> None:
+    def _grow(self, drafts: Seq[GrowingEagleDraft], rows: Seq[Tensor]) -> None:
         """Add the next level's guesses to each draft."""
         shaped = [
             (draft, own)
@@ -173,7 +173,7 @@ class EagleDrafter:
         for (draft, own), law in zip(shaped, laws, strict=True):
             if isinstance(law, EngineError):
                 draft.failed = True  # the answer does not need the guesses
-                if str(law) != NOTHING_ALLOWED:
+                if str(law) != EMPTY_CONSTRAINT_MESSAGE:
                     self._broken.add(draft.sequence.granted)
             else:
                 draft.grow(own, law)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from specclient_local.drafting.length import expected_tokens
+from specclient_local.drafting.length_policy import expected_tokens
 
-Layers = tuple[int, ...]
+LayerSet = tuple[int, ...]
 
 _PRIOR, _WEIGHT = 0.3, 16.0
 """Chance of a set of which nothing is known, and for how many tokens it counts."""
@@ -27,7 +27,7 @@ _ROW = 0.05
 
 
 @dataclass(slots=True)
-class Judged:
+class LayerSetScore:
     """What was seen of a set."""
 
     right: float = _PRIOR * _WEIGHT
@@ -56,28 +56,28 @@ class LayerSearch:
         self._layers = layers
         self._dice = dice
         self.best = first_layers(layers)
-        self._judged: dict[Layers, Judged] = {self.best: Judged()}
+        self._judged: dict[LayerSet, LayerSetScore] = {self.best: LayerSetScore()}
 
-    def candidate(self) -> Layers:
+    def candidate(self) -> LayerSet:
         """Return a set to judge next: one that is good as far as is known, or a change of the best."""
         if self._dice.random() < 0.5:
             ranked = sorted(self._judged, key=self.speed, reverse=True)[:_CONTENDERS]
             return min(ranked, key=lambda each: self._judged[each].seen)
         return self._changed(self.best)
 
-    def learn(self, layers: Layers, right: int, seen: int) -> None:
+    def learn(self, layers: LayerSet, right: int, seen: int) -> None:
         """Note how many of some known tokens a set foretold; the fastest set so far is the best."""
-        self._judged.setdefault(layers, Judged()).learn(right, seen)
+        self._judged.setdefault(layers, LayerSetScore()).learn(right, seen)
         self.best = max(self._judged, key=self.speed)
         if len(self._judged) > 4 * _CONTENDERS:
             worst = min((each for each in self._judged if each != self.best), key=self.speed)
             del self._judged[worst]
 
-    def chance(self, layers: Layers) -> float:
+    def chance(self, layers: LayerSet) -> float:
         """Return how likely a set is to foretell a token, as far as is known."""
-        return self._judged.get(layers, Judged()).chance
+        return self._judged.get(layers, LayerSetScore()).chance
 
-    def speed(self, layers: Layers) -> float:
+    def speed(self, layers: LayerSet) -> float:
         """Return tokens for each plain step's time that a set brings at its best draft length."""
         share, alpha = len(layers) / self._layers, self.chance(layers)
         return max(
@@ -85,7 +85,7 @@ class LayerSearch:
             for depth in range(_DEEPEST + 1)[1:]
         )
 
-    def _changed(self, layers: Layers) -> Layers:
+    def _changed(self, layers: LayerSet) -> LayerSet:
         """Return a set with a layer more, a layer less, or another in the place of one."""
         kept, left = set(layers), [i for i in range(self._layers) if i not in layers]
         ways = ["swap", *(["drop"] if len(kept) > 1 else []), *(["add"] if len(left) > 1 else [])]
@@ -97,7 +97,7 @@ class LayerSearch:
         return tuple(sorted(kept))
 
 
-def first_layers(layers: int) -> Layers:
+def first_layers(layers: int) -> LayerSet:
     """Return the set a search begins with: half of the layers, the first and the last among them."""
     count = max(1, (layers + 1) // 2)
     if count == 1:

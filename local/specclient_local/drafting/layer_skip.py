@@ -17,15 +17,15 @@ from collections.abc import Sequence as Seq
 import torch
 from torch import Tensor
 
-from specclient_local.drafting.base import Shape
-from specclient_local.drafting.draft_model import Draft, DraftModel
-from specclient_local.drafting.layer_search import Layers, LayerSearch, first_layers
-from specclient_local.model.borrowed import BorrowedRunner
-from specclient_local.model.runner import Runner
-from specclient_local.sequence import Sequence
-from specclient_local.tree import TokenTree
+from specclient_local.drafting.draft_model import DraftModel, GrowingDraft
+from specclient_local.drafting.drafter import DraftShape
+from specclient_local.drafting.layer_search import LayerSearch, LayerSet, first_layers
+from specclient_local.model.decoder_runner import DecoderRunner
+from specclient_local.model.layer_subset import LayerSubsetRunner
+from specclient_local.request.sequence import Sequence
+from specclient_local.request.token_tree import TokenTree
 
-SEARCHED = 0.08
+SEARCH_TIME_SHARE = 0.08
 """Share of the time that trials may take."""
 
 _KNOWN = 48
@@ -49,7 +49,7 @@ class LayerSkipDrafter(DraftModel):
 
     def __init__(
         self,
-        target: Runner,
+        target: DecoderRunner,
         search: LayerSearch | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
@@ -57,7 +57,7 @@ class LayerSkipDrafter(DraftModel):
         self._target = target
         self.search = search or LayerSearch(layers, random.Random(0))
         self._fixed = first_layers(layers)
-        self._runners: dict[Layers, BorrowedRunner] = {}
+        self._runners: dict[LayerSet, LayerSubsetRunner] = {}
         self._clock = clock
         self._share = 1.0
         self._begun: float | None = None
@@ -68,7 +68,7 @@ class LayerSkipDrafter(DraftModel):
         """Return True: there is nothing to prepare."""
         return True
 
-    def propose(self, sequences: Seq[Sequence], shapes: Seq[Shape]) -> list[TokenTree]:
+    def propose(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:
         """Grow trees by the best layers so far, after a trial of others where there is time for one."""
         self._count()
         if (known := self._known_tokens(sequences)) is not None:
@@ -84,11 +84,11 @@ class LayerSkipDrafter(DraftModel):
             trees.update((s.id, tree) for (s, _), tree in zip(own, found, strict=True))
         return [trees[sequence.id] for sequence in sequences]
 
-    def likeliest(self, sequence: Sequence, shape: Shape) -> int:  # noqa: ARG002
+    def likeliest(self, sequence: Sequence, shape: DraftShape) -> int:  # noqa: ARG002
         """Return 0: how far a chain goes is decided token by token."""
         return 0
 
-    def worth(self, draft: Draft, logits: Tensor) -> bool:
+    def worth(self, draft: GrowingDraft, logits: Tensor) -> bool:
         """Whether a chain's next guess is likely enough to pay for its step."""
         if len(logits) > 1:
             return True
@@ -107,12 +107,12 @@ class LayerSkipDrafter(DraftModel):
         self._held.pop(sequence.granted, None)
         self._begun = None
 
-    def _layers_for(self, sequence: Sequence) -> Layers:
+    def _layers_for(self, sequence: Sequence) -> LayerSet:
         return self._fixed if sequence.reproducible else self.search.best
 
-    def _runner(self, layers: Layers) -> BorrowedRunner:
+    def _runner(self, layers: LayerSet) -> LayerSubsetRunner:
         """Return a runner of some layers; those of the sets used last are kept."""
-        runner = self._runners.pop(layers, None) or BorrowedRunner(self._target, layers)
+        runner = self._runners.pop(layers, None) or LayerSubsetRunner(self._target, layers)
         self._runners[layers] = runner
         if len(self._runners) > 8:
             del self._runners[next(each for each in self._runners if each != layers)]
@@ -128,7 +128,7 @@ class LayerSkipDrafter(DraftModel):
     def _known_tokens(self, sequences: Seq[Sequence]) -> Sequence | None:
         """Return a sequence to try layers on, if one is long enough and there is time for it."""
         able = [s for s in sequences if not s.reproducible and len(s.tokens) > _BEFORE + _KNOWN]
-        if not able or self._tried + self._last > SEARCHED * self._worked:
+        if not able or self._tried + self._last > SEARCH_TIME_SHARE * self._worked:
             return None
         return able[0]
 

@@ -14,17 +14,17 @@ import torch
 from torch import Tensor
 
 from specclient.errors import EngineError
-from specclient_local.drafting.base import Grown, Shape
-from specclient_local.drafting.draft_model import Draft
-from specclient_local.drafting.growth import growth, sparse
-from specclient_local.drafting.heads import fitted, in_company
-from specclient_local.model.heads_taps import TappedRunner
-from specclient_local.model.medusa import MedusaHeads
+from specclient_local.drafting.draft_model import GrowingDraft
+from specclient_local.drafting.drafter import DraftShape, GrownTree
+from specclient_local.drafting.head_drafting import draft_batched, fit_shape
+from specclient_local.drafting.tree_growth import growth, sparse_tree
+from specclient_local.model.heads.medusa import MedusaHeads
+from specclient_local.model.hidden_state_runner import HiddenStateRunner
 from specclient_local.model.native.medusa import NativeMedusa
 from specclient_local.model.sampling import all_distributions
-from specclient_local.params import MAX_TREE_NODES, SamplingParams
-from specclient_local.sequence import Sequence
-from specclient_local.tree import TokenTree
+from specclient_local.request.params import MAX_TREE_NODES, SamplingParams
+from specclient_local.request.sequence import Sequence
+from specclient_local.request.token_tree import TokenTree
 
 _RECALL = 0.2
 """What the heads of the place before count, in trees that are grown."""
@@ -40,7 +40,7 @@ class MedusaDrafter:
         heads: as loaded.
     """
 
-    def __init__(self, target: TappedRunner, heads: MedusaHeads | NativeMedusa) -> None:
+    def __init__(self, target: HiddenStateRunner, heads: MedusaHeads | NativeMedusa) -> None:
         self._target = target
         self._heads = heads
 
@@ -53,14 +53,14 @@ class MedusaDrafter:
         """Return True: there is nothing to prepare."""
         return True
 
-    def propose(self, sequences: Seq[Sequence], shapes: Seq[Shape]) -> list[TokenTree]:
+    def propose(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:
         """Grow trees of these shapes; empty ones where no token has been read yet."""
-        return in_company(self, sequences, shapes)
+        return draft_batched(self, sequences, shapes)
 
     @torch.inference_mode()
-    def draw(self, sequences: Seq[Sequence], shapes: Seq[Shape]) -> list[TokenTree]:
+    def draw(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:
         """Grow trees out of one pass of the heads."""
-        fits = [fitted(shape, self.depth, MAX_TREE_NODES) for shape in shapes]
+        fits = [fit_shape(shape, self.depth, MAX_TREE_NODES) for shape in shapes]
         trees = [TokenTree() for _ in sequences]
         able = [i for i, s in enumerate(sequences) if len(s.tokens) > 1 and len(fits[i])]
         if not able:
@@ -69,7 +69,7 @@ class MedusaDrafter:
         states: list[Tensor] = []
         for i in able:
             slot, end = sequences[i].granted, len(sequences[i].tokens) - 1
-            first = end - 2 if isinstance(fits[i], Grown) and end > 1 else end - 1
+            first = end - 2 if isinstance(fits[i], GrownTree) and end > 1 else end - 1
             states.append(self._target.features(slot, first, end, layers))
         deepest = max(len(fits[i]) for i in able)
         rows = self._heads.logits(self._heads.read(torch.cat(states)), deepest)
@@ -99,11 +99,11 @@ def _recalled(rows: Tensor) -> Tensor:
     return shares[1]
 
 
-def _tree(sequence: Sequence, shape: Shape, rows: Tensor) -> TokenTree:
+def _tree(sequence: Sequence, shape: DraftShape, rows: Tensor) -> TokenTree:
     """Return the tree of what the heads say, ``[heads, V]``, as far as that is finite and allowed."""
-    if isinstance(shape, Grown) and sequence.rules is None:
-        return sparse(rows, shape)
-    draft = Draft(sequence, growth(shape), sequence.tokens[-1:])
+    if isinstance(shape, GrownTree) and sequence.rules is None:
+        return sparse_tree(rows, shape)
+    draft = GrowingDraft(sequence, growth(shape), sequence.tokens[-1:])
     for row in rows:
         if not draft.going:
             break

@@ -11,16 +11,16 @@ from array import array
 from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field
 
-from specclient_local.drafting.base import Judged, Shape
-from specclient_local.model.runner import CHUNK
-from specclient_local.sequence import Sequence
-from specclient_local.tree import TokenTree
+from specclient_local.drafting.drafter import DrafterChosenChain, DraftShape
+from specclient_local.model.pass_input import MAX_PASS_ROWS
+from specclient_local.request.sequence import Sequence
+from specclient_local.request.token_tree import TokenTree
 
 _SIZES = (4, 2, 1)
 _TRIED = 8
 """Places that are followed back in a search."""
 
-LONGEST = 16
+LONGEST_MATCH = 16
 """Most tokens a match is followed back."""
 
 _CLASSES = (2, 4, 8, 16)
@@ -31,7 +31,7 @@ _PROBE_EVERY = 16
 _PROBE_LENGTH = 2
 
 
-class Past:
+class NgramIndex:
     """Finds where the end of some tokens stood before, in time that does not grow with them.
 
     The last place behind each run of four, two and one tokens is kept in a hash table, and with each place
@@ -69,7 +69,7 @@ class Past:
                 if matched > longest:
                     best, longest = place, matched
                 place = self._before[size][place]
-                if place < 0 or longest >= LONGEST:
+                if place < 0 or longest >= LONGEST_MATCH:
                     break
             return best, longest
         return None
@@ -84,20 +84,20 @@ class Past:
 
     def _matching(self, place: int, known: int) -> int:
         """Return how many tokens before ``place`` are those at the end, ``known`` of them being so."""
-        most = min(place, LONGEST)
+        most = min(place, LONGEST_MATCH)
         tokens, end = self.tokens, len(self.tokens)
         return next((n for n in range(known, most) if tokens[place - 1 - n] != tokens[end - 1 - n]), most)
 
 
 @dataclass(slots=True)
-class Trust:
+class MatchAcceptance:
     """How well matches have fared in a request, by how long they were."""
 
     _accepted: list[float] = field(default_factory=lambda: [prior * _WEIGHT for prior in _PRIOR])
     _tried: list[float] = field(default_factory=lambda: [_WEIGHT] * len(_PRIOR))
     _idle: int = 0
 
-    def levels(self, matched: int, shape: Judged) -> int:
+    def levels(self, matched: int, shape: DrafterChosenChain) -> int:
         """Return how far to follow a match: as far as pays, and a little now and then where nothing does."""
         at = _class(matched)
         worth = min(shape.worth(self._accepted[at] / self._tried[at]), shape.depth)
@@ -118,11 +118,11 @@ def _class(matched: int) -> int:
 
 
 @dataclass(slots=True)
-class Looking:
+class NgramState:
     """A sequence's past, and how it has served."""
 
-    past: Past = field(default_factory=Past)
-    trust: Trust = field(default_factory=Trust)
+    past: NgramIndex = field(default_factory=NgramIndex)
+    trust: MatchAcceptance = field(default_factory=MatchAcceptance)
     matched: int = 0
 
     def read(self, tokens: list[int], end: int) -> None:
@@ -135,26 +135,30 @@ class NgramDrafter:
     """Drafts what followed before: picked, not drawn, so its q is one-hot. It needs no model."""
 
     def __init__(self) -> None:
-        self._looking: dict[int, Looking] = {}
+        self._looking: dict[int, NgramState] = {}
 
     def begin(self, sequence: Sequence) -> bool:
         """Index a chunk of the prompt."""
-        looking = self._looking.setdefault(sequence.granted, Looking())
-        looking.read(sequence.tokens, len(looking.past.tokens) + CHUNK)
+        looking = self._looking.setdefault(sequence.granted, NgramState())
+        looking.read(sequence.tokens, len(looking.past.tokens) + MAX_PASS_ROWS)
         return len(looking.past.tokens) == len(sequence.tokens)
 
-    def propose(self, sequences: Seq[Sequence], shapes: Seq[Shape]) -> list[TokenTree]:
+    def propose(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:
         """Offer what followed the best match, as far as asked, or as far as it is trusted."""
         return [self._tree(s, shape) for s, shape in zip(sequences, shapes, strict=True)]
 
-    def _tree(self, sequence: Sequence, shape: Shape) -> TokenTree:
+    def _tree(self, sequence: Sequence, shape: DraftShape) -> TokenTree:
         looking = self._looking[sequence.granted]
         looking.read(sequence.tokens, len(sequence.tokens))
         found = looking.past.find()
         if found is None:
             return TokenTree()
         place, looking.matched = found
-        length = looking.trust.levels(looking.matched, shape) if isinstance(shape, Judged) else len(shape)
+        length = (
+            looking.trust.levels(looking.matched, shape)
+            if isinstance(shape, DrafterChosenChain)
+            else len(shape)
+        )
         return TokenTree.chain(looking.past.next(place, length))
 
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence as Seq
 
-from specclient_local.drafting.base import Shape
-from specclient_local.drafting.suffixes import LONGEST, SuffixIndex
-from specclient_local.sequence import Sequence
-from specclient_local.tree import TokenTree
+from specclient_local.drafting.drafter import DraftShape
+from specclient_local.drafting.suffix_index import LONGEST_CONTEXT, SuffixIndex
+from specclient_local.request.sequence import Sequence
+from specclient_local.request.token_tree import TokenTree
 
 _WINDOW = 16
 """How far ahead of the departure a single equal token counts as the place to go on."""
@@ -21,17 +21,17 @@ class PredictionDrafter:
     """Drafts the next tokens of :attr:`Sequence.prediction`: picked, not drawn, so their q is one-hot."""
 
     def __init__(self) -> None:
-        self._places: dict[int, Place] = {}
+        self._places: dict[int, PredictionCursor] = {}
 
     def begin(self, sequence: Sequence) -> bool:
         """Index the prediction; the answer is expected to begin as it does."""
         predicted = sequence.prediction
         if sequence.granted not in self._places:
             tokens = [] if predicted is None else predicted.tokens
-            self._places[sequence.granted] = Place(tokens, sequence.prompt_tokens)
+            self._places[sequence.granted] = PredictionCursor(tokens, sequence.prompt_tokens)
         return True
 
-    def propose(self, sequences: Seq[Sequence], shapes: Seq[Shape]) -> list[TokenTree]:
+    def propose(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:
         """Offer as many next tokens as asked; fewer at a prediction's end, none while its place is lost."""
         trees: list[TokenTree] = []
         for sequence, shape in zip(sequences, shapes, strict=True):
@@ -52,7 +52,7 @@ class PredictionDrafter:
         self._places.pop(sequence.granted, None)
 
 
-class Place:
+class PredictionCursor:
     """Where in a prediction an answer is.
 
     Attributes:
@@ -82,7 +82,7 @@ class Place:
                 self.lost = True
         self._read = len(sequence)
         if self.lost:
-            recent = max(self._prompt, self._read - LONGEST)
+            recent = max(self._prompt, self._read - LONGEST_CONTEXT)
             self._search(sequence[recent:], departed=departed)
 
     def next(self, length: int) -> list[int]:
@@ -91,7 +91,7 @@ class Place:
 
     def judge(self, accepted: int) -> None:
         """Ask for a longer match next time where a proposal was refused whole."""
-        self._needed = 1 if accepted else min(self._needed + 1, LONGEST)
+        self._needed = 1 if accepted else min(self._needed + 1, LONGEST_CONTEXT)
 
     def _search(self, context: list[int], *, departed: bool) -> None:
         found = self._index.find(context, self.at)

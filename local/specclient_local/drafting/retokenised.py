@@ -12,13 +12,13 @@ from collections.abc import Sequence as Seq
 from dataclasses import dataclass, field, replace
 from math import ceil
 
-from specclient_local.drafting.base import Shape, chain
 from specclient_local.drafting.draft_model import DraftModel
-from specclient_local.drafting.vocabularies import Foreign
-from specclient_local.model.tokenizer import TextStream, Tokenizer
-from specclient_local.params import SamplingParams
-from specclient_local.sequence import Sequence
-from specclient_local.tree import TokenTree
+from specclient_local.drafting.drafter import DraftShape, chain
+from specclient_local.drafting.vocabulary_match import ForeignDraft
+from specclient_local.model.tokenizer import IncrementalDetokenizer, Tokenizer
+from specclient_local.request.params import SamplingParams
+from specclient_local.request.sequence import Sequence
+from specclient_local.request.token_tree import TokenTree
 
 _GREEDY = SamplingParams(temperature=0.0)
 _TAIL = 8
@@ -33,7 +33,7 @@ _MOST = 48
 
 
 @dataclass(slots=True)
-class Telling:
+class RetokenisedSequence:
     """A sequence as text, and as the draft reads it.
 
     Attributes:
@@ -47,7 +47,7 @@ class Telling:
 
     source: list[int]
     shadow: Sequence
-    stream: TextStream
+    stream: IncrementalDetokenizer
     read: int = 0
     text: str = ""
     fixed: int = 0
@@ -63,18 +63,18 @@ class RetokenisedDrafter:
         vocab: columns of the target's logits.
     """
 
-    def __init__(self, model: DraftModel, foreign: Foreign, vocab: int) -> None:
+    def __init__(self, model: DraftModel, foreign: ForeignDraft, vocab: int) -> None:
         self.model = model
         self._target, self._draft = foreign.target, foreign.draft
         self._ratio = foreign.ratio
         self._vocab = vocab
-        self._telling: dict[int, Telling] = {}
+        self._telling: dict[int, RetokenisedSequence] = {}
 
     def begin(self, sequence: Sequence) -> bool:
         """Prefill a chunk of the prompt as the draft's tokenizer cuts it."""
         return self.model.begin(self._read(sequence).shadow)
 
-    def propose(self, sequences: Seq[Sequence], shapes: Seq[Shape]) -> list[TokenTree]:
+    def propose(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:
         """Offer as many of the target's tokens as asked for, or as the draft's text comes to."""
         telling = [self._read(sequence) for sequence in sequences]
         steps = [
@@ -88,7 +88,7 @@ class RetokenisedDrafter:
         for sequence, each, shape, tree in zip(sequences, telling, shapes, trees, strict=True):
             each.tree = tree
             said = continuation(self._draft, each.shadow.tokens, tree.tokens)
-            tokens = aligned(self._target, sequence.tokens, said)
+            tokens = retokenised_prefix(self._target, sequence.tokens, said)
             known = next((i for i, token in enumerate(tokens) if token >= self._vocab), len(tokens))
             proposed.append(TokenTree.chain(tokens[: min(known, len(shape))]))
         return proposed
@@ -114,12 +114,12 @@ class RetokenisedDrafter:
         self._telling.pop(sequence.granted, None)
         self.model.end(sequence)
 
-    def _read(self, sequence: Sequence) -> Telling:
+    def _read(self, sequence: Sequence) -> RetokenisedSequence:
         """Return a sequence as the draft reads it, up to its last whole character."""
         telling = self._telling.get(sequence.granted)
         if telling is None or telling.source is not sequence.tokens:
             shadow = replace(sequence, tokens=[], rules=None, params=_GREEDY)
-            telling = Telling(sequence.tokens, shadow, TextStream(self._target))
+            telling = RetokenisedSequence(sequence.tokens, shadow, IncrementalDetokenizer(self._target))
             self._telling[sequence.granted] = telling
         new = "".join(map(telling.stream.push, sequence.tokens[telling.read :]))
         first, telling.read = not telling.read, len(sequence.tokens)
@@ -128,7 +128,7 @@ class RetokenisedDrafter:
             self._encode(telling)
         return telling
 
-    def _encode(self, telling: Telling) -> None:
+    def _encode(self, telling: RetokenisedSequence) -> None:
         """Encode the end of the text again, and forget of the cache what is now cut otherwise."""
         shadow = telling.shadow
         ids = self._draft.encode(telling.text, begins=telling.fixed == 0)
@@ -150,7 +150,7 @@ class RetokenisedDrafter:
         if runner.length(shadow.granted) > end:
             runner.truncate(shadow.granted, end)
 
-    def _fix(self, telling: Telling) -> None:
+    def _fix(self, telling: RetokenisedSequence) -> None:
         """Encode from now on less of the text: from a line or word about halfway on."""
         half = len(telling.text) - _WINDOW // 2
         cut = max(telling.text.rfind("\n", 0, half) + 1, telling.text.rfind(" ", 0, half))
@@ -171,7 +171,7 @@ def continuation(tokenizer: Tokenizer, before: Seq[int], tokens: Seq[int]) -> st
     return whole[len(base) :].rstrip(_UNFINISHED) if whole.startswith(base) else ""
 
 
-def aligned(tokenizer: Tokenizer, before: Seq[int], text: str) -> list[int]:
+def retokenised_prefix(tokenizer: Tokenizer, before: Seq[int], text: str) -> list[int]:
     """Return tokens for a text that is to follow others, as many as read exactly so in that place.
 
     The text is encoded together with the last tokens before it: a tokenizer cuts it as it would there. Where

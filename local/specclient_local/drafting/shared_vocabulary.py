@@ -15,14 +15,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from specclient_local.drafting.base import Shape
 from specclient_local.drafting.draft_model import DraftModel
-from specclient_local.drafting.vocabularies import Common
-from specclient_local.sequence import Rules, Sequence
-from specclient_local.tree import Distribution, TokenTree
+from specclient_local.drafting.drafter import DraftShape
+from specclient_local.drafting.vocabulary_match import CommonTokens
+from specclient_local.request.sequence import LogitsProcessor, Sequence
+from specclient_local.request.token_tree import Distribution, TokenTree
 
 
-class CommonRules:
+class CommonTokensProcessor:
     """The rules of a request as the draft is to keep them: of common tokens alone, and by the request's own.
 
     Args:
@@ -33,7 +33,7 @@ class CommonRules:
 
     ended = False
 
-    def __init__(self, common: Common, vocab: int, own: Rules | None) -> None:
+    def __init__(self, common: CommonTokens, vocab: int, own: LogitsProcessor | None) -> None:
         self._target, self._draft = torch.from_numpy(common.target), torch.from_numpy(common.draft)
         self._back = dict(zip(common.draft.tolist(), common.target.tolist(), strict=True))
         self._vocab = vocab
@@ -57,7 +57,7 @@ class CommonRules:
 
 
 @dataclass(slots=True)
-class Reading:
+class SharedVocabularySequence:
     """A sequence as the draft reads it.
 
     Attributes:
@@ -82,17 +82,17 @@ class SharedVocabularyDrafter:
         vocab: columns of the target's logits.
     """
 
-    def __init__(self, model: DraftModel, common: Common, vocab: int) -> None:
+    def __init__(self, model: DraftModel, common: CommonTokens, vocab: int) -> None:
         self.model = model
         self._common = common
         self._vocab = vocab
-        self._reading: dict[int, Reading] = {}
+        self._reading: dict[int, SharedVocabularySequence] = {}
 
     def begin(self, sequence: Sequence) -> bool:
         """Prefill a chunk of the prompt, spelled in the draft's tokens."""
         return self.model.begin(self._read(sequence).shadow)
 
-    def propose(self, sequences: Seq[Sequence], shapes: Seq[Shape]) -> list[TokenTree]:
+    def propose(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:
         """Grow trees of common tokens; see :meth:`DraftModel.propose`."""
         reading = [self._read(sequence) for sequence in sequences]
         trees = self.model.propose([each.shadow for each in reading], shapes)
@@ -112,13 +112,13 @@ class SharedVocabularyDrafter:
         self._reading.pop(sequence.granted, None)
         self.model.end(sequence)
 
-    def _read(self, sequence: Sequence) -> Reading:
+    def _read(self, sequence: Sequence) -> SharedVocabularySequence:
         """Return a sequence in the draft's tokens, up to its last one."""
         reading = self._reading.get(sequence.granted)
         if reading is None or reading.source is not sequence.tokens:
-            rules = CommonRules(self._common, self._vocab, sequence.rules)
+            rules = CommonTokensProcessor(self._common, self._vocab, sequence.rules)
             shadow = replace(sequence, tokens=[], rules=rules)
-            reading = self._reading[sequence.granted] = Reading(sequence.tokens, shadow)
+            reading = self._reading[sequence.granted] = SharedVocabularySequence(sequence.tokens, shadow)
         for token in sequence.tokens[reading.read :]:
             reading.shadow.tokens += self._common.spelled[token]
         reading.read = len(sequence.tokens)

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from collections.abc import Sequence as Seq
 
-from specclient_local.drafting.base import Drafter, Joint, Shape
+from specclient_local.drafting.drafter import Drafter, DraftShape, UnionShape
 from specclient_local.drafting.ngram import NgramDrafter
-from specclient_local.sequence import Sequence
-from specclient_local.tree import ROOT, Distribution, TokenTree
+from specclient_local.request.sequence import Sequence
+from specclient_local.request.token_tree import ROOT, Distribution, TokenTree
 
 
 class UnionDrafter:
@@ -30,14 +30,14 @@ class UnionDrafter:
         self.models = tuple(models)
         self._all: tuple[Drafter, ...] = (*models, lookup)
         self._lookup = lookup
-        self._parts: dict[int, list[Joined]] = {}
+        self._parts: dict[int, list[UnionMember]] = {}
 
     def begin(self, sequence: Sequence) -> bool:
         """Let each read a chunk of the prompt."""
         ready = [drafter.begin(sequence) for drafter in self._all]
         return all(ready)
 
-    def propose(self, sequences: Seq[Sequence], shapes: Seq[Shape]) -> list[TokenTree]:
+    def propose(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:
         """Let each propose, and join what they propose."""
         trees: list[list[TokenTree]] = [[] for _ in sequences]
         for drafter in self._all:
@@ -47,7 +47,7 @@ class UnionDrafter:
         joined: list[TokenTree] = []
         for sequence, found in zip(sequences, trees, strict=True):
             union = TokenTree()
-            self._parts[sequence.granted] = [Joined(tree, join(union, tree)) for tree in found]
+            self._parts[sequence.granted] = [UnionMember(tree, add_to_union(union, tree)) for tree in found]
             joined.append(union)
         return joined
 
@@ -64,7 +64,7 @@ class UnionDrafter:
             drafter.end(sequence)
 
 
-class Joined:
+class UnionMember:
     """One drafter's tree, and where its nodes are in the union.
 
     Args:
@@ -86,7 +86,7 @@ class Joined:
         return own
 
 
-def join(union: TokenTree, tree: TokenTree) -> list[int]:
+def add_to_union(union: TokenTree, tree: TokenTree) -> list[int]:
     """Add a tree's nodes to a union, picked ones that are there already apart; return where each is."""
     place = {ROOT: ROOT}
     for node, (parent, token, q) in enumerate(zip(tree.parents, tree.tokens, tree.q, strict=True)):
@@ -104,8 +104,8 @@ def _picked(q: Distribution | None, token: int) -> bool:
     return q is None or (isinstance(q, int) and q == token)
 
 
-def _part(shape: Shape, *, lookup: bool) -> Shape:
+def _part(shape: DraftShape, *, lookup: bool) -> DraftShape:
     """Return one drafter's share of a shape."""
-    if isinstance(shape, Joint):
+    if isinstance(shape, UnionShape):
         return shape.lookup if lookup else shape.each
     return shape

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-from specclient_local.export.deployment import METHODS, Deployment, Launch, Method, Server
-from specclient_local.export.reading import kind_of_heads, same_tokenizer, sampling_defaults
-from specclient_local.export.servers import SERVERS, launch
+from specclient_local.export.checkpoint_facts import heads_method, same_tokenizer, sampling_defaults
+from specclient_local.export.deployment import (
+    DEPLOYMENT_METHODS,
+    Deployment,
+    DeploymentMethod,
+    LaunchPlan,
+    ServerSpec,
+)
+from specclient_local.export.server_registry import SERVERS, launch
 
 __all__ = [
-    "METHODS",
+    "DEPLOYMENT_METHODS",
     "SERVERS",
     "Deployment",
-    "Launch",
-    "Method",
-    "Server",
-    "kind_of_heads",
+    "DeploymentMethod",
+    "LaunchPlan",
+    "ServerSpec",
+    "heads_method",
     "launch",
     "same_tokenizer",
     "sampling_defaults",

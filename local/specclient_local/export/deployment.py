@@ -13,8 +13,8 @@ from typing import Literal, get_args
 
 from specclient.errors import ConfigurationError
 
-Method = Literal["none", "draft", "ngram", "eagle", "eagle3", "medusa", "layer_skip", "union"]
-METHODS: tuple[Method, ...] = get_args(Method)
+DeploymentMethod = Literal["none", "draft", "ngram", "eagle", "eagle3", "medusa", "layer_skip", "union"]
+DEPLOYMENT_METHODS: tuple[DeploymentMethod, ...] = get_args(DeploymentMethod)
 
 _DRAFTED = ("draft", "eagle", "eagle3")
 """Methods that need a checkpoint beside the target's."""
@@ -43,7 +43,7 @@ class Deployment:
     """
 
     target: str
-    method: Method = "none"
+    method: DeploymentMethod = "none"
     draft: str | None = None
     depth: int = 4
     widths: tuple[int, ...] = ()
@@ -87,7 +87,7 @@ class Deployment:
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class LaunchPlan:
     """How a server is started.
 
     Attributes:
@@ -117,7 +117,7 @@ class Launch:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Server:
+class ServerSpec:
     """What a server takes.
 
     Attributes:
@@ -139,15 +139,15 @@ class Server:
     title: str
     provider: str
     port: int
-    methods: Mapping[Method, str]
-    missing: Mapping[Method, str]
-    trees: tuple[Method, ...] = ()
+    methods: Mapping[DeploymentMethod, str]
+    missing: Mapping[DeploymentMethod, str]
+    trees: tuple[DeploymentMethod, ...] = ()
     one_tokenizer: str = ""
     refused: tuple[str, ...] = ()
-    pipelined: tuple[Method, ...] | None = None
+    pipelined: tuple[DeploymentMethod, ...] | None = None
     either: bool = False
     sources: tuple[str, ...]
-    launch: Callable[[Deployment, int], Launch]
+    launch: Callable[[Deployment, int], LaunchPlan]
 
     def check(self, asked: Deployment) -> None:
         """Refuse what the server cannot do.
@@ -197,18 +197,18 @@ class Server:
         return ConfigurationError(f"{self.title}: {why}; {instead}. See {self.sources[0]}.")
 
 
-def options(*pairs: tuple[str, object]) -> list[str]:
+def command_options(*pairs: tuple[str, object]) -> list[str]:
     """Return options as words of a command, those that are None left out."""
     return [word for name, value in pairs if value is not None for word in (name, str(value))]
 
 
-def reached(asked: Deployment, port: int) -> str:
+def base_url_of(asked: Deployment, port: int) -> str:
     """Return where a server that listens so is found on this machine."""
     host = "127.0.0.1" if asked.host in ("0.0.0.0", "::", "") else asked.host  # noqa: S104 - read, not bound
     return f"http://{f'[{host}]' if ':' in host else host}:{port}"
 
 
-def more_than_one(count: int) -> int | None:
+def parallel_degree(count: int) -> int | None:
     """Return a number of devices where it is worth naming."""
     return count if count > 1 else None
 

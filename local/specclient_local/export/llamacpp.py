@@ -5,7 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 
 from specclient.errors import ConfigurationError
-from specclient_local.export.deployment import Deployment, Launch, Server, foreign_heads, options, reached
+from specclient_local.export.deployment import (
+    Deployment,
+    LaunchPlan,
+    ServerSpec,
+    base_url_of,
+    command_options,
+    foreign_heads,
+)
 
 _DOCS = "https://github.com/ggml-org/llama.cpp/blob/master/tools/server/README.md"
 _OUTTYPES = {"float32": "f32", "float16": "f16", "bfloat16": "bf16"}
@@ -13,10 +20,10 @@ _KEY = 4
 """Tokens that must stand there before for what followed them to be drafted; the default, 12, rarely do."""
 
 
-def _launch(asked: Deployment, port: int) -> Launch:
+def _launch(asked: Deployment, port: int) -> LaunchPlan:
     prepared: list[tuple[str, ...]] = []
     target, source = _gguf(asked.target, asked, prepared)
-    words = options(
+    words = command_options(
         ("--model", target),
         ("--alias", asked.served),
         ("--host", asked.host),
@@ -25,18 +32,20 @@ def _launch(asked: Deployment, port: int) -> Launch:
         *_devices(asked),
     )
     if asked.method != "none":
-        words += options(("--spec-type", ROW.methods[asked.method]))
+        words += command_options(("--spec-type", ROW.methods[asked.method]))
     if asked.method == "ngram":
-        words += options(("--spec-ngram-simple-size-n", _KEY), ("--spec-ngram-simple-size-m", asked.depth))
+        words += command_options(
+            ("--spec-ngram-simple-size-n", _KEY), ("--spec-ngram-simple-size-m", asked.depth)
+        )
     elif asked.method != "none" and asked.draft is not None:
         heads = source if asked.method == "eagle3" else None
         draft, _ = _gguf(asked.draft, asked, prepared, target=heads)
-        words += options(("--spec-draft-model", draft), ("--spec-draft-n-max", asked.depth))
-    return Launch(
+        words += command_options(("--spec-draft-model", draft), ("--spec-draft-n-max", asked.depth))
+    return LaunchPlan(
         ("llama-server", *words, "--metrics"),
         before=tuple(prepared),
         notes=_notes(asked, prepared),
-        base_url=f"{reached(asked, port)}/v1",
+        base_url=f"{base_url_of(asked, port)}/v1",
     )
 
 
@@ -70,7 +79,7 @@ def _gguf(
         file = file.removesuffix(".gguf") + "-draft.gguf"
     outtype = _OUTTYPES.get(asked.dtype or "", "auto")
     words = ["python3", "convert_hf_to_gguf.py", folder, "--outfile", file, "--outtype", outtype]
-    prepared.append((*words, *options(("--target-model-dir", target))))
+    prepared.append((*words, *command_options(("--target-model-dir", target))))
     return file, folder
 
 
@@ -94,7 +103,7 @@ def _notes(asked: Deployment, prepared: list[tuple[str, ...]]) -> tuple[str, ...
     return (*notes, *foreign_heads(asked, "llama.cpp"))
 
 
-ROW = Server(
+ROW = ServerSpec(
     name="llama.cpp",
     title="llama.cpp",
     provider="llamacpp",

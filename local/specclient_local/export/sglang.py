@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from specclient_local.export.deployment import (
     Deployment,
-    Launch,
-    Server,
+    LaunchPlan,
+    ServerSpec,
+    base_url_of,
+    command_options,
     foreign_heads,
-    more_than_one,
-    options,
-    reached,
+    parallel_degree,
 )
 
 _DOCS = "https://docs.sglang.io/docs/advanced_features/speculative_decoding"
@@ -27,13 +27,13 @@ def _drafting(asked: Deployment) -> list[str]:
     top = max(asked.widths, default=1)
     named = ("--speculative-algorithm", ROW.methods[asked.method])
     if asked.method == "ngram":
-        return options(
+        return command_options(
             named,
             ("--speculative-num-draft-tokens", asked.nodes + 1),
             ("--speculative-ngram-max-bfs-breadth", top),
         )
     scored = top + (asked.depth - 1) * top * top
-    return options(
+    return command_options(
         named,
         ("--speculative-draft-model-path", asked.draft),
         ("--speculative-num-steps", asked.depth),
@@ -42,19 +42,19 @@ def _drafting(asked: Deployment) -> list[str]:
     )
 
 
-def _launch(asked: Deployment, port: int) -> Launch:
-    words = options(
+def _launch(asked: Deployment, port: int) -> LaunchPlan:
+    words = command_options(
         ("--model-path", asked.target),
         ("--served-model-name", asked.served),
         ("--host", asked.host),
         ("--port", port),
         ("--context-length", asked.context),
         ("--dtype", asked.dtype),
-        ("--tp-size", more_than_one(asked.tensor_parallel)),
-        ("--pp-size", more_than_one(asked.pipeline_parallel)),
+        ("--tp-size", parallel_degree(asked.tensor_parallel)),
+        ("--pp-size", parallel_degree(asked.pipeline_parallel)),
     )
     command = ("python3", "-m", "sglang.launch_server", *words, *_drafting(asked), "--enable-metrics")
-    return Launch(command, notes=_notes(asked), base_url=f"{reached(asked, port)}/v1")
+    return LaunchPlan(command, notes=_notes(asked), base_url=f"{base_url_of(asked, port)}/v1")
 
 
 def _notes(asked: Deployment) -> tuple[str, ...]:
@@ -70,7 +70,7 @@ def _notes(asked: Deployment) -> tuple[str, ...]:
     return tuple(notes)
 
 
-ROW = Server(
+ROW = ServerSpec(
     name="sglang",
     title="SGLang",
     provider="sglang",

@@ -7,25 +7,25 @@ from collections.abc import Mapping
 
 from specclient_local.export.deployment import (
     Deployment,
-    Launch,
-    Server,
+    LaunchPlan,
+    ServerSpec,
+    base_url_of,
+    command_options,
     foreign_heads,
-    more_than_one,
-    options,
-    reached,
+    parallel_degree,
 )
 
 _DOCS = "https://nvidia.github.io/TensorRT-LLM/features/speculative-decoding.html"
 _FILE = "trtllm.yaml"
 _LONGEST_MATCH = 4
 
-Value = str | int | bool
-Config = Mapping[str, Value | Mapping[str, Value]]
+YamlValue = str | int | bool
+YamlConfig = Mapping[str, YamlValue | Mapping[str, YamlValue]]
 
 
-def config(asked: Deployment) -> Config:
+def config(asked: Deployment) -> YamlConfig:
     """Return what the YAML says; the counters of ``/prometheus/metrics`` need ``return_perf_metrics``."""
-    said: dict[str, Value | Mapping[str, Value]] = {"return_perf_metrics": True}
+    said: dict[str, YamlValue | Mapping[str, YamlValue]] = {"return_perf_metrics": True}
     if asked.dtype is not None:
         said["dtype"] = asked.dtype
     if asked.method in ("draft", "ngram"):
@@ -35,8 +35,8 @@ def config(asked: Deployment) -> Config:
     return said
 
 
-def _speculative(asked: Deployment) -> Mapping[str, Value]:
-    said: dict[str, Value] = {
+def _speculative(asked: Deployment) -> Mapping[str, YamlValue]:
+    said: dict[str, YamlValue] = {
         "decoding_type": ROW.methods[asked.method],
         "max_draft_len": asked.depth,
     }
@@ -53,7 +53,7 @@ def _speculative(asked: Deployment) -> Mapping[str, Value]:
     return said
 
 
-def yaml(said: Config) -> str:
+def yaml(said: YamlConfig) -> str:
     """Write settings as YAML: its double-quoted strings are those of JSON."""
     lines: list[str] = []
     for key, value in said.items():
@@ -64,21 +64,21 @@ def yaml(said: Config) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _scalar(value: Value) -> str:
+def _scalar(value: YamlValue) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-def _launch(asked: Deployment, port: int) -> Launch:
-    words = options(
+def _launch(asked: Deployment, port: int) -> LaunchPlan:
+    words = command_options(
         ("--served_model_name", asked.served),
         ("--host", asked.host),
         ("--port", port),
         ("--max_seq_len", asked.context),
-        ("--tp_size", more_than_one(asked.tensor_parallel)),
-        ("--pp_size", more_than_one(asked.pipeline_parallel)),
+        ("--tp_size", parallel_degree(asked.tensor_parallel)),
+        ("--pp_size", parallel_degree(asked.pipeline_parallel)),
         ("--config", _FILE),
     )
-    url = reached(asked, port)
+    url = base_url_of(asked, port)
     notes = list(foreign_heads(asked, "TensorRT-LLM"))
     if asked.method == "draft" and asked.same_tokenizer is None:
         notes.append(
@@ -86,7 +86,7 @@ def _launch(asked: Deployment, port: int) -> Launch:
         )
     if asked.method != "none":
         notes.append("Requests cannot turn speculation off, and unknown fields of a request are refused.")
-    return Launch(
+    return LaunchPlan(
         ("trtllm-serve", asked.target, *words),
         files={_FILE: yaml(config(asked))},
         notes=tuple(notes),
@@ -95,7 +95,7 @@ def _launch(asked: Deployment, port: int) -> Launch:
     )
 
 
-ROW = Server(
+ROW = ServerSpec(
     name="trtllm",
     title="TensorRT-LLM",
     provider="tensorrt-llm",

@@ -5,7 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from specclient_local.export.deployment import Deployment, Launch, Server, more_than_one, options, reached
+from specclient_local.export.deployment import (
+    Deployment,
+    LaunchPlan,
+    ServerSpec,
+    base_url_of,
+    command_options,
+    parallel_degree,
+)
 
 _DOCS = "https://docs.vllm.ai/en/latest/features/speculative_decoding/"
 
@@ -28,21 +35,21 @@ def speculative_config(asked: Deployment) -> dict[str, Any]:
     return config
 
 
-def _launch(asked: Deployment, port: int) -> Launch:
+def _launch(asked: Deployment, port: int) -> LaunchPlan:
     config = speculative_config(asked)
-    words = options(
+    words = command_options(
         ("--served-model-name", asked.served),
         ("--host", asked.host),
         ("--port", port),
         ("--max-model-len", asked.context),
         ("--dtype", asked.dtype),
-        ("--tensor-parallel-size", more_than_one(asked.tensor_parallel)),
-        ("--pipeline-parallel-size", more_than_one(asked.pipeline_parallel)),
+        ("--tensor-parallel-size", parallel_degree(asked.tensor_parallel)),
+        ("--pipeline-parallel-size", parallel_degree(asked.pipeline_parallel)),
         ("--speculative-config", json.dumps(config) if config else None),
         ("--per-request-spec-decode-metrics", "summary" if config else None),
     )
-    url = reached(asked, port)
-    return Launch(("vllm", "serve", asked.target, *words), notes=_notes(asked), base_url=f"{url}/v1")
+    url = base_url_of(asked, port)
+    return LaunchPlan(("vllm", "serve", asked.target, *words), notes=_notes(asked), base_url=f"{url}/v1")
 
 
 def _notes(asked: Deployment) -> tuple[str, ...]:
@@ -59,7 +66,7 @@ def _notes(asked: Deployment) -> tuple[str, ...]:
     return tuple(notes)
 
 
-ROW = Server(
+ROW = ServerSpec(
     name="vllm",
     title="vLLM",
     provider="vllm",

@@ -9,16 +9,16 @@ from dataclasses import dataclass
 from functools import partial
 
 from specclient.errors import ConfigurationError
-from specclient_local.engine import Engine
-from specclient_local.measure.runs import Run, answer, median_ratio, take_turns
-from specclient_local.measure.theory import implied_alpha, speed_up
-from specclient_local.params import Method, Parameters
+from specclient_local.engine.engine import Engine
+from specclient_local.measure.expected_speedup import implied_alpha, speed_up
+from specclient_local.measure.timed_runs import TimedRun, answer, median_ratio, run_alternating
+from specclient_local.request.params import Method, Parameters
 
-PLAIN: Method = "plain"
+PLAIN_METHOD: Method = "plain"
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MethodResult:
     """What one method made of the prompts: medians over the runs.
 
     Attributes:
@@ -59,7 +59,7 @@ def bench(
     batch: int = 1,
     repeat: int = 3,
     told: Callable[[str], None] = lambda _: None,
-) -> list[Row]:
+) -> list[MethodResult]:
     """Time methods in turn; plain decoding, which the others are compared with, is always among them.
 
     Args:
@@ -81,25 +81,25 @@ def bench(
                 f"method is {method!r}; as loaded, this engine has {usable}. Methods that draft with a model "
                 "need one named as the draft."
             )
-    order: list[Method] = [PLAIN, *(method for method in methods if method != PLAIN)]
-    ways: dict[str, Callable[[], Run]] = {
+    order: list[Method] = [PLAIN_METHOD, *(method for method in methods if method != PLAIN_METHOD)]
+    ways: dict[str, Callable[[], TimedRun]] = {
         method: partial(answer, engine, prompts, with_method(params, method), batch=batch) for method in order
     }
-    runs = take_turns(ways, repeat, told)
-    return [_row(engine, method, runs[method], runs[PLAIN]) for method in order]
+    runs = run_alternating(ways, repeat, told)
+    return [_row(engine, method, runs[method], runs[PLAIN_METHOD]) for method in order]
 
 
 def with_method(params: Parameters, method: Method) -> Parameters:
     """Return the parameters of the same requests by another method; a plain one drafts nothing."""
     made = params.copy()
     made["method"] = method
-    if method == PLAIN:
+    if method == PLAIN_METHOD:
         made.pop("draft_length", None)
         made.pop("draft_tree", None)
     return made
 
 
-def _row(engine: Engine, method: Method, runs: Seq[Run], plain: Seq[Run]) -> Row:
+def _row(engine: Engine, method: Method, runs: Seq[TimedRun], plain: Seq[TimedRun]) -> MethodResult:
     last = runs[-1]
     drafts = last.mean_draft_length
     measured = engine.costs.get(method)
@@ -107,7 +107,7 @@ def _row(engine: Engine, method: Method, runs: Seq[Run], plain: Seq[Run]) -> Row
     cost = None if not chains else 0.0 if measured is None else measured.draft
     alpha = implied_alpha(last.mean_accepted_length, drafts) if chains else None
     known = [run.tpot_s for run in runs if run.tpot_s is not None]
-    return Row(
+    return MethodResult(
         method=method,
         tokens_per_s=statistics.median(run.tokens_per_s for run in runs),
         ttft_s=statistics.median(run.ttft_s for run in runs),

@@ -76,7 +76,7 @@ def _prompt(line: str, where: str) -> str:
     return prompt
 
 
-def fitting(
+def encode_fitting(
     tokenizer: Tokenizer, prompts: Sequence[str], new: int, context: int
 ) -> tuple[list[list[int]], int]:
     """Encode prompts, and leave out those that with ``new`` tokens exceed a context.

@@ -14,16 +14,16 @@ from typing import Protocol
 
 from torch import Tensor
 
-from specclient_local.config import DecoderConfig
-from specclient_local.model.eager import EagerPasses
-from specclient_local.model.linear import ROWS_ALONE
+from specclient_local.model.config import DecoderConfig
+from specclient_local.model.eager_passes import EagerPasses
+from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST
 from specclient_local.model.native.passes import NativePasses, native_passes
+from specclient_local.model.pass_spans import HiddenStateTaps, PassSpan
 from specclient_local.model.rope import turns
-from specclient_local.model.span import Span, Taps
-from specclient_local.model.weights import Weights
+from specclient_local.model.weights import DecoderWeights
 
 
-class Passes(Protocol):
+class ForwardPasses(Protocol):
     """What computes a model's passes."""
 
     @property
@@ -40,19 +40,19 @@ class Passes(Protocol):
         self,
         ids: Sequence[int],
         positions: Sequence[int],
-        spans: Sequence[Span],
+        spans: Sequence[PassSpan],
         wanted: Sequence[int] | None,
-        taps: Taps | None = None,
+        taps: HiddenStateTaps | None = None,
     ) -> Tensor:
-        """Do as :meth:`Decoder.forward`."""
+        """Do as :meth:`TransformerDecoder.forward`."""
         ...
 
-    def only(self, config: DecoderConfig, layers: Sequence[int]) -> Passes:
+    def only(self, config: DecoderConfig, layers: Sequence[int]) -> ForwardPasses:
         """Return passes through some of the layers, over the same weights."""
         ...
 
 
-class Decoder:
+class TransformerDecoder:
     """A loaded model. It holds no state of any request; the cache is handed in.
 
     A float32 model on a processor is computed by passes compiled for it, where that is possible.
@@ -68,21 +68,21 @@ class Decoder:
     def __init__(
         self,
         config: DecoderConfig,
-        weights: Weights,
+        weights: DecoderWeights,
         context: int,
         *,
         exact: bool = True,
-        most: int = ROWS_ALONE,
+        most: int = MAX_ROWS_PER_REQUEST,
     ) -> None:
         self.config = config
         self.dtype = weights.embedding.dtype
         self.embedding = weights.embedding
         self._turns = turns(config.rope, config.head_dim, context).to(weights.embedding.device)
-        self.passes: Passes = native_passes(config, weights, self._turns) or EagerPasses(
+        self.passes: ForwardPasses = native_passes(config, weights, self._turns) or EagerPasses(
             config, weights, self._turns, exact=exact, most=most
         )
 
-    def only(self, layers: Sequence[int]) -> Decoder:
+    def only(self, layers: Sequence[int]) -> TransformerDecoder:
         """Return a decoder of some of the layers, in that order, over the same weights."""
         other = copy.copy(self)
         sliding = tuple(self.config.sliding[i] for i in layers)
@@ -103,9 +103,9 @@ class Decoder:
         self,
         ids: Sequence[int],
         positions: Sequence[int],
-        spans: Sequence[Span],
+        spans: Sequence[PassSpan],
         wanted: Sequence[int] | None,
-        taps: Taps | None = None,
+        taps: HiddenStateTaps | None = None,
     ) -> Tensor:
         """Run N rows through the model and write their keys and values into the caches.
 
@@ -127,7 +127,7 @@ class Decoder:
         return isinstance(self.passes, NativePasses) and self.config.window is None
 
     def guess(
-        self, ids: Sequence[int], positions: Sequence[int], span: Span, steps: int, vocab: int
+        self, ids: Sequence[int], positions: Sequence[int], span: PassSpan, steps: int, vocab: int
     ) -> list[int]:
         """Run a request's rows and then, token by token, the likeliest ones that follow, in one call.
 

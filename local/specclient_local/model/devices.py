@@ -7,19 +7,19 @@ import torch
 from specclient.errors import ConfigurationError
 
 
-def present() -> tuple[str, ...]:
+def available_devices() -> tuple[str, ...]:
     """Return the names of this machine's devices."""
     cuda = tuple(f"cuda:{i}" for i in range(torch.cuda.device_count())) if torch.cuda.is_available() else ()
     return ("cpu", *cuda, *(("mps",) if torch.backends.mps.is_available() else ()))
 
 
-def device_named(name: str) -> torch.device:
+def resolve_device(name: str) -> torch.device:
     """Return a device: ``auto`` is the first CUDA one, else the CPU; MPS only where it is asked for.
 
     Raises:
         ConfigurationError: it is not here, with the list of what is.
     """
-    here = present()
+    here = available_devices()
     full = {"auto": "cuda:0" if "cuda:0" in here else "cpu", "cuda": "cuda:0"}.get(name, name)
     if full not in here:
         raise ConfigurationError(

@@ -21,14 +21,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from specclient.errors import BadRequestError, ConfigurationError
-from specclient_local.checks import bad_parameter
 from specclient_local.model.tokenizer import Tokenizer
-from specclient_local.params import SamplingParams
+from specclient_local.request.params import SamplingParams
+from specclient_local.request.validation import bad_parameter
 
 if TYPE_CHECKING:
     from llguidance import LLMatcher, LLTokenizer
 
-KINDS = ("json_schema", "regex", "grammar")
+GRAMMAR_PARAMETERS = ("json_schema", "regex", "grammar")
 """The parameters that say what an answer must be."""
 
 _SPACE = r" |\r?\n[ \t]{0,40}"
@@ -36,7 +36,7 @@ _SPACE = r" |\r?\n[ \t]{0,40}"
 
 
 @dataclass(frozen=True, slots=True)
-class Allowed:
+class AllowedTokens:
     """What may follow some tokens.
 
     Attributes:
@@ -48,7 +48,7 @@ class Allowed:
     last: bool
 
 
-class Grammar:
+class GrammarState:
     """One request's place in its grammar.
 
     The parser follows the guesses, back and forth; what it says of each is kept until another token is
@@ -68,7 +68,7 @@ class Grammar:
         self._vocab = vocab
         self._taken: list[int] = []
         self._ahead: list[int] = []
-        self._known: dict[tuple[int, ...], Allowed] = {}
+        self._known: dict[tuple[int, ...], AllowedTokens] = {}
         self._over = False
 
     @property
@@ -110,7 +110,7 @@ class Grammar:
                 np.logical_not(allowed.tokens[:width], out=forbidden[row, :width])
         logits.masked_fill_(torch.from_numpy(forbidden).to(logits.device), -torch.inf)
 
-    def _after(self, path: tuple[int, ...]) -> Allowed | None:
+    def _after(self, path: tuple[int, ...]) -> AllowedTokens | None:
         """Return what may follow a path, or None of one that cannot be taken."""
         if path in self._known or not path:
             return self._look(path)
@@ -119,7 +119,7 @@ class Grammar:
             return None
         return self._look(path)
 
-    def _look(self, path: tuple[int, ...]) -> Allowed:
+    def _look(self, path: tuple[int, ...]) -> AllowedTokens:
         """Ask the parser, once, what may follow a path that can be taken."""
         found = self._known.get(path)
         if found is None:
@@ -127,17 +127,17 @@ class Grammar:
             found = self._known[path] = self._ask()
         return found
 
-    def _ask(self) -> Allowed:
+    def _ask(self) -> AllowedTokens:
         """Ask the parser what may follow where it stands; nothing where it can go no further."""
         packed = np.frombuffer(self._parser.compute_bitmask(), np.uint8)
         if self._parser.is_error():
-            return Allowed(np.zeros(self._vocab, np.bool_), last=False)
+            return AllowedTokens(np.zeros(self._vocab, np.bool_), last=False)
         tokens = np.unpackbits(packed, count=self._vocab, bitorder="little").view(np.bool_)
         fulfilled, named = self._parser.is_accepting(), tokens[self._ends]
         tokens[self._ends] = False
         last = fulfilled and not tokens.any()
         tokens[self._ends] = named | fulfilled  # a grammar may name an end token itself
-        return Allowed(tokens, last)
+        return AllowedTokens(tokens, last)
 
     def _move(self, path: tuple[int, ...]) -> None:
         """Bring the parser to after a path, from the guesses it has followed."""
@@ -156,7 +156,7 @@ class Grammar:
         self._ahead = [*path]
 
 
-class Grammars:
+class GrammarCompiler:
     """Turns what requests ask for into grammars over one model's tokens.
 
     What the vocabulary needs is prepared with the first.
@@ -173,7 +173,7 @@ class Grammars:
         self._eos = frozenset(eos)
         self._library = lru_cache(1)(self._prepare)
 
-    def grammar(self, params: SamplingParams, ends: Iterable[int]) -> Grammar | None:
+    def grammar(self, params: SamplingParams, ends: Iterable[int]) -> GrammarState | None:
         """Return what an answer must be, or None where it may be anything.
 
         Args:
@@ -184,11 +184,11 @@ class Grammars:
             BadRequestError: naming the parameter and what the library has against it.
             ConfigurationError: the library is not installed.
         """
-        for kind in KINDS:
+        for kind in GRAMMAR_PARAMETERS:
             given = getattr(params, kind)
             if given is not None:
                 begin = partial(self._parser, kind, _text(kind, given))
-                grammar = Grammar(begin, self._library()[1].intersection(ends), self._vocab)
+                grammar = GrammarState(begin, self._library()[1].intersection(ends), self._vocab)
                 wrong = grammar.stuck()
                 if wrong is not None:
                     raise _unusable(kind, wrong)
@@ -219,14 +219,15 @@ class Grammars:
                 "json_schema, regex and grammar need the package llguidance; "
                 "run pip install 'specclient[local]'."
             ) from error
-        vocabulary = Vocabulary(self._tokenizer, self._vocab, self._eos)
+        vocabulary = GrammarVocabulary(self._tokenizer, self._vocab, self._eos)
         return LLTokenizer(TokenizerWrapper(vocabulary)), frozenset(vocabulary.special_token_ids)
 
 
-class Vocabulary:
+class GrammarVocabulary:
     """A model's tokens as llguidance takes them in: what each stands for, and how text is cut into them.
 
-    The end token is one more than there are: where an answer may end is for :class:`Grammar` to say, for a
+    The end token is one more than there are: where an answer may end is for :class:`GrammarState` to say,
+    for a
     model may have several end tokens, or none.
 
     Attributes:

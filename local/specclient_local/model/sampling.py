@@ -16,10 +16,10 @@ import torch
 from torch import Tensor
 
 from specclient.errors import EngineError
-from specclient_local.model.native.greedy import native_largest
-from specclient_local.params import SamplingParams
-from specclient_local.sequence import NOTHING, NOTHING_ALLOWED
-from specclient_local.tree import Distribution
+from specclient_local.model.native.argmax import native_argmax
+from specclient_local.request.params import SamplingParams
+from specclient_local.request.sequence import EMPTY_CONSTRAINT_MESSAGE, NO_TOKEN
+from specclient_local.request.token_tree import Distribution
 
 NOT_FINITE = "the model's logits are not finite; load with float32 or bfloat16."
 """What a request hears whose logits are."""
@@ -48,7 +48,7 @@ def all_distributions(
 
     Args:
         guessed: whether a request's rows after its first stand below guesses, and so may never be reached:
-            one in which its rules leave no token is then ``NOTHING``, wrong only if something is drawn
+            one in which its rules leave no token is then ``NO_TOKEN``, wrong only if something is drawn
             from it.
     """
     best, values = _largest(logits)
@@ -56,7 +56,7 @@ def all_distributions(
     begin = 0
     for rows, own in zip(logits, params, strict=True):
         end = begin + rows.shape[0]
-        bad = wrong(values[begin:end], guessed=guessed)
+        bad = logits_error(values[begin:end], guessed=guessed)
         out.append(_drawn_from(rows, best[begin:end], values[begin:end], own) if bad is None else bad)
         begin = end
     return out
@@ -69,7 +69,7 @@ def _drawn_from(
     rows: list[Distribution] = [*best]
     if params.temperature > 0.0:
         rows = list(probabilities(logits, params).cpu().numpy())
-    return [NOTHING if value == -math.inf else row for row, value in zip(rows, largest, strict=True)]
+    return [NO_TOKEN if value == -math.inf else row for row, value in zip(rows, largest, strict=True)]
 
 
 def greedy_tokens(logits: Tensor) -> list[int]:
@@ -79,7 +79,7 @@ def greedy_tokens(logits: Tensor) -> list[int]:
         EngineError: a row's largest logit is NaN or infinite.
     """
     best, values = _largest([logits])
-    bad = wrong(values, guessed=False)
+    bad = logits_error(values, guessed=False)
     if bad is not None:
         raise bad
     return best
@@ -87,7 +87,7 @@ def greedy_tokens(logits: Tensor) -> list[int]:
 
 def _largest(logits: Sequence[Tensor]) -> tuple[list[int], list[float]]:
     """Return each row's largest logit's token, and that logit; NaN is larger than any number."""
-    found = native_largest(logits)
+    found = native_argmax(logits)
     if found is not None:
         return found
     together = logits[0] if len(logits) == 1 else torch.cat(list(logits))
@@ -95,7 +95,7 @@ def _largest(logits: Sequence[Tensor]) -> tuple[list[int], list[float]]:
     return best.tolist(), together.gather(-1, best[:, None]).flatten().tolist()
 
 
-def wrong(largest: Sequence[float], *, guessed: bool) -> EngineError | None:
+def logits_error(largest: Sequence[float], *, guessed: bool) -> EngineError | None:
     """Return what is wrong with rows whose largest logits are these, if anything is.
 
     Args:
@@ -106,10 +106,10 @@ def wrong(largest: Sequence[float], *, guessed: bool) -> EngineError | None:
         return None
     if any(math.isnan(value) or value == math.inf for value in largest):
         return EngineError(NOT_FINITE)
-    return None if guessed and largest[0] > -math.inf else EngineError(NOTHING_ALLOWED)
+    return None if guessed and largest[0] > -math.inf else EngineError(EMPTY_CONSTRAINT_MESSAGE)
 
 
-def doubled(logits: Tensor) -> Tensor:
+def to_float64(logits: Tensor) -> Tensor:
     """Return logits in float64; an MPS device has none, so from there on the host."""
     return (logits.cpu() if logits.device.type == "mps" else logits).double()
 
@@ -124,7 +124,7 @@ def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:
         ``[N, V]`` float64. Tokens that tie with the last one kept by top-k or typical-p stay too.
     """
     # The largest is subtracted first: a tiny temperature then gives -inf, never inf - inf.
-    scaled = doubled(logits)
+    scaled = to_float64(logits)
     scaled = (scaled - scaled.amax(dim=-1, keepdim=True)) / params.temperature
     if 0 < params.top_k < scaled.shape[-1]:
         kth = scaled.topk(params.top_k, dim=-1).values[..., -1:]

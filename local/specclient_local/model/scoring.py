@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from specclient_local.model.sampling import greedy_tokens
-from specclient_local.sequence import TokenScore
+from specclient_local.request.sequence import TokenScore
 
 _ROWS = 32
 """Rows turned at once; bounds the memory beside the logits themselves."""

@@ -12,8 +12,8 @@ from typing import Any
 from tokenizers import Tokenizer as Library
 
 from specclient.errors import BadRequestError, CheckpointError
-from specclient.forks import uncut
-from specclient_local.overlap import overlap
+from specclient.runtime.forks import import_lock
+from specclient_local.model.text_overlap import partial_match_length
 
 _UNFINISHED = "\ufffd"
 _CONTEXT, _LONGEST = 6, 12
@@ -132,7 +132,9 @@ class Tokenizer:
         Raises:
             BadRequestError: the checkpoint has none.
         """
-        with uncut:  # the library makes its names when they are asked for; two threads at once may find none
+        with (
+            import_lock
+        ):  # the library makes its names when they are asked for; two threads at once may find none
             from transformers import PreTrainedTokenizerFast  # noqa: PLC0415 - for chats alone, and slow
 
             if self._chat is None:
@@ -185,7 +187,7 @@ class Tokenizer:
         return f"token {token!r} has id {mine.get(token)} against {theirs.get(token)}"
 
 
-class TextStream:
+class IncrementalDetokenizer:
     """Turns ids, one by one, into text increments that join to the decoded whole.
 
     Text is held back while its last character is unfinished. A few tokens of the prompt give context:
@@ -245,7 +247,7 @@ class TextStream:
         return list(ids[begin:]), text
 
 
-class StopFilter:
+class StopStringFilter:
     """Turns text increments into ones free of stop strings, held back while one may be beginning.
 
     Args:
@@ -266,7 +268,7 @@ class StopFilter:
         if found:
             out, self._held = self._held[: min(found)[1]], ""
             return out, True
-        keep = max(overlap(self._held, stop) for stop in self._stops)
+        keep = max(partial_match_length(self._held, stop) for stop in self._stops)
         cut = len(self._held) - keep
         out, self._held = self._held[:cut], self._held[cut:]
         return out, False

@@ -17,8 +17,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from specclient.errors import CheckpointError, ConfigurationError
-from specclient_local.config import DecoderConfig, located
-from specclient_local.model.quantize import quantized
+from specclient_local.model.config import DecoderConfig, local_folder
+from specclient_local.model.quantization import quantize_weight
 
 _PATTERNS = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model")
 _SHAPE = ("config.json", "generation_config.json")
@@ -48,7 +48,7 @@ class LayerWeights:
 
 
 @dataclass(frozen=True, slots=True)
-class Weights:
+class DecoderWeights:
     """A decoder's parameters: ``embedding`` and ``head`` are ``[V, hidden]`` (one tensor where tied)."""
 
     embedding: Tensor
@@ -56,9 +56,9 @@ class Weights:
     norm: Tensor
     head: Tensor
 
-    def widened(self) -> Weights:
+    def widened(self) -> DecoderWeights:
         """Return them in float32, but for matrices that rows are multiplied with: those stay as they are."""
-        return Weights(
+        return DecoderWeights(
             embedding=self.embedding.float(),
             layers=[_widened(layer) for layer in self.layers],
             norm=self.norm.float(),
@@ -66,7 +66,7 @@ class Weights:
         )
 
 
-def resolve(path_or_id: str | Path, *, whole: bool = True) -> Path:
+def resolve_checkpoint(path_or_id: str | Path, *, whole: bool = True) -> Path:
     """Return the folder of a checkpoint, fetched from the hub if it is not a local one.
 
     Args:
@@ -80,7 +80,7 @@ def resolve(path_or_id: str | Path, *, whole: bool = True) -> Path:
     if not isinstance(path_or_id, str | os.PathLike) or not str(path_or_id):
         raise ConfigurationError(f"model is {path_or_id!r}; it names a folder or hub id.")
     name = str(path_or_id)
-    if (folder := located(name)) is not None:
+    if (folder := local_folder(name)) is not None:
         return folder
     from huggingface_hub import snapshot_download  # noqa: PLC0415 - needed by hub ids alone
     from huggingface_hub.errors import HfHubHTTPError  # noqa: PLC0415
@@ -100,14 +100,15 @@ def load_weights(
     dtype: str = "float32",
     device: str = "cpu",
     quantize: str | None = None,
-) -> Weights:
+) -> DecoderWeights:
     """Read and fuse a checkpoint's tensors.
 
     Args:
         folder: with ``model.safetensors`` or shards and their index.
         dtype: to compute in, one of ``config.DTYPES``; the file may hold another.
         device: where they go, as torch names it.
-        quantize: what projections and head are held in, see :mod:`specclient_local.model.quantize`; a tied
+        quantize: what projections and head are held in, see :mod:`specclient_local.model.quantization`; a
+        tied
             embedding is looked up in ``dtype`` and multiplied with quantised.
 
     Raises:
@@ -119,7 +120,7 @@ def load_weights(
         hidden, vocab = config.hidden_size, config.vocab_size
         embedding = take("model.embed_tokens.weight", (vocab, hidden))
         head = embedding if config.tied else take("lm_head.weight", (vocab, hidden))
-        return Weights(
+        return DecoderWeights(
             embedding=embedding,
             layers=[_layer(take, f"model.layers.{i}.", config, quantize) for i in range(config.layers)],
             norm=take("model.norm.weight", (hidden,)),
@@ -137,7 +138,7 @@ def _widened(layer: LayerWeights) -> LayerWeights:
 
 
 def _held(matrix: Tensor, quantize: str | None) -> Tensor:
-    return matrix if quantize is None else quantized(matrix, quantize)
+    return matrix if quantize is None else quantize_weight(matrix, quantize)
 
 
 def count_numbers(folder: Path) -> int:
@@ -176,10 +177,10 @@ def check_values(where: Path, tensors: Iterable[tuple[str, Tensor]]) -> None:
             )
 
 
-Take = Callable[[str, tuple[int, ...]], Tensor]
+TensorReader = Callable[[str, tuple[int, ...]], Tensor]
 
 
-def _layer(take: Take, prefix: str, c: DecoderConfig, quantize: str | None) -> LayerWeights:
+def _layer(take: TensorReader, prefix: str, c: DecoderConfig, quantize: str | None) -> LayerWeights:
     d, ff, hidden = c.head_dim, c.intermediate_size, c.hidden_size
     held = partial(_held, quantize=quantize)
     heads = {"q": c.heads, "k": c.kv_heads, "v": c.kv_heads}
@@ -218,7 +219,7 @@ def interleave(rows: Tensor, head_dim: int) -> Tensor:
     return rows.view(-1, 2, head_dim // 2, *rest).transpose(1, 2).reshape(rows.shape)
 
 
-def _reader(folder: Path, stack: ExitStack, dtype: torch.dtype, device: str) -> Take:
+def _reader(folder: Path, stack: ExitStack, dtype: torch.dtype, device: str) -> TensorReader:
     """Open the files lazily and return the function that reads one checked tensor."""
     where = _tensor_files(folder)
     opened: dict[Path, Any] = {}

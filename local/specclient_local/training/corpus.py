@@ -38,7 +38,7 @@ PIECES = (
 
 
 @dataclass(frozen=True)
-class Module:
+class SourceModule:
     """One source file of the standard library: its dotted name and its text."""
 
     name: str
@@ -50,7 +50,7 @@ class Module:
         return "heldout" if hashlib.sha256(self.name.encode()).digest()[0] % 10 == 0 else "train"
 
 
-def standard_library(root: Path | None = None) -> Iterator[Module]:
+def standard_library(root: Path | None = None) -> Iterator[SourceModule]:
     """Yield the standard library's modules in name order.
 
     Args:
@@ -66,10 +66,10 @@ def standard_library(root: Path | None = None) -> Iterator[Module]:
         except (OSError, UnicodeDecodeError):
             continue  # lib2to3 ships files that are not valid source on purpose
         if text.strip():
-            yield Module(".".join(parts), text.replace("\r\n", "\n"))
+            yield SourceModule(".".join(parts), text.replace("\r\n", "\n"))
 
 
-def modules(split: Split, root: Path | None = None) -> list[Module]:
+def modules(split: Split, root: Path | None = None) -> list[SourceModule]:
     """Return one side of the split, in name order."""
     return [m for m in standard_library(root) if m.split == split]
 
@@ -103,7 +103,7 @@ def train_tokenizer(texts: Iterable[str], vocab_size: int = 4096) -> Tokenizer:
 
 
 @dataclass(frozen=True)
-class Tokens:
+class TokenArray:
     """A split as one array of ids, with the places where a line begins.
 
     ``ids`` is ``[N]`` uint16 (modules joined, each closed by the end token); ``starts`` is ``[M]``,
@@ -126,8 +126,8 @@ class Tokens:
         return np.concatenate([np.full((batch, 1), self.bos, dtype=np.int64), rows], axis=1)
 
 
-def encode_split(tokenizer: Tokenizer, split: list[Module]) -> Tokens:
-    """Encode modules into one array; see :class:`Tokens`."""
+def encode_split(tokenizer: Tokenizer, split: list[SourceModule]) -> TokenArray:
+    """Encode modules into one array; see :class:`TokenArray`."""
     vocabulary = tokenizer.get_vocab()
     eos, bos = vocabulary[EOS], vocabulary[BOS]
     ids: list[int] = []
@@ -141,4 +141,4 @@ def encode_split(tokenizer: Tokenizer, split: list[Module]) -> Tokens:
             at_line = module.text[begin:end].endswith("\n")
         ids.extend(encoded.ids)
         ids.append(eos)
-    return Tokens(np.asarray(ids, dtype=np.uint16), np.asarray(starts, dtype=np.int64), bos)
+    return TokenArray(np.asarray(ids, dtype=np.uint16), np.asarray(starts, dtype=np.int64), bos)

@@ -37,7 +37,7 @@ def distillation_loss(kind: Loss, draft: Tensor, target: Tensor) -> Tensor:
     return (wanted.exp() - said.exp()).abs().sum(dim=-1).mean() / 2
 
 
-def overlap(draft: Tensor, target: Tensor) -> Tensor:
+def acceptance_chance(draft: Tensor, target: Tensor) -> Tensor:
     """Return the chance ``[N]`` that a token drawn from the draft is accepted: Σ min(p, q).
 
     Args:
@@ -47,7 +47,7 @@ def overlap(draft: Tensor, target: Tensor) -> Tensor:
     return torch.minimum(p, q).sum(dim=-1)
 
 
-def replayed(agrees: list[bool], drafted: int) -> tuple[int, int, int]:
+def replay_greedy(agrees: list[bool], drafted: int) -> tuple[int, int, int]:
     """Replay greedy speculation over a greedy answer of the target, without running either model.
 
     A greedy chain from a right prefix follows the target until the two first disagree, so that agreement

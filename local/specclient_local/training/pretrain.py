@@ -10,8 +10,8 @@ import torch
 from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedModel
 
-from specclient_local.training.corpus import Tokens
-from specclient_local.training.loop import Schedule, train
+from specclient_local.training.corpus import TokenArray
+from specclient_local.training.training_loop import TrainingSchedule, train
 
 CONTEXT = 1024
 
@@ -43,7 +43,7 @@ def llama(
     return model
 
 
-def window(step: int, steps: int, data: Tokens, tokens_per_step: int, seed: int) -> torch.Tensor:
+def training_window(step: int, steps: int, data: TokenArray, tokens_per_step: int, seed: int) -> torch.Tensor:
     """Draw the ids of a step, ``[B, T + 1]``: T is 512, and the whole context for the last eighth."""
     length = CONTEXT if step >= steps * 7 // 8 else CONTEXT // 2
     rng = np.random.default_rng((seed, step))
@@ -52,8 +52,8 @@ def window(step: int, steps: int, data: Tokens, tokens_per_step: int, seed: int)
 
 def pretrain(
     model: PreTrainedModel,
-    data: Tokens,
-    schedule: Schedule,
+    data: TokenArray,
+    schedule: TrainingSchedule,
     *,
     tokens_per_step: int = 8192,
     seed: int = 0,
@@ -63,7 +63,7 @@ def pretrain(
     """Train by next-token cross-entropy; return the last training loss, nats per token."""
 
     def loss_at(step: int) -> torch.Tensor:
-        ids = window(step, schedule.steps, data, tokens_per_step, seed)
+        ids = training_window(step, schedule.steps, data, tokens_per_step, seed)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             logits = model(input_ids=ids[:, :-1], use_cache=False).logits
         return F.cross_entropy(logits.flatten(0, 1).float(), ids[:, 1:].flatten())
@@ -72,7 +72,7 @@ def pretrain(
 
 
 @torch.no_grad()
-def heldout_loss(model: PreTrainedModel, data: Tokens, *, batches: int = 8, seed: int = 1) -> float:
+def heldout_loss(model: PreTrainedModel, data: TokenArray, *, batches: int = 8, seed: int = 1) -> float:
     """Return the cross-entropy on held-out windows of 512 tokens, nats per token, in float32."""
     total = 0.0
     for i in range(batches):

@@ -19,26 +19,26 @@ import torch
 from tokenizers import Tokenizer
 from transformers import LlamaForCausalLM
 
-from specclient_local.training.card import CHAT_TEMPLATE, write_card
-from specclient_local.training.corpus import BOS, EOS, PAD, Tokens, encode_split, modules, train_tokenizer
-from specclient_local.training.distill import continuations, distill, greedy_agreement
-from specclient_local.training.loop import Schedule
+from specclient_local.training.bundled_distillation import continuations, distill, greedy_agreement
+from specclient_local.training.corpus import BOS, EOS, PAD, TokenArray, encode_split, modules, train_tokenizer
+from specclient_local.training.model_card import CHAT_TEMPLATE, write_card
 from specclient_local.training.pretrain import CONTEXT, heldout_loss, llama, pretrain
+from specclient_local.training.training_loop import TrainingSchedule
 
 BUNDLED = Path(__file__).parent.parent / "bundled"
 
 
 @dataclass(frozen=True)
-class Recipe:
+class BundledPairRecipe:
     """Every number the bundled pair depends on."""
 
     vocab: int = 4096
     target: tuple[int, int, int, int] = (7, 320, 5, 896)  # layers, width, heads, feed-forward
     draft: tuple[int, int, int, int] = (2, 160, 5, 576)
-    target_schedule: Schedule = Schedule(steps=800, lr=4e-3)
-    draft_schedule: Schedule = Schedule(steps=1000, lr=5e-3)
+    target_schedule: TrainingSchedule = TrainingSchedule(steps=800, lr=4e-3)
+    draft_schedule: TrainingSchedule = TrainingSchedule(steps=1000, lr=5e-3)
     continuations: int = 2048
-    polish_schedule: Schedule = Schedule(steps=700, lr=2.5e-3)
+    polish_schedule: TrainingSchedule = TrainingSchedule(steps=700, lr=2.5e-3)
     polish_continuations: int = 1536
     polish_wander: int = 24
     seed: int = 0
@@ -53,10 +53,12 @@ def main() -> None:
         "--stdlib", type=Path, default=None, help="a Lib folder; the running Python's by default"
     )
     args = parser.parse_args()
-    make(Recipe(), args.out, args.work, args.stdlib)
+    make_bundled_pair(BundledPairRecipe(), args.out, args.work, args.stdlib)
 
 
-def make(recipe: Recipe, out: Path, work: Path, stdlib: Path | None = None) -> dict[str, Any]:
+def make_bundled_pair(
+    recipe: BundledPairRecipe, out: Path, work: Path, stdlib: Path | None = None
+) -> dict[str, Any]:
     """Train the pair and write it to ``out``; return the figures of the model card."""
     work.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(recipe.seed)
@@ -103,7 +105,9 @@ def make(recipe: Recipe, out: Path, work: Path, stdlib: Path | None = None) -> d
     return figures
 
 
-def _new(shape: tuple[int, int, int, int], recipe: Recipe, tokenizer: Tokenizer) -> LlamaForCausalLM:
+def _new(
+    shape: tuple[int, int, int, int], recipe: BundledPairRecipe, tokenizer: Tokenizer
+) -> LlamaForCausalLM:
     ids = tokenizer.get_vocab()
     return llama(*shape, vocab=recipe.vocab, bos=ids[BOS], eos=ids[EOS])
 
@@ -124,13 +128,15 @@ def _saved(path: Path, make_ids: Callable[[], torch.Tensor]) -> torch.Tensor:
     return ids
 
 
-def _agreement(draft: LlamaForCausalLM, target: LlamaForCausalLM, unseen: Tokens) -> dict[str, float]:
+def _agreement(draft: LlamaForCausalLM, target: LlamaForCausalLM, unseen: TokenArray) -> dict[str, float]:
     ids = continuations(target, unseen, 192, prompt=64, new=128, batch=192, seed=5, report=_say)
     first, tokens = greedy_agreement(draft, ids, prompt=64)
     return {"first_accepted": round(first, 4), "tokens_per_round": round(tokens, 3)}
 
 
-def _figures(model: LlamaForCausalLM, loss: float, unseen: float, *schedules: Schedule) -> dict[str, Any]:
+def _figures(
+    model: LlamaForCausalLM, loss: float, unseen: float, *schedules: TrainingSchedule
+) -> dict[str, Any]:
     return {
         "parameters": sum(p.numel() for p in model.parameters()),
         "steps": " + ".join(str(schedule.steps) for schedule in schedules),

@@ -1,17 +1,17 @@
 """The helpers for hosted agents, under the OpenAI client's module path."""
 
-from specclient.resources.agents_artifacts import AgentResultArtifacts, AsyncAgentResultArtifacts
-from specclient.resources.agents_calls import AgentToolError
-from specclient.resources.agents_files import (
+from specclient.resources.agents.artifacts import AgentResultArtifacts, AsyncAgentResultArtifacts
+from specclient.resources.agents.files import (
     AgentFilePreparationError,
     AgentFileStagingError,
     PreparedAgentFiles,
     StagedAgentFile,
 )
-from specclient.resources.agents_output import agent_text_format
-from specclient.resources.agents_results import AgentOutputParseError, AgentTurnResult, AgentTurnResultError
-from specclient.resources.agents_sessions import AgentSessionEventStream, AsyncAgentSessionEventStream
-from specclient.resources.agents_tools import FunctionTool, function_tool, pydantic_function_tool
+from specclient.resources.agents.function_tools import FunctionTool, function_tool, pydantic_function_tool
+from specclient.resources.agents.output_types import agent_text_format
+from specclient.resources.agents.results import AgentOutputParseError, AgentTurnResult, AgentTurnResultError
+from specclient.resources.agents.sessions import AgentSessionEventStream, AsyncAgentSessionEventStream
+from specclient.resources.agents.tool_calls import AgentToolError
 
 __all__ = [
     "AgentFilePreparationError",

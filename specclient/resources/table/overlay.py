@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 #: The endpoints where a model works for money: such a call is routed by its ``model``, priced and recorded,
-#: and budgets hold for it. Those with a resource class of their own say so in ``types/methods.py``.
+#: and budgets hold for it. Those with a resource class of their own say so in ``types/inference_methods.py``.
 METERED: Final = frozenset(
     {
         "audio.speech.create",
@@ -27,7 +27,7 @@ METERED: Final = frozenset(
 
 #: What a row has in the place of what is generated, by its name.
 INSTEAD: Final[Mapping[str, Mapping[str, Any]]] = {
-    # Its form has no files, but typed parts; ``resources/behaviours.py`` makes it.
+    # Its form has no files, but typed parts; ``resources/composite_methods.py`` makes it.
     "realtime.calls.create": {"files": ""},
 }
 

@@ -8,12 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from specclient.forks import uncut
 from specclient.resources.table import overlay
-from specclient.types.method import Method
+from specclient.runtime.forks import import_lock
+from specclient.types.api_method import ApiMethod
 
 if TYPE_CHECKING:
-    from specclient.types.pages import PageKind
+    from specclient.types.pages import PageClasses
 
 _PLACE = re.compile(r"\{(\w+)\}")
 _PLAIN: Mapping[str, Any] = {"": None, "bytes": bytes, "str": str, "object": object}
@@ -104,13 +104,13 @@ def row_of(name: str, told: Mapping[str, Any]) -> Row:
 
 
 @functools.cache
-def method_of(one: Row, gives: str) -> Method:
+def method_of(one: Row, gives: str) -> ApiMethod:
     """Return the method that a row is.
 
     Args:
         gives: the row's own, or what its ``gives_by`` has for a call.
     """
-    return Method(
+    return ApiMethod(
         name=one.name,
         verb=one.verb,
         path=one.path,
@@ -125,8 +125,8 @@ def method_of(one: Row, gives: str) -> Method:
     )
 
 
-def _page_kind(name: str) -> PageKind:
-    with uncut:
-        from specclient.types.pages import KINDS  # noqa: PLC0415 - only who lists pays for it
+def _page_kind(name: str) -> PageClasses:
+    with import_lock:
+        from specclient.types.pages import PAGE_CLASSES  # noqa: PLC0415 - only who lists pays for it
 
-    return KINDS[name]
+    return PAGE_CLASSES[name]

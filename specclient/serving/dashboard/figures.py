@@ -1,118 +1,94 @@
-"""Turn the calls of a span of time into the figures of the dashboard, exact and as text.
+"""The figures of the dashboard for a time span: exact values, their texts and their charts.
 
-Sums are the ledger's own reports. What the reports do not have (first tokens, time per token, the choices of
-routes) is read of the latest calls.
+Sums come from the ledger's reports. Figures that reports do not have (time to the first token, time per
+output token, routing decisions) come from the latest calls.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
-from types import MappingProxyType
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import Any, Protocol
 
-from specclient.costs.reports import Report
-from specclient.costs.reports_read import Source, Where, read
-from specclient.costs.reports_sums import Line, percentile
-from specclient.costs.reports_text import UNKNOWN, cost_of, notes, seconds, share
-from specclient.costs.row import Row
+from specclient.ledger.row import LedgerRow
+from specclient.reports.lines import ReportLine, percentile
+from specclient.reports.page.charts import COLORS, OTHER, Bar, PercentileRange, bars, ranges, track
+from specclient.reports.reader import CallFilter, LedgerReader, read_reports
+from specclient.reports.report import CostReport
+from specclient.reports.text import UNKNOWN, cost_of, format_percent, format_seconds, notes
+from specclient.serving.dashboard.spans import MINUTE, SPANS
+from specclient.serving.dashboard.timelines import cost_by_day, model_colors, token_rate, tokens_by_minute
 
-__all__ = ["DAYS", "LATEST", "SPANS", "Readable", "figures"]
+__all__ = ["LATEST", "CallSource", "figures"]
 
-#: Calls that are looked at one by one.
+#: Maximum number of calls that are read one by one.
 LATEST = 5000
-#: Choices of a route that are shown.
-CHOICES = 12
-#: Days of the chart of cost, today included.
-DAYS = 30
-
-_MINUTE, _HOUR, _DAY = timedelta(minutes=1), timedelta(hours=1), timedelta(days=1)
+#: Number of calls and of routes that are shown.
+_CHOICES, _ROUTES = 12, 6
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
-    """A span of time up to now, of whole steps.
-
-    Attributes:
-        step: of its chart; ``count`` of them, the last one not over yet.
-        group: what reports call such a step; None where they have none.
-    """
-
-    step: timedelta
-    count: int
-    group: str | None
-
-    def begins(self, now: datetime) -> datetime:
-        """Return when it began."""
-        return _floor(now, self.step) - (self.count - 1) * self.step
-
-
-#: What the page offers, by name.
-SPANS: Mapping[str, Span] = MappingProxyType(
-    {
-        "1h": Span(_MINUTE, 60, None),
-        "24h": Span(_HOUR, 24, "hour"),
-        "7d": Span(_HOUR, 168, "hour"),
-        "30d": Span(_DAY, 30, "day"),
-    }
-)
-
-
-class Readable(Source, Protocol):
-    """What figures are read of: a ledger."""
+class CallSource(LedgerReader, Protocol):
+    """The interface of a ledger that the dashboard reads."""
 
     def rows(
         self, since: datetime | None = None, until: datetime | None = None, *, limit: int | None = None
-    ) -> list[Row]:
-        """Return the newest so many calls of a span of time, oldest first."""
+    ) -> list[LedgerRow]:
+        """Return the newest ``limit`` calls that started in ``[since, until)``, oldest first."""
         ...
 
 
-def figures(source: Readable, name: str, now: datetime) -> dict[str, Any]:
-    """Return what the dashboard shows of a span, as values that JSON can hold.
+def figures(source: CallSource, name: str, now: datetime) -> dict[str, Any]:
+    """Return the figures of a time span as values for JSON.
+
+    A section of the page reads one or more of these keys; see ``SECTIONS`` in ``assets/sections.js``.
 
     Args:
-        name: of :data:`SPANS`.
+        source: a ledger, or the recent calls of a server without one.
+        name: a key of :data:`~specclient.serving.dashboard.spans.SPANS`.
         now: UTC.
 
     Raises:
-        LedgerError: the ledger cannot be read; names it and the way out.
+        LedgerError: the ledger cannot be read; the message names it and the way out.
     """
     span = SPANS[name]
     since = span.begins(now)
     groupings: list[Sequence[str]] = [("route",), ("pair", "route"), ("model", "route")]
     if span.group is not None:
         groupings.append((span.group,))
-    found = read(source, groupings, Where(since=since))
-    routes, pairs, asked = found.reports[:3]
-    days = read(source, [("day", "route")], Where(since=SPANS["30d"].begins(now))).reports[0]
+    reports = read_reports(source, groupings, CallFilter(since=since)).reports
+    routes, pairs, requested = reports[:3]
+    days = read_reports(source, [("day", "route")], CallFilter(since=SPANS["30d"].begins(now))).reports[0]
     latest = source.rows(since, limit=LATEST)
-    steps = (
-        _by_minute(latest)
+    tokens = (
+        tokens_by_minute(latest)
         if span.group is None
-        else {line.group[0]: line.tokens_out for line in found.reports[3].lines}
+        else {line.group[0]: line.tokens_out for line in reports[3].lines}
     )
+    colors = model_colors(days)
+    latency = _latency(routes, latest)
+    requests = _routes(requested)
+    accepted = list(_pairs(pairs))
     return {
         "at": now.isoformat(),
         "since": since.isoformat(),
         "span": name,
+        "span_title": span.title,
         "total": _total(routes),
-        "models": [_line(line, line.group[0], rounded=routes.rounded) for line in routes.lines],
-        "pairs": list(_pairs(pairs)),
-        "days": _days(days, now),
-        "rate": _rate(span, steps, now),
-        "now_tokens_per_s": _per_s_now(latest, now),
-        "latency": _latency(routes, latest),
-        "routes": [
-            {"asked": line.group[0], "chosen": line.group[1], "calls": line.calls, "errors": line.errors}
-            for line in sorted(asked.lines, key=lambda line: -line.calls)
-        ],
-        "choices": [_choice(row) for row in reversed(latest) if row.purpose == "call"][:CHOICES],
+        "models": _models(routes, colors),
+        "pairs": accepted,
+        "pairs_chart": _pairs_chart(accepted),
+        "days": cost_by_day(days, colors, now),
+        "rate": token_rate(span, tokens, now),
+        "now_tokens_per_s": _current_tokens_per_s(latest, now),
+        "latency": latency,
+        "latency_chart": _latency_chart(latency),
+        "routes": requests,
+        "routes_chart": _routes_chart(requests),
+        "choices": [_choice(row) for row in reversed(latest) if row.purpose == "call"][:_CHOICES],
     }
 
 
-def _total(report: Report) -> dict[str, Any]:
+def _total(report: CostReport) -> dict[str, Any]:
     total = report.total
     return {
         **_line(total, "total", rounded=report.rounded),
@@ -122,7 +98,18 @@ def _total(report: Report) -> dict[str, Any]:
     }
 
 
-def _line(line: Line, name: str, *, rounded: bool) -> dict[str, Any]:
+def _models(routes: CostReport, colors: Mapping[str, str]) -> list[dict[str, Any]]:
+    highest = max((line.cost_nano for line in routes.lines), default=0) or 1
+    return [
+        {
+            **_line(line, line.group[0], rounded=routes.rounded),
+            "bar": track(line.cost_nano / highest, colors.get(line.group[0], OTHER)),
+        }
+        for line in routes.lines
+    ]
+
+
+def _line(line: ReportLine, name: str, *, rounded: bool) -> dict[str, Any]:
     return {
         "name": name,
         "calls": line.calls,
@@ -135,20 +122,19 @@ def _line(line: Line, name: str, *, rounded: bool) -> dict[str, Any]:
         "drafted": line.drafted,
         "accepted": line.accepted,
         "acceptance": line.acceptance_rate,
-        "acceptance_text": UNKNOWN if line.acceptance_rate is None else share(line.acceptance_rate),
+        "acceptance_text": UNKNOWN if line.acceptance_rate is None else format_percent(line.acceptance_rate),
         "p50_text": _time(line.latency_p50_s, rounded=rounded),
         "p95_text": _time(line.latency_p95_s, rounded=rounded),
     }
 
 
-def _pairs(report: Report) -> Iterable[dict[str, Any]]:
-    """Yield what was drafted and kept by pair of models, and what of predictions, the most drafted first."""
+def _pairs(report: CostReport) -> Iterator[dict[str, Any]]:
+    """Yield accepted and proposed tokens by pair of models and by prediction, the most drafted first."""
     for line in sorted(report.lines, key=lambda line: -(line.drafted or 0)):
         name = line.group[0] or line.group[1]
         predicted = line.predicted_accepted + line.predicted_rejected
         if line.drafted:
-            length = line.mean_accepted_length
-            yield _pair(name, "draft", line.accepted or 0, line.drafted, length)
+            yield _pair(name, "draft", line.accepted or 0, line.drafted, line.mean_accepted_length)
         if predicted:
             yield _pair(name, "prediction", line.predicted_accepted, predicted, None)
 
@@ -161,59 +147,30 @@ def _pair(name: str, kind: str, accepted: int, drafted: int, length: float | Non
         "accepted": accepted,
         "drafted": drafted,
         "rate": rate,
-        "rate_text": share(rate),
+        "rate_text": format_percent(rate),
         "length_text": None if length is None else f"{length:.2f}",
     }
 
 
-def _days(report: Report, now: datetime) -> dict[str, Any]:
-    first = SPANS["30d"].begins(now)
-    return {
-        "days": [f"{first + k * _DAY:%Y-%m-%d}" for k in range(DAYS)],
-        "total": f"{report.total.cost:f}",
-        "total_text": cost_of(report.total) if report.total.calls else "$0",
-        "lines": [
-            {
-                "day": line.group[0],
-                "model": line.group[1],
-                "cost": f"{line.cost:f}",
-                "text": cost_of(line),
-                "calls": line.calls,
-            }
-            for line in report.lines
-        ],
-    }
+def _pairs_chart(pairs: Sequence[Mapping[str, Any]]) -> str:
+    items = []
+    for pair in pairs:
+        kind = "drafted" if pair["kind"] == "draft" else "predicted"
+        tip = f"{pair['name']}\n{pair['accepted']:,} of {pair['drafted']:,} {kind} tokens accepted"
+        detail = kind if pair["length_text"] is None else f"{kind}, {pair['length_text']} tokens a pass"
+        color = COLORS[2] if kind == "drafted" else COLORS[4]
+        items.append(Bar(pair["name"], pair["rate"], pair["rate_text"], detail, tip, color))
+    return bars(items) if items else ""
 
 
-def _rate(span: Span, tokens: Mapping[str, int], now: datetime) -> dict[str, Any]:
-    """Return generated tokens by step; the last one is taken to have lasted for ``last_s`` seconds."""
-    begins = span.begins(now)
-    steps = [begins + k * span.step for k in range(span.count)]
-    form = {"hour": "%Y-%m-%d %H:00", "day": "%Y-%m-%d", None: "%Y-%m-%d %H:%M"}[span.group]
-    return {
-        "step_s": span.step.total_seconds(),
-        "last_s": max(now - steps[-1], _MINUTE).total_seconds(),
-        "begins": begins.isoformat(),
-        "tokens": [tokens.get(f"{step:{form}}", 0) for step in steps],
-    }
-
-
-def _by_minute(rows: Iterable[Row]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for row in rows:
-        minute = f"{row.started_at.astimezone(UTC):%Y-%m-%d %H:%M}"
-        found[minute] = found.get(minute, 0) + (row.completion_tokens or 0)
-    return found
-
-
-def _per_s_now(rows: Iterable[Row], now: datetime) -> float:
-    """Return the tokens of the calls that ended within the last minute, by the second."""
-    ended = (row for row in rows if now - row.started_at - timedelta(seconds=row.latency_s) <= _MINUTE)
+def _current_tokens_per_s(rows: Sequence[LedgerRow], now: datetime) -> float:
+    """Return the tokens per second of the calls that ended within the last minute."""
+    ended = (row for row in rows if now - row.started_at - timedelta(seconds=row.latency_s) <= MINUTE)
     return sum(row.completion_tokens or 0 for row in ended) / 60
 
 
-def _latency(report: Report, rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return percentiles: of whole calls by the report, of first and further tokens by the latest calls."""
+def _latency(report: CostReport, rows: Sequence[LedgerRow]) -> list[dict[str, Any]]:
+    """Return percentiles: whole calls from the report, TTFT and TPOT from the latest calls."""
     done = [row for row in rows if row.status == "ok"]
     first = sorted(row.ttft_s for row in done if row.ttft_s is not None)
     each = sorted(
@@ -222,25 +179,25 @@ def _latency(report: Report, rows: Sequence[Row]) -> list[dict[str, Any]]:
         if row.ttft_s is not None and row.completion_tokens is not None and row.completion_tokens > 1
     )
     total = report.total
-    whole = (total.latency_p50_s, total.latency_p95_s, total.latency_p99_s)
+    calls = (total.latency_p50_s, total.latency_p95_s, total.latency_p99_s)
     return [
-        _percentiles("ttft", "First token", "TTFT, of streamed calls", len(first), _of(first)),
-        _percentiles("tpot", "Each further token", "TPOT, of streamed calls", len(each), _of(each)),
+        _percentiles("ttft", "First token", "TTFT of streamed calls", len(first), _quantiles(first)),
+        _percentiles("tpot", "Further tokens", "TPOT of streamed calls", len(each), _quantiles(each)),
         _percentiles(
-            "total", "Whole answer", "of calls that succeeded", total.calls - total.errors, whole,
+            "total", "Whole response", "successful calls", total.calls - total.errors, calls,
             rounded=report.rounded,
         ),
     ]  # fmt: skip
 
 
-def _of(ordered: Sequence[float]) -> tuple[float | None, ...]:
+def _quantiles(ordered: Sequence[float]) -> tuple[float | None, ...]:
     return tuple(percentile(ordered, part) for part in (0.5, 0.95, 0.99))
 
 
 def _percentiles(
     name: str,
     title: str,
-    what: str,
+    description: str,
     calls: int,
     values: Sequence[float | None],
     *,
@@ -249,25 +206,56 @@ def _percentiles(
     return {
         "name": name,
         "title": title,
-        "what": what,
+        "description": description,
         "calls": calls,
         "values": list(values),
         "texts": [_time(value, rounded=rounded) for value in values],
     }
 
 
-def _choice(row: Row) -> dict[str, Any]:
+def _latency_chart(latency: Sequence[Mapping[str, Any]]) -> str:
+    items = []
+    for line in latency:
+        middle, high, top = line["values"]
+        if middle:
+            p50, p95, p99 = line["texts"]
+            tip = f"{line['title']} ({line['description']})\np50 {p50}, p95 {p95}, p99 {p99}"
+            items.append(PercentileRange(line["title"], middle, high, top, p50, tip))
+    return ranges(items, _time) if items else ""
+
+
+def _routes(report: CostReport) -> list[dict[str, Any]]:
+    """Return calls by requested and chosen model, the most calls first."""
+    return [
+        {"requested": line.group[0], "chosen": line.group[1], "calls": line.calls, "errors": line.errors}
+        for line in sorted(report.lines, key=lambda line: -line.calls)
+    ]
+
+
+def _routes_chart(routes: Sequence[Mapping[str, Any]]) -> str:
+    """Return a bar chart of the routes whose model differs from the requested one."""
+    routed = [route for route in routes if route["requested"] != route["chosen"]][:_ROUTES]
+    items = []
+    for route in routed:
+        name = f"{route['requested']} → {route['chosen']}"
+        calls = "1 call" if route["calls"] == 1 else f"{route['calls']:,} calls"
+        failed = f", {route['errors']:,} failed" if route["errors"] else ""
+        items.append(Bar(name, route["calls"] / routed[0]["calls"], calls, "", f"{name}\n{calls}{failed}"))
+    return bars(items) if items else ""
+
+
+def _choice(row: LedgerRow) -> dict[str, Any]:
     decision = row.decision
     return {
         "id": row.id,
         "at": row.started_at.isoformat(),
-        "asked": row.model,
+        "requested": row.model,
         "chosen": row.route,
         "reason": decision.get("reason") or "named by the caller",
         "status": row.status,
         "error": row.error,
         "tokens": row.completion_tokens,
-        "cost_text": UNKNOWN if row.cost is None else _money(row),
+        "cost_text": UNKNOWN if row.cost is None else _cost(row),
         "latency_text": _time(row.latency_s),
         "candidates": [
             {name: candidate.get(name) for name in ("route", "verdict", "reason")}
@@ -276,17 +264,11 @@ def _choice(row: Row) -> dict[str, Any]:
     }
 
 
-def _money(row: Row) -> str:
-    line = Line(group=(), calls=1, cost_nano=row.cost_nano or 0, estimated=row.cost_estimated)
-    return cost_of(line)
+def _cost(row: LedgerRow) -> str:
+    return cost_of(ReportLine(group=(), calls=1, cost_nano=row.cost_nano or 0, estimated=row.cost_estimated))
 
 
 def _time(value: float | None, *, rounded: bool = False) -> str:
     if value is None or value >= 1:
-        return UNKNOWN if value is None else seconds(value, rounded=rounded)
-    return f"{seconds(1000 * value, rounded=rounded).removesuffix(' s')} ms"
-
-
-def _floor(at: datetime, step: timedelta) -> datetime:
-    midnight = at.replace(hour=0, minute=0, second=0, microsecond=0)
-    return midnight + (at - midnight) // step * step
+        return UNKNOWN if value is None else format_seconds(value, rounded=rounded)
+    return f"{format_seconds(1000 * value, rounded=rounded).removesuffix(' s')} ms"

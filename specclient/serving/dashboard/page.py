@@ -1,6 +1,6 @@
-"""Turn the files of the dashboard into answers that a browser may show and nothing else.
+"""The static files of the dashboard, and the response headers that restrict them.
 
-The page holds no figure: those come as JSON, for who has the server's key.
+The page contains no figures. It fetches them as JSON, which requires the server's key.
 """
 
 from __future__ import annotations
@@ -8,39 +8,48 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
+from importlib.resources import files
 from types import MappingProxyType
 
-from specclient.serving.talk import Talk
+from specclient.serving.exchange import HTTPExchange
 
-__all__ = ["HEADERS", "PAGE", "say_asset"]
+__all__ = ["HEADERS", "PAGE", "send_asset"]
 
-_FOLDER = Path(__file__).with_name("assets")
-_SCRIPT = "text/javascript; charset=utf-8"
+_OWN, _REPORT = "specclient.serving.dashboard", "specclient.reports.page"
+_SCRIPT, _STYLE = "text/javascript; charset=utf-8", "text/css; charset=utf-8"
 
 
 @dataclass(frozen=True, slots=True)
 class Asset:
-    """A file of the page, and what kind it is."""
+    """A static file.
 
+    Attributes:
+        package: the package that contains it.
+        name: its path inside the package.
+        kind: its media type.
+    """
+
+    package: str
     name: str
     kind: str
 
 
-#: The page and what it is made of, by path.
+#: The files by URL path. Chart styles and tooltips are those of the HTML report.
 PAGE: Mapping[str, Asset] = MappingProxyType(
     {
-        "/dashboard": Asset("page.html", "text/html; charset=utf-8"),
-        "/dashboard/style.css": Asset("style.css", "text/css; charset=utf-8"),
-        "/dashboard/icon.svg": Asset("icon.svg", "image/svg+xml"),
+        "/dashboard": Asset(_OWN, "assets/page.html", "text/html; charset=utf-8"),
+        "/dashboard/style.css": Asset(_OWN, "assets/style.css", _STYLE),
+        "/dashboard/charts.css": Asset(_REPORT, "charts.css", _STYLE),
+        "/dashboard/icon.svg": Asset(_OWN, "assets/icon.svg", "image/svg+xml"),
+        "/dashboard/tips.js": Asset(_REPORT, "tips.js", _SCRIPT),
         **{
-            f"/dashboard/{name}.js": Asset(f"{name}.js", _SCRIPT)
-            for name in ("app", "charts", "dom", "sections")
+            f"/dashboard/{name}.js": Asset(_OWN, f"assets/{name}.js", _SCRIPT)
+            for name in ("app", "dom", "sections")
         },
     }
 )
 
-#: Only this server's own files, no inline script or style, no frame around it, no form sent anywhere.
+#: Allow only files of this server, no inline scripts or styles, no framing and no form submission.
 HEADERS: Mapping[str, str] = MappingProxyType(
     {
         "content-security-policy": "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; "
@@ -52,12 +61,12 @@ HEADERS: Mapping[str, str] = MappingProxyType(
 )
 
 
-async def say_asset(talk: Talk) -> None:
-    """Answer with a file of the page."""
+async def send_asset(talk: HTTPExchange) -> None:
+    """Send a file of the page."""
     asset = PAGE[talk.scope["path"]]
-    await talk.say(_content(asset.name), kind=asset.kind, headers=HEADERS)
+    await talk.say(_content(asset), kind=asset.kind, headers=HEADERS)
 
 
 @cache
-def _content(name: str) -> bytes:
-    return (_FOLDER / name).read_bytes()
+def _content(asset: Asset) -> bytes:
+    return files(asset.package).joinpath(asset.name).read_bytes()

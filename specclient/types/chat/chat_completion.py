@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field
 
-from specclient.types.base import Whole, WireModel
-from specclient.types.call import Metered
+from specclient.types.base import LenientInt, WireModel
+from specclient.types.call import MeteredModel
 from specclient.types.chat.chat_completion_message import ChatCompletionMessage
 from specclient.types.chat.logprobs import ChoiceLogprobs
 from specclient.types.chat.moderation import (
@@ -53,7 +53,7 @@ class Choice(WireModel):
     message: ChatCompletionMessage = Field(default_factory=ChatCompletionMessage)
 
 
-class ChatCompletion(Metered):
+class ChatCompletion(MeteredModel):
     """The answer of ``chat.completions.create``; ``created`` is in Unix seconds.
 
     https://platform.openai.com/docs/api-reference/chat/object
@@ -63,7 +63,7 @@ class ChatCompletion(Metered):
 
     id: str = ""
     choices: list[Choice] = Field(default_factory=list)
-    created: Whole = 0
+    created: LenientInt = 0
     model: str = ""
     object: Literal["chat.completion"] = "chat.completion"
     metadata: dict[str, str] | None = None

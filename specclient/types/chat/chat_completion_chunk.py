@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field
 
-from specclient.types.base import Content, JsonText, Whole, WireModel
+from specclient.types.base import LenientInt, LenientJsonText, LenientText, WireModel
 from specclient.types.chat.chat_completion import FinishReason, ServiceTier
 from specclient.types.chat.logprobs import ChoiceLogprobs
 from specclient.types.chat.moderation import (
@@ -55,14 +55,14 @@ class ChoiceDeltaAudio(WireModel):
 class ChoiceDeltaFunctionCall(WireModel):
     """A piece of a function call in the API's first form."""
 
-    arguments: JsonText | None = None
+    arguments: LenientJsonText | None = None
     name: str | None = None
 
 
 class ChoiceDeltaToolCallFunction(WireModel):
     """A piece of a streamed tool call's function."""
 
-    arguments: JsonText | None = None
+    arguments: LenientJsonText | None = None
     name: str | None = None
 
 
@@ -79,7 +79,7 @@ class ChoiceDelta(WireModel):
     """What a chunk adds to a message."""
 
     audio: ChoiceDeltaAudio | None = None
-    content: Content | None = None
+    content: LenientText | None = None
     function_call: ChoiceDeltaFunctionCall | None = None
     refusal: str | None = None
     role: Literal["developer", "system", "user", "assistant", "tool"] | None = None
@@ -105,7 +105,7 @@ class ChatCompletionChunk(WireModel):
 
     id: str = ""
     choices: list[Choice] = Field(default_factory=list)
-    created: Whole = 0
+    created: LenientInt = 0
     model: str = ""
     object: Literal["chat.completion.chunk"] = "chat.completion.chunk"
     moderation: Moderation | None = None

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Literal
 
-from specclient.types.base import Content, JsonText, WireModel
-from specclient.types.union import OneOf
+from specclient.types.base import LenientJsonText, LenientText, WireModel
+from specclient.types.tagged_union import TaggedUnion
 
 
 class AnnotationURLCitation(WireModel):
@@ -37,14 +37,14 @@ class ChatCompletionAudio(WireModel):
 class FunctionCall(WireModel):
     """The call of a function in the API's first form; ``arguments`` is JSON text, as the model wrote it."""
 
-    arguments: JsonText = ""
+    arguments: LenientJsonText = ""
     name: str = ""
 
 
 class Function(WireModel):
     """The function a tool call names; ``arguments`` is JSON text, as the model wrote it."""
 
-    arguments: JsonText = ""
+    arguments: LenientJsonText = ""
     name: str = ""
 
 
@@ -75,14 +75,14 @@ class ChatCompletionMessageCustomToolCall(WireModel):
 ChatCompletionMessageToolCall = ChatCompletionMessageFunctionToolCall
 
 ChatCompletionMessageToolCallUnion = Annotated[
-    ChatCompletionMessageFunctionToolCall | ChatCompletionMessageCustomToolCall, OneOf("type")
+    ChatCompletionMessageFunctionToolCall | ChatCompletionMessageCustomToolCall, TaggedUnion("type")
 ]
 
 
 class ChatCompletionMessage(WireModel):
     """The answer of one choice."""
 
-    content: Content | None = None
+    content: LenientText | None = None
     refusal: str | None = None
     role: Literal["assistant"] = "assistant"
     annotations: list[Annotation] | None = None

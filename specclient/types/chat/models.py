@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from specclient.types.base import WireModel
 from specclient.types.chat.chat_completion_message import ChatCompletionMessage
 from specclient.types.shared.models import FunctionDefinition, ReasoningEffort
-from specclient.types.union import OneOf
+from specclient.types.tagged_union import TaggedUnion
 
 
 class ImageURL(WireModel):
@@ -53,7 +53,7 @@ ChatCompletionReasoningEffort = ReasoningEffort
 ChatCompletionRole = Literal["developer", "system", "user", "assistant", "tool", "function"]
 
 ChatCompletionStoreMessageContentPart = Annotated[
-    ChatCompletionContentPartText | ChatCompletionContentPartImage, OneOf("type")
+    ChatCompletionContentPartText | ChatCompletionContentPartImage, TaggedUnion("type")
 ]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from specclient.types.base import WireModel
-from specclient.types.union import OneOf
+from specclient.types.tagged_union import TaggedUnion
 
 
 class ModerationInputModerationResultsResult(WireModel):
@@ -35,7 +35,7 @@ class ModerationInputError(WireModel):
     type: Literal["error"]
 
 
-ModerationInput = Annotated[ModerationInputModerationResults | ModerationInputError, OneOf("type")]
+ModerationInput = Annotated[ModerationInputModerationResults | ModerationInputError, TaggedUnion("type")]
 
 # The output's objects have the shape of the input's.
 ModerationOutputModerationResultsResult = ModerationInputModerationResultsResult

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from specclient.types.call import Metered
+from specclient.types.call import MeteredModel
 
 
-class Answer(Metered):
+class Answer(MeteredModel):
     """The base of ``Response``, whose fields are generated."""
 
     if TYPE_CHECKING:

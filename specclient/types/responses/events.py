@@ -15,7 +15,7 @@ from specclient.types.responses.models import (
     ResponseOutputRefusal,
     ResponseOutputText,
 )
-from specclient.types.union import OneOf
+from specclient.types.tagged_union import TaggedUnion
 
 
 class ResponseAudioDeltaEvent(WireModel):
@@ -96,7 +96,7 @@ class PartReasoningText(WireModel):
 
 
 ResponseContentPartAddedEventPart = Annotated[
-    ResponseOutputText | ResponseOutputRefusal | PartReasoningText, OneOf("type")
+    ResponseOutputText | ResponseOutputRefusal | PartReasoningText, TaggedUnion("type")
 ]
 
 
@@ -342,7 +342,7 @@ class AnnotationFilePath(WireModel):
 Annotation = (
     Annotated[
         AnnotationFileCitation | AnnotationURLCitation | AnnotationContainerFileCitation | AnnotationFilePath,
-        OneOf("type"),
+        TaggedUnion("type"),
     ]
     | None
 )
@@ -490,7 +490,7 @@ class OutputOutcomeExit(WireModel):
     type: Literal["exit"]
 
 
-OutputOutcome = Annotated[OutputOutcomeTimeout | OutputOutcomeExit, OneOf("type")]
+OutputOutcome = Annotated[OutputOutcomeTimeout | OutputOutcomeExit, TaggedUnion("type")]
 
 
 class Output(WireModel):
@@ -551,7 +551,7 @@ class ResponseInputFileContent(WireModel):
 
 
 ResponseSteerInputContent = Annotated[
-    ResponseInputTextContent | ResponseInputImageContent | ResponseInputFileContent, OneOf("type")
+    ResponseInputTextContent | ResponseInputImageContent | ResponseInputFileContent, TaggedUnion("type")
 ]
 
 
@@ -564,7 +564,7 @@ class ResponseSteerInputItemListMessage(WireModel):
 
 
 ResponseFunctionCallOutputItem = Annotated[
-    ResponseInputTextContent | ResponseInputImageContent | ResponseInputFileContent, OneOf("type")
+    ResponseInputTextContent | ResponseInputImageContent | ResponseInputFileContent, TaggedUnion("type")
 ]
 
 ResponseFunctionCallOutputItemList = list[ResponseFunctionCallOutputItem]
@@ -583,7 +583,7 @@ ResponseSteerInputItemListFunctionCallOutputCaller = (
     Annotated[
         ResponseSteerInputItemListFunctionCallOutputCallerDirect
         | ResponseSteerInputItemListFunctionCallOutputCallerProgram,
-        OneOf("type"),
+        TaggedUnion("type"),
     ]
     | None
 )
@@ -601,7 +601,7 @@ class ResponseSteerInputItemListFunctionCallOutput(WireModel):
 
 
 ResponseSteerInputItemList = Annotated[
-    ResponseSteerInputItemListMessage | ResponseSteerInputItemListFunctionCallOutput, OneOf("type")
+    ResponseSteerInputItemListMessage | ResponseSteerInputItemListFunctionCallOutput, TaggedUnion("type")
 ]
 
 ResponseSteerInput = str | list[ResponseSteerInputItemList]
@@ -684,7 +684,7 @@ ResponseSteerRequiredInput = Annotated[
     | ApplyPatchCallOutput
     | ToolSearchOutput
     | McpApprovalResponse,
-    OneOf("type"),
+    TaggedUnion("type"),
 ]
 
 
@@ -809,5 +809,5 @@ ResponseStreamEvent = Annotated[
     | ResponseQueuedEvent
     | ResponseCustomToolCallInputDeltaEvent
     | ResponseCustomToolCallInputDoneEvent,
-    OneOf("type"),
+    TaggedUnion("type"),
 ]

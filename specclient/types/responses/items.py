@@ -56,7 +56,7 @@ from specclient.types.responses.models import (
     WebSearchTool,
 )
 from specclient.types.shared.models import ReasoningEffort, ResponseFormatText
-from specclient.types.union import OneOf
+from specclient.types.tagged_union import TaggedUnion
 
 
 class Image(WireModel):
@@ -72,7 +72,9 @@ class CompactedResponse(WireModel):
     image: Image | None = None
 
 
-ResponseInputContent = Annotated[ResponseInputText | ResponseInputImage | ResponseInputFile, OneOf("type")]
+ResponseInputContent = Annotated[
+    ResponseInputText | ResponseInputImage | ResponseInputFile, TaggedUnion("type")
+]
 
 ResponseInputMessageContentList = list[ResponseInputContent]
 
@@ -93,7 +95,7 @@ class Reasoning(WireModel):
     effort: ReasoningEffort | None = None
 
 
-TextFormat = Annotated[ResponseFormatText | ResponseFormatTextJSONSchemaConfig, OneOf("type")]
+TextFormat = Annotated[ResponseFormatText | ResponseFormatTextJSONSchemaConfig, TaggedUnion("type")]
 
 
 class Text(WireModel):
@@ -122,7 +124,7 @@ class OutcomeExit(WireModel):
     type: Literal["exit"]
 
 
-Outcome = Annotated[OutcomeTimeout | OutcomeExit, OneOf("type")]
+Outcome = Annotated[OutcomeTimeout | OutcomeExit, TaggedUnion("type")]
 
 
 class ResponseFunctionShellCallOutputContent(WireModel):
@@ -181,7 +183,7 @@ class FunctionCallOutputCallerProgram(WireModel):
 
 
 FunctionCallOutputCaller = (
-    Annotated[FunctionCallOutputCallerDirect | FunctionCallOutputCallerProgram, OneOf("type")] | None
+    Annotated[FunctionCallOutputCallerDirect | FunctionCallOutputCallerProgram, TaggedUnion("type")] | None
 )
 
 
@@ -259,7 +261,7 @@ class ToolMcp(WireModel):
 
 
 ToolCodeInterpreterContainerCodeInterpreterToolAutoNetworkPolicy = Annotated[
-    ContainerNetworkPolicyDisabled | ContainerNetworkPolicyAllowlist, OneOf("type")
+    ContainerNetworkPolicyDisabled | ContainerNetworkPolicyAllowlist, TaggedUnion("type")
 ]
 
 
@@ -332,7 +334,7 @@ class ToolFunction(WireModel):
     strict: bool | None = None
 
 
-ToolSearchOutputNamespaceToolTool = Annotated[ToolFunction | CustomTool, OneOf("type")]
+ToolSearchOutputNamespaceToolTool = Annotated[ToolFunction | CustomTool, TaggedUnion("type")]
 
 
 class ToolSearchOutputNamespaceTool(WireModel):
@@ -359,7 +361,7 @@ ResponseToolSearchOutputItemParamTool = Annotated[
     | ToolSearchTool
     | WebSearchPreviewTool
     | ApplyPatchTool,
-    OneOf("type"),
+    TaggedUnion("type"),
 ]
 
 
@@ -467,9 +469,9 @@ class ShellCallCallerProgram(WireModel):
     type: Literal["program"]
 
 
-ShellCallCaller = Annotated[ShellCallCallerDirect | ShellCallCallerProgram, OneOf("type")] | None
+ShellCallCaller = Annotated[ShellCallCallerDirect | ShellCallCallerProgram, TaggedUnion("type")] | None
 
-ShellCallEnvironment = Annotated[LocalEnvironment | ContainerReference, OneOf("type")] | None
+ShellCallEnvironment = Annotated[LocalEnvironment | ContainerReference, TaggedUnion("type")] | None
 
 
 class ShellCall(WireModel):
@@ -492,7 +494,7 @@ class ShellCallOutputCallerProgram(WireModel):
 
 
 ShellCallOutputCaller = (
-    Annotated[ShellCallOutputCallerDirect | ShellCallOutputCallerProgram, OneOf("type")] | None
+    Annotated[ShellCallOutputCallerDirect | ShellCallOutputCallerProgram, TaggedUnion("type")] | None
 )
 
 
@@ -525,7 +527,7 @@ class ApplyPatchCallOperationUpdateFile(WireModel):
 
 ApplyPatchCallOperation = Annotated[
     ApplyPatchCallOperationCreateFile | ApplyPatchCallOperationDeleteFile | ApplyPatchCallOperationUpdateFile,
-    OneOf("type"),
+    TaggedUnion("type"),
 ]
 
 
@@ -539,7 +541,7 @@ class ApplyPatchCallCallerProgram(WireModel):
 
 
 ApplyPatchCallCaller = (
-    Annotated[ApplyPatchCallCallerDirect | ApplyPatchCallCallerProgram, OneOf("type")] | None
+    Annotated[ApplyPatchCallCallerDirect | ApplyPatchCallCallerProgram, TaggedUnion("type")] | None
 )
 
 
@@ -562,7 +564,8 @@ class ApplyPatchCallOutputCallerProgram(WireModel):
 
 
 ApplyPatchCallOutputCaller = (
-    Annotated[ApplyPatchCallOutputCallerDirect | ApplyPatchCallOutputCallerProgram, OneOf("type")] | None
+    Annotated[ApplyPatchCallOutputCallerDirect | ApplyPatchCallOutputCallerProgram, TaggedUnion("type")]
+    | None
 )
 
 
@@ -678,7 +681,7 @@ ResponseInputItem = Annotated[
     | ItemReference
     | Program
     | ProgramOutput,
-    OneOf("type"),
+    TaggedUnion("type"),
 ]
 
 ResponseInput = list[ResponseInputItem]
@@ -748,7 +751,7 @@ ResponseItem = Annotated[
     | McpCall
     | ResponseCustomToolCallItem
     | ResponseCustomToolCallOutputItem,
-    OneOf("type"),
+    TaggedUnion("type"),
 ]
 
 

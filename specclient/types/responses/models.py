@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from specclient.types.base import JsonText, WireModel
+from specclient.types.base import LenientJsonText, WireModel
 from specclient.types.open import OpenObject
 from specclient.types.responses.answer import Answer
 from specclient.types.shared.models import (
@@ -22,7 +22,7 @@ from specclient.types.shared.models import (
     ResponseFormatText,
     ResponsesModel,
 )
-from specclient.types.union import OneOf
+from specclient.types.tagged_union import TaggedUnion
 
 
 class AccessPrograms(WireModel):
@@ -93,7 +93,7 @@ ToolChoice = Annotated[
     | ToolChoiceSpecificProgrammaticToolCallingParam
     | ToolChoiceApplyPatch
     | ToolChoiceShell,
-    OneOf("type"),
+    TaggedUnion("type"),
 ]
 
 
@@ -129,7 +129,7 @@ class ModerationInputError(WireModel):
     type: Literal["error"]
 
 
-ModerationInput = Annotated[ModerationInputModerationResult | ModerationInputError, OneOf("type")]
+ModerationInput = Annotated[ModerationInputModerationResult | ModerationInputError, TaggedUnion("type")]
 
 
 class ModerationOutputModerationResult(WireModel):
@@ -147,7 +147,7 @@ class ModerationOutputError(WireModel):
     type: Literal["error"]
 
 
-ModerationOutput = Annotated[ModerationOutputModerationResult | ModerationOutputError, OneOf("type")]
+ModerationOutput = Annotated[ModerationOutputModerationResult | ModerationOutputError, TaggedUnion("type")]
 
 
 class Moderation(WireModel):
@@ -189,7 +189,7 @@ PromptCacheDiagnostics = Annotated[
     | PromptCacheDiagnosticsCacheHit
     | PromptCacheDiagnosticsComparisonResponseNotFound
     | PromptCacheDiagnosticsUnavailable,
-    OneOf("type"),
+    TaggedUnion("type"),
 ]
 
 
@@ -306,7 +306,7 @@ class AnnotationFilePath(WireModel):
 
 Annotation = Annotated[
     AnnotationFileCitation | AnnotationURLCitation | AnnotationContainerFileCitation | AnnotationFilePath,
-    OneOf("type"),
+    TaggedUnion("type"),
 ]
 
 
@@ -335,7 +335,7 @@ class ResponseOutputRefusal(WireModel):
     type: Literal["refusal"]
 
 
-ResponseOutputMessageContent = Annotated[ResponseOutputText | ResponseOutputRefusal, OneOf("type")]
+ResponseOutputMessageContent = Annotated[ResponseOutputText | ResponseOutputRefusal, TaggedUnion("type")]
 
 
 class ResponseOutputMessage(WireModel):
@@ -372,11 +372,11 @@ class CallerProgram(WireModel):
     type: Literal["program"]
 
 
-Caller = Annotated[CallerDirect | CallerProgram, OneOf("type")] | None
+Caller = Annotated[CallerDirect | CallerProgram, TaggedUnion("type")] | None
 
 
 class ResponseFunctionToolCall(WireModel):
-    arguments: JsonText
+    arguments: LenientJsonText
     call_id: str
     name: str
     type: Literal["function_call"]
@@ -419,7 +419,9 @@ class ResponseInputFile(WireModel):
     prompt_cache_breakpoint: PromptCacheBreakpoint | None = None
 
 
-OutputOutputContentList = Annotated[ResponseInputText | ResponseInputImage | ResponseInputFile, OneOf("type")]
+OutputOutputContentList = Annotated[
+    ResponseInputText | ResponseInputImage | ResponseInputFile, TaggedUnion("type")
+]
 
 
 class ResponseFunctionToolCallOutputItem(WireModel):
@@ -457,7 +459,7 @@ class ActionFind(WireModel):
     url: str
 
 
-ResponseFunctionWebSearchAction = Annotated[ActionSearch | ActionOpenPage | ActionFind, OneOf("type")]
+ResponseFunctionWebSearchAction = Annotated[ActionSearch | ActionOpenPage | ActionFind, TaggedUnion("type")]
 
 
 class ResponseFunctionWebSearch(WireModel):
@@ -543,7 +545,7 @@ ResponseComputerToolCallAction = Annotated[
     | ActionScroll
     | ActionType
     | ActionWait,
-    OneOf("type"),
+    TaggedUnion("type"),
 ]
 
 
@@ -608,7 +610,7 @@ class Wait(WireModel):
 
 
 ComputerAction = Annotated[
-    Click | DoubleClick | Drag | Keypress | Move | Screenshot | Scroll | Type | Wait, OneOf("type")
+    Click | DoubleClick | Drag | Keypress | Move | Screenshot | Scroll | Type | Wait, TaggedUnion("type")
 ]
 
 ComputerActionList = list[ComputerAction]
@@ -703,7 +705,7 @@ class FunctionTool(WireModel):
     output_schema: dict[str, Any] | None = None
 
 
-FileSearchToolFilters = Annotated[ComparisonFilter | CompoundFilter, OneOf("type")] | None
+FileSearchToolFilters = Annotated[ComparisonFilter | CompoundFilter, TaggedUnion("type")] | None
 
 
 class RankingOptionsHybridSearch(WireModel):
@@ -826,7 +828,7 @@ class ContainerNetworkPolicyAllowlist(WireModel):
 
 
 CodeInterpreterContainerCodeInterpreterToolAutoNetworkPolicy = Annotated[
-    ContainerNetworkPolicyDisabled | ContainerNetworkPolicyAllowlist, OneOf("type")
+    ContainerNetworkPolicyDisabled | ContainerNetworkPolicyAllowlist, TaggedUnion("type")
 ]
 
 
@@ -887,7 +889,9 @@ class LocalShell(WireModel):
     type: Literal["local_shell"]
 
 
-NetworkPolicy = Annotated[ContainerNetworkPolicyDisabled | ContainerNetworkPolicyAllowlist, OneOf("type")]
+NetworkPolicy = Annotated[
+    ContainerNetworkPolicyDisabled | ContainerNetworkPolicyAllowlist, TaggedUnion("type")
+]
 
 
 class SkillReference(WireModel):
@@ -909,7 +913,7 @@ class InlineSkill(WireModel):
     type: Literal["inline"]
 
 
-Skill = Annotated[SkillReference | InlineSkill, OneOf("type")]
+Skill = Annotated[SkillReference | InlineSkill, TaggedUnion("type")]
 
 
 class ContainerAuto(WireModel):
@@ -937,7 +941,7 @@ class ContainerReference(WireModel):
 
 
 FunctionShellToolEnvironment = (
-    Annotated[ContainerAuto | LocalEnvironment | ContainerReference, OneOf("type")] | None
+    Annotated[ContainerAuto | LocalEnvironment | ContainerReference, TaggedUnion("type")] | None
 )
 
 
@@ -969,7 +973,7 @@ class ToolFunction(WireModel):
     strict: bool | None = None
 
 
-NamespaceToolTool = Annotated[ToolFunction | CustomTool, OneOf("type")]
+NamespaceToolTool = Annotated[ToolFunction | CustomTool, TaggedUnion("type")]
 
 
 class NamespaceTool(WireModel):
@@ -1023,7 +1027,7 @@ Tool = Annotated[
     | ToolSearchTool
     | WebSearchPreviewTool
     | ApplyPatchTool,
-    OneOf("type"),
+    TaggedUnion("type"),
 ]
 
 
@@ -1097,7 +1101,7 @@ class OutputImage(WireModel):
     url: str
 
 
-ResponseCodeInterpreterToolCallOutput = Annotated[OutputLogs | OutputImage, OneOf("type")]
+ResponseCodeInterpreterToolCallOutput = Annotated[OutputLogs | OutputImage, TaggedUnion("type")]
 
 
 class ResponseCodeInterpreterToolCall(WireModel):
@@ -1149,7 +1153,7 @@ class ResponseContainerReference(WireModel):
 
 
 ResponseFunctionShellToolCallEnvironment = (
-    Annotated[ResponseLocalEnvironment | ResponseContainerReference, OneOf("type")] | None
+    Annotated[ResponseLocalEnvironment | ResponseContainerReference, TaggedUnion("type")] | None
 )
 
 
@@ -1173,7 +1177,7 @@ class OutputOutcomeExit(WireModel):
     type: Literal["exit"]
 
 
-OutputOutcome = Annotated[OutputOutcomeTimeout | OutputOutcomeExit, OneOf("type")]
+OutputOutcome = Annotated[OutputOutcomeTimeout | OutputOutcomeExit, TaggedUnion("type")]
 
 
 class ResponseFunctionShellToolCallOutputOutput(WireModel):
@@ -1211,7 +1215,7 @@ class OperationUpdateFile(WireModel):
     type: Literal["update_file"]
 
 
-Operation = Annotated[OperationCreateFile | OperationDeleteFile | OperationUpdateFile, OneOf("type")]
+Operation = Annotated[OperationCreateFile | OperationDeleteFile | OperationUpdateFile, TaggedUnion("type")]
 
 
 class ResponseApplyPatchToolCall(WireModel):
@@ -1251,12 +1255,12 @@ class HTTPError(WireModel):
     type: Literal["http_error"]
 
 
-McpToolCallError = Annotated[McpProtocolError | McpToolExecutionError | HTTPError, OneOf("type")]
+McpToolCallError = Annotated[McpProtocolError | McpToolExecutionError | HTTPError, TaggedUnion("type")]
 
 
 class McpCall(WireModel):
     id: str
-    arguments: JsonText
+    arguments: LenientJsonText
     name: str
     server_label: str
     type: Literal["mcp_call"]
@@ -1351,10 +1355,10 @@ ResponseOutputItem = Annotated[
     | McpApprovalResponse
     | ResponseCustomToolCall
     | ResponseCustomToolCallOutputItem,
-    OneOf("type"),
+    TaggedUnion("type"),
 ]
 
-Variables = Annotated[str | ResponseInputText | ResponseInputImage | ResponseInputFile, OneOf("type")]
+Variables = Annotated[str | ResponseInputText | ResponseInputImage | ResponseInputFile, TaggedUnion("type")]
 
 
 class ResponsePrompt(WireModel):
@@ -1377,7 +1381,7 @@ class ResponseFormatTextJSONSchemaConfig(WireModel):
 
 
 ResponseFormatTextConfig = Annotated[
-    ResponseFormatText | ResponseFormatTextJSONSchemaConfig | ResponseFormatJSONObject, OneOf("type")
+    ResponseFormatText | ResponseFormatTextJSONSchemaConfig | ResponseFormatJSONObject, TaggedUnion("type")
 ]
 
 

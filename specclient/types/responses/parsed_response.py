@@ -13,7 +13,7 @@ from specclient.types.responses.models import (
     ResponseOutputRefusal,
     ResponseOutputText,
 )
-from specclient.types.union import OneOf
+from specclient.types.tagged_union import TaggedUnion
 
 ContentType = TypeVar("ContentType")
 
@@ -27,7 +27,7 @@ class ParsedResponseOutputText(ResponseOutputText, Generic[ContentType]):
     __api_exclude__ = frozenset({"parsed"})
 
 
-ParsedContent = Annotated[ParsedResponseOutputText[ContentType] | ResponseOutputRefusal, OneOf("type")]
+ParsedContent = Annotated[ParsedResponseOutputText[ContentType] | ResponseOutputRefusal, TaggedUnion("type")]
 
 
 class ParsedResponseOutputMessage(ResponseOutputMessage, Generic[ContentType]):
@@ -56,7 +56,8 @@ class ParsedResponseFunctionToolCall(ResponseFunctionToolCall):
 
 
 ParsedResponseOutputItem = Annotated[
-    ParsedResponseOutputMessage[ContentType] | ParsedResponseFunctionToolCall | OtherOutputItem, OneOf("type")
+    ParsedResponseOutputMessage[ContentType] | ParsedResponseFunctionToolCall | OtherOutputItem,
+    TaggedUnion("type"),
 ]
 
 

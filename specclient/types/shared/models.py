@@ -9,8 +9,8 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from specclient.types.base import Loose, WireModel
-from specclient.types.union import OneOf
+from specclient.types.base import Lenient, WireModel
+from specclient.types.tagged_union import TaggedUnion
 
 AllModels = str
 
@@ -114,7 +114,7 @@ class ComparisonFilter(WireModel):
     value: str | float | bool | list[str | float]
 
 
-Filter = Loose[ComparisonFilter]
+Filter = Lenient[ComparisonFilter]
 
 
 class CompoundFilter(WireModel):
@@ -132,7 +132,7 @@ class Grammar(WireModel):
     type: Literal["grammar"]
 
 
-CustomToolInputFormat = Annotated[Text | Grammar, OneOf("type")]
+CustomToolInputFormat = Annotated[Text | Grammar, TaggedUnion("type")]
 
 
 class DecisionInputJSON(WireModel):
@@ -152,7 +152,7 @@ class DecisionQuestionInputText(WireModel):
 
 
 DecisionQuestionInputPart = Annotated[
-    DecisionQuestionInputText | DecisionQuestionInputImage | DecisionInputJSON, OneOf("type")
+    DecisionQuestionInputText | DecisionQuestionInputImage | DecisionInputJSON, TaggedUnion("type")
 ]
 
 

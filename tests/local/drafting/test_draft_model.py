@@ -5,16 +5,17 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from local_kit import load, run, sequence
-from specclient_local.drafting.base import chain
+from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
-from specclient_local.model.runner import CHUNK, Runner
+from specclient_local.drafting.drafter import chain
+from specclient_local.model.decoder_runner import DecoderRunner
+from specclient_local.model.pass_input import MAX_PASS_ROWS
 from specclient_local.model.sampling import distributions
-from specclient_local.speculate import Speculator
+from tiny_models import load, run, sequence
 
 
 def runner(folder, context=64, **options):
-    return Runner.load(folder, dtype="float32", slots=1, context=context, **options)
+    return DecoderRunner.load(folder, dtype="float32", slots=1, context=context, **options)
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.8])
@@ -70,7 +71,7 @@ def test_a_draft_left_behind_by_more_than_a_pass_catches_up(checkpoint):
     behind, abreast = sequence([5, 13, 7]), sequence([5, 13, 7])
     drafter.begin(behind)
     for request in (behind, abreast):  # the load kept it from drafting while the answer grew
-        request.tokens += [2 + 7 * i % 290 for i in range(CHUNK + 40)]
+        request.tokens += [2 + 7 * i % 290 for i in range(MAX_PASS_ROWS + 40)]
     while not fresh.begin(abreast):
         pass
     (late,), (soon,) = (d.propose([r], [chain(3)]) for d, r in ((drafter, behind), (fresh, abreast)))

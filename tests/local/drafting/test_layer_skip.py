@@ -7,14 +7,14 @@ import random
 import numpy as np
 import pytest
 import torch
-from local_kit import law_of_rounds, letter_tokenizer, load, run, sequence, table_of, write_checkpoint
 from scipy import stats
+from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.layer_search import LayerSearch, first_layers
-from specclient_local.drafting.layer_skip import SEARCHED, LayerSkipDrafter
-from specclient_local.model.borrowed import BorrowedRunner
-from specclient_local.model.runner import Runner
-from specclient_local.options import Options
-from specclient_local.speculate import Speculator
+from specclient_local.drafting.layer_skip import SEARCH_TIME_SHARE, LayerSkipDrafter
+from specclient_local.loading.options import EngineOptions
+from specclient_local.model.decoder_runner import DecoderRunner
+from specclient_local.model.layer_subset import LayerSubsetRunner
+from tiny_models import law_of_rounds, letter_tokenizer, load, run, sequence, table_of, write_checkpoint
 
 from specclient.errors import ConfigurationError
 
@@ -68,7 +68,7 @@ class Restless(LayerSearch):
 
 
 def speculator(target, search=None, clock=None):
-    runner = Runner.load(target, dtype="float32", slots=1, context=128)
+    runner = DecoderRunner.load(target, dtype="float32", slots=1, context=128)
     drafter = LayerSkipDrafter(runner, search, clock or Clock())
     return Speculator(runner, {"layer_skip": drafter}), drafter
 
@@ -128,9 +128,9 @@ def test_the_same_rounds_find_a_drafter_that_lies(letters, monkeypatch):
 @pytest.mark.parametrize("tree", [None, (2, 2, 1), "grow"], ids=str)
 def test_greedy_answers_are_the_targets_own_while_layers_change(bytes_target, tree, monkeypatch):
     """Other layers in every round, a trial over the target's own rows before each."""
-    monkeypatch.setattr("specclient_local.drafting.layer_skip.SEARCHED", 1e9)
+    monkeypatch.setattr("specclient_local.drafting.layer_skip.SEARCH_TIME_SHARE", 1e9)
     speculating, drafter = speculator(bytes_target, Restless(6, random.Random(3)))
-    plain = Speculator(Runner.load(bytes_target, dtype="float32", slots=1, context=128))
+    plain = Speculator(DecoderRunner.load(bytes_target, dtype="float32", slots=1, context=128))
     sets = set()
     for prompt in ([5, 6, 7, 8] * 16, [9] * 70, list(range(2, 80))):
         request = sequence(prompt, max_tokens=40, method="layer_skip", draft_tree=tree, draft_length=3)
@@ -149,16 +149,16 @@ def test_greedy_answers_are_the_targets_own_while_layers_change(bytes_target, tr
 
 
 def test_a_trial_leaves_the_targets_rows_bit_for_bit(bytes_target):
-    target = Runner.load(bytes_target, dtype="float32", slots=2, context=128)
+    target = DecoderRunner.load(bytes_target, dtype="float32", slots=2, context=128)
     tokens = list(range(2, 90))
     target.prefill(1, tokens)
     before = target.cache.rows.clone()
-    all_layers = BorrowedRunner(target, range(6)).foretold(1, 40, tokens[40:80])
+    all_layers = LayerSubsetRunner(target, range(6)).foretold(1, 40, tokens[40:80])
     assert torch.equal(target.cache.rows, before)
     assert target.length(1) == len(tokens)
-    fresh = Runner.load(bytes_target, dtype="float32", slots=1, context=128)
+    fresh = DecoderRunner.load(bytes_target, dtype="float32", slots=1, context=128)
     assert all_layers == fresh.read(0, tokens)[40:80].argmax(-1).tolist(), "all layers are the target"
-    BorrowedRunner(target, (0, 5)).foretold(1, 40, tokens[40:80])
+    LayerSubsetRunner(target, (0, 5)).foretold(1, 40, tokens[40:80])
     assert torch.equal(target.cache.rows, before)
 
 
@@ -210,7 +210,7 @@ def test_trials_take_no_more_than_their_share(bytes_target):
         clock.now += 1.0
         (won,) = speculating.round([request])
         request.tokens.extend(won.tokens)
-    assert 1 <= len(trials) <= 1 + SEARCHED * clock.now
+    assert 1 <= len(trials) <= 1 + SEARCH_TIME_SHARE * clock.now
 
 
 def test_the_better_layers_are_found():
@@ -245,6 +245,6 @@ def test_a_search_begins_with_half_of_the_layers(layers, first):
 
 
 def test_what_may_be_asked_for():
-    assert Options(layer_skip="search", method="layer_skip").layer_skip == "search"
+    assert EngineOptions(layer_skip="search", method="layer_skip").layer_skip == "search"
     with pytest.raises(ConfigurationError, match=r"layer_skip is 'best'; allowed .*'search'"):
-        Options(layer_skip="best")
+        EngineOptions(layer_skip="best")

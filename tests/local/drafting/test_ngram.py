@@ -8,15 +8,16 @@ import tracemalloc
 from functools import partial
 
 import pytest
-from local_kit import run, sequence
-from specclient_local.drafting.base import Judged, chain
-from specclient_local.drafting.ngram import LONGEST, NgramDrafter, Past
-from specclient_local.model.runner import CHUNK, Runner
-from specclient_local.speculate import Speculator
+from specclient_local.decoding.speculate import Speculator
+from specclient_local.drafting.drafter import DrafterChosenChain, chain
+from specclient_local.drafting.ngram import LONGEST_MATCH, NgramDrafter, NgramIndex
+from specclient_local.model.decoder_runner import DecoderRunner
+from specclient_local.model.pass_input import MAX_PASS_ROWS
+from tiny_models import run, sequence
 
 
 def past_of(tokens):
-    past = Past()
+    past = NgramIndex()
     for token in tokens:
         past.append(token)
     return past
@@ -24,7 +25,7 @@ def past_of(tokens):
 
 def matching(tokens, place):
     """By comparing: how many tokens before ``place`` are those at the end."""
-    most = min(place, LONGEST)
+    most = min(place, LONGEST_MATCH)
     return next((n for n in range(most) if tokens[place - 1 - n] != tokens[len(tokens) - 1 - n]), most)
 
 
@@ -39,7 +40,7 @@ def test_a_match_is_the_longest_and_of_equal_ones_the_latest():
 
 
 def test_a_match_is_followed_back_no_further_than_need_be():
-    assert past_of([*range(40), *range(40)]).find() == (40, LONGEST)
+    assert past_of([*range(40), *range(40)]).find() == (40, LONGEST_MATCH)
 
 
 def test_what_repeats_goes_on_repeating():
@@ -52,8 +53,8 @@ def test_what_repeats_goes_on_repeating():
 def test_a_token_of_a_long_context_costs_what_one_of_a_short_one_does(monkeypatch, kinds):
     """A hundred thousand tokens: places looked at are counted, not seconds."""
     dice, looked = random.Random(1), []
-    honest = Past._matching
-    monkeypatch.setattr(Past, "_matching", lambda self, *at: looked.append(at) or honest(self, *at))
+    honest = NgramIndex._matching
+    monkeypatch.setattr(NgramIndex, "_matching", lambda self, *at: looked.append(at) or honest(self, *at))
     past = past_of(dice.randrange(kinds) for _ in range(100_000))
     assert not looked
     for _ in range(1000):
@@ -83,7 +84,7 @@ def drafting(tokens, **params):
 
 
 def test_a_prompt_is_read_in_chunks_and_picked_from():
-    tokens = [*range(2, 2 + CHUNK), 5, 6, 7]
+    tokens = [*range(2, 2 + MAX_PASS_ROWS), 5, 6, 7]
     request, drafter = sequence(tokens, method="ngram"), NgramDrafter()
     assert not drafter.begin(request)
     assert drafter.begin(request)
@@ -99,7 +100,7 @@ def test_a_prompt_is_read_in_chunks_and_picked_from():
 def test_a_match_is_followed_as_far_as_its_like_have_been_right():
     request, drafter = drafting([1, 2, 3, 4, 5, 6, 7, 8, 9, 1, 2])
     asked = []
-    shape = Judged(15, lambda alpha: asked.append(alpha) or round(10 * alpha))
+    shape = DrafterChosenChain(15, lambda alpha: asked.append(alpha) or round(10 * alpha))
 
     def length():
         return len(drafter.propose([request], [shape])[0])
@@ -118,7 +119,9 @@ def test_a_match_is_followed_as_far_as_its_like_have_been_right():
 
 def test_matches_that_never_pay_are_tried_now_and_then():
     request, drafter = drafting([1, 2, 3, 1])
-    lengths = [len(drafter.propose([request], [Judged(15, lambda alpha: 0)])[0]) for _ in range(32)]
+    lengths = [
+        len(drafter.propose([request], [DrafterChosenChain(15, lambda alpha: 0)])[0]) for _ in range(32)
+    ]
     assert [n for n in lengths if n] == [2, 2]
 
 
@@ -134,7 +137,7 @@ def test_requests_do_not_see_each_others_past():
 
 
 def test_no_engine_is_without_it(checkpoint):
-    target = Runner.load(checkpoint(eos_token_id=None), dtype="float32", slots=1, context=128)
+    target = DecoderRunner.load(checkpoint(eos_token_id=None), dtype="float32", slots=1, context=128)
     speculator = Speculator(target)
     answer = partial(sequence, [5, 6, 5, 6], max_tokens=60)
     expected = run(speculator, plain := answer(method="plain"))
@@ -152,7 +155,7 @@ def test_no_engine_is_without_it(checkpoint):
 @pytest.mark.timeout(7200)
 def test_a_hundred_thousand_tokens_are_looked_up_at_an_even_pace(record_property):
     """Processor seconds of the first and the last tenth of a long sequence, ten thousand tokens each."""
-    dice, past, taken = random.Random(2), Past(), []
+    dice, past, taken = random.Random(2), NgramIndex(), []
     text = [dice.randrange(2000) for _ in range(500)]
     for _ in range(10):
         begun = time.process_time()

@@ -5,16 +5,16 @@ from __future__ import annotations
 import random
 
 import pytest
-from local_kit import run, sequence
-from specclient_local.drafting.base import chain
-from specclient_local.drafting.costs import Costs
-from specclient_local.drafting.length import Load, RunLength
-from specclient_local.drafting.prediction import Place, PredictionDrafter
-from specclient_local.drafting.suffixes import LONGEST, SuffixIndex
-from specclient_local.model.runner import Runner
-from specclient_local.sequence import Predicted
-from specclient_local.speculate import Speculator
-from specclient_local.tree import TokenTree
+from specclient_local.decoding.speculate import Speculator
+from specclient_local.drafting.drafter import chain
+from specclient_local.drafting.length_policy import DoublingLength, RoundLoad
+from specclient_local.drafting.prediction import PredictionCursor, PredictionDrafter
+from specclient_local.drafting.round_costs import RoundCosts
+from specclient_local.drafting.suffix_index import LONGEST_CONTEXT, SuffixIndex
+from specclient_local.model.decoder_runner import DecoderRunner
+from specclient_local.request.sequence import PredictionProgress
+from specclient_local.request.token_tree import TokenTree
+from tiny_models import run, sequence
 
 
 def longest(tokens, context):
@@ -59,7 +59,7 @@ def test_of_equal_matches_the_nearest_wins_and_the_later_of_two_as_near():
 
 def test_a_match_is_followed_back_no_further_than_need_be():
     tokens = list(range(100))
-    assert SuffixIndex(tokens).find(tokens[:90], near=0) == (90, LONGEST)
+    assert SuffixIndex(tokens).find(tokens[:90], near=0) == (90, LONGEST_CONTEXT)
 
 
 def test_a_search_looks_at_few_places_however_many_there_are(monkeypatch):
@@ -68,12 +68,12 @@ def test_a_search_looks_at_few_places_however_many_there_are(monkeypatch):
     monkeypatch.setattr(
         SuffixIndex, "_matching", lambda self, c, place: looked.append(place) or honest(self, c, place)
     )
-    assert index.find([7] * 50, near=10_000) == (10_000, LONGEST)
+    assert index.find([7] * 50, near=10_000) == (10_000, LONGEST_CONTEXT)
     assert len(looked) <= 16
 
 
 def place(prediction):
-    return Place(list(prediction), 0)
+    return PredictionCursor(list(prediction), 0)
 
 
 def test_the_answer_is_followed_and_found_again():
@@ -132,7 +132,7 @@ def test_places_that_proved_wrong_are_trusted_less():
 
 
 def test_each_predicted_token_counts_once():
-    predicted = Predicted([1, 2, 3, 4, 5, 6])
+    predicted = PredictionProgress([1, 2, 3, 4, 5, 6])
     predicted.count(range(4), 2)
     predicted.appear(2)
     assert (predicted.accepted, predicted.rejected) == (2, 2)
@@ -146,14 +146,14 @@ def test_each_predicted_token_counts_once():
 
 
 def test_drafts_grow_while_they_are_kept():
-    length = RunLength()
+    length = DoublingLength()
     lengths = []
     for accepted in (7, 15, 15, 4, 0, 1, 3, 7):
-        lengths.append(len(length.next(Load())))
+        lengths.append(len(length.next(RoundLoad())))
         learn(length, lengths[-1], min(accepted, lengths[-1]))
     assert lengths == [7, 15, 15, 15, 3, 1, 3, 7]
     learn(length, 0, 0)
-    assert len(length.next(Load())) == 15
+    assert len(length.next(RoundLoad())) == 15
 
 
 def learn(length, drafted, accepted):
@@ -161,18 +161,20 @@ def learn(length, drafted, accepted):
 
 
 def test_drafts_are_no_longer_than_pays():
-    dear = Costs(0.0, tuple(1.0 + 0.4 * k for k in range(16)), 4, 0.0, tuple(2.0 + 3 * k for k in range(16)))
-    length = RunLength(dear)
-    assert 0 < len(length.next(Load())) < 7
-    assert length.next(Load(drafting=4)) == ()
+    dear = RoundCosts(
+        0.0, tuple(1.0 + 0.4 * k for k in range(16)), 4, 0.0, tuple(2.0 + 3 * k for k in range(16))
+    )
+    length = DoublingLength(dear)
+    assert 0 < len(length.next(RoundLoad())) < 7
+    assert length.next(RoundLoad(drafting=4)) == ()
     for _ in range(60):
         learn(length, 3, 0)
-    assert [len(length.next(Load())) for _ in range(32)].count(0) == 30
+    assert [len(length.next(RoundLoad())) for _ in range(32)].count(0) == 30
 
 
 @pytest.mark.parametrize("temperature", [0.0, 0.9])
 def test_what_is_counted_adds_up(checkpoint, temperature):
-    target = Runner.load(checkpoint(eos_token_id=None), dtype="float32", slots=1, context=128)
+    target = DecoderRunner.load(checkpoint(eos_token_id=None), dtype="float32", slots=1, context=128)
     speculator = Speculator(target)
     options = {"max_tokens": 60, "temperature": temperature, "seed": 3}
     plain = run(speculator, sequence([5, 6], method="plain", **options))

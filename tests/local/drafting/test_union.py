@@ -4,21 +4,29 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from local_kit import run, sequence
-from specclient_local.drafting.base import Grown, Joint, Judged, chain, size, within
+from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
+from specclient_local.drafting.drafter import (
+    DrafterChosenChain,
+    GrownTree,
+    UnionShape,
+    chain,
+    clip_shape,
+    shape_size,
+)
 from specclient_local.drafting.ngram import NgramDrafter
-from specclient_local.drafting.union import Joined, UnionDrafter, join
-from specclient_local.model.runner import CHUNK, Runner
-from specclient_local.speculate import Speculator
-from specclient_local.tree import ROOT, TokenTree
+from specclient_local.drafting.union import UnionDrafter, UnionMember, add_to_union
+from specclient_local.model.decoder_runner import DecoderRunner
+from specclient_local.model.pass_input import MAX_PASS_ROWS
+from specclient_local.request.token_tree import ROOT, TokenTree
+from tiny_models import run, sequence
 
 Q = np.full(10, 0.1)
 
 
 def joined(*trees):
     union = TokenTree()
-    return union, [join(union, tree) for tree in trees]
+    return union, [add_to_union(union, tree) for tree in trees]
 
 
 def test_picked_guesses_that_are_equal_are_one():
@@ -48,9 +56,9 @@ def test_each_hears_of_the_part_of_the_path_that_is_its_own():
     union, places = joined(first, second)
     path = [0, 1, 3, 4]
     assert [union.tokens[node] for node in path] == [1, 2, 4, 5]
-    assert Joined(first, places[0]).path(path) == [0, 1]
-    assert Joined(second, places[1]).path(path) == [0, 1, 2, 3]
-    assert Joined(second, places[1]).path([]) == []
+    assert UnionMember(first, places[0]).path(path) == [0, 1]
+    assert UnionMember(second, places[1]).path(path) == [0, 1, 2, 3]
+    assert UnionMember(second, places[1]).path([]) == []
 
 
 class Always:
@@ -79,7 +87,7 @@ def test_a_union_asks_all_and_tells_all():
     drafter, request = UnionDrafter(models, NgramDrafter()), sequence([4, 1, 2, 8, 4])
     assert not drafter.begin(request)
     assert drafter.begin(request)
-    (tree,) = drafter.propose([request], [Joint(chain(2), chain(4), 2)])
+    (tree,) = drafter.propose([request], [UnionShape(chain(2), chain(4), 2)])
     assert [shape for model in models for shape in model.asked] == [chain(2), chain(2)]
     assert sorted(map(tuple, tree.paths()[1:])) == [(1,), (1, 2), (1, 2, 8), (1, 2, 8, 4), (1, 9)]
     drafter.commit(request, tree, [tree.tokens.index(token) for token in (1, 2, 8)])
@@ -91,7 +99,7 @@ def test_a_union_asks_all_and_tells_all():
 def test_a_union_of_many_wide_trees_is_cut_to_the_rows_of_one_pass(checkpoint):
     # Drawn guesses that are equal stay apart, so five trees of 63 guesses would be 315 rows.
     target, *drafts = (
-        Runner.load(checkpoint(eos_token_id=None, seed=seed), dtype="float32", slots=1, context=400)
+        DecoderRunner.load(checkpoint(eos_token_id=None, seed=seed), dtype="float32", slots=1, context=400)
         for seed in range(6)
     )
     speculator = Speculator(
@@ -100,29 +108,29 @@ def test_a_union_of_many_wide_trees_is_cut_to_the_rows_of_one_pass(checkpoint):
     asked = {"temperature": 1.5, "seed": 1, "draft_tree": (7, 8), "draft_length": 2, "max_tokens": 6}
     request = sequence([5, 6, 7], method="union", **asked)
     assert len(run(speculator, request)) == 6
-    assert 0 < request.tally.drafted < CHUNK * request.tally.steps
+    assert 0 < request.tally.drafted < MAX_PASS_ROWS * request.tally.steps
 
 
 @pytest.mark.parametrize(
     ("shape", "expected"),
     [
         (chain(9), chain(4)),
-        ((3, 2, 1), (3, 2, 1)[:1] if size((3, 2, 1)) <= 12 else chain(3)),
-        (Grown(6, 15), Grown(4, 12)),
-        (Joint(chain(6), chain(9), 2), Joint(chain(4), chain(4), 2)),
+        ((3, 2, 1), (3, 2, 1)[:1] if shape_size((3, 2, 1)) <= 12 else chain(3)),
+        (GrownTree(6, 15), GrownTree(4, 12)),
+        (UnionShape(chain(6), chain(9), 2), UnionShape(chain(4), chain(4), 2)),
     ],
 )
 def test_a_shape_is_cut_to_what_answer_and_context_have_room_for(shape, expected):
-    assert within(shape, 4, 12) == expected
+    assert clip_shape(shape, 4, 12) == expected
 
 
 def test_no_shape_is_larger_than_its_room():
-    judged = Judged(15, lambda alpha: 15)
-    shapes = [chain(10), (7, 8), (2, 2, 2), Grown(5, 15), judged, Joint((3, 2, 1), judged, 2)]
+    judged = DrafterChosenChain(15, lambda alpha: 15)
+    shapes = [chain(10), (7, 8), (2, 2, 2), GrownTree(5, 15), judged, UnionShape((3, 2, 1), judged, 2)]
     for shape in shapes:
         for depth in range(8):
             for nodes in range(depth, 30):
-                cut = within(shape, depth, nodes)
+                cut = clip_shape(shape, depth, nodes)
                 assert len(cut) <= depth
-                assert size(cut) <= nodes
-    assert [size(shape) for shape in shapes] == [10, 63, 14, 15, 15, 45]
+                assert shape_size(cut) <= nodes
+    assert [shape_size(shape) for shape in shapes] == [10, 63, 14, 15, 15, 45]

@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 from specclient_local.model import decoder
-from specclient_local.model.runner import CHUNK, Runner
-from specclient_local.tree import TokenTree
+from specclient_local.model.decoder_runner import DecoderRunner
+from specclient_local.model.pass_input import MAX_PASS_ROWS
+from specclient_local.request.token_tree import TokenTree
 
 LLAMA3 = {
     "rope_type": "llama3",
@@ -80,7 +81,7 @@ def reference(folder):
 
 
 def load(folder, **overrides):
-    return Runner.load(folder, **({"dtype": "float32", "slots": 2, "context": 96} | overrides))
+    return DecoderRunner.load(folder, **({"dtype": "float32", "slots": 2, "context": 96} | overrides))
 
 
 def random_ids(count, vocab=300, seed=1):
@@ -137,8 +138,8 @@ def test_a_tree_under_the_mask_equals_each_path_alone(pair):
 @torch.inference_mode()
 def test_a_prefill_longer_than_a_chunk_equals_one_pass(checkpoint):
     folder = checkpoint(max_position_embeddings=1024)
-    runner, model = load(folder, context=CHUNK * 2 + 40), reference(folder)
-    ids = random_ids(CHUNK * 2 + 30)
+    runner, model = load(folder, context=MAX_PASS_ROWS * 2 + 40), reference(folder)
+    ids = random_ids(MAX_PASS_ROWS * 2 + 30)
     expected = model(input_ids=torch.tensor([ids])).logits[0, -1]
     torch.testing.assert_close(runner.score(0, ids)[0], expected, atol=1e-4, rtol=0)
 
@@ -203,7 +204,7 @@ def test_a_slot_refuses_more_than_it_holds(checkpoint):
 
 
 def test_a_pass_has_no_more_rows_than_its_mask(checkpoint):
-    runner = load(checkpoint(), context=CHUNK + 40)
+    runner = load(checkpoint(), context=MAX_PASS_ROWS + 40)
     with pytest.raises(ValueError, match="257 rows exceed the 256 of one pass"):
-        runner.read(0, [5] * (CHUNK + 1))
-    assert len(runner.read(0, [5] * CHUNK)) == CHUNK
+        runner.read(0, [5] * (MAX_PASS_ROWS + 1))
+    assert len(runner.read(0, [5] * MAX_PASS_ROWS)) == MAX_PASS_ROWS

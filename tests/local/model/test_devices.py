@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
-from local_kit import load, run, sequence
+from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.draft_model import DraftModel
+from specclient_local.loading.model_loader import ModelPlacement, computes_in_float32, load_model
 from specclient_local.model import weights
-from specclient_local.model.devices import device_named, present
-from specclient_local.model.opening import Placed, open_model, sums_wider
-from specclient_local.model.runner import Part, Runner
-from specclient_local.speculate import Speculator
-from specclient_local.tree import TokenTree
+from specclient_local.model.decoder_runner import DecoderRunner
+from specclient_local.model.devices import available_devices, resolve_device
+from specclient_local.model.pass_input import SlotInput
+from specclient_local.request.token_tree import TokenTree
+from tiny_models import load, run, sequence
 
 from specclient.errors import ConfigurationError
 
@@ -24,19 +25,19 @@ def accelerators(monkeypatch, cuda=0, mps=False):
 
 def test_auto_is_the_first_cuda_device_or_the_processor_and_never_mps(monkeypatch):
     accelerators(monkeypatch, mps=True)
-    assert present() == ("cpu", "mps")
-    assert device_named("auto") == torch.device("cpu")
-    assert device_named("mps") == torch.device("mps")
+    assert available_devices() == ("cpu", "mps")
+    assert resolve_device("auto") == torch.device("cpu")
+    assert resolve_device("mps") == torch.device("mps")
     accelerators(monkeypatch, cuda=2)
-    assert device_named("auto") == device_named("cuda") == torch.device("cuda:0")
-    assert device_named("cuda:1") == torch.device("cuda:1")
+    assert resolve_device("auto") == resolve_device("cuda") == torch.device("cuda:0")
+    assert resolve_device("cuda:1") == torch.device("cuda:1")
 
 
 @pytest.mark.parametrize("name", ["cuda:2", "mps", "cuda:07"])
 def test_a_device_that_is_not_here_is_refused_with_those_that_are(monkeypatch, name):
     accelerators(monkeypatch, cuda=2)
     with pytest.raises(ConfigurationError, match=f"device is '{name}', .*; present are cpu, cuda:0, cuda:1"):
-        device_named(name)
+        resolve_device(name)
 
 
 def test_the_engine_refuses_a_device_of_either_model(checkpoint, monkeypatch):
@@ -54,12 +55,12 @@ def test_every_tensor_of_a_pass_is_on_the_models_device(checkpoint, monkeypatch,
     """On a device of no memory, where an operation with a tensor of another one fails."""
     monkeypatch.setattr(weights, "check_values", lambda *_: None)  # there are no values there
     folder = checkpoint(kind="mistral", sliding_window=window)
-    runner = Runner.load(folder, dtype="bfloat16", slots=2, context=96, device="meta")
+    runner = DecoderRunner.load(folder, dtype="bfloat16", slots=2, context=96, device="meta")
     tree = TokenTree()
     for parent, token in [(-1, 7), (-1, 8), (0, 9)]:
         tree.add(parent, token)
     runner.prefill(0, list(range(40)))
-    logits = runner.score_all([Part(0, [5], tree), Part(1, [5, 6], TokenTree.chain([7, 8]))])
+    logits = runner.score_all([SlotInput(0, [5], tree), SlotInput(1, [5, 6], TokenTree.chain([7, 8]))])
     assert [(rows.device.type, rows.shape) for rows in logits] == [("meta", (4, 300)), ("meta", (3, 300))]
     runner.keep(0, 40, [1])
     assert runner.cache.rows.device.type == "meta"
@@ -71,10 +72,10 @@ def test_every_tensor_of_a_pass_is_on_the_models_device(checkpoint, monkeypatch,
 )
 def test_draft_and_target_compute_each_in_its_own_type(checkpoint, dtype, draft_dtype):
     folder = checkpoint(intermediate_size=64, spread=0.2)
-    target = open_model(folder, Placed(dtype), slots=1, context=64)
-    draft = open_model(folder, Placed(draft_dtype), slots=1, context=64, exact=False)
+    target = load_model(folder, ModelPlacement(dtype), slots=1, context=64)
+    draft = load_model(folder, ModelPlacement(draft_dtype), slots=1, context=64, exact=False)
     for runner, asked in ((target, dtype), (draft, draft_dtype)):
-        computed = "float32" if sums_wider(asked, runner.device.type, "auto") else asked
+        computed = "float32" if computes_in_float32(asked, runner.device.type, "auto") else asked
         assert runner.cache.rows.dtype == getattr(torch, computed)
     expected = run(Speculator(target), sequence([7, 8, 9], method="plain", max_tokens=20))
     target.truncate(0, 0)

@@ -11,11 +11,11 @@ import jsonschema
 import numpy as np
 import pytest
 import torch
-from local_kit import byte_tokenizer, letter_tokenizer
-from specclient_local.dialect_forms import form_of
-from specclient_local.model.grammar import Grammars, Vocabulary
+from specclient_local.api.openai_request.answer_format import parse_answer_format
+from specclient_local.model.grammar import GrammarCompiler, GrammarVocabulary
 from specclient_local.model.tokenizer import Tokenizer
-from specclient_local.params import SamplingParams
+from specclient_local.request.params import SamplingParams
+from tiny_models import byte_tokenizer, letter_tokenizer
 
 from specclient.errors import BadRequestError, ConfigurationError
 
@@ -53,7 +53,7 @@ def allowed(grammar, paths, columns):
 @pytest.mark.parametrize("regex", ["ab?c", "(ab|ba)*c", "a{2,3}", "[ab]*d|c", "a[^a]"])
 def test_a_token_is_allowed_where_it_begins_a_sentence(letters, regex):
     """All sentences of up to six letters, by Python's own regular expressions, say what may follow."""
-    grammars = Grammars(letters, LETTERS, [END])
+    grammars = GrammarCompiler(letters, LETTERS, [END])
     texts = ["".join(t) for n in range(7) for t in itertools.product("abcde", repeat=n)]
     sentences = [text for text in texts if re.fullmatch(regex, text)]
     for text in (text for text in texts if len(text) < 4):
@@ -81,7 +81,7 @@ def walked(rng, grammar, taken, end):
 
 @pytest.mark.parametrize("schema", [PERSON, {"type": "object"}, {"enum": ["alpha", "alphabet", 12]}])
 def test_along_any_tree_each_row_is_what_a_parser_of_its_own_says(tokens, schema):
-    grammars, asked = Grammars(tokens, 300, [0, 1]), SamplingParams(json_schema=schema)
+    grammars, asked = GrammarCompiler(tokens, 300, [0, 1]), SamplingParams(json_schema=schema)
     for seed in range(2):
         rng, taken = np.random.default_rng(seed), []
         grammar = grammars.grammar(asked, [0, 1])
@@ -100,11 +100,11 @@ def test_along_any_tree_each_row_is_what_a_parser_of_its_own_says(tokens, schema
 
 
 def test_guesses_seen_by_the_draft_are_not_asked_again_for_the_target(tokens, monkeypatch):
-    from specclient_local.model.grammar import Grammar
+    from specclient_local.model.grammar import GrammarState
 
-    asked, honest = [], Grammar._ask
-    monkeypatch.setattr(Grammar, "_ask", lambda self: asked.append(1) or honest(self))
-    grammar = Grammars(tokens, 300, [1]).grammar(SamplingParams(regex="def [a-z]+"), [1])
+    asked, honest = [], GrammarState._ask
+    monkeypatch.setattr(GrammarState, "_ask", lambda self: asked.append(1) or honest(self))
+    grammar = GrammarCompiler(tokens, 300, [1]).grammar(SamplingParams(regex="def [a-z]+"), [1])
     chain = tokens.encode("def f")
     for depth in range(len(chain)):
         grammar.apply(torch.zeros(1, 300), [chain[:depth]])
@@ -119,7 +119,7 @@ def test_guesses_seen_by_the_draft_are_not_asked_again_for_the_target(tokens, mo
 
 @pytest.mark.parametrize("ends", [[], [END], [1, END]], ids=str)
 def test_an_answer_may_end_with_any_end_token_or_by_itself(letters, ends):
-    grammars = Grammars(letters, LETTERS, ends)
+    grammars = GrammarCompiler(letters, LETTERS, ends)
     grammar = grammars.grammar(SamplingParams(regex="ac?"), ends)
     assert allowed(grammar, [[], [0], [0, 2], [0, END]], LETTERS) == [
         {0},
@@ -141,13 +141,13 @@ def test_an_answer_may_end_with_any_end_token_or_by_itself(letters, ends):
 def test_a_stop_that_is_no_text_may_end_the_answer_too(tokens):
     """Special token 0 ends this request's answer only; a stop that is text must fit the grammar."""
     text = tokens.encode("b")
-    grammar = Grammars(tokens, 300, [1]).grammar(SamplingParams(regex="a"), [0, 1, *text])
+    grammar = GrammarCompiler(tokens, 300, [1]).grammar(SamplingParams(regex="a"), [0, 1, *text])
     grammar.take(*tokens.encode("a"))
     assert allowed(grammar, [[]], 300) == [{0, 1}]
 
 
 def test_logits_may_be_wider_than_the_tokenizer_and_narrower_in_a_draft(letters):
-    grammar = Grammars(letters, LETTERS + 3, []).grammar(SamplingParams(regex="[af]b"), [])
+    grammar = GrammarCompiler(letters, LETTERS + 3, []).grammar(SamplingParams(regex="[af]b"), [])
     assert allowed(grammar, [[]], LETTERS + 3) == [{0, 5}]
     assert allowed(grammar, [[]], LETTERS + 9) == [{0, 5}]
     assert allowed(grammar, [[]], 3) == [{0}]
@@ -157,7 +157,7 @@ def test_logits_may_be_wider_than_the_tokenizer_and_narrower_in_a_draft(letters)
 def test_what_breaks_one_answer_breaks_no_other_of_the_same_grammar(letters):
     """A lexeme that may be empty and ends as soon as it can makes the library panic, once it comes to it."""
     lark = 'start: "a" lazy "c" | "b" "d"\nlazy[lazy]: /b*/'
-    grammars, asked = Grammars(letters, LETTERS, [END]), SamplingParams(grammar=lark)
+    grammars, asked = GrammarCompiler(letters, LETTERS, [END]), SamplingParams(grammar=lark)
     one, other = grammars.grammar(asked, [END]), grammars.grammar(asked, [END])
     assert allowed(one, [[], [0], [1]], LETTERS) == [{0, 1}, set(), {3}]
     one.take(0)
@@ -168,17 +168,17 @@ def test_what_breaks_one_answer_breaks_no_other_of_the_same_grammar(letters):
 
 def test_what_the_model_cannot_begin_is_refused(letters):
     with pytest.raises(BadRequestError, match="regex cannot be used: the model's tokens cannot write"):
-        Grammars(letters, LETTERS, [END]).grammar(SamplingParams(regex="1a"), [END])
+        GrammarCompiler(letters, LETTERS, [END]).grammar(SamplingParams(regex="1a"), [END])
 
 
 def test_what_cannot_be_written_leaves_nothing_there_and_all_else_as_it_is(letters):
-    grammar = Grammars(letters, LETTERS, [END]).grammar(SamplingParams(regex="a1|bc"), [END])
+    grammar = GrammarCompiler(letters, LETTERS, [END]).grammar(SamplingParams(regex="a1|bc"), [END])
     assert allowed(grammar, [[0], [], [1]], LETTERS) == [set(), {0, 1}, {2}]
     grammar.take(1)
     assert allowed(grammar, [[]], LETTERS) == [{2}]
     grammar.take(2)
     assert grammar.ended
-    later = Grammars(letters, LETTERS, [END]).grammar(SamplingParams(regex="ba(a1|bc)"), [END])
+    later = GrammarCompiler(letters, LETTERS, [END]).grammar(SamplingParams(regex="ba(a1|bc)"), [END])
     later.take(1)
     later.take(0)
     assert allowed(later, [[0], [1]], LETTERS) == [set(), {2}]
@@ -186,7 +186,7 @@ def test_what_cannot_be_written_leaves_nothing_there_and_all_else_as_it_is(lette
 
 def test_a_lark_grammar_may_name_special_tokens(tokens):
     lark = 'start: <|bos|> "x" <|eos|>'
-    grammar = Grammars(tokens, 300, [1]).grammar(SamplingParams(grammar=lark), [1])
+    grammar = GrammarCompiler(tokens, 300, [1]).grammar(SamplingParams(grammar=lark), [1])
     for wanted in (0, *tokens.encode("x"), 1):
         assert allowed(grammar, [[]], 300) == [{wanted}]
         grammar.take(wanted)
@@ -208,7 +208,7 @@ def test_a_lark_grammar_may_name_special_tokens(tokens):
 )
 def test_what_the_library_cannot_use_is_refused_by_name(tokens, asked, message):
     with pytest.raises(BadRequestError, match=f"(?s){message}") as refused:
-        Grammars(tokens, 300, [1]).grammar(SamplingParams(**asked), [1])
+        GrammarCompiler(tokens, 300, [1]).grammar(SamplingParams(**asked), [1])
     assert refused.value.param == next(iter(asked))
 
 
@@ -221,16 +221,16 @@ def test_without_the_library_the_error_says_how_to_get_it(tokens, monkeypatch):
         return honest(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", lacking)
-    grammars = Grammars(tokens, 300, [1])
+    grammars = GrammarCompiler(tokens, 300, [1])
     assert grammars.grammar(SamplingParams(), [1]) is None
-    _, form = form_of({"guided_grammar": 'root ::= "a"'}, {}, "name")
+    _, form = parse_answer_format({"guided_grammar": 'root ::= "a"'}, {}, "name")
     for asked in ({"regex": "a"}, form):
         with pytest.raises(ConfigurationError, match=r"pip install 'specclient\[local\]'"):
             grammars.grammar(SamplingParams(**asked), [1])
 
 
 def test_white_space_in_json_is_bounded(tokens):
-    grammar = Grammars(tokens, 300, [1]).grammar(SamplingParams(json_schema={"type": "object"}), [1])
+    grammar = GrammarCompiler(tokens, 300, [1]).grammar(SamplingParams(json_schema={"type": "object"}), [1])
     for token in tokens.encode("{\n" + " " * 40):
         grammar.take(token)
     (space,), (quote,) = tokens.encode(" "), tokens.encode('"')
@@ -240,17 +240,17 @@ def test_white_space_in_json_is_bounded(tokens):
 
 
 def test_text_is_cut_as_the_tokenizer_cuts_it_or_longest_first(tokens, letters):
-    cut = Vocabulary(tokens, 300, [1])
+    cut = GrammarVocabulary(tokens, 300, [1])
     assert cut(b"def fibonacci") == tokens.encode("def fibonacci")
     assert b"".join(cut.tokens[i] for i in cut("é<|eos|>".encode())) == "é<|eos|>".encode()
     assert not set(cut("é<|eos|>".encode())) & {0, 1}
     assert [cut.tokens[i] for i in cut(b"\xc3")] == [b"\xc3"]
-    assert Vocabulary(letters, LETTERS, [])(b"ab1c") == [0, 1]
+    assert GrammarVocabulary(letters, LETTERS, [])(b"ab1c") == [0, 1]
 
 
 def test_sentences_of_a_schema_are_json_that_validates(tokens):
     schema = {"type": "object", "properties": {"a": {"enum": [1, "x", None]}}, "required": ["a"]}
-    grammar = Grammars(tokens, 300, [1]).grammar(SamplingParams(json_schema=json.dumps(schema)), [1])
+    grammar = GrammarCompiler(tokens, 300, [1]).grammar(SamplingParams(json_schema=json.dumps(schema)), [1])
     written = tokens.encode('{"a": "x"}')
     for token in written:
         assert token in allowed(grammar, [[]], 300)[0]

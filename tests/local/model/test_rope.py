@@ -6,7 +6,7 @@ import json
 
 import pytest
 import torch
-from specclient_local.config import Rope, read_config
+from specclient_local.model.config import Rope, read_config
 from specclient_local.model.rope import frequencies, turns
 from transformers import AutoConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS

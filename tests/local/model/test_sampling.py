@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 from specclient_local.model.sampling import all_distributions, distributions, probabilities
-from specclient_local.params import SamplingParams
-from specclient_local.sequence import NOTHING, Dice
+from specclient_local.request.params import SamplingParams
+from specclient_local.request.sequence import NO_TOKEN, RandomStream
 
 from specclient.errors import EngineError
 
@@ -124,10 +124,10 @@ def test_a_row_in_which_nothing_is_allowed_is_an_error_only_where_it_is_reached(
     with pytest.raises(EngineError, match=r"no token may come next.*loosen one"):
         distributions(rows, asked)
     (below,) = all_distributions([rows], [asked], guessed=True)
-    assert below[2] == NOTHING
+    assert below[2] == NO_TOKEN
     assert [type(row) for row in below].count(int) == (5 if temperature == 0.0 else 1)
     with pytest.raises(EngineError, match="no token may come next"):
-        Dice(0).draw(below[2])
+        RandomStream(0).draw(below[2])
     rows[0] = -torch.inf
     (root,) = all_distributions([rows], [asked], guessed=True)
     assert "no token may come next" in str(root)

@@ -7,11 +7,11 @@ import shutil
 
 import pytest
 import torch
-from local_kit import load, write_checkpoint
 from safetensors.torch import load_file, save_file
-from specclient_local.config import read_config
-from specclient_local.model.runner import Runner
-from specclient_local.model.weights import load_weights, resolve
+from specclient_local.model.config import read_config
+from specclient_local.model.decoder_runner import DecoderRunner
+from specclient_local.model.weights import load_weights, resolve_checkpoint
+from tiny_models import load, write_checkpoint
 
 from specclient.errors import CheckpointError, ConfigurationError
 
@@ -22,7 +22,7 @@ def folder(checkpoint, tmp_path):
 
 
 def logits(folder, dtype="float32"):
-    return Runner.load(folder, dtype=dtype, slots=1, context=32).score(0, [5, 6, 7])
+    return DecoderRunner.load(folder, dtype=dtype, slots=1, context=32).score(0, [5, 6, 7])
 
 
 def rewrite(folder, change):
@@ -130,20 +130,20 @@ def test_pickled_weights_are_not_read(folder):
 def test_names_that_are_no_folder(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("")
     with pytest.raises(CheckpointError, match="is a file; name the folder"):
-        resolve(tmp_path / "file")
+        resolve_checkpoint(tmp_path / "file")
     for name in ("./nowhere", str(tmp_path / "nowhere"), "nowhere", "a/b/c"):
         with pytest.raises(CheckpointError, match="is no folder; name one with"):
-            resolve(name)
+            resolve_checkpoint(name)
     for nothing in ("", None, 3):
         with pytest.raises(ConfigurationError, match=f"model is {nothing!r}; it names a folder or hub id"):
-            resolve(nothing)
+            resolve_checkpoint(nothing)
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(CheckpointError, match="owner/name is no local folder and could not be fetched"):
-        resolve("owner/name")
+        resolve_checkpoint("owner/name")
 
 
 def test_a_draft_with_other_tokens_does_not_fit_where_it_must(checkpoint, tmp_path):
-    from local_kit import byte_tokenizer
+    from tiny_models import byte_tokenizer
 
     draft = write_checkpoint(tmp_path, tokenizer=byte_tokenizer(270))
     with pytest.raises(CheckpointError, match=r"does not fit the target.*290 tokens against 270"):
@@ -151,7 +151,7 @@ def test_a_draft_with_other_tokens_does_not_fit_where_it_must(checkpoint, tmp_pa
 
 
 def test_a_tokenizer_with_more_tokens_than_the_model_is_refused(tmp_path):
-    from local_kit import byte_tokenizer
+    from tiny_models import byte_tokenizer
 
     folder = write_checkpoint(tmp_path, tokenizer=byte_tokenizer(300), vocab_size=280)
     with pytest.raises(

@@ -9,7 +9,7 @@ import pytest
 from specclient_local.training.corpus import (
     BOS,
     EOS,
-    Module,
+    SourceModule,
     encode_split,
     modules,
     standard_library,
@@ -39,8 +39,8 @@ def test_tests_tables_and_machine_files_are_left_out(tmp_path: Path) -> None:
 
 
 def test_the_split_rests_on_the_name_alone() -> None:
-    assert Module("inspect", "a").split == Module("inspect", "b").split == "heldout"
-    assert Module("argparse", "").split == "train"
+    assert SourceModule("inspect", "a").split == SourceModule("inspect", "b").split == "heldout"
+    assert SourceModule("argparse", "").split == "train"
 
 
 def test_the_running_python_has_both_sides() -> None:

@@ -10,19 +10,19 @@ from pathlib import Path
 import pytest
 import torch
 from specclient_local import Engine
-from specclient_local.training.distill import greedy_agreement
-from specclient_local.training.loop import Schedule, train
-from specclient_local.training.recipe import Recipe, make
+from specclient_local.training.bundled_distillation import greedy_agreement
+from specclient_local.training.recipe import BundledPairRecipe, make_bundled_pair
+from specclient_local.training.training_loop import TrainingSchedule, train
 from torch import nn
 
-TINY = Recipe(
+TINY = BundledPairRecipe(
     vocab=400,
     target=(2, 32, 2, 64),
     draft=(1, 16, 2, 32),
-    target_schedule=Schedule(steps=3, lr=1e-3, warmup=1),
-    draft_schedule=Schedule(steps=3, lr=1e-3, warmup=1),
+    target_schedule=TrainingSchedule(steps=3, lr=1e-3, warmup=1),
+    draft_schedule=TrainingSchedule(steps=3, lr=1e-3, warmup=1),
     continuations=16,
-    polish_schedule=Schedule(steps=2, lr=1e-3, warmup=1),
+    polish_schedule=TrainingSchedule(steps=2, lr=1e-3, warmup=1),
     polish_continuations=16,
 )
 
@@ -36,7 +36,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_recipe_makes_a_pair_that_the_engine_runs(library: Path, tmp_path: Path) -> None:
-    figures = make(TINY, tmp_path / "out", tmp_path / "work", library)
+    figures = make_bundled_pair(TINY, tmp_path / "out", tmp_path / "work", library)
     assert figures["modules"] == {"train": 5, "heldout": 3}
     assert figures["target"]["parameters"] > figures["draft"]["parameters"]
     assert 0 <= figures["greedy"]["first_accepted"] <= 1
@@ -46,7 +46,7 @@ def test_the_recipe_makes_a_pair_that_the_engine_runs(library: Path, tmp_path: P
     with Engine.load(tmp_path / "out" / "target", tmp_path / "out" / "draft", threads=1) as engine:
         r = engine.generate("def f(x):", max_tokens=8, temperature=0)
     assert r.token_ids
-    again = make(TINY, tmp_path / "again", tmp_path / "work", library)
+    again = make_bundled_pair(TINY, tmp_path / "again", tmp_path / "work", library)
     assert again == figures, "finished work is taken up, not done again"
 
 
@@ -61,7 +61,7 @@ class _Line(nn.Module):
 
 
 def test_a_killed_run_ends_where_an_unbroken_one_does(tmp_path: Path) -> None:
-    schedule = Schedule(steps=150, lr=1e-2, warmup=5)
+    schedule = TrainingSchedule(steps=150, lr=1e-2, warmup=5)
 
     def loss_of(model: _Line, stop: int | None = None):
         def loss_at(step: int) -> torch.Tensor:
@@ -90,7 +90,7 @@ def test_a_killed_run_ends_where_an_unbroken_one_does(tmp_path: Path) -> None:
 def test_a_loss_that_is_no_number_stops_the_run() -> None:
     model = _Line()
     with pytest.raises(FloatingPointError, match="loss is nan at step 0"):
-        train(model, Schedule(steps=2, lr=1e-3), lambda _: model.weight.sum() * float("nan"))
+        train(model, TrainingSchedule(steps=2, lr=1e-3), lambda _: model.weight.sum() * float("nan"))
 
 
 def test_agreement_counts_rounds_as_the_engine_plays_them() -> None:

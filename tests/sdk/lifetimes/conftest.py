@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from paths import KITS
 
-HERE = Path(__file__).parent
 HEAD = """
     import asyncio, atexit, gc, os, signal, sys, threading, time
     from specclient import AsyncOpenAI, OpenAI
@@ -41,7 +41,7 @@ Program = Callable[..., str]
 @pytest.fixture(scope="session")
 def far_server() -> Iterator[str]:
     """The base URL of a server in a process of its own, which answers as the model's name asks."""
-    command = [sys.executable, str(HERE / "far_server.py")]
+    command = [sys.executable, str(KITS / "far_server.py")]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         yield process.stdout.readline().strip()

@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
-from servers import TEXT, OpenAIServer, broken_stream, hang, reset
+from loopback_server import TEXT, OpenAIServer, broken_stream, hang, reset
 
 from specclient import APIConnectionError, AsyncOpenAI, OpenAIError
 

@@ -7,7 +7,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from servers import OpenAIServer, broken_stream
+from loopback_server import OpenAIServer, broken_stream
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
 
@@ -71,7 +71,7 @@ def test_fork_while_other_threads_call(program: Any, far_server: str) -> None:
 
 def test_a_fork_waits_for_an_import_in_another_thread(program: Any, far_server: str) -> None:
     code = """
-        from specclient.forks import uncut
+        from specclient.runtime.forks import uncut
         begun, done = threading.Event(), []
         def imports():
             with uncut:

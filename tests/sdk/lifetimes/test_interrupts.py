@@ -7,7 +7,7 @@ import threading
 from typing import Any
 
 import pytest
-from servers import OpenAIServer, broken_stream, hang
+from loopback_server import OpenAIServer, broken_stream, hang
 
 FRAME = b'data: {"choices": [{"index": 0, "delta": {"content": "word "}}]}\n\n'
 INTERRUPTED = """

@@ -17,16 +17,17 @@ OTHERS = [
 ]  # fmt: skip
 #: Of this package, with all that is below them.
 OURS = [
-    "azure", "costs.budgets", "costs.budgets_book", "costs.budgets_desk", "costs.budgets_size",
-    "costs.budgets_words", "costs.database", "costs.page", "costs.reports", "costs.reports_read",
-    "costs.reports_sums", "costs.row", "costs.savings", "costs.sums",
-    "resources.costs", "lib", "module_client", "observability", "pagination",
-    "resources.agents_calls", "resources.assistants", "resources.beta", "resources.embeddings",
-    "resources.flows", "resources.polling",
-    "resources.raw", "resources.responses", "resources.table.beta", "resources.table.media",
-    "resources.table.models", "resources.unparsed", "serving", "speculation.prometheus",
-    "speculation.strategies", "structured", "tokens.chat", "tokens.text", "types.binary", "types.budget",
-    "types.chat.parsed_chat_completion", "types.pages", "types.responses", "transport.defaults",
+    "client.azure", "budgets.budgets", "budgets.tables", "budgets.worker", "budgets.bounds",
+    "budgets.messages", "ledger.postgres", "reports.page", "reports.report", "reports.reader",
+    "reports.lines", "ledger.row", "reports.savings", "ledger.totals", "resources.costs", "lib",
+    "client.module_client", "call.tracing", "pagination", "resources.agents.tool_calls",
+    "resources.assistants", "resources.beta", "resources.embeddings", "resources.step_methods",
+    "resources.polling", "resources.raw_response", "resources.responses",
+    "openai_api.endpoints.audio", "openai_api.endpoints.batches", "openai_api.endpoints.beta",
+    "openai_api.unions", "resources.response_forms", "serving",
+    "telemetry.prometheus", "call.strategies", "structured", "tokens.chat", "tokens.text", "types.binary",
+    "types.budget", "types.chat.parsed_chat_completion", "types.pages", "types.responses",
+    "transport.clients.defaults",
 ]  # fmt: skip
 
 SYNC = "whole(OpenAI(base_url=URL, api_key='k'))"

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from paths import BENCHMARKS
 
 pytest.importorskip("resource", reason="no such limits on this system")
 
-BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "streams.py"
+BENCHMARK = BENCHMARKS / "streams.py"
 
 
 @pytest.mark.parametrize(

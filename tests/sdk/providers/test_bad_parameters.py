@@ -10,9 +10,9 @@ import pytest
 from pydantic import SecretStr
 
 from specclient import BadRequestError, OpenAIError, UnsupportedParameterError
-from specclient.providers.presets import preset
-from specclient.types.methods import CHAT
-from specclient.types.request import Options, Request
+from specclient.providers.presets.registry import preset
+from specclient.types.inference_methods import CHAT
+from specclient.types.request import PerCallOptions, Request
 
 _PNG = {"url": "data:image/png;base64,AAAA", "detail": "auto"}
 _PDF = {"file_data": "data:application/pdf;base64,AAAA", "filename": "a.pdf"}
@@ -78,7 +78,7 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 def _encoded(name: str, params: dict[str, Any], *, drop: bool | None = None) -> Any:
     endpoint = preset(name).endpoint(key=SecretStr("k"))
-    request = Request(CHAT, MODELS[name], params, options=Options(drop_params=drop))
+    request = Request(CHAT, MODELS[name], params, options=PerCallOptions(drop_params=drop))
     return endpoint.dialect.encode(request, endpoint, MODELS[name])
 
 

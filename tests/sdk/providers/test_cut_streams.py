@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
+from loopback_server import OpenAIServer, events
+from paths import DATA
 from pydantic import SecretStr
-from servers import OpenAIServer, events
 
 from specclient import APIConnectionError, OpenAI, Settings
 from specclient.config import ProviderSettings
 
-DATA = Path(__file__).parents[2] / "data"
 STREAMS = [
     *(f"anthropic/{name}.sse" for name in ("text", "tools", "thinking", "web_search", "refusal")),
     *(f"gemini/{name}.sse" for name in ("text", "thinking_tools", "signed_text", "two")),

@@ -10,7 +10,7 @@ import pytest
 
 from specclient import AsyncOpenAI, OpenAI
 from specclient.types import create_params, params
-from specclient.types.methods import CHAT, RESPONSE
+from specclient.types.inference_methods import CHAT, RESPONSE
 
 URL = "http://127.0.0.1:9/v1"
 OURS = {"policy", "tags", "session", "deadline_s", "strategy", "drop_params", "idempotency_key", "provider"}

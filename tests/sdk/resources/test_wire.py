@@ -11,7 +11,7 @@ from urllib.parse import parse_qsl
 
 import openai_tree as oracle
 import pytest
-from servers import OpenAIServer, events, reply
+from loopback_server import OpenAIServer, events, reply
 
 from specclient import OpenAI
 from specclient.resources.table import index

@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from specclient.call.encode import encode_request, engine_request
+from specclient.call.recorder import CallRecorder
+from specclient.client.core import ClientCore
 from specclient.config import Settings
-from specclient.core import Core
-from specclient.costs.prices import Prices
 from specclient.errors import ConfigurationError, NoRouteError, NotFoundError
-from specclient.fitting import encoded, in_process
-from specclient.record import Recorder
-from specclient.routing.options import Tariff
-from specclient.routing.policy import named
-from specclient.routing.sample import Sample
-from specclient.types import methods
+from specclient.prices.prices import Prices
+from specclient.routing.choose.decisions import named_decision
+from specclient.routing.choose.route_options import Tariff
+from specclient.routing.learn.call_sample import CallSample
+from specclient.types import inference_methods
 from specclient.types.call import Call
-from specclient.types.request import Options, Request
+from specclient.types.request import PerCallOptions, Request
 from specclient.types.route import Alternative, Decision, Policy
 from specclient.types.usage import Usage
 
@@ -35,15 +35,19 @@ CONFIGURED = {
 
 def core(**changes):
     options = {"api_key": "none", **changes.pop("options", {})}
-    return Core({"config": Settings.model_validate(CONFIGURED | changes), **options})
+    return ClientCore({"config": Settings.model_validate(CONFIGURED | changes), **options})
 
 
 def router(**changes):
     return core(**changes).pipeline.router
 
 
-def asks(text="hello", model="auto", method=methods.CHAT, **values):
-    params = {"messages": [{"role": "user", "content": text}]} if method is methods.CHAT else {"prompt": text}
+def asks(text="hello", model="auto", method=inference_methods.CHAT, **values):
+    params = (
+        {"messages": [{"role": "user", "content": text}]}
+        if method is inference_methods.CHAT
+        else {"prompt": text}
+    )
     return Request(method, model, {**params, **values.pop("params", {})}, **values)
 
 
@@ -106,7 +110,7 @@ def test_named_models_are_decisions_of_one():
 def test_what_stays_on_this_machine_is_told_by_its_address():
     places = {
         "here": {"base_url": "http://127.0.0.1:8000/v1"},
-        "named": {"base_url": "http://localhost:8000/v1"},
+        "named_decision": {"base_url": "http://localhost:8000/v1"},
         "six": {"base_url": "http://[::1]:8000/v1"},
         "lan": {"base_url": "http://192.168.0.2:8000/v1"},
         "far": {"base_url": "https://127.0.0.1.example/v1"},
@@ -131,7 +135,9 @@ def test_a_candidate_that_is_none_or_cannot_be_used_says_so():
     assert "unknown provider" in told["nobody/x"]
 
 
-@pytest.mark.parametrize("method", [methods.RESPONSE, methods.EMBEDDING], ids=["responses", "embeddings"])
+@pytest.mark.parametrize(
+    "method", [inference_methods.RESPONSE, inference_methods.EMBEDDING], ids=["responses", "embeddings"]
+)
 @pytest.mark.parametrize("policy", [None, Policy(fallbacks=False), Policy(fallbacks=("local/demo",))])
 def test_an_engine_in_this_process_is_not_sent_what_it_does_not_serve(method, policy):
     found = router(candidates=["local/demo", "mine/small"])
@@ -146,10 +152,10 @@ def test_an_engine_in_this_process_is_not_sent_what_it_does_not_serve(method, po
 @pytest.mark.parametrize(
     ("method", "served"),
     [
-        (methods.CHAT, {"anthropic", "gemini", "mine"}),
-        (methods.EMBEDDING, {"gemini", "mine"}),
-        (methods.COMPLETION, {"mine"}),
-        (methods.RESPONSE, {"mine"}),
+        (inference_methods.CHAT, {"anthropic", "gemini", "mine"}),
+        (inference_methods.EMBEDDING, {"gemini", "mine"}),
+        (inference_methods.COMPLETION, {"mine"}),
+        (inference_methods.RESPONSE, {"mine"}),
     ],
     ids=["chat", "embeddings", "completions", "responses"],
 )
@@ -170,7 +176,7 @@ def test_an_engine_without_room_for_the_answer_is_left():
     assert decision.chosen == "mine/small"
     assert "with room asked for 4000 more" in decision.candidates[0].reason
     for body in ({"overflow": "slide"}, {"specclient": {"overflow": "slide"}}):
-        sliding = asks(params={"max_tokens": 4000}, options=Options(body=body))
+        sliding = asks(params={"max_tokens": 4000}, options=PerCallOptions(body=body))
         assert found.decide(sliding).chosen == "local/demo"
 
 
@@ -180,7 +186,7 @@ def test_a_limit_of_dollars_on_what_has_no_price_names_the_way_out():
 
 
 def test_lists_of_routes_that_calls_bring_are_not_kept_for_ever(monkeypatch):
-    monkeypatch.setattr("specclient.routing.menu._MOST", 8)
+    monkeypatch.setattr("specclient.routing.choose.option_catalogue._MOST", 8)
     found = router()
     for number in range(40):
         found.decide(asks(model=f"mine/{number}", policy=Policy(fallbacks=("mine/small",))))
@@ -201,7 +207,7 @@ def test_learning_changes_the_next_decision():
         for k in range(10):
             at = datetime.now(UTC).timestamp() - 10 + k
             made.parts.estimates.learn(
-                Sample(
+                CallSample(
                     route=route, at=at, task="chat", ttft_s=0.1, latency_s=latency_s, completion_tokens=100
                 )
             )
@@ -209,7 +215,9 @@ def test_learning_changes_the_next_decision():
     for k in range(25):
         at = datetime.now(UTC).timestamp() + k / 10
         made.parts.estimates.learn(
-            Sample(route="mine/large", at=at, task="chat", ttft_s=0.1, latency_s=60.0, completion_tokens=100)
+            CallSample(
+                route="mine/large", at=at, task="chat", ttft_s=0.1, latency_s=60.0, completion_tokens=100
+            )
         )
     assert found.decide(fast).chosen == "mine/small"
 
@@ -284,7 +292,7 @@ class TestPlays:
         assert told == {None: ("chosen", None), "prediction": ("left", "mine/small")}  # dearer: both are paid
 
     def test_verifying_token_by_token_is_for_greedy_completions(self):
-        greedy = asks(method=methods.COMPLETION, params={"temperature": 0})
+        greedy = asks(method=inference_methods.COMPLETION, params={"temperature": 0})
         assert self.routes(greedy, verification="echo")["remote"] == ("left", "mine/small")
         assert self.routes(asks(), verification="echo")["remote"] == ("unavailable", "mine/small")
 
@@ -295,7 +303,7 @@ class TestPlays:
         for route, latency_s in (("mine/small", 0.3), ("mine/large", 20.0)):
             for k in range(10):
                 made.parts.estimates.learn(
-                    Sample(
+                    CallSample(
                         route=route, at=now - 10 + k, ttft_s=0.1, latency_s=latency_s, completion_tokens=300
                     )
                 )
@@ -317,11 +325,11 @@ class TestDepth:
             "mine": {"base_url": "https://models.example/v1", "capabilities": {"draft_length": field}}
         }
         made = core(providers=providers)
-        place = made.pipeline.router.places.get("mine")
+        place = made.pipeline.places.get("mine")
         decision = decided("mine/m", depth)
-        request = asks(options=Options(body=body or {}), **values)
-        record = Recorder(request, decision, made.parts.prices, clock=lambda: 0.0, hosted=True)
-        wire = encoded(request, decision, place, record)
+        request = asks(options=PerCallOptions(body=body or {}), **values)
+        record = CallRecorder(request, decision, made.parts.prices, clock=lambda: 0.0, hosted=True)
+        wire = encode_request(request, decision, place, record)
         import json
 
         return json.loads(wire.content)
@@ -348,7 +356,7 @@ class TestDepth:
         ],
     )
     def test_the_engine_is_told_only_to_draft_nothing(self, depth, params, expected):
-        request = in_process(asks(params=params), decided("local/demo", depth))
+        request = engine_request(asks(params=params), decided("local/demo", depth))
         assert request.params.get("specclient", {}).get("draft_length") == expected
 
     @pytest.mark.parametrize(("depth", "drafts"), [(0, False), (4, True)])
@@ -356,15 +364,17 @@ class TestDepth:
     async def test_the_engine_drafts_nothing_where_that_loses(self, depth, drafts):
         pytest.importorskip("torch")
         made = core()
-        backend = made.pipeline.router.places.get("local")
-        asked = asks("def f(x):", method=methods.COMPLETION, params={"max_tokens": 24, "temperature": 0})
-        _, measured = await backend.complete(in_process(asked, decided("local/demo", depth)), "demo")
+        backend = made.pipeline.places.get("local")
+        asked = asks(
+            "def f(x):", method=inference_methods.COMPLETION, params={"max_tokens": 24, "temperature": 0}
+        )
+        _, measured = await backend.complete(engine_request(asked, decided("local/demo", depth)), "demo")
         assert bool(measured.speculation.drafted) is drafts
         await made.parts.close()
 
     def test_named_models_are_sent_as_they_are(self):
         request = asks(model="local/demo")
-        assert in_process(request, named("local/demo", "local", "demo")).params == request.params
+        assert engine_request(request, named_decision("local/demo", "local", "demo")).params == request.params
 
 
 def decided(route, depth):

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 
 import openai
 import pytest
-from served import Served, upstream_settings
-from servers import OpenAIServer
+from gateway_server import Served, upstream_settings
+from loopback_server import OpenAIServer
 
 from specclient.config import Settings
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
-from served import Served, upstream_settings, wait_until
-from servers import OpenAIServer, Received, Wire, hang, reply
+from gateway_server import Served, upstream_settings, wait_until
+from loopback_server import OpenAIServer, Received, Wire, hang, reply
 
 from specclient.config import Settings
 from specclient.serving import Limits

@@ -9,12 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from gateway_server import Served, upstream_settings
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
-from served import Served, upstream_settings
-from servers import OpenAIServer
+from loopback_server import OpenAIServer
 
-from specclient.serving.problems import LONGEST
+from specclient.serving.errors import LONGEST
 
 LOCAL, HOSTED = "local/demo", "mine/m-large"
 _SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}

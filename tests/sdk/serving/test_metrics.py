@@ -14,13 +14,13 @@ from typing import Any
 
 import openai
 import pytest
+from gateway_server import Served, upstream_settings, wait_until
+from loopback_server import OpenAIServer, hang, reply
 from prometheus_client.parser import text_string_to_metric_families
-from served import Served, upstream_settings, wait_until
-from servers import OpenAIServer, hang, reply
 
 from specclient.serving.limits import Limits
 from specclient.serving.metrics import accepted_at
-from specclient.speculation.prometheus import delta, read_metrics
+from specclient.telemetry.prometheus import counters_delta, parse_counters
 from specclient.types.usage import Speculation
 
 Connect = Callable[[str], openai.OpenAI]
@@ -144,7 +144,7 @@ def test_what_a_budget_refuses_is_counted(
 
 def test_our_own_reader_of_counters_reads_them(connect: Connect, local_server: Served) -> None:
     client = connect(local_server.base_url)
-    before = read_metrics(text_of(local_server))
+    before = parse_counters(text_of(local_server))
     told = []
     for length in (3, 4):
         ours = {"draft_length": length, "meta": True}
@@ -157,7 +157,7 @@ def test_our_own_reader_of_counters_reads_them(connect: Connect, local_server: S
         )
         told.append(answer.model_extra["specclient"]["speculation"])  # type: ignore[index]
     text = text_of(local_server)
-    moved = delta(before, read_metrics(text))
+    moved = counters_delta(before, parse_counters(text))
     assert moved is not None
     for name in ("drafted", "accepted", "steps"):
         assert getattr(moved, name) == sum(each[name] for each in told) > 0
@@ -186,11 +186,11 @@ def test_positions_are_counted_where_they_can_be_told() -> None:
 WORKER = """
 import asyncio, sys
 from datetime import UTC, datetime
-from specclient.serving.metrics import Metrics
+from specclient.serving.metrics import ServerMetrics
 from specclient.types.call import Call
 from specclient.types.route import Decision
 from specclient.types.usage import Usage
-metrics = Metrics(lambda: ["p/m"], lambda: (int(sys.argv[1]), 0), list)
+metrics = ServerMetrics(lambda: ["p/m"], lambda: (int(sys.argv[1]), 0), list)
 call = Call(id="c", started_at=datetime.now(UTC), operation="chat", model="m", status="ok",
             route=Decision("p/m", "p", "m"), usage=Usage(prompt=1, completion=int(sys.argv[1])))
 asyncio.run(metrics.observe(call))

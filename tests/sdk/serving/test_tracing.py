@@ -11,13 +11,13 @@ from typing import Any
 
 import openai
 import pytest
+from gateway_server import Served, upstream_settings, wait_until
+from loopback_server import OpenAIServer, broken_stream, reply
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import SpanKind, StatusCode
-from served import Served, upstream_settings, wait_until
-from servers import OpenAIServer, broken_stream, reply
 
 import specclient
 from specclient import OpenAI
@@ -188,7 +188,7 @@ from specclient import OpenAI
 with OpenAI(base_url=sys.argv[1], api_key="k") as client:
     asked = {"model": "m-large", "messages": [{"role": "user", "content": "x"}]}
     client.chat.completions.create(**asked, extra_headers={"traceparent": sys.argv[2]})
-assert "specclient.observability" not in sys.modules
+assert "specclient.call.tracing" not in sys.modules
 """
 
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import httpx
 import pytest
-from served import wait_until
-from servers import OpenAIServer, events
+from gateway_server import wait_until
+from loopback_server import OpenAIServer, events
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="one socket for several processes")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from servers import OpenAIServer, broken_stream, reply
+from loopback_server import OpenAIServer, broken_stream, reply
 
 from specclient.errors import APIConnectionError
 from specclient.transport import download as module

@@ -14,7 +14,7 @@ from typing import Any
 import anyio
 import httpx
 import pytest
-from servers import OpenAIServer, broken_stream, events, hang, raw, reply, reset
+from loopback_server import OpenAIServer, broken_stream, events, hang, raw, reply, reset
 
 from specclient.errors import (
     APIConnectionError,
@@ -30,8 +30,8 @@ from specclient.errors import (
 )
 from specclient.providers import OpenAIDialect
 from specclient.transport import Transport
-from specclient.transport.defaults import Timeout
-from specclient.types import methods
+from specclient.transport.clients.defaults import Timeout
+from specclient.types import inference_methods
 from specclient.types.wire import WireRequest
 
 pytestmark = pytest.mark.anyio
@@ -539,11 +539,11 @@ async def through(transport: Transport, request: WireRequest, *, streamed: bool)
     """Send, and decode as the pipeline does."""
     dialect = OpenAIDialect()
     if not streamed:
-        dialect.decode(methods.CHAT, await transport.fetch(request))
+        dialect.decode(inference_methods.CHAT, await transport.fetch(request))
         return
     async with transport.stream(request) as stream:
         async for event in stream:
-            dialect.decode_event(methods.CHAT, event.data, event.event)
+            dialect.decode_event(inference_methods.CHAT, event.data, event.event)
 
 
 async def test_what_a_refusal_shows_of_itself(openai_server: OpenAIServer, make: Make) -> None:

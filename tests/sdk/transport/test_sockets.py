@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
+from paths import DATA
 
 #: Of a server called localhost, signed by itself, and its key: for these tests alone, until 2126.
-PEM = Path(__file__).parents[2] / "data/tls/localhost.pem"
+PEM = DATA / "tls/localhost.pem"
 
 _SERVER = f"""
 import asyncio, inspect, ssl, sys

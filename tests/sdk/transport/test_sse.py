@@ -8,23 +8,23 @@ from itertools import pairwise
 from hypothesis import given
 from hypothesis import strategies as st
 
-from specclient.transport.sse import Decoder, Event
+from specclient.transport.sse import ServerSentEvent, SSEDecoder
 
 
-def decode(*chunks: bytes) -> list[Event]:
-    decoder = Decoder()
+def decode(*chunks: bytes) -> list[ServerSentEvent]:
+    decoder = SSEDecoder()
     return [event for chunk in chunks for event in decoder.feed(chunk)] + decoder.flush()
 
 
-def reference(body: bytes) -> list[Event]:
+def reference(body: bytes) -> list[ServerSentEvent]:
     """The standard's algorithm, read off the text line by line, plus our tolerance at the end of input."""
-    events: list[Event] = []
+    events: list[ServerSentEvent] = []
     data: list[bytes] = []
     event = last_id = None
     for line in [*re.split(rb"\r\n|\n|\r", body.removeprefix(b"\xef\xbb\xbf")), b""]:
         if not line:
             if data:
-                events.append(Event(b"\n".join(data), event, last_id))
+                events.append(ServerSentEvent(b"\n".join(data), event, last_id))
             data, event = [], None
             continue
         name, _, value = line.partition(b":")
@@ -71,36 +71,40 @@ def test_fields() -> None:
     body = (
         b": hello\nevent: add\nid: 1\ndata: YHOO\ndata:+2\ndata\n\ndata:  10\n\nevent: lost\n\nid\ndata:x\n\n"
     )
-    assert decode(body) == [Event(b"YHOO\n+2\n", "add", "1"), Event(b" 10", None, "1"), Event(b"x", None, "")]
+    assert decode(body) == [
+        ServerSentEvent(b"YHOO\n+2\n", "add", "1"),
+        ServerSentEvent(b" 10", None, "1"),
+        ServerSentEvent(b"x", None, ""),
+    ]
 
 
 def test_only_cr_lf_and_crlf_end_a_line() -> None:
     data = "a\u2028b\u2029c\x85d\x0be\x0cf\x1cg".encode()
     assert decode(b"data: " + data + b"\r\rdata: y\r\n\r\ndata: z\n\n") == [
-        Event(data),
-        Event(b"y"),
-        Event(b"z"),
+        ServerSentEvent(data),
+        ServerSentEvent(b"y"),
+        ServerSentEvent(b"z"),
     ]
 
 
 def test_an_event_without_data_is_skipped_and_an_empty_one_is_not() -> None:
-    assert decode(b"event: ping\n\n: note\n\ndata:\n\n") == [Event(b"")]
+    assert decode(b"event: ping\n\n: note\n\ndata:\n\n") == [ServerSentEvent(b"")]
 
 
 def test_an_open_event_at_the_end_is_kept() -> None:
-    assert decode(b"data: a\n\ndata: [DONE]") == [Event(b"a"), Event(b"[DONE]")]
-    assert decode(b"data: [DONE]\n") == [Event(b"[DONE]")]
+    assert decode(b"data: a\n\ndata: [DONE]") == [ServerSentEvent(b"a"), ServerSentEvent(b"[DONE]")]
+    assert decode(b"data: [DONE]\n") == [ServerSentEvent(b"[DONE]")]
 
 
 def test_an_event_is_given_as_soon_as_its_cr_has_come() -> None:
-    decoder = Decoder()
-    assert decoder.feed(b"data: a\r\r") == [Event(b"a")]
-    assert decoder.feed(b"\ndata: b\r\n\r") == [Event(b"b")]
+    decoder = SSEDecoder()
+    assert decoder.feed(b"data: a\r\r") == [ServerSentEvent(b"a")]
+    assert decoder.feed(b"\ndata: b\r\n\r") == [ServerSentEvent(b"b")]
     assert decoder.feed(b"\n") == []
 
 
 def test_retry_takes_digits_only() -> None:
-    decoder = Decoder()
+    decoder = SSEDecoder()
     decoder.feed(b"retry: 25\nretry: 3s\nretry: -1\n")
     assert decoder.retry_ms == 25
 

@@ -14,7 +14,7 @@ import openai.types
 import openai.types.chat
 import openai.types.responses
 import pytest
-from bodies import body_of
+from openai_bodies import body_of
 
 from specclient.types.base import WireModel, read_as
 from specclient.types.call import Call

@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
-from specclient_local.config import DecoderConfig
+from specclient_local.model.config import DecoderConfig
+from specclient_local.model.heads.eagle import EagleHead
 from specclient_local.model.native.build import library
 from specclient_local.model.native.passes import NativePasses
-from specclient_local.model.native.tables import FusionTable, LinearTable, PassTable
-from specclient_local.model.span import Span
-
-if TYPE_CHECKING:
-    from specclient_local.model.eagle import EagleHead
+from specclient_local.model.native.structs import FusionStruct, LinearStruct, PassStruct
+from specclient_local.model.pass_spans import PassSpan
 
 
 class NativeEagle(NativePasses):
@@ -45,10 +42,10 @@ class NativeEagle(NativePasses):
         self._begin(config, turns, run, [w.qkv, w.o, w.gate_up, w.down, *joined, *own])
         panels = self._panels
         layer = self._layer(w)
-        fusion = FusionTable(
+        fusion = FusionStruct(
             panels.maybe(w.token_norm),
             panels.maybe(w.state_norm),
-            panels.linear(w.fc, w.fc_bias) if joined else LinearTable(),
+            panels.linear(w.fc, w.fc_bias) if joined else LinearStruct(),
             shape.norm_before_residual,
             shape.norm_output and w.norm is not None,
         )
@@ -59,12 +56,12 @@ class NativeEagle(NativePasses):
         self,
         ids: Sequence[int],
         positions: Sequence[int],
-        spans: Sequence[Span],
+        spans: Sequence[PassSpan],
         wanted: Sequence[int] | None,
         logits: Tensor,
         *,
         further: int = 0,
-    ) -> PassTable:
+    ) -> PassStruct:
         """Lay out a pass with the states that it is given, and those that it gives."""
         told = super()._pass(ids, positions, spans, wanted, logits, further=further)
         if self.given.shape != (len(ids), self._config.hidden_size):  # the library reads them unchecked

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import POINTER, byref
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from specclient_local.model.heads.medusa_weights import MedusaShape, MedusaWeights
+from specclient_local.model.heads.target_weights import SharedTargetWeights
 from specclient_local.model.native.build import library
-from specclient_local.model.native.panels import Panels
-from specclient_local.model.native.passes import SHARED, NativePasses
-from specclient_local.model.native.tables import LinearTable, MedusaTable
-
-if TYPE_CHECKING:
-    from specclient_local.model.eagle import Lent
-    from specclient_local.model.medusa import MedusaShape, MedusaWeights
+from specclient_local.model.native.packed_weights import PackedWeights
+from specclient_local.model.native.passes import MIN_PARALLEL_PRODUCTS, NativePasses
+from specclient_local.model.native.structs import LinearStruct, MedusaStruct
 
 
 class NativeMedusa:
-    """Medusa heads' weights in panels; see :class:`specclient_local.model.medusa.MedusaHeads`.
+    """Medusa heads' weights in panels; see :class:`specclient_local.model.heads.medusa.MedusaHeads`.
 
     Args:
         shape: what they are like.
@@ -31,19 +28,24 @@ class NativeMedusa:
     """
 
     def __init__(
-        self, shape: MedusaShape, weights: MedusaWeights, lent: Lent, target: NativePasses, run: ctypes.CDLL
+        self,
+        shape: MedusaShape,
+        weights: MedusaWeights,
+        lent: SharedTargetWeights,
+        target: NativePasses,
+        run: ctypes.CDLL,
     ) -> None:
         self.shape = shape
         self._run = run.specclient_medusa
-        self._run.argtypes = [POINTER(MedusaTable)]
+        self._run.argtypes = [POINTER(MedusaStruct)]
         self._run.restype = None
         self._target = target  # where the head that it lends lies
         blocks = [pair for head in weights.blocks for pair in head]
-        panels = self._panels = Panels([*(matrix for matrix, _ in blocks), *weights.heads])
-        self._blocks = (LinearTable * len(blocks))(*(panels.linear(*pair) for pair in blocks))
+        panels = self._panels = PackedWeights([*(matrix for matrix, _ in blocks), *weights.heads])
+        self._blocks = (LinearStruct * len(blocks))(*(panels.linear(*pair) for pair in blocks))
         own = [panels.linear(head, None) for head in weights.heads] or [target.head]
-        self._own = (LinearTable * len(own))(*own)
-        self._table = MedusaTable(
+        self._own = (LinearStruct * len(own))(*own)
+        self._table = MedusaStruct(
             blocks=len(weights.blocks[0]),
             shared=not weights.heads,
             block=self._blocks,
@@ -64,7 +66,7 @@ class NativeMedusa:
         hidden, rows = states.shape[-1], states.numel() // states.shape[-1]
         logits = states.new_empty(*states.shape[:-1], heads, self._own[0].outputs)
         x, h = states.new_empty(2, rows * heads * hidden).unbind()
-        told, shared = self._table, rows * heads * self._products >= SHARED
+        told, shared = self._table, rows * heads * self._products >= MIN_PARALLEL_PRODUCTS
         told.heads, told.rows, told.threads = heads, rows, torch.get_num_threads() if shared else 1
         told.given, told.x, told.h = states.data_ptr(), x.data_ptr(), h.data_ptr()
         told.logits = logits.data_ptr()
@@ -73,7 +75,7 @@ class NativeMedusa:
 
 
 def native_medusa(
-    shape: MedusaShape, weights: MedusaWeights, lent: Lent, target: object
+    shape: MedusaShape, weights: MedusaWeights, lent: SharedTargetWeights, target: object
 ) -> NativeMedusa | None:
     """Return compiled Medusa heads; None where their target's passes are not.
 

@@ -5,33 +5,31 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Sequence
 from ctypes import POINTER, addressof, c_int64
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import torch
 from torch import Tensor
 
-from specclient_local.config import DecoderConfig
+from specclient_local.model.config import DecoderConfig
+from specclient_local.model.heads.eagle_weights import EagleWeights
 from specclient_local.model.native.build import library
-from specclient_local.model.native.panels import Panels, beside, laid_out
-from specclient_local.model.native.tables import (
-    FusionTable,
-    LayerTable,
-    LinearTable,
-    ModelTable,
-    PassTable,
-    SpanTable,
+from specclient_local.model.native.packed_weights import PackedWeights, can_be_packed, interleave_gates
+from specclient_local.model.native.structs import (
+    FusionStruct,
+    LayerStruct,
+    LinearStruct,
+    ModelStruct,
+    PassStruct,
+    SpanStruct,
 )
-from specclient_local.model.span import Span, Taps
-from specclient_local.model.weights import LayerWeights, Weights
+from specclient_local.model.pass_spans import HiddenStateTaps, PassSpan
+from specclient_local.model.weights import DecoderWeights, LayerWeights
 
-if TYPE_CHECKING:
-    from specclient_local.model.eagle import EagleWeights
-
-SHARED = 4_000_000
+MIN_PARALLEL_PRODUCTS = 4_000_000
 """Products of a pass from which on threads share it. What is done in a tenth of a millisecond is not worth
 calling other threads, and meeting them a dozen times."""
 
-AWAKE = 500_000
+MIN_PARALLEL_PRODUCTS_AWAKE = 500_000
 """The same where they have been called already: in the passes of a chain, or before a target's."""
 
 _QUERIES = 4
@@ -39,7 +37,7 @@ _SMALLEST = 16
 """Rows that the scratch memory begins with; it doubles as it grows."""
 
 
-def _matrices(weights: Weights) -> list[Tensor]:
+def _matrices(weights: DecoderWeights) -> list[Tensor]:
     return [weights.head, *(m for w in weights.layers for m in (w.qkv, w.o, w.gate_up, w.down))]
 
 
@@ -58,7 +56,9 @@ class NativePasses:
     exact_rows = True
     kernels: ClassVar[dict[tuple[int, int], str]] = {}
 
-    def __init__(self, config: DecoderConfig, weights: Weights, turns: Tensor, run: ctypes.CDLL) -> None:
+    def __init__(
+        self, config: DecoderConfig, weights: DecoderWeights, turns: Tensor, run: ctypes.CDLL
+    ) -> None:
         self._begin(config, turns, run, _matrices(weights))
         pairs = zip(weights.layers, config.sliding, strict=True)
         layers = [
@@ -79,28 +79,28 @@ class NativePasses:
         """Make room for matrices."""
         self._config = config
         self._run = run.specclient_pass
-        self._run.argtypes = [POINTER(PassTable)]
+        self._run.argtypes = [POINTER(PassStruct)]
         self._run.restype = None
         self._guess = run.specclient_guess
-        self._guess.argtypes = [POINTER(PassTable), c_int64, c_int64, POINTER(c_int64)]
+        self._guess.argtypes = [POINTER(PassStruct), c_int64, c_int64, POINTER(c_int64)]
         self._guess.restype = c_int64
-        self._panels = Panels(matrices)
+        self._panels = PackedWeights(matrices)
         self._turns = self._panels.pointer(turns)
 
     def _end(
         self,
         embedding: Tensor,
         norm: Tensor | None,
-        head: LinearTable,
-        layers: Sequence[LayerTable],
+        head: LinearStruct,
+        layers: Sequence[LayerStruct],
         *,
-        fusion: FusionTable | None = None,
+        fusion: FusionStruct | None = None,
         spoken: Tensor | None = None,
     ) -> None:
         """Put a model together of what lies there."""
         c = self._config
-        self._layers = (LayerTable * len(layers))(*layers)
-        self._model = ModelTable(
+        self._layers = (LayerStruct * len(layers))(*layers)
+        self._model = ModelStruct(
             c.hidden_size,
             c.heads,
             c.kv_heads,
@@ -118,9 +118,9 @@ class NativePasses:
         self._make_room(_SMALLEST, 0)
 
     @property
-    def head(self) -> LinearTable:
+    def head(self) -> LinearStruct:
         """Its last matrix, which heads share; it lies there as long as the passes do."""
-        found: LinearTable = self._model.head
+        found: LinearStruct = self._model.head
         return found
 
     def only(self, config: DecoderConfig, layers: Sequence[int]) -> NativePasses:
@@ -128,8 +128,8 @@ class NativePasses:
         other = object.__new__(NativePasses)
         other._config, other._panels, other._turns = config, self._panels, self._turns
         other._run, other._guess = self._run, self._guess
-        other._layers = (LayerTable * len(layers))(*(self._layers[i] for i in layers))
-        other._model = ModelTable.from_buffer_copy(self._model)
+        other._layers = (LayerStruct * len(layers))(*(self._layers[i] for i in layers))
+        other._model = ModelStruct.from_buffer_copy(self._model)
         other._model.layers, other._model.layer = len(layers), other._layers
         other._make_room(_SMALLEST, 0)
         return other
@@ -138,11 +138,11 @@ class NativePasses:
         self,
         ids: Sequence[int],
         positions: Sequence[int],
-        spans: Sequence[Span],
+        spans: Sequence[PassSpan],
         wanted: Sequence[int] | None,
-        taps: Taps | None = None,
+        taps: HiddenStateTaps | None = None,
     ) -> Tensor:
-        """Do as :meth:`specclient_local.model.decoder.Decoder.forward`."""
+        """Do as :meth:`specclient_local.model.decoder.TransformerDecoder.forward`."""
         logits = torch.empty(len(ids) if wanted is None else len(wanted), self.head.outputs)
         told = self._pass(ids, positions, spans, wanted, logits)
         if taps is not None:
@@ -152,9 +152,9 @@ class NativePasses:
         return logits
 
     def guess(
-        self, ids: Sequence[int], positions: Sequence[int], span: Span, steps: int, vocab: int
+        self, ids: Sequence[int], positions: Sequence[int], span: PassSpan, steps: int, vocab: int
     ) -> list[int]:
-        """Do as :meth:`specclient_local.model.decoder.Decoder.guess`."""
+        """Do as :meth:`specclient_local.model.decoder.TransformerDecoder.guess`."""
         logits = torch.empty(self.head.outputs)
         found = (c_int64 * steps)()
         vocab = min(vocab, self.head.outputs)
@@ -165,21 +165,24 @@ class NativePasses:
         self,
         ids: Sequence[int],
         positions: Sequence[int],
-        spans: Sequence[Span],
+        spans: Sequence[PassSpan],
         wanted: Sequence[int] | None,
         logits: Tensor,
         *,
         further: int = 0,
-    ) -> PassTable:
+    ) -> PassStruct:
         """Lay out a pass for the library; what it points to stays until the next one."""
         rows = len(ids)
-        table = PassTable()
+        table = PassStruct()
         longest = max(span.mask.shape[1] for span in spans) + further
-        table.rows, table.threads = rows, self.room(rows, longest, AWAKE if further > 1 else SHARED)
+        table.rows, table.threads = (
+            rows,
+            self.room(rows, longest, MIN_PARALLEL_PRODUCTS_AWAKE if further > 1 else MIN_PARALLEL_PRODUCTS),
+        )
         self.fill(table)
         numbers = (c_int64 * (2 * rows + len(wanted or ())))(*ids, *positions, *(wanted or ()))
         where = addressof(numbers)
-        told = (SpanTable * len(spans))(*(self._span(span) for span in spans))
+        told = (SpanStruct * len(spans))(*(self._span(span) for span in spans))
         self._told = (numbers, told, [span.cache for span in spans])
         table.spans, table.span = len(spans), addressof(told)
         table.wanted = rows if wanted is None else len(wanted)
@@ -189,7 +192,7 @@ class NativePasses:
         table.logits = logits.data_ptr()
         return table
 
-    def room(self, rows: int, longest: int, least: int = SHARED) -> int:
+    def room(self, rows: int, longest: int, least: int = MIN_PARALLEL_PRODUCTS) -> int:
         """Have scratch memory for a pass, and return how many threads share it.
 
         Args:
@@ -202,7 +205,7 @@ class NativePasses:
             self._make_room(rows, threads * longest)
         return threads
 
-    def fill(self, table: PassTable) -> None:
+    def fill(self, table: PassStruct) -> None:
         """Say in a pass's table what holds for all of them, as long as ``scratch`` is the same."""
         table.model, table.turns = self._shape, self._turns
         table.x, table.h, table.qkv, table.attended, table.gated, table.scores = self.scratch
@@ -221,9 +224,9 @@ class NativePasses:
         self.scratch = [buffer.data_ptr() for buffer in self._buffers]
         self._shape = ctypes.pointer(self._model)
 
-    def _span(self, span: Span) -> SpanTable:
+    def _span(self, span: PassSpan) -> SpanStruct:
         window = span.window_mask
-        return SpanTable(
+        return SpanStruct(
             span.rows.start,
             span.count,
             span.start,
@@ -244,23 +247,23 @@ class NativePasses:
         input_norm: Tensor | None = None,
         gate_up_bias: Tensor | None = None,
         down_bias: Tensor | None = None,
-    ) -> LayerTable:
+    ) -> LayerStruct:
         """Lay a layer's matrices out."""
         panels = self._panels  # in the order in which a pass reads them
         qkv, o = panels.linear(w.qkv, w.qkv_bias), panels.linear(w.o, w.o_bias)
-        gate_up = panels.linear(w.gate_up, gate_up_bias, arranged=beside)
+        gate_up = panels.linear(w.gate_up, gate_up_bias, arranged=interleave_gates)
         down = panels.linear(w.down, down_bias, inputs=gate_up.outputs // 2)
         norms = panels.maybe(input_norm), panels.pointer(w.post_norm), panels.maybe(w.qk_norm)
-        return LayerTable(*norms, qkv, o, gate_up, down, sliding)
+        return LayerStruct(*norms, qkv, o, gate_up, down, sliding)
 
 
-def native_passes(config: DecoderConfig, weights: Weights, turns: Tensor) -> NativePasses | None:
+def native_passes(config: DecoderConfig, weights: DecoderWeights, turns: Tensor) -> NativePasses | None:
     """Return compiled passes for a model; None where it is not float32 on a CPU or nothing compiles.
 
     Its matrices may be in bfloat16 or quantised to int8.
     """
     if weights.embedding.dtype != torch.float32 or not all(
-        map(laid_out, (weights.embedding, *_matrices(weights)))
+        map(can_be_packed, (weights.embedding, *_matrices(weights)))
     ):
         return None
     run = library()

@@ -1,6 +1,6 @@
 """The names of the OpenAI client's ``lib.streaming.chat``."""
 
-from specclient.structured.chat_events import (
+from specclient.structured.chat.events import (
     ChatCompletionStreamEvent,
     ChunkEvent,
     ContentDeltaEvent,
@@ -17,8 +17,8 @@ from specclient.structured.chat_events import (
     RefusalDeltaEvent,
     RefusalDoneEvent,
 )
-from specclient.structured.chat_state import ChatCompletionStreamState
-from specclient.structured.chat_stream import (
+from specclient.structured.chat.state import ChatCompletionStreamState
+from specclient.structured.chat.stream import (
     AsyncChatCompletionStream,
     AsyncChatCompletionStreamManager,
     ChatCompletionStream,

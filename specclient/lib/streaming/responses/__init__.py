@@ -1,13 +1,13 @@
 """The names of the OpenAI client's ``lib.streaming.responses``."""
 
-from specclient.structured.response_events import (
+from specclient.structured.responses.events import (
     ResponseFunctionCallArgumentsDeltaEvent,
     ResponseStreamEvent,
     ResponseTextDeltaEvent,
     ResponseTextDoneEvent,
 )
-from specclient.structured.response_state import ResponseStreamState
-from specclient.structured.response_stream import (
+from specclient.structured.responses.state import ResponseStreamState
+from specclient.structured.responses.stream import (
     AsyncResponseStream,
     AsyncResponseStreamManager,
     ResponseStream,

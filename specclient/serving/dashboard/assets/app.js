@@ -1,110 +1,107 @@
-// Asks the server for its state again and again, and shows it; says so when there is no answer.
+// Polls the server for its state and figures, and draws them; shows a notice while the server does not answer.
 
 import { at, show } from "./dom.js";
 import * as sections from "./sections.js";
 
-const LIVE_MS = 2000, FIGURES_MS = 5000, MOST_MS = 15000;
+const LIVE_MS = 2000, FIGURES_MS = 5000, MAX_DELAY_MS = 15000;
 const KEY = "specclient-key";
-const state = { live: null, figures: null, read: 0, failures: 0, timer: null, asked: 0 };
+const state = { live: null, figures: null, drawn: null, readAt: 0, failures: 0, timer: null, polls: 0 };
 
 const span = () => document.querySelector("input[name=span]:checked").value;
 
-class Refused extends Error {
+class ServerError extends Error {
   constructor(status, message) {
     super(message);
     this.status = status;
   }
 }
 
-async function ask(path) {
+async function get(path) {
   const key = sessionStorage.getItem(KEY);
   const headers = key ? { authorization: `Bearer ${key}` } : {};
-  const answer = await fetch(path, { headers, cache: "no-store", signal: AbortSignal.timeout(20000) });
-  if (!answer.ok) {
-    const told = await answer.json().catch(() => null);
-    throw new Refused(answer.status, told?.error?.message ?? `the server answered ${answer.status}`);
+  const response = await fetch(path, { headers, cache: "no-store", signal: AbortSignal.timeout(20000) });
+  if (!response.ok) {
+    const body = await response.json().catch(() => null);
+    throw new ServerError(response.status, body?.error?.message ?? `the server answered ${response.status}`);
   }
-  return answer.json();
+  return response.json();
 }
 
-function say(kind, text) {
+function status(kind, text) {
   const node = at("status");
   if (node.dataset.state !== kind) node.dataset.state = kind;
   if (at("status-text").textContent !== text) at("status-text").textContent = text;
   document.body.classList.toggle("stale", kind === "away");
 }
 
-function draw(fresh) {
+function draw() {
   const { live, figures } = state;
-  if (!live || !figures) return;
   show(at("ask"), false);
   show(at("main"), true);
   show(at("spans"), true);
   show(at("forget"), sessionStorage.getItem(KEY) !== null);
   sections.tiles(live, figures);
-  sections.running(live);
+  sections.drawSections(live, true);
   sections.emptiness(live, figures);
-  if (fresh) {
-    sections.rate(figures);
-    sections.latency(figures);
-    sections.models(figures, sections.days(figures));
-    sections.pairs(figures);
-    sections.choices(figures);
-    const from = live.ledger ? "Figures are the ledger's." : "The ledger is off: figures are of the calls since this server started.";
-    at("about").textContent = `specclient ${live.version}. ${from}`;
-  }
+  // Figures that have not changed are not drawn again, so that focus and selection stay.
+  const content = JSON.stringify({ ...figures, at: null, since: null });
+  if (content === state.drawn) return;
+  state.drawn = content;
+  sections.drawSections(figures, false);
+  const source = live.ledger ? "Figures come from the ledger." : "The ledger is off: figures cover the calls since this server started.";
+  at("about").textContent = `specclient ${live.version}. ${source}`;
 }
 
-function wanted(kind, message) {
+function askForKey(message) {
   sessionStorage.removeItem(KEY);
   show(at("main"), false);
   show(at("ask"), true);
   show(at("spans"), false);
   show(at("forget"), false);
-  at("key-wrong").textContent = kind === "wrong" ? message : "";
-  say("waiting", "A key is needed");
+  at("key-wrong").textContent = message;
+  status("waiting", "A key is needed");
   at("key").focus();
 }
 
 async function poll() {
   clearTimeout(state.timer);
-  const number = ++state.asked, chosen = span();
+  const number = ++state.polls, chosen = span();
   try {
-    const live = await ask("/dashboard/live");
-    const due = !state.figures || state.figures.span !== chosen || Date.now() - state.read >= FIGURES_MS;
-    const figures = due ? await ask(`/dashboard/figures?span=${chosen}`) : null;
-    if (number !== state.asked) return;
+    const live = await get("/dashboard/live");
+    const due = !state.figures || state.figures.span !== chosen || Date.now() - state.readAt >= FIGURES_MS;
+    const figures = due ? await get(`/dashboard/figures?span=${chosen}`) : null;
+    if (number !== state.polls) return;
     state.live = live;
     if (figures) {
       state.figures = figures;
-      state.read = Date.now();
+      state.readAt = Date.now();
     }
     state.failures = 0;
     show(at("notice"), false);
-    say("live", "Live");
-    draw(due);
+    status("live", "Live");
+    draw();
   } catch (error) {
-    if (number !== state.asked) return;
-    if (error instanceof Refused && error.status === 401) {
-      wanted(sessionStorage.getItem(KEY) ? "wrong" : "none", "This is not a key of this server.");
+    if (number !== state.polls) return;
+    if (error instanceof ServerError && error.status === 401) {
+      askForKey(sessionStorage.getItem(KEY) ? "This is not a key of this server." : "");
       return;
     }
-    failed(error);
+    showFailure(error);
   }
-  if (!document.hidden) state.timer = setTimeout(poll, Math.min(LIVE_MS * 2 ** state.failures, MOST_MS));
+  if (!document.hidden) state.timer = setTimeout(poll, Math.min(LIVE_MS * 2 ** state.failures, MAX_DELAY_MS));
 }
 
-function failed(error) {
+function showFailure(error) {
   state.failures += 1;
-  const when = state.figures ? ` Figures are of ${new Date(state.figures.at).toLocaleTimeString("en-GB")}.` : "";
-  if (error instanceof Refused) {
+  if (error instanceof ServerError) {
     show(at("main"), true);
     at("notice").textContent = `No figures: ${error.message}`;
     show(at("notice"), true);
-    say("away", "Trying again");
-  } else {
-    say("away", `The server does not answer; trying again.${when}`);
+    status("away", "Trying again");
+    return;
   }
+  const age = state.figures ? ` Figures are from ${new Date(state.figures.at).toLocaleTimeString("en-GB")}.` : "";
+  status("away", `The server does not answer; trying again.${age}`);
 }
 
 at("key-form").addEventListener("submit", (event) => {
@@ -114,18 +111,12 @@ at("key-form").addEventListener("submit", (event) => {
   poll();
 });
 at("forget").addEventListener("click", () => {
-  state.figures = state.live = null;
-  wanted("none", "");
+  state.figures = state.live = state.drawn = null;
+  askForKey("");
   poll();
 });
 at("spans").addEventListener("change", poll);
 document.addEventListener("visibilitychange", () => (document.hidden ? clearTimeout(state.timer) : poll()));
 
-let drawn = window.innerWidth;
-new ResizeObserver(() => {
-  if (window.innerWidth === drawn) return;
-  drawn = window.innerWidth;
-  draw(true);
-}).observe(document.documentElement);
-
+sections.build(at("grid"));
 poll();

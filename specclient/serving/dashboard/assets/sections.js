@@ -1,165 +1,171 @@
-// Turns what the server tells into the sections of the page.
+// The sections of the page. Each turns the server's figures into elements; charts arrive rendered.
 
-import { area, bar, columns, range } from "./charts.js";
-import { at, count, data, digits, fill, h, plural, show, table } from "./dom.js";
+import { at, chart, count, data, details, digits, fill, h, show, table } from "./dom.js";
 
-const COLOURS = 6;
-const SPANS = { "1h": "last hour", "24h": "last 24 hours", "7d": "last 7 days", "30d": "last 30 days" };
 const UNKNOWN = "–";
-const open = new Set();
-
-const utc = (date, parts) => new Intl.DateTimeFormat("en-GB", { timeZone: "UTC", ...parts }).format(date);
-const clock = (date) => utc(date, { hour: "2-digit", minute: "2-digit" });
-const day = (date) => utc(date, { day: "numeric", month: "short" });
 const nothing = (text) => h("p", { class: "nothing" }, text);
-const width = (node) => Math.max(Math.floor(node.clientWidth), 200);
+const number = (title, kind = "number") => ({ title, kind });
 
-function tile(title, figure, beside, props) {
-  return h("div", { class: "tile", ...props }, h("dt", null, title), h("dd", null, figure, h("span", { class: "soft" }, beside)));
+// A new section is one entry here; figures it needs are added to specclient/serving/dashboard/figures.py.
+//   id      of the element that holds the content; `${id}-title` and `${id}-sub` are its heading and subtitle
+//   width   CSS class: "" one column of the grid, "wide" two, "full" three
+//   live    whether it shows the state of the server instead of figures
+//   draw    takes the figures (or the state) and returns { subtitle, content }
+export const SECTIONS = [
+  { id: "rate", title: "Tokens per second", width: "wide", draw: rate },
+  { id: "latency", title: "Latency", width: "", draw: latency },
+  { id: "running", title: "Running now", width: "full", live: true, draw: running },
+  { id: "days", title: "Cost by day", width: "wide", draw: days },
+  { id: "pairs", title: "Acceptance by pair", width: "", draw: pairs },
+  { id: "models", title: "Cost by model", width: "full", draw: models },
+  { id: "choices", title: "Routing decisions", width: "full", draw: choices },
+];
+
+// Creates the empty sections.
+export function build(grid) {
+  fill(grid, SECTIONS.map(({ id, title, width }) =>
+    h("section", { class: `card ${width}`, "aria-labelledby": `${id}-title` },
+      h("div", { class: "head" }, h("h2", { id: `${id}-title` }, title), h("p", { class: "soft", id: `${id}-sub` })),
+      h("div", { id }))));
+}
+
+// Draws the sections of one kind, and keeps the scroll position of a table in them.
+export function drawSections(source, live) {
+  for (const section of SECTIONS.filter((each) => Boolean(each.live) === live)) {
+    const node = at(section.id), scrolled = node.querySelector(".scroll")?.scrollTop ?? 0;
+    const { subtitle, content } = section.draw(source);
+    fill(at(`${section.id}-sub`), subtitle);
+    fill(node, content);
+    if (scrolled) node.querySelector(".scroll")?.scrollTo(0, scrolled);
+  }
+}
+
+function tile(title, figure, detail, props) {
+  return h("div", { class: "tile", ...props }, h("dt", null, title), h("dd", null, figure, h("span", { class: "soft" }, detail)));
 }
 
 export function tiles(live, figures) {
-  const total = figures.total, span = SPANS[figures.span];
-  const [first] = figures.latency;
+  const { total } = figures, [first] = figures.latency;
   const failed = total.errors ? `${count(total.errors)} failed` : "none failed";
   fill(at("tiles"),
     tile("Running", data(live.running, count(live.running), { id: "running-count" }),
       live.waiting ? `${count(live.waiting)} waiting` : "none waiting", { "data-busy": live.running > 0 }),
     tile("Tokens per second", data(figures.now_tokens_per_s, digits(figures.now_tokens_per_s), { id: "per-s" }), "over the last minute"),
-    tile("Cost", data(total.cost, total.calls ? total.cost_text : "$0", { id: "cost" }), span),
+    tile("Cost", data(total.cost, total.calls ? total.cost_text : "$0", { id: "cost" }), figures.span_title),
     tile("Calls", data(total.calls, count(total.calls), { id: "calls" }), failed, { "data-failed": total.errors > 0 }),
     tile("Acceptance", data(total.acceptance ?? "", total.acceptance_text, { id: "acceptance" }),
-      total.drafted ? `of ${count(total.drafted)} drafted tokens` : "nothing was drafted"),
+      total.drafted ? `of ${count(total.drafted)} drafted tokens` : "no drafted tokens"),
     tile("First token", data(first.values[0] ?? "", first.texts[0], { id: "ttft" }), `median; p95 ${first.texts[1]}`));
 }
 
-export function rate(figures) {
-  const { step_s: step, last_s: last, begins, tokens } = figures.rate, from = new Date(begins).getTime();
-  const long = step >= 86400, days = figures.span === "7d";
-  const steps = tokens.map((sum, i) => {
-    const date = new Date(from + i * step * 1000), value = sum / (i === tokens.length - 1 ? last : step);
-    const label = long ? day(date) : !days ? clock(date) : date.getUTCHours() ? "" : day(date);
-    const when = long ? day(date) : `${day(date)}, ${clock(date)}`;
-    return { value, label, says: `${when} UTC\n${digits(value)} tokens per second\n${plural(sum, "token", "tokens")}` };
-  });
-  const sum = tokens.reduce((one, other) => one + other, 0), node = at("rate");
-  at("rate-sub").textContent = `${plural(sum, "token", "tokens")} generated, ${SPANS[figures.span]}; times are UTC`;
-  fill(node, sum
-    ? area(steps, { width: width(node), height: 250, says: `Generated tokens per second, ${SPANS[figures.span]}: at most ${digits(Math.max(...steps.map((each) => each.value)))}` })
-    : nothing(`No tokens were generated in the ${SPANS[figures.span]}.`));
+function rate({ rate: { tokens, chart: drawn }, span_title: span }) {
+  const sum = tokens.reduce((one, other) => one + other, 0);
+  return {
+    subtitle: `${count(sum)} ${sum === 1 ? "token" : "tokens"} generated, ${span}; times are UTC`,
+    content: drawn ? chart(drawn) : nothing(`No tokens were generated in the ${span}.`),
+  };
 }
 
-export function latency(figures) {
-  const known = figures.latency.filter((each) => each.values[0] !== null);
-  at("latency-sub").textContent = known.length ? "Mark: median. Bar: to p95; thin: to p99. Logarithmic." : "";
-  if (!known.length) return fill(at("latency"), nothing("No call succeeded."));
-  const low = 10 ** Math.floor(Math.log10(Math.max(Math.min(...known.map((each) => each.values[0])), 1e-6)));
-  const high = 10 ** Math.ceil(Math.log10(Math.max(...known.map((each) => each.values[2]), low * 1.01)));
-  const decades = Math.max(Math.round(Math.log10(high / low)), 1);
-  fill(at("latency"), h("ul", { class: "latencies" }, known.map((each) => h("li", { "data-name": each.name },
-    h("div", { class: "says" }, h("span", { class: "name" }, each.title), h("span", { class: "soft" }, each.what)),
-    range(each.values.map((value) => Math.max(value, low)), low, decades),
-    h("dl", { class: "percentiles" }, ["p50", "p95", "p99"].map((name, i) =>
-      h("div", null, h("dt", null, name), h("dd", null, data(each.values[i], each.texts[i])))))))));
+function latency({ latency: lines, latency_chart: drawn }) {
+  if (!drawn) return { subtitle: "", content: nothing("No call succeeded.") };
+  const known = lines.filter((line) => line.values[0] !== null);
+  return {
+    subtitle: "Mark: median. Bar: to p95; thin: to p99. Logarithmic scale.",
+    content: [...chart(drawn), table("Latency percentiles", [{ title: "" }, number("p50"), number("p95"), number("p99")],
+      known.map((line) => h("tr", { "data-name": line.name }, h("th", { scope: "row", title: line.description }, line.title),
+        line.values.map((value, i) => h("td", { class: "number" }, data(value, line.texts[i]))))))],
+  };
 }
 
-export function running(live) {
+function running(live) {
   const hidden = live.running + live.waiting - live.requests.length;
-  at("running-sub").textContent = hidden > 0 ? `${count(hidden)} more are not listed here` : "";
-  if (!live.requests.length) return fill(at("running"), nothing("No request is running."));
-  fill(at("running"), h("ul", { class: "running" }, live.requests.map((each) => h("li", null,
+  const row = (each) => h("li", null,
     h("span", { class: "name" }, each.model),
     h("span", { class: "soft" }, [each.route, each.streamed ? "stream" : null, each.key].filter(Boolean).join(" · ")),
     h("span", { class: each.waiting ? "badge waits" : "badge" }, each.waiting ? "waiting" : "running"),
-    h("span", { class: "value" }, `${each.seconds.toFixed(1)} s`)))));
+    h("span", { class: "value" }, `${each.seconds.toFixed(1)} s`));
+  return {
+    subtitle: hidden > 0 ? `${count(hidden)} more are not listed here` : "",
+    content: live.requests.length ? h("ul", { class: "running" }, live.requests.map(row)) : nothing("No request is running."),
+  };
 }
 
-export function days(figures) {
-  const { days: names, lines, total_text: total } = figures.days, node = at("days");
-  const spent = new Map();
-  for (const line of lines) spent.set(line.model, (spent.get(line.model) ?? 0) + Number(line.cost));
-  const dear = [...spent].filter(([, sum]) => sum > 0).sort((one, other) => other[1] - one[1]).map(([name]) => name);
-  const looks = new Map(dear.map((name, i) => [name, i < COLOURS ? `k${i}` : "rest"]));
-  const steps = names.map((name) => {
-    const own = lines.filter((line) => line.day === name);
-    const parts = dear.map((model) => ({ value: Number(own.find((line) => line.model === model)?.cost ?? 0), look: looks.get(model) }));
-    const says = own.filter((line) => Number(line.cost) > 0).map((line) => `${line.model}: ${line.text}`);
-    return { label: day(new Date(`${name}T00:00:00Z`)), says: [day(new Date(`${name}T00:00:00Z`)), ...says].join("\n"), parts };
-  });
-  at("days-sub").replaceChildren(data(figures.days.total, total, { id: "days-total" }), " in the last 30 days; days are UTC's");
-  fill(node, dear.length
-    ? columns(steps, { width: width(node), height: 220, says: `Cost by day, last 30 days: ${total}` })
-    : nothing("No call of the last 30 days has a known cost above zero."));
-  const shown = dear.slice(0, COLOURS), rest = dear.length - shown.length;
-  fill(at("days-legend"),
-    shown.map((name) => h("li", null, h("span", { class: `key ${looks.get(name)}` }), name)),
-    rest ? h("li", null, h("span", { class: "key rest" }), plural(rest, "other", "others")) : []);
-  fill(at("days-table"), table("Cost by day and model", [{ title: "Day" }, { title: "Model" }, { title: "Calls", kind: "number" }, { title: "Cost", kind: "number" }],
-    [...lines].reverse().map((line) => h("tr", null, h("td", null, line.day), h("td", { class: "name" }, line.model),
-      h("td", { class: "number" }, count(line.calls)), h("td", { class: "number" }, data(line.cost, line.text))))));
-  return looks;
+function days({ days: { lines, total, total_text: text, chart: drawn } }) {
+  const heads = [{ title: "Day" }, { title: "Model" }, number("Calls"), number("Cost")];
+  const rows = [...lines].reverse().map((line) => h("tr", null, h("td", null, line.day), h("td", { class: "name" }, line.model),
+    h("td", { class: "number" }, count(line.calls)), h("td", { class: "number" }, data(line.cost, line.text))));
+  return {
+    subtitle: [data(total, text, { id: "days-total" }), " in the last 30 days; days are in UTC"],
+    content: [
+      ...(drawn ? chart(drawn) : [nothing("No call of the last 30 days has a known cost above zero.")]),
+      details("days-table", h("summary", null, "The same as a table"),
+        h("div", { class: "scroll", id: "days-table" }, table("Cost by day and model", heads, rows)))],
+  };
 }
 
-export function pairs(figures) {
-  fill(at("pairs"), figures.pairs.length
-    ? h("ul", { class: "bars" }, figures.pairs.map((each) => {
-      const kept = `${count(each.accepted)} of ${count(each.drafted)} ${each.kind === "draft" ? "drafted" : "predicted"} tokens`;
-      return bar(each.name, data(each.rate, each.rate_text), each.length_text ? `${kept}; ${each.length_text} tokens a pass` : kept, each.rate, "k2");
-    }))
-    : nothing("Nothing was drafted. Local models, and providers that verify predictions, show their acceptance here."));
+function pairs({ pairs_chart: drawn }) {
+  return {
+    subtitle: "Share of drafted tokens that the target model accepted.",
+    content: drawn ? chart(drawn)
+      : nothing("No tokens were drafted. Local models, and providers that verify predictions, show their acceptance rate here."),
+  };
 }
 
-export function models(figures, looks) {
-  at("models-sub").textContent = SPANS[figures.span];
-  const most = Math.max(...figures.models.map((each) => Number(each.cost)), 0) || 1;
-  const heads = [{ title: "Model" }, { title: "Cost", kind: "number" }, { title: "", kind: "spread" }, { title: "Calls", kind: "number" },
-    { title: "Failed", kind: "number extra" }, { title: "In", kind: "number extra" }, { title: "Out", kind: "number extra" },
-    { title: "Accepted", kind: "number extra" }, { title: "p50", kind: "number extra" }, { title: "p95", kind: "number extra" }];
-  const cells = (each) => [
-    h("td", { class: "number strong" }, data(each.cost, each.cost_text)),
-    h("td", { class: "spread", "aria-hidden": "true" }, each.name === "total" ? "" : h("span", { class: looks.get(each.name) ?? "rest", style: { width: `${100 * Number(each.cost) / most}%` } })),
-    h("td", { class: "number" }, data(each.calls, count(each.calls))),
-    h("td", { class: each.errors ? "number extra bad" : "number extra" }, count(each.errors)),
-    h("td", { class: "number extra" }, data(each.tokens_in, count(each.tokens_in))),
-    h("td", { class: "number extra" }, data(each.tokens_out, count(each.tokens_out))),
-    h("td", { class: "number extra" }, each.acceptance_text),
-    h("td", { class: "number extra" }, each.p50_text),
-    h("td", { class: "number extra" }, each.p95_text)];
-  const rows = figures.models.map((each) => h("tr", { "data-model": each.name }, h("th", { scope: "row", class: "name" }, each.name), cells(each)));
-  if (rows.length) rows.push(h("tr", { class: "sum", id: "models-total" }, h("th", { scope: "row" }, "Total"), cells(figures.total)));
-  fill(at("models"), rows.length ? table(`Cost by model, ${SPANS[figures.span]}`, heads, rows) : nothing(`No calls in the ${SPANS[figures.span]}.`));
-  fill(at("notes"), figures.total.notes.map((note) => h("li", null, note)));
+function models({ models: lines, total, span_title: span }) {
+  const heads = [{ title: "Model" }, number("Cost"), number("", "spread"), number("Calls"), number("Failed", "number extra"),
+    number("In", "number extra"), number("Out", "number extra"), number("Accepted", "number extra"),
+    number("p50", "number extra"), number("p95", "number extra")];
+  const cells = (line) => [
+    h("td", { class: "number strong" }, data(line.cost, line.cost_text)),
+    h("td", { class: "spread", "aria-hidden": "true" }, chart(line.bar ?? "")),
+    h("td", { class: "number" }, data(line.calls, count(line.calls))),
+    h("td", { class: line.errors ? "number extra bad" : "number extra" }, count(line.errors)),
+    h("td", { class: "number extra" }, data(line.tokens_in, count(line.tokens_in))),
+    h("td", { class: "number extra" }, data(line.tokens_out, count(line.tokens_out))),
+    h("td", { class: "number extra" }, line.acceptance_text),
+    h("td", { class: "number extra" }, line.p50_text),
+    h("td", { class: "number extra" }, line.p95_text)];
+  const rows = lines.map((line) => h("tr", { "data-model": line.name }, h("th", { scope: "row", class: "name" }, line.name), cells(line)));
+  const sum = h("tr", { class: "sum", id: "models-total" }, h("th", { scope: "row" }, "Total"), cells(total));
+  return {
+    subtitle: span,
+    content: [
+      rows.length ? table(`Cost by model, ${span}`, heads, [...rows, sum]) : nothing(`No calls in the ${span}.`),
+      h("ul", { class: "notes soft" }, total.notes.map((note) => h("li", null, note)))],
+  };
 }
 
-function chosen(each) {
-  const why = each.candidates.filter((candidate) => candidate.route !== each.chosen || candidate.reason);
+function choice(call) {
+  const candidates = call.candidates.filter((candidate) => candidate.route !== call.chosen || candidate.reason);
+  const ok = call.status === "ok";
   const head = [
-    h("span", { class: "when" }, h("time", { datetime: each.at }, new Date(each.at).toLocaleTimeString("en-GB"))),
-    h("span", { class: "route" }, each.asked === each.chosen ? h("b", null, each.chosen) : [`${each.asked} → `, h("b", null, each.chosen)]),
-    h("span", { class: "value" }, [each.cost_text, each.latency_text].filter((text) => text !== UNKNOWN).join(" · ")),
-    h("span", { class: each.status === "ok" ? "soft why" : "bad why" }, each.status === "ok" ? each.reason : `${each.status}: ${each.error ?? "left by the caller"}`)];
-  if (why.length < 2) return h("li", { "data-call": each.id }, h("div", { class: "choice" }, head));
-  const toggle = (event) => open[event.target.open ? "add" : "delete"](each.id);
-  return h("li", { "data-call": each.id }, h("details", { open: open.has(each.id), on: { toggle } },
+    h("span", { class: "when" }, h("time", { datetime: call.at }, new Date(call.at).toLocaleTimeString("en-GB"))),
+    h("span", { class: "route" }, call.requested === call.chosen ? null : `${call.requested} → `, h("b", null, call.chosen)),
+    h("span", { class: "value" }, [call.cost_text, call.latency_text].filter((text) => text !== UNKNOWN).join(" · ")),
+    h("span", { class: ok ? "soft why" : "bad why" }, ok ? call.reason : `${call.status}: ${call.error ?? "cancelled by the caller"}`)];
+  if (candidates.length < 2) return h("li", { "data-call": call.id }, h("div", { class: "choice" }, head));
+  return h("li", { "data-call": call.id }, details(call.id,
     h("summary", { class: "choice" }, head),
-    h("ul", { class: "candidates" }, why.map((candidate) => h("li", null,
+    h("ul", { class: "candidates" }, candidates.map((candidate) => h("li", null,
       h("span", { class: candidate.verdict === "chosen" ? "badge" : "badge waits" }, candidate.verdict),
       h("span", { class: "name" }, candidate.route), h("span", { class: "soft" }, candidate.reason))))));
 }
 
-export function choices(figures) {
-  at("choices-sub").textContent = figures.choices.length ? "The latest calls, the newest first." : "";
-  const routed = figures.routes.filter((each) => each.asked !== each.chosen);
-  fill(at("routes"), routed.length ? h("ul", { class: "bars columns" }, routed.slice(0, 6).map((each) =>
-    bar(`${each.asked} → ${each.chosen}`, plural(each.calls, "call", "calls"), null, each.calls / Math.max(...routed.map((one) => one.calls)), "k0"))) : []);
-  fill(at("choices"), figures.choices.length ? figures.choices.map(chosen) : h("li", null, nothing(`No calls in the ${SPANS[figures.span]}.`)));
+function choices({ choices: calls, routes_chart: drawn, span_title: span }) {
+  return {
+    subtitle: calls.length ? "Latest calls, newest first." : "",
+    content: [
+      h("div", { class: "routes" }, chart(drawn)),
+      calls.length ? h("ol", { class: "choices" }, calls.map(choice)) : nothing(`No calls in the ${span}.`)],
+  };
 }
 
+// Shows how to make the first call if there has been none.
 export function emptiness(live, figures) {
-  const none = figures.total.calls === 0 && figures.days.lines.length === 0;
-  show(at("empty"), none);
-  document.body.classList.toggle("none", none);
-  if (!none) return;
+  const empty = figures.total.calls === 0 && figures.days.lines.length === 0;
+  show(at("empty"), empty);
+  document.body.classList.toggle("none", empty);
+  if (!empty) return;
   const url = `${location.origin}/v1`, model = live.model ?? "auto";
   const body = JSON.stringify({ model, messages: [{ role: "user", content: "def fibonacci(n):" }], max_tokens: 32 });
   const key = sessionStorage.getItem("specclient-key") ? '-H "Authorization: Bearer $SPECCLIENT_SERVER_KEY" ' : "";

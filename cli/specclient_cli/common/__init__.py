@@ -1,0 +1,1 @@
+"""Shared by the commands: options, state, output, errors."""

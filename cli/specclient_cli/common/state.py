@@ -1,0 +1,69 @@
+"""Turn the options before a command's name into what every command starts from: settings and clients."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from specclient.errors import OpenAIError
+
+if TYPE_CHECKING:
+    from specclient.client.async_client import AsyncOpenAI
+    from specclient.client.sync_client import OpenAI
+    from specclient.config import Settings
+    from specclient.ledger.ledger import Ledger
+
+
+@dataclass
+class State:
+    """The options of ``specclient`` itself.
+
+    Attributes:
+        config: the file that ``--config`` names.
+        debug: whether failures show their traceback.
+    """
+
+    config: Path | None = None
+    debug: bool = False
+
+    def settings(self) -> Settings:
+        """Read the settings.
+
+        Raises:
+            ConfigurationError: a file or value that cannot be used.
+        """
+        from specclient.config import load  # noqa: PLC0415 - keeps --help and completion quick
+
+        return load(self.config)
+
+    def client(self, settings: Settings | None = None) -> OpenAI:
+        """Make a client that sends calls; close it, or use it as a context manager."""
+        from specclient.client.sync_client import OpenAI  # noqa: PLC0415
+
+        return OpenAI(config=settings or self.settings())
+
+    def parts(self, settings: Settings | None = None) -> AsyncOpenAI:
+        """Make a client to look into (places, router, ledger): nothing is opened or sent by itself."""
+        from specclient.client.async_client import AsyncOpenAI  # noqa: PLC0415
+
+        return AsyncOpenAI(config=settings or self.settings(), max_retries=0)
+
+    def ledger(self) -> Ledger:
+        """Return the ledger, unopened."""
+        from specclient.ledger.ledger import Ledger  # noqa: PLC0415
+
+        return Ledger(self.settings().ledger)
+
+
+pass_state = click.make_pass_decorator(State, ensure=True)
+
+
+def known_settings(ctx: click.Context) -> Settings | None:
+    """Return the settings for completing a word in the shell; None where they cannot be read."""
+    try:
+        return State(config=ctx.find_root().params.get("config")).settings()
+    except OpenAIError:
+        return None

@@ -1,0 +1,1 @@
+"""specclient config: show, write and check the configuration."""

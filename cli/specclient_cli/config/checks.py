@@ -1,0 +1,144 @@
+"""Turn configuration, ledger, keys and engine into findings: fine, worth a note, or a problem."""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from specclient_local.model.config import local_folder, read_json
+
+from specclient.client.async_client import AsyncOpenAI
+from specclient.config import Settings
+from specclient.errors import CheckpointError, ConfigurationError, OpenAIError
+from specclient.ledger.ledger import Ledger
+from specclient.providers import Endpoint
+from specclient_cli.common.errors import ENGINE_MODULES
+from specclient_cli.common.state import State
+
+LOCAL = "local"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """What was found about one thing.
+
+    Attributes:
+        level: ``problem`` where the configuration relies on what is not there.
+    """
+
+    about: str
+    level: Literal["ok", "note", "problem"]
+    text: str
+
+
+def run(state: State) -> list[CheckResult]:
+    """Look at everything; sends nothing and writes nothing."""
+    try:
+        settings = state.settings()
+        client = state.parts(settings)
+    except ConfigurationError as error:
+        return [CheckResult("file", "problem", str(error))]
+    read = f"read {settings.source}" if settings.source else "no file; every setting is the default"
+    return [
+        CheckResult("file", "ok", read),
+        _ledger(settings),
+        *_engine(settings),
+        *_checkpoints(settings),
+        *_providers(settings, client),
+    ]
+
+
+def _ledger(settings: Settings) -> CheckResult:
+    try:
+        ledger = Ledger(settings.ledger)
+        found = ledger.rows(limit=1)
+    except OpenAIError as error:
+        return CheckResult("ledger", "problem", str(error))
+    if ledger.location == "off":
+        return CheckResult("ledger", "note", "off: calls are not kept")
+    return CheckResult("ledger", "ok", f"{ledger.location}{'' if found else ' (no calls yet)'}")
+
+
+def _used(settings: Settings) -> set[str]:
+    """Return the providers that the user's own configuration relies on; package defaults do not count."""
+    names = {settings.default_model, *settings.providers}
+    if "candidates" in settings.model_fields_set:
+        names |= set(settings.candidates)
+    return {name.partition("/")[0] for name in names}
+
+
+def _engine(settings: Settings) -> Iterator[CheckResult]:
+    absent = [name for name in ENGINE_MODULES if importlib.util.find_spec(name) is None]
+    if not absent:
+        yield CheckResult("local engine", "ok", "installed")
+    else:
+        level: Literal["note", "problem"] = "problem" if LOCAL in _used(settings) else "note"
+        yield CheckResult(
+            "local engine", level, f"{', '.join(absent)} not installed: pip install 'specclient[local]'"
+        )
+
+
+def _checkpoints(settings: Settings) -> Iterator[CheckResult]:
+    for name, model in settings.local.models.items():
+        about, heads = f"local/{name}", (model.model_extra or {}).get("heads")
+        named = [("path", model.path)]
+        named += [("draft", each) for each in _several(model.draft)]
+        named += [("heads", each) for each in _several(heads)]
+        for role, where in named:
+            if role == "path" and where == "demo":
+                continue
+            try:
+                folder = local_folder(where)
+            except CheckpointError as error:
+                yield CheckResult(about, "problem", f"{role}: {error}")
+                continue
+            if folder is None:
+                yield CheckResult(about, "note", f"{role} {where!r} is taken as a hub id; not looked up")
+            elif not (folder / "config.json").is_file():
+                yield CheckResult(
+                    about, "problem", f"{role} {where!r} is no checkpoint folder: no config.json in it"
+                )
+
+
+def _several(value: Any) -> list[str]:
+    """Return what a setting names that takes one checkpoint, several or none."""
+    return [str(each) for each in (value if isinstance(value, list | tuple) else [value]) if each is not None]
+
+
+def check_checkpoints(model: str, draft: str | None) -> None:
+    """Refuse what can be no checkpoint, before a model is offered that cannot be loaded.
+
+    Looks nothing up on the hub.
+
+    Raises:
+        ConfigurationError: naming it, and what is allowed.
+    """
+    for name in (model, draft):
+        if name is None or (name == "demo" and name is model):
+            continue
+        try:
+            folder = local_folder(name)
+            if folder is not None:
+                read_json(folder / "config.json")
+        except CheckpointError as error:
+            raise ConfigurationError(str(error)) from None
+
+
+def _providers(settings: Settings, client: AsyncOpenAI) -> Iterator[CheckResult]:
+    used, places = _used(settings), client.pipeline.places
+    mentioned = used | {name.partition("/")[0] for name in settings.candidates} | {settings.default_provider}
+    for name in sorted(mentioned - {LOCAL, "auto"}):
+        try:
+            place = places.get(name)
+        except OpenAIError as error:
+            yield CheckResult(name, "problem", str(error))
+            continue
+        if not isinstance(place, Endpoint):
+            continue
+        if (lacking := place.lacks) is not None:
+            level: Literal["note", "problem"] = "problem" if name in used else "note"
+            yield CheckResult(name, level, lacking)
+        else:
+            yield CheckResult(name, "ok", f"{place.address}, key {'set' if place.key else 'not needed'}")

@@ -1,0 +1,1 @@
+"""specclient cost: reports, budgets, estimates and prices."""

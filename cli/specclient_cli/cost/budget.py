@@ -1,0 +1,162 @@
+"""Turn the configured budgets into how each of them stands: the command ``specclient cost budget``."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specclient_cli.common import options, render
+from specclient_cli.common.state import State, pass_state
+
+if TYPE_CHECKING:
+    from specclient.budgets.tables import BudgetStatus
+    from specclient.config import Settings
+    from specclient.types.budget import Budget
+
+
+@click.command(name="budget")
+@options.json_option
+@click.option(
+    "--check",
+    type=options.NonNegativeFloat(),
+    is_flag=False,
+    flag_value=100.0,
+    metavar="[PERCENT]",
+    help="Exit with 1 where so much of a budget is spent; all of it if no number is given.",
+)
+@pass_state
+def budget(state: State, *, as_json: bool, check: float | None) -> None:
+    """Show what is spent, held and left of each [budgets.NAME] of the configuration.
+
+    'Held' is what calls under way may come to at most. Days and months are of UTC. A budget with tag =
+    "NAME=*" or session = "*" has a line for each value. '~' marks sums in which calls count as nothing, for
+    want of a price, or as estimated, as no answer came.
+
+    \b
+    Examples:
+      specclient cost budget
+      specclient cost budget --check 80 || echo "slow down"
+
+    Environment: SPECCLIENT_LEDGER (path or database URL that keeps the budgets), SPECCLIENT_CONFIG.
+    """
+    settings = state.settings()
+    found = _standings(settings)
+    reached = [each for each in found if check is not None and each.percent >= check]
+    if as_json:
+        click.echo(json.dumps({"budgets": [_values(each) for each in found]}))
+    elif found:
+        _show(found)
+    else:
+        render.print_paragraph(
+            f"No budgets in {settings.source or 'the configuration'}; a first one in specclient.toml: "
+            '[budgets.mine] with usd = 5 and period = "day".'
+        )
+    if reached:
+        click.get_current_context().exit(1)
+
+
+def _standings(settings: Settings) -> Sequence[BudgetStatus]:
+    from specclient.budgets.budgets import Budgets  # noqa: PLC0415 - only where there are some
+    from specclient.errors import LedgerError  # noqa: PLC0415
+    from specclient.ledger.ledger import Ledger  # noqa: PLC0415
+    from specclient.ledger.location import OFF  # noqa: PLC0415
+    from specclient.prices.prices import Prices  # noqa: PLC0415
+    from specclient.routing.learn.estimator import Estimator  # noqa: PLC0415
+
+    budgets = settings.budget_list()
+    if not budgets:
+        return []
+    ledger = Ledger(settings.ledger)
+    if ledger.location == OFF:
+        raise LedgerError(
+            "the ledger is off, so every process counts its budgets alone; set SPECCLIENT_LEDGER to a file "
+            "or a database URL to share and see them"
+        )
+    return Budgets(budgets, Prices(settings), Estimator(), ledger).standings()
+
+
+def _amount(of: Budget, count: int) -> str | int:
+    """Return dollars as an exact text, tokens as a number."""
+    return count if of.tokens is not None else f"{Decimal(count).scaleb(-9):f}"
+
+
+def _values(standing: BudgetStatus) -> dict[str, Any]:
+    from specclient.budgets.tables import resets_at  # noqa: PLC0415
+
+    account, of = standing.account, standing.account.budget
+    at = resets_at(account)
+    amounts = {
+        "limit": of.limit,
+        "spent": standing.spent,
+        "reserved": standing.reserved,
+        "left": standing.left,
+    }
+    return {
+        "name": of.name,
+        "subject": account.subject,
+        "counts": {name: value for name in _SCOPE if (value := getattr(of, name)) is not None},
+        "mode": of.mode,
+        "period": account.period,
+        "unit": "usd" if of.tokens is None else "tokens",
+        **{name: _amount(of, count) for name, count in amounts.items()},
+        "percent": round(standing.percent, 2),
+        "exceeded": standing.percent >= 100,
+        "resets_at": None if at is None else at.isoformat(),
+        "calls": standing.calls,
+        "unpriced": standing.unpriced,
+        "assumed": standing.assumed,
+    }
+
+
+def _show(found: Sequence[BudgetStatus]) -> None:
+    columns = [
+        render.TableColumn("budget"),
+        render.TableColumn("counts", rank=4),
+        render.TableColumn("mode", rank=5),
+        render.TableColumn("period", rank=3),
+        render.TableColumn("limit", right=True, rank=1),
+        render.TableColumn("spent", right=True),
+        render.TableColumn("held", right=True, rank=2),
+        render.TableColumn("left", right=True),
+        render.TableColumn("used", right=True),
+        render.TableColumn("begins anew (UTC)", rank=3),
+    ]
+    render.print_table(columns, [_line(each) for each in found])
+    unpriced, assumed = (sum(getattr(each, name) for each in found) for name in ("unpriced", "assumed"))
+    if unpriced:
+        render.print_paragraph(
+            f'~ {unpriced} counted as nothing for want of a price; set [prices."PROVIDER/MODEL"] in '
+            "specclient.toml",
+            render.DIM,
+        )
+    if assumed:
+        render.print_paragraph(f"~ {assumed} counted as estimated: sent, and no answer came", render.DIM)
+
+
+def _line(standing: BudgetStatus) -> render.TableRow:
+    from specclient.budgets.tables import resets_at  # noqa: PLC0415
+
+    account, of = standing.account, standing.account.budget
+    at = resets_at(account)
+    rough = "~" if standing.unpriced or standing.assumed else ""
+    style = render.BAD if standing.percent >= 100 else ""
+    cells = [
+        f"{of.name} ({account.subject})" if account.subject else of.name,
+        " ".join(str(value) for name in _SCOPE if (value := getattr(of, name)) is not None) or "all calls",
+        of.mode,
+        account.period,
+        of.told(of.limit),
+        rough + of.told(standing.spent),
+        of.told(standing.reserved),
+        of.told(standing.left),
+        f"{standing.percent:.0f}%",
+        render.UNKNOWN if at is None else f"{at:%Y-%m-%d %H:%M}",
+    ]
+    return render.TableRow(cells, style=style)
+
+
+_SCOPE = ("provider", "model", "tag", "session")

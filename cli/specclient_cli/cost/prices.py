@@ -1,0 +1,203 @@
+"""Turn models into what they would be charged, and from where: the commands ``cost prices`` and on."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from decimal import Decimal
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specclient.errors import APIConnectionError, NotFoundError, OpenAIError
+from specclient.providers import Endpoint
+from specclient_cli.common import options, render
+from specclient_cli.common.state import State, pass_state
+
+if TYPE_CHECKING:
+    from specclient.client.async_client import AsyncOpenAI
+    from specclient.prices.billing import Quote
+    from specclient.prices.catalogue import SavedCatalogue
+
+#: Rates by column, and how readily a column is left out where the terminal is narrow.
+_COLUMNS = (
+    ("input", "input", 0),
+    ("cached_input", "cached", 3),
+    ("cache_write", "written", 4),
+    ("cache_write_1h", "written 1 h", 5),
+    ("output", "output", 0),
+    ("reasoning", "reasoning", 6),
+    ("rejected_prediction", "rejected", 6),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _PricedRoute:
+    """A route and what would be charged there; None where there is no price."""
+
+    route: str
+    quote: Quote | None
+
+
+@click.command(name="prices")
+@click.argument("model", type=options.ModelName(), required=False)
+@options.json_option
+@pass_state
+def prices(state: State, model: str | None, as_json: bool) -> None:
+    """Show what would be charged now, and where that is known from.
+
+    MODEL is PROVIDER/MODEL; without it, the models that the configuration names. Prices are US dollars per
+    million tokens, of the shortest prompts where they rise with length. A part without a price of its own
+    costs what its whole does. '~' marks what is assumed. A cost that a vendor itself tells stands over these.
+
+    \b
+    Examples:
+      specclient cost prices
+      specclient cost prices anthropic/claude-sonnet-4-5
+      specclient cost prices openai/gpt-4.1 --json
+
+    Environment: SPECCLIENT_CONFIG, SPECCLIENT_PRICES (a fetched catalogue's file, or 'off').
+    """
+    from specclient.prices.catalogue import saved_catalogue  # noqa: PLC0415 - loads when it is needed
+
+    client = state.parts()
+    found = [_priced(client, model)] if model else _configured(client)
+    copy = saved_catalogue(os.environ)
+    if as_json:
+        values = {"prices": [_values(each) for each in found], "catalogue": _catalogue_values(copy)}
+        click.echo(json.dumps(values))
+        return
+    _show(found)
+    render.print_paragraph(_catalogue(copy, datetime.now(UTC)), render.DIM)
+
+
+@click.command(name="update-prices")
+@click.option("--url", help="Where to fetch from. Default: where genai-prices publishes its data.")
+@options.json_option
+@pass_state
+def update_prices(_state: State, url: str | None, as_json: bool) -> None:
+    """Fetch the current price catalogue, to be used from then on.
+
+    What is fetched is checked before it takes the place of the one before; without a connection, or where it
+    cannot be read, that one stays. Calls keep the price of their own date. A later version of the package
+    genai-prices takes its place in turn.
+
+    \b
+    Examples:
+      specclient cost update-prices
+      specclient cost update-prices --url https://mirror.example/prices.json
+
+    Environment: SPECCLIENT_PRICES (the file; default: prices.json in the user's data folder).
+    """
+    from specclient.prices import catalogue  # noqa: PLC0415 - loads when it is needed
+    from specclient.transport.download import download  # noqa: PLC0415
+
+    before = catalogue.saved_catalogue(os.environ)
+    now = datetime.now(UTC)
+    try:
+        content = download(url or catalogue.catalogue_url())
+    except APIConnectionError as error:
+        raise APIConnectionError(message=f"{error}; in use stays the {_catalogue(before, now)}") from None
+    copy = catalogue.save_catalogue(content, fetched=now, env=os.environ)
+    if as_json:
+        click.echo(json.dumps(_catalogue_values(copy)))
+    else:
+        render.print_paragraph(f"{copy.models:,} models in {copy.path}; before: {_catalogue(before, now)}")
+
+
+def _configured(client: AsyncOpenAI) -> list[_PricedRoute]:
+    """Return the models that the configuration names; what cannot be looked up is left out."""
+    settings = client.settings
+    own = [route for route in settings.prices if not route.endswith("*")]
+    listed = [f"{name}/{model}" for name, table in settings.providers.items() for model in table.models]
+    found = []
+    for route in dict.fromkeys([settings.default_model, *settings.candidates, *own, *listed]):
+        try:
+            found.append(_priced(client, route))
+        except NotFoundError:
+            found.append(_PricedRoute(route, None))
+        except OpenAIError:  # an engine that is not installed
+            continue
+    return found
+
+
+def _priced(client: AsyncOpenAI, model: str) -> _PricedRoute:
+    from specclient.prices.prices import Prices  # noqa: PLC0415 - loads when it is needed
+
+    provider, name = client.pipeline.places.split(model)
+    place = client.pipeline.places.get(provider)
+    listed = place.price_provider if isinstance(place, Endpoint) else None
+    return _PricedRoute(
+        f"{provider}/{name}", Prices(client.settings).quote(provider, name, price_provider=listed)
+    )
+
+
+def _values(priced: _PricedRoute) -> dict[str, Any]:
+    quote = priced.quote
+    if quote is None:
+        nothing: dict[str, Any] = {"per_million": {}, "per_call": None, "per_hour": {}}
+        return {"model": priced.route, **nothing, "source": None, "estimated": False}
+    rates = {name: getattr(quote.rates, name) for name, _, _ in _COLUMNS}
+    return {
+        "model": priced.route,
+        "per_million": {name: f"{rate:f}" for name, rate in rates.items() if rate is not None},
+        "per_call": None if quote.rates.per_call is None else f"{quote.rates.per_call:f}",
+        "per_hour": {kind: f"{rate:f}" for kind, rate in quote.rates.per_hour.items()},
+        "source": quote.source,
+        "estimated": quote.estimated,
+    }
+
+
+def _show(found: Sequence[_PricedRoute]) -> None:
+    shown = [
+        (name, title, rank)
+        for name, title, rank in _COLUMNS
+        if rank == 0 or any(each.quote and getattr(each.quote.rates, name) is not None for each in found)
+    ]
+    columns = [
+        render.TableColumn("model"),
+        *(render.TableColumn(title, right=True, rank=rank) for _, title, rank in shown),
+    ]
+    render.print_table(columns, [_line(each, [name for name, _, _ in shown]) for each in found])
+
+
+def _line(priced: _PricedRoute, names: Sequence[str]) -> render.TableRow:
+    quote = priced.quote
+    if quote is None:
+        note = f'no price; set [prices."{priced.route}"] in specclient.toml'
+        return render.TableRow([priced.route, *[render.UNKNOWN] * len(names)], note=note)
+    mark = "~" if quote.estimated else ""
+    rates = [getattr(quote.rates, name) for name in names]
+    cells = [render.UNKNOWN if rate is None else f"{mark}{_dollars(rate)}" for rate in rates]
+    beside = [f"{mark}{_dollars(rate)} an hour ({kind})" for kind, rate in quote.rates.per_hour.items()]
+    if quote.rates.per_call is not None:
+        beside.append(f"{_dollars(quote.rates.per_call)} a call")
+    return render.TableRow([priced.route, *cells], note="; ".join([*beside, quote.source]))
+
+
+def _dollars(rate: Decimal) -> str:
+    return f"${rate.normalize():f}"
+
+
+def _catalogue(copy: SavedCatalogue | None, now: datetime) -> str:
+    """Return which catalogue is in use, and how old it is."""
+    if copy is None:
+        return f"catalogue of genai-prices {version('genai-prices')}"
+    days = (now - copy.fetched).days
+    age = "today" if days < 1 else "yesterday" if days == 1 else f"{days} days ago"
+    return f"catalogue fetched {age}, on {copy.fetched:%Y-%m-%d %H:%M} UTC"
+
+
+def _catalogue_values(copy: SavedCatalogue | None) -> dict[str, Any]:
+    if copy is None:
+        return {"package": version("genai-prices"), "fetched": None, "path": None}
+    return {
+        "package": copy.package,
+        "fetched": copy.fetched.isoformat(),
+        "path": str(copy.path),
+        "models": copy.models,
+    }

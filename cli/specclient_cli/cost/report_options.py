@@ -1,0 +1,143 @@
+"""Turn the words that the commands about costs share into groups, times, filters and a place to write to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, TextIO
+
+import click
+from click.shell_completion import CompletionItem
+
+from specclient.errors import ConfigurationError
+from specclient.reports.groups import group_readers
+from specclient.reports.reader import CallFilter
+from specclient.reports.report import GROUPS, parse_since
+from specclient_cli.common import options, render
+
+
+class GroupKeys(options.ParameterType):
+    """Comma-separated names to group by.
+
+    Args:
+        more: names that are allowed beside those of :data:`specclient.reports.report.GROUPS`.
+    """
+
+    name = "names"
+
+    def __init__(self, more: tuple[str, ...] = ()) -> None:
+        self._more = more
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        names = [name.strip() for name in str(value).split(",") if name.strip()]
+        if len(names) == 1 and names[0] in self._more:
+            return tuple(names)
+        try:
+            group_readers(names)
+        except ConfigurationError as error:
+            also = f"; or {' or '.join(self._more)}, alone" if self._more else ""
+            self.fail(f"{error}{also}.", param, ctx)
+        return tuple(names)
+
+    def shell_complete(
+        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        done, comma, last = incomplete.rpartition(",")
+        names = [name for name in (*self._more, *GROUPS, "tag:") if name.startswith(last)]
+        return [CompletionItem(f"{done}{comma}{name}") for name in names]
+
+
+class PastTime(options.ParameterType):
+    """A time, or a span counted back from now."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        if isinstance(value, datetime):
+            return value
+        try:
+            return parse_since(str(value), datetime.now(UTC))
+        except ConfigurationError as error:
+            self.fail(f"{error}.", param, ctx)
+
+
+def by_option(*, default: str, more: tuple[str, ...] = ()) -> Callable[[options.F], options.F]:
+    """Add ``--by``."""
+    also = "".join(f"{name}, alone; or " for name in more)
+    return click.option(
+        "--by",
+        type=GroupKeys(more),
+        default=default,
+        show_default=True,
+        help=f"Group by {also}{', '.join(GROUPS)} or tag:NAME, separated by commas.",
+    )
+
+
+def filter_options(function: options.F) -> options.F:
+    """Add what tells which calls are meant; :func:`call_filter` reads it."""
+    for option in reversed(
+        [
+            click.option(
+                "--since",
+                type=PastTime(),
+                help="Only calls from then on: 7d, 24h, 2026-01-31, or ISO 8601.",
+            ),
+            click.option("--until", type=PastTime(), help="Only calls before then."),
+            click.option("--provider", type=options.ProviderName(), help="Only calls that it served."),
+            click.option(
+                "--model", type=options.ModelName(), help="Only calls of this model, PROVIDER/MODEL or MODEL."
+            ),
+            options.tag_option("Only calls with this label; may be repeated."),
+        ]
+    ):
+        function = option(function)
+    return function
+
+
+def call_filter(given: Mapping[str, Any]) -> CallFilter:
+    """Return the calls that :func:`filter_options` mean."""
+    return CallFilter(
+        since=given["since"],
+        until=given["until"],
+        provider=given["provider"],
+        model=given["model"],
+        tags=dict(given["tags"]),
+    )
+
+
+output_option = click.option(
+    "-o",
+    "--output",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="File to write to, instead of stdout.",
+)
+
+
+@contextmanager
+def open_output(path: Path) -> Iterator[TextIO]:
+    """Open a file to write; it takes the place of an older one once it is whole."""
+    part = path.with_name(f"{path.name}.part")
+    try:
+        with part.open("w", encoding="utf-8", newline="") as file:
+            yield file
+        part.replace(path)
+    except OSError as error:
+        raise click.UsageError(f"cannot write {path}: {error.strerror}; name another file with -o.") from None
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def write_output(path: Path | None, text: str) -> None:
+    """Write text to a file, or to stdout where there is none."""
+    if path is None:
+        click.echo(text, nl=False)
+        return
+    with open_output(path) as file:
+        file.write(text)
+
+
+def one_line(text: str) -> str:
+    """Return text of a server's or a user's as one line that a terminal only shows."""
+    return render.printable(text.replace("\n", " ").replace("\t", " "))

@@ -1,0 +1,1 @@
+"""specclient local: generate, measure, train and export with the local engine."""

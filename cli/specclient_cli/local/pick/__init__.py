@@ -1,0 +1,1 @@
+"""specclient local pick: measure draft candidates and write down the best."""

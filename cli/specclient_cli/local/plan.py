@@ -1,0 +1,235 @@
+"""Turn checkpoints' shapes into the memory they would take: ``specclient local plan``."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specclient.errors import ConfigurationError
+from specclient_cli.common import options, render
+from specclient_cli.common.options import ParameterType
+from specclient_cli.common.state import State, pass_state
+from specclient_cli.local import engine_options
+
+if TYPE_CHECKING:
+    from specclient_local.drafting.vocabulary_match import VocabularyCompatibility
+    from specclient_local.loading.memory_plan import DeviceMemoryPlan, ModelMemory
+
+_UNITS = {"": 1, "K": 10**3, "M": 10**6, "G": 10**9, "T": 10**12}
+_BINARY = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30, "Ti": 2**40}
+
+
+class MemorySize(ParameterType):
+    """Bytes, as ``24GiB`` or ``80GB``."""
+
+    name = "size"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        match = re.fullmatch(r"([\d.]+)\s*([KMGT]?i?)B?", str(value).strip())
+        unit = None if match is None else (_UNITS | _BINARY).get(match.group(2))
+        try:
+            size = 0 if match is None or unit is None else int(float(match.group(1)) * unit)
+        except ValueError:
+            size = 0
+        if size < 1:
+            self.fail(f"{value!r} is no size; write 24GiB or 80GB.", param, ctx)
+        return size
+
+
+@click.command(name="plan")
+@click.argument("model")
+@engine_options.loading_options
+@click.option(
+    "--slots",
+    type=click.IntRange(min=1),
+    default=4,
+    show_default=True,
+    help="Requests that run at once.",
+)
+@click.option(
+    "--memory",
+    type=MemorySize(),
+    metavar="SIZE",
+    help="As 24GiB or 80GB. Default: what is free on the device now.",
+)
+@options.json_option
+@pass_state
+def command(state: State, /, **given: Any) -> None:
+    """See what memory models take, before they are loaded.
+
+    MODEL is 'demo', a name of [local.models], a folder, or a hub id. Only shapes are read, of a hub id too:
+    no weights are fetched. Tells weights, keys and values a token (for heads the hidden states that they
+    read), the longest context and the most requests at once for which there is room, and what becomes of a
+    draft of another vocabulary, where its tokenizer is at hand.
+
+    \b
+    Examples:
+      specclient local plan demo
+      specclient local plan ./llama-3.1-8b --draft ./llama-3.2-1b --slots 8
+      specclient local plan Qwen/Qwen3-8B --dtype bfloat16 --memory 24GiB
+      specclient local plan ./llama-3.1-8b --heads ./eagle3-llama-3.1-8b
+      specclient local plan ./big --quantize int4 --context 32768 --json
+
+    Environment: SPECCLIENT_CONFIG, HF_TOKEN, HF_HOME, NO_COLOR.
+    """
+    models = engine_options.model_pair(state, given)
+    folders = _folders(models.target, *models.drafts)
+    plans = _plans(models, folders, given["slots"], given["memory"])
+    fates = _fates(models, folders)
+    if given["as_json"]:
+        devices = [_values(device, plan) for device, plan in plans.items()]
+        others = [{"draft": draft, **asdict(fate)} for draft, fate in fates.items()]
+        click.echo(json.dumps({**models.values, "devices": devices, "other_vocabularies": others}))
+        return
+    for i, (device, plan) in enumerate(plans.items()):
+        if i:
+            click.echo()
+        _show(device, plan)
+    for draft, fate in fates.items():
+        what = f"{draft} has another vocabulary ({fate.difference}, target first)"
+        if fate.way == "refused":
+            render.print_paragraph(f"✗ {what} and is refused: {fate.said}", render.BAD)
+        else:
+            render.print_paragraph(f"{what}: {fate.said}; answers stay exact")
+
+
+def _folders(*paths: str) -> list[Path]:
+    """Return checkpoints' folders; of a hub id's only the shape is fetched."""
+    from specclient_local.model.weights import resolve_checkpoint  # noqa: PLC0415 - imports torch
+
+    return [resolve_checkpoint(path, whole=False) for path in paths]
+
+
+def _plans(
+    models: engine_options.LocalModelPair, folders: list[Path], slots: int, memory: int | None
+) -> dict[str, DeviceMemoryPlan]:
+    """Work out the plan of each device.
+
+    Raises:
+        CheckpointError, ConfigurationError: what cannot be planned.
+    """
+    from specclient_local.loading.engine_loader import DEFAULT_CONTEXT  # noqa: PLC0415 - import torch
+    from specclient_local.loading.memory_plan import free_memory, plans  # noqa: PLC0415
+    from specclient_local.loading.model_loader import read_any_config  # noqa: PLC0415
+    from specclient_local.loading.options import EngineOptions  # noqa: PLC0415
+
+    asked = EngineOptions.read({**models.options, "draft": list(models.drafts), "slots": slots})
+    target, *drafts = folders
+    own = read_any_config(target, asked.runner).context
+    context = min(own, DEFAULT_CONTEXT) if asked.context is None else asked.context
+    if context > own:
+        raise ConfigurationError(
+            f"context is {context}; allowed is 2 to {own}, the most {target} was made for."
+        )
+    free = free_memory if memory is None else lambda _: memory
+    found = plans(target, drafts, asked, context, free, heads=_folders(*asked.heads))
+    if not found:
+        raise ConfigurationError(
+            f"{target}: transformers runs this model, and only the loaded model tells what its caches take; "
+            "plan a model of the Llama family."
+        )
+    return found
+
+
+def _fates(models: engine_options.LocalModelPair, folders: list[Path]) -> dict[str, VocabularyCompatibility]:
+    """Return what becomes of the drafts of another vocabulary whose tokenizers are here."""
+    from specclient_local.drafting.vocabulary_match import fate  # noqa: PLC0415 - imports torch
+    from specclient_local.loading.model_loader import read_any_config  # noqa: PLC0415
+    from specclient_local.model.tokenizer import Tokenizer  # noqa: PLC0415
+
+    asked, runner = (models.options.get(name) or "auto" for name in ("draft_vocabulary", "runner"))
+    target, *drafts = folders
+    found: dict[str, VocabularyCompatibility] = {}
+    for name, draft in zip(models.drafts, drafts, strict=True):
+        if not all((folder / "tokenizer.json").is_file() for folder in (target, draft)):
+            continue
+        configs = read_any_config(target, runner), read_any_config(draft, runner)
+        other = fate(Tokenizer(target), Tokenizer(draft), configs, asked)
+        if other is not None:
+            found[name] = other
+    return found
+
+
+def _values(device: str, plan: DeviceMemoryPlan) -> dict[str, Any]:
+    return {
+        "device": device,
+        "slots": plan.slots,
+        "context": plan.context,
+        "memory": plan.memory,
+        "weights": plan.weights,
+        "kv_per_token": plan.kv_per_token,
+        "caches": plan.caches,
+        "total": plan.total,
+        "fits": plan.fits,
+        "max_context": plan.max_context,
+        "max_slots": plan.max_slots,
+        "models": [
+            {
+                "name": model.name,
+                "parameters": model.parameters,
+                "layers": model.config.layers,
+                "dtype": model.dtype,
+                "quantize": model.quantize,
+                "weights": model.weights,
+                "kv_per_token": model.kv_per_token,
+                "caches": model.caches(plan.slots, plan.context),
+            }
+            for model in plan.models
+        ],
+    }
+
+
+def _show(device: str, plan: DeviceMemoryPlan) -> None:
+    columns = [
+        render.TableColumn(device),
+        render.TableColumn("parameters", right=True, rank=2),
+        render.TableColumn("held in", rank=1),
+        render.TableColumn("weights", right=True),
+        render.TableColumn("KV a token", right=True),
+        render.TableColumn(f"{plan.slots} × {plan.context} tokens", right=True),
+    ]
+    lines = [_line(model, plan) for model in plan.models]
+    if len(lines) > 1:
+        sums = ["together", "", "", _bytes(plan.weights), _bytes(plan.kv_per_token), _bytes(plan.caches)]
+        lines.append(render.TableRow(sums, style="bold"))
+    render.print_table(columns, lines)
+    needed = f"{_bytes(plan.total)} with what passes need"
+    if plan.memory is None:
+        render.print_paragraph(f"{needed}; {device} does not tell its memory, --memory names it")
+        return
+    there = f"{needed}, of {_bytes(plan.memory)}"
+    if plan.fits:
+        render.print_paragraph(f"✓ fits: {there}", render.GOOD)
+    else:
+        render.print_paragraph(f"✗ does not fit: {there}", render.BAD)
+    if not plan.max_context and not plan.max_slots:
+        render.print_paragraph(
+            "no context and no number of slots helps: take a half-precision dtype or quantised weights"
+        )
+        return
+    longest = f"context up to {plan.max_context} with {plan.slots} slots" if plan.max_context else ""
+    slots = "1 slot" if plan.max_slots == 1 else f"{plan.max_slots} slots"
+    most = f"up to {slots} with a context of {plan.context}" if plan.max_slots else ""
+    render.print_paragraph("room for " + ", or ".join(filter(None, (longest, most))))
+
+
+def _line(model: ModelMemory, plan: DeviceMemoryPlan) -> render.TableRow:
+    count = model.parameters
+    size = f"{count / 1e9:.2f} B" if count >= 1e9 else f"{count / 1e6:.1f} M" if count else ""
+    held = model.quantize or model.dtype
+    weights = "the target's" if model.shares_weights else _bytes(model.weights) if model.weights else ""
+    caches = _bytes(model.caches(plan.slots, plan.context))
+    return render.TableRow([model.name, size, held, weights, _bytes(model.kv_per_token), caches])
+
+
+def _bytes(size: int) -> str:
+    """Return bytes in the unit that suits them."""
+    for unit, many in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if size >= many:
+            return f"{size / many:.1f} {unit}"
+    return f"{size} B"

@@ -1,0 +1,1 @@
+"""specclient local train: train drafts and heads."""

@@ -1,0 +1,252 @@
+"""Turn a target, a draft and texts into a better draft for them: ``specclient local train draft``."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specclient_cli.common import options, render
+from specclient_cli.common.state import State, pass_state
+from specclient_cli.local.engine_options import short_name
+from specclient_cli.local.train.data import load_texts
+
+if TYPE_CHECKING:
+    from specclient_local.training.draft.recipe import (
+        DraftAgreement,
+        DraftProgress,
+        DraftRecipe,
+        DraftTrainingResult,
+    )
+
+_LOSSES = ("kl", "hard", "tv")
+_STAGES = {"sample": "sampling answers", "train": "training"}
+_LINE_S = 10.0
+"""Seconds between two lines of progress where there is no terminal."""
+
+
+def _count(name: str, default: int, text: str, low: int = 1) -> Callable[[Any], Any]:
+    return click.option(
+        f"--{name}", type=click.IntRange(min=low), default=default, show_default=True, help=text
+    )
+
+
+class TemperatureList(options.ParameterType):
+    """Numbers of 0 or more, with commas between them."""
+
+    name = "temperatures"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        each = options.NonNegativeFloat()
+        return tuple(each.convert(part, param, ctx) for part in str(value).split(","))
+
+
+@click.command(name="draft")
+@click.option("--target", "-m", default="demo", show_default=True, help="'demo', a folder, or a hub id.")
+@click.option(
+    "--draft",
+    help="Folder or hub id of the draft to begin with, of the target's vocabulary; it stays as it is. "
+    "Default: what is configured with the target's name.",
+)
+@click.option(
+    "--data",
+    required=True,
+    help='What answers begin with: a file with an object like {"prompt": "…"} a line, a folder of texts, or '
+    "a data set of the hub. One text in ten is held out.",
+)
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="For the draft.")
+@click.option(
+    "--work",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="For answers and checkpoints; a run goes on with its own. Default: work in --out.",
+)
+@click.option(
+    "--loss",
+    type=click.Choice(_LOSSES),
+    default="kl",
+    show_default=True,
+    help="Forward divergence to the target's distribution, its likeliest token, or total variation.",
+)
+@_count("steps", 300, "Optimizer steps.")
+@_count("prompts", 768, "Answers of the target to learn from.")
+@_count("heldout", 48, "Answers to measure on.", 2)
+@_count("prompt-tokens", 64, "Tokens of a prompt; longer ones are cut.")
+@_count("new", 192, "Tokens of an answer.", 2)
+@_count("batch", 8, "Answers of a pass.")
+@_count("accumulate", 1, "Passes of a step.")
+@_count("slots", 32, "Answers sampled at a time.")
+@_count("warmup", 20, "Steps of rising rate; it falls to zero after them.", 0)
+@_count("every", 50, "Steps between measurements, each with a checkpoint.")
+@click.option(
+    "--temperatures",
+    type=TemperatureList(),
+    default="0,1",
+    show_default=True,
+    metavar="T,…",
+    help="Of the target's answers in turn; 0 is greedy.",
+)
+@click.option(
+    "--lr", type=options.NonNegativeFloat(above_zero=True), default=2e-3, show_default=True, help="Peak rate."
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["bfloat16", "float16", "float32"]),
+    default="bfloat16",
+    show_default=True,
+    help="What passes compute in; weights stay in float32 until they are saved.",
+)
+@click.option(
+    "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Of all that is drawn."
+)
+@click.option("--device", default="auto", show_default=True, help="cpu, cuda or cuda:N.")
+@click.option("--threads", type=click.IntRange(min=1), help="Default: 1 for a small target, or torch's.")
+@options.json_option
+@pass_state
+def command(state: State, /, **given: Any) -> None:
+    """Train a draft on its target's own distribution, for your texts.
+
+    The target continues prompts; the draft learns what the target holds likely at each place. Acceptance is
+    measured on texts held out, before and after: of drawn tokens (the chance that one drawn from the draft is
+    kept, Σ min(p, q)), and of greedy ones. A run that was stopped goes on with the same command. Checkpoints
+    are Hugging Face folders, as the result is.
+
+    \b
+    Examples:
+      specclient local train draft --data src/ --out ./my-draft
+      specclient local train draft -m big --draft small --data my.jsonl --out ./d
+      specclient local bench --model big --draft ./d --prompts my.jsonl
+
+    Environment: SPECCLIENT_CONFIG, HF_TOKEN, HF_HOME, NO_COLOR.
+    """
+    from specclient_local.loading.configured_models import read_configured_models  # noqa: PLC0415 - checks what is installed
+    from specclient_local.training.draft.recipe import PromptCorpus  # noqa: PLC0415
+    from specclient_local.training.draft.trainer import train_draft  # noqa: PLC0415 - imports torch
+
+    row = read_configured_models(state.settings().local.model_dump()).get(
+        str(given["target"]).removeprefix("local/")
+    )
+    target = given["target"] if row is None else row.path
+    draft = given["draft"] or (row.options.draft[0] if row is not None and row.options.draft else None)
+    corpus, recipe = PromptCorpus(*load_texts(given["data"])), _recipe(given)
+    begun = time.monotonic()
+    with _telling() as told:
+        found = train_draft(
+            target,
+            draft,
+            corpus,
+            given["out"],
+            recipe,
+            work=given["work"],
+            device=given["device"],
+            threads=given["threads"],
+            told=told,
+        )
+    _report(given, target, draft, found, time.monotonic() - begun)
+
+
+def _recipe(given: dict[str, Any]) -> DraftRecipe:
+    from specclient_local.training.draft.recipe import DraftRecipe  # noqa: PLC0415
+    from specclient_local.training.draft.samples import AnswerSampling  # noqa: PLC0415
+
+    names = (
+        *("loss", "steps", "batch", "accumulate", "lr", "warmup", "prompts", "heldout", "precision"),
+        *("seed", "every"),
+    )
+    sampling = AnswerSampling(
+        given["prompt_tokens"], given["new"], given["temperatures"], given["slots"], given["seed"]
+    )
+    return DraftRecipe(sampling=sampling, **{name: given[name] for name in names})
+
+
+@contextmanager
+def _telling() -> Iterator[Callable[[DraftProgress], None]]:
+    """Show how far a run is: a bar on a terminal, else a line now and then."""
+    screen = render.console(stderr=True)
+    if not screen.is_terminal or screen.is_dumb_terminal:
+        yield _DraftTrainingLog(time.monotonic)
+        return
+    from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415 - on a terminal alone
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}"))
+    with Progress(*columns, console=screen, transient=True) as bar:
+        task = bar.add_task(_STAGES["sample"], figures="")
+
+        def told(progress: DraftProgress) -> None:
+            bar.update(
+                task,
+                description=_STAGES[progress.stage],
+                completed=progress.done,
+                total=progress.of,
+                figures=_figures(progress),
+            )
+
+        yield told
+
+
+class _DraftTrainingLog:
+    """Prints a line for each measurement and each stage's end, and now and then in between.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self._clock, self._at = clock, clock()
+        self._before: DraftAgreement | None = None
+
+    def __call__(self, progress: DraftProgress) -> None:
+        now, news = self._clock(), progress.agreement is not self._before
+        if news or progress.done == progress.of or now - self._at >= _LINE_S:
+            self._before, self._at = progress.agreement, now
+            click.echo(f"{_STAGES[progress.stage]} {_figures(progress)}", err=True)
+
+
+def _figures(progress: DraftProgress) -> str:
+    parts = [f"{progress.done}/{progress.of}"]
+    if progress.loss is not None:
+        parts.append(f"loss {progress.loss:.3f}")
+    if progress.agreement is not None:
+        parts.append(f"held out: {_agreement(progress.agreement)}")
+    if progress.left_s is not None:
+        seconds = progress.left_s
+        parts.append(f"{seconds / 60:.0f} min left" if seconds >= 90 else f"{seconds:.0f} s left")
+    return " · ".join(parts)
+
+
+def _agreement(found: DraftAgreement) -> str:
+    return (
+        f"{found.drawn:.1%} of drawn and {found.greedy:.1%} of greedy tokens accepted, "
+        f"{found.tokens_per_round:.2f} tokens a round"
+    )
+
+
+def _report(
+    given: dict[str, Any], target: str, draft: str | None, found: DraftTrainingResult, seconds: float
+) -> None:
+    size = sum(path.stat().st_size for path in given["out"].glob("*.safetensors"))
+    if given["as_json"]:
+        told = {
+            "target": target,
+            "draft": draft,
+            "out": str(given["out"]),
+            "loss": given["loss"],
+            "bytes": size,
+            "seconds": round(seconds, 1),
+            **{name: asdict(getattr(found, name)) for name in ("before", "after")},
+        }
+        click.echo(json.dumps(told))
+        return
+    render.print_paragraph(
+        f"draft of {short_name(target)}: {given['out']}, {size / 1e6:.2f} MB, {seconds:.0f} s"
+    )
+    render.print_paragraph(f"held out, before: {_agreement(found.before)}")
+    better = found.after.drawn > found.before.drawn or found.after.greedy > found.before.greedy
+    render.print_paragraph(
+        f"held out, after:  {_agreement(found.after)}", render.GOOD if better else render.BAD
+    )

@@ -1,0 +1,255 @@
+"""Turn a target and texts into a folder of trained heads: ``specclient local train heads``."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specclient_cli.common import options, render
+from specclient_cli.common.state import State, pass_state
+from specclient_cli.local.engine_options import short_name
+from specclient_cli.local.train.data import read_texts, split_held_out
+
+if TYPE_CHECKING:
+    from specclient_local.training.heads.trainer import HeadsProgress, HeadsRecipe
+
+_KINDS = ("medusa", "eagle", "eagle3")
+_SUFFIXES = (
+    ".py",
+    ".txt",
+    ".md",
+    ".rst",
+    ".json",
+    ".jsonl",
+    ".toml",
+    ".yaml",
+    ".yml",
+    ".c",
+    ".h",
+    ".js",
+    ".ts",
+)
+
+
+def _count(name: str, default: int | None, text: str, low: int = 1) -> Callable[[Any], Any]:
+    told = default is not None
+    kind = click.IntRange(min=low)
+    return click.option(f"--{name}", type=kind, default=default, show_default=told, help=text)
+
+
+@click.command(name="heads")
+@click.option("--target", "-m", default="demo", show_default=True, help="'demo', a folder, or a hub id.")
+@click.option("--kind", type=click.Choice(_KINDS), required=True, help="What is trained.")
+@click.option(
+    "--data",
+    type=click.Path(exists=True, path_type=Path),
+    help='What answers begin with: a file with an object like {"prompt": "…"} a line, or a folder of texts. '
+    "Default: the standard library, without the modules that were held out for the bundled pair.",
+)
+@click.option("--out", type=click.Path(file_okay=False, path_type=Path), required=True, help="For the heads.")
+@click.option(
+    "--work",
+    type=click.Path(file_okay=False, path_type=Path),
+    help="For hidden states and checkpoints; a run goes on with its own. Default: work in --out.",
+)
+@_count("steps", 900, "Optimizer steps.")
+@_count("prompts", 3072, "Answers of the target to learn from.")
+@_count("heldout", 96, "Answers to measure on.")
+@_count("prompt-tokens", 32, "Tokens an answer begins with.", 2)
+@_count("new", 96, "Tokens of an answer.", 16)
+@_count("batch", None, "Answers of a pass. Default: 16, and 32 for Medusa.")
+@_count("accumulate", 1, "Passes of a step.")
+@_count(
+    "depth",
+    None,
+    "Medusa's heads, or how many guesses an EAGLE head follows while it learns. Default: 6 and 4.",
+)
+@_count("blocks", 1, "Residual blocks of a Medusa head.")
+@_count("ff", None, "Feed-forward width of an EAGLE head. Default: half of the target's.")
+@_count("draft-vocab", 2048, "Tokens of an EAGLE-3 head's own, the most frequent ones.")
+@click.option(
+    "--taps",
+    metavar="A,B,C",
+    help="After which layers EAGLE-3 reads. Default: 0 (the embedding), half, all but the last.",
+)
+@click.option(
+    "--lr",
+    type=options.NonNegativeFloat(above_zero=True),
+    help="Peak rate. Default: 0.003, and 0.02 for Medusa.",
+)
+@click.option(
+    "--precision",
+    type=click.Choice(["bfloat16", "float32"]),
+    default="bfloat16",
+    show_default=True,
+    help="What passes compute in; weights stay in float32.",
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of parameters and of what is drawn.")
+@click.option("--device", default="auto", show_default=True, help="cpu, cuda or cuda:N.")
+@click.option("--threads", type=click.IntRange(min=1), help="Threads to learn with. Default: torch's.")
+@options.json_option
+@pass_state
+def command(state: State, /, **given: Any) -> None:
+    """Train Medusa or EAGLE heads of a frozen target.
+
+    The target answers prompts; its hidden states are kept while it does, and the heads learn from them what
+    it says next. A run that was stopped goes on where it was, with the same command. EAGLE heads are saved in
+    the format of `speculators`, Medusa heads in that of their authors.
+
+    \b
+    Examples:
+      specclient local train heads --kind eagle3 --out ./eagle3
+      specclient local train heads --kind medusa --data src/ --out ./medusa
+      specclient local generate "def main():" --heads ./eagle3 --method eagle
+
+    Environment: SPECCLIENT_CONFIG, HF_TOKEN, HF_HOME, NO_COLOR.
+    """
+    import torch  # noqa: PLC0415 - heavy
+    from specclient_local.loading.configured_models import read_configured_models  # noqa: PLC0415
+    from specclient_local.training.heads.trainer import train_heads  # noqa: PLC0415
+
+    row = read_configured_models(state.settings().local.model_dump()).get(
+        str(given["target"]).removeprefix("local/")
+    )
+    target = given["target"] if row is None else row.path
+    texts, heldout = _texts(given["data"])
+    recipe = _recipe(given)
+    if given["threads"]:
+        torch.set_num_threads(given["threads"])
+    begun = time.monotonic()
+    with _telling() as told:
+        last = train_heads(
+            target,
+            texts,
+            heldout,
+            given["out"],
+            recipe,
+            work=given["work"],
+            device=given["device"],
+            told=told,
+        )
+    _report(given, target, last, time.monotonic() - begun)
+
+
+def _recipe(given: dict[str, Any]) -> HeadsRecipe:
+    from specclient_local.training.heads.dataset import CollectionSettings  # noqa: PLC0415
+    from specclient_local.training.heads.trainer import HeadsRecipe  # noqa: PLC0415
+
+    same = (
+        *("kind", "steps", "batch", "accumulate", "lr", "depth", "blocks", "ff", "draft_vocab", "prompts"),
+        *("heldout", "precision", "seed"),
+    )
+    collecting = CollectionSettings(given["prompt_tokens"], given["new"], seed=given["seed"])
+    every = max(1, min(50, given["steps"] // 4))
+    named = {name: given[name] for name in same}
+    return HeadsRecipe(taps=_taps(given["taps"]), collecting=collecting, every=every, **named)
+
+
+def _taps(text: str | None) -> tuple[int, ...] | None:
+    if text is None:
+        return None
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise click.BadParameter(
+            f"{text!r} are no numbers of layers; write 2,4,6.", param_hint="--taps"
+        ) from None
+
+
+def _texts(data: Path | None) -> tuple[list[str], list[str]]:
+    """Return texts to learn from, and those held out.
+
+    Raises:
+        ConfigurationError: there are not two.
+    """
+    from specclient_local.measure.prompts import read_prompts  # noqa: PLC0415
+    from specclient_local.training.corpus import modules  # noqa: PLC0415
+
+    if data is None:
+        return [m.text for m in modules("train")], [m.text for m in modules("heldout")]
+    if data.is_dir():
+        return split_held_out(dict(read_texts(data, _SUFFIXES)), data)
+    return split_held_out({str(i): text for i, text in enumerate(read_prompts(data))}, data)
+
+
+@contextmanager
+def _telling() -> Iterator[Callable[[HeadsProgress], None]]:
+    """Show how far a run is: a bar on a terminal, else a line for each measurement."""
+    screen = render.console(stderr=True)
+    if not screen.is_terminal or screen.is_dumb_terminal:
+        yield _HeadsTrainingLog()
+        return
+    from rich.progress import BarColumn, Progress, TextColumn  # noqa: PLC0415 - on a terminal alone
+
+    columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[figures]}"))
+    with Progress(*columns, console=screen, transient=True) as bar:
+        task = bar.add_task("collecting answers", figures="")
+
+        def told(progress: HeadsProgress) -> None:
+            title = "collecting answers" if progress.stage == "collect" else "training"
+            bar.update(
+                task,
+                description=title,
+                completed=progress.done,
+                total=progress.of,
+                figures=_figures(progress),
+            )
+
+        yield told
+
+
+class _HeadsTrainingLog:
+    """Prints a line for each measurement, and one for each stage's end."""
+
+    def __init__(self) -> None:
+        self._before: Sequence[float] = ()
+
+    def __call__(self, progress: HeadsProgress) -> None:
+        if progress.done == progress.of or progress.accepted != self._before:
+            self._before = progress.accepted
+            click.echo(f"{progress.stage} {_figures(progress)}", err=True)
+
+
+def _figures(progress: HeadsProgress) -> str:
+    parts = [f"{progress.done}/{progress.of}"]
+    if progress.loss is not None:
+        parts.append(f"loss {progress.loss:.3f}")
+    if progress.accepted:
+        parts.append(f"held out: first accepted {progress.accepted[0]:.1%}")
+        parts.append(f"{progress.tokens_per_round:.2f} tokens a round")
+    if progress.left_s is not None:
+        parts.append(
+            f"{progress.left_s / 60:.0f} min left"
+            if progress.left_s >= 90
+            else f"{progress.left_s:.0f} s left"
+        )
+    return " · ".join(parts)
+
+
+def _report(given: dict[str, Any], target: str, last: HeadsProgress, seconds: float) -> None:
+    size = sum(path.stat().st_size for path in given["out"].glob("*.safetensors"))
+    if given["as_json"]:
+        told = {
+            "target": target,
+            "kind": given["kind"],
+            "out": str(given["out"]),
+            "bytes": size,
+            "seconds": round(seconds, 1),
+            "accepted": [round(share, 4) for share in last.accepted],
+            "tokens_per_round": round(last.tokens_per_round, 4),
+        }
+        click.echo(json.dumps(told))
+        return
+    shares = " ".join(f"{share:.1%}" for share in last.accepted)
+    click.echo(
+        f"{given['kind']} heads of {short_name(target)}: {given['out']}, {size / 1e6:.2f} MB, {seconds:.0f} s"
+    )
+    click.echo(
+        f"held-out greedy chains: right up to each depth {shares}; {last.tokens_per_round:.2f} tokens a round"
+    )

@@ -1,0 +1,1 @@
+"""specclient models: providers, models and what they can do."""

@@ -1,0 +1,1 @@
+"""specclient route: explain decisions and simulate policies."""

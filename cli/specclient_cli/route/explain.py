@@ -1,0 +1,225 @@
+"""Turn a prompt and a policy into the table of where it could go: the commands of ``specclient route``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, replace
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specclient.errors import NoRouteError
+from specclient.routing.choose.decisions import dollars, seconds
+from specclient.types import inference_methods
+from specclient.types.request import Request
+from specclient.types.route import Candidate, Decision, Policy
+from specclient_cli.common import options, render
+from specclient_cli.common.call_format import decision_values
+from specclient_cli.common.state import State, pass_state
+from specclient_cli.route.simulate import simulate
+
+if TYPE_CHECKING:
+    from specclient.routing.learn.estimator import RouteStatistics
+
+_COLUMNS = (
+    render.TableColumn("route"),
+    render.TableColumn("verdict"),
+    render.TableColumn("cost", right=True, rank=1),
+    render.TableColumn("(range)", right=True, rank=6),
+    render.TableColumn("latency", right=True, rank=1),
+    render.TableColumn("(interval)", right=True, rank=4),
+    render.TableColumn("ttft", right=True, rank=3),
+    render.TableColumn("accepted", right=True, rank=5),
+    render.TableColumn("depth", right=True, rank=5),
+    render.TableColumn("quality", right=True, rank=6),
+    render.TableColumn("calls", right=True, rank=3),
+)
+_STYLES = {"chosen": render.GOOD, "left": "", "refused": render.DIM, "unavailable": render.DIM}
+
+_LEARNED = (
+    render.TableColumn("route"),
+    render.TableColumn("task"),
+    render.TableColumn("calls", right=True),
+    render.TableColumn("ttft", right=True, rank=1),
+    render.TableColumn("tokens/s", right=True, rank=1),
+    render.TableColumn("failed", right=True, rank=2),
+    render.TableColumn("accepted", right=True, rank=3),
+    render.TableColumn("a pass", right=True, rank=4),
+    render.TableColumn("tokens", right=True, rank=3),
+    render.TableColumn("last", right=True, rank=2),
+)
+
+
+@click.group(name="route")
+def command() -> None:
+    """See where a prompt would go, and why.
+
+    \b
+    Examples:
+      specclient route explain "def fibonacci(n):"
+      specclient route stats
+      specclient route simulate --world mixed
+    """
+
+
+command.add_command(simulate)
+
+
+@command.command()
+@click.argument("prompt")
+@options.policy_options
+@click.option("--max-tokens", type=click.IntRange(min=1), help="Most tokens the call would generate.")
+@options.json_option
+@pass_state
+def explain(state: State, /, prompt: str, max_tokens: int | None, as_json: bool, **given: Any) -> None:
+    """Show what 'auto' would choose for a prompt, and why not the others. Nothing is sent.
+
+    PROMPT is the text, or - to read it from stdin. Cost and latency are predicted from the calls in your
+    ledger ('calls' counts those behind a figure): the middle, then the range in which eight answers in ten
+    cost, and from the fastest tenth to what the policy's share of calls keep. 'accepted' is the share of
+    drafts that the target keeps, 'depth' the tokens drafted at a time that serve best.
+
+    \b
+    Examples:
+      specclient route explain "def fibonacci(n):"
+      specclient route explain - --minimize latency --max-cost 0.001 < prompt.txt
+      specclient route explain "hi" --minimize cost=1,latency=0.002 --max-ttft 1
+      specclient route explain "hello" --policy fast --json
+
+    Environment: SPECCLIENT_CONFIG, SPECCLIENT_LEDGER, and the providers' keys (whether they are set).
+    """
+    settings = state.settings()
+    policy = options.policy_of(settings, **given) or Policy()
+    text = options.text_of(prompt)
+    params: dict[str, Any] = {"messages": [{"role": "user", "content": text}]}
+    if max_tokens is not None:
+        params["max_tokens"] = max_tokens
+    router = state.parts(settings).pipeline.router
+    try:
+        chosen = router.decide(
+            Request(inference_methods.CHAT, options.AUTO, params, policy=policy), explore=False
+        )
+    except NoRouteError as error:
+        if error.decision is not None and error.decision.candidates:
+            print_decision(error.decision, as_json=as_json)
+            count = len(error.decision.candidates)
+            nearest = error.decision.reason.rpartition("\n")[2]
+            way_out = nearest if nearest.startswith("nearest") else "loosen it, or add candidates"
+            raise NoRouteError(f"none of {count} candidates satisfies the policy; {way_out}") from None
+        raise
+    print_decision(chosen, as_json=as_json)
+
+
+@command.command()
+@options.json_option
+@pass_state
+def stats(state: State, /, as_json: bool) -> None:
+    """Show what the calls in your ledger have taught of each route: what predictions are made from.
+
+    A route's first line is of all its calls, the others of one kind of prompt each. 'ttft' is the middle of
+    the seconds to the first token, 'failed' the share of calls that the route failed, 'a pass' the tokens
+    that each pass of the target gave, 'tokens' the middle length of answers, 'last' how long ago it served a
+    call. Old calls count less; a route that is marked 'slow' or 'failing' is left alone for a while.
+
+    \b
+    Examples:
+      specclient route stats
+      specclient route stats --json
+
+    Environment: SPECCLIENT_CONFIG, SPECCLIENT_LEDGER.
+    """
+    from specclient.routing.learn.estimator import Estimator  # noqa: PLC0415 - keeps --help quick
+
+    learned = [_as_seen(each) for each in Estimator(state.ledger()).stats()]
+    if as_json:
+        click.echo(json.dumps([asdict(each) for each in learned]))
+    elif not learned:
+        render.print_paragraph(
+            "No call has taught anything yet: make some, or name their ledger in SPECCLIENT_LEDGER."
+        )
+    else:
+        render.print_table(_LEARNED, [_learned(each) for each in learned])
+
+
+def print_decision(route: Decision, *, as_json: bool = False) -> None:
+    """Print a decision with every candidate, its predictions and its reason."""
+    if as_json:
+        click.echo(json.dumps(decision_values(route)))
+        return
+    render.print_table(_COLUMNS, [_line(candidate) for candidate in route.candidates])
+
+
+def _line(candidate: Candidate) -> render.TableRow:
+    unknown = render.UNKNOWN
+    rate, ends, times = candidate.acceptance_rate, candidate.cost_range, candidate.latency_range_s
+    return render.TableRow(
+        cells=(
+            candidate.route,
+            candidate.verdict,
+            unknown if candidate.cost is None else dollars(candidate.cost),
+            unknown if ends is None else _between(*map(_bare, ends)),
+            unknown if candidate.latency_s is None else seconds(candidate.latency_s),
+            unknown if times is None else f"{_between(*(seconds(each)[:-2] for each in times))} s",
+            unknown if candidate.ttft_s is None else seconds(candidate.ttft_s),
+            unknown if rate is None else f"{rate:.0%}",
+            unknown if candidate.depth is None else str(candidate.depth),
+            unknown if candidate.quality is None else f"{candidate.quality:.2g}",
+            str(candidate.evidence),
+        ),
+        style=_STYLES[candidate.verdict],
+        note=candidate.reason,
+    )
+
+
+def _as_seen(each: RouteStatistics) -> RouteStatistics:
+    """Return what was learned without a time to the first token where no call told one.
+
+    The line through seconds and tokens of whole answers meets 0 tokens somewhere, which is no such time.
+    """
+    if each.estimate.ttft_limit_s is not None:
+        return each
+    return replace(each, estimate=replace(each.estimate, ttft_s=None))
+
+
+def _learned(each: RouteStatistics) -> render.TableRow:
+    estimate, unknown = each.estimate, render.UNKNOWN
+    accepted, given = estimate.acceptance_rate, estimate.tokens_per_verification
+    state = (
+        "failing: left alone for now"
+        if each.failing
+        else "slow, compared with what it was"
+        if each.slow
+        else ""
+    )
+    return render.TableRow(
+        cells=(
+            each.route if each.task is None else "",
+            each.task or "all",
+            str(each.calls),
+            unknown if estimate.ttft_s is None else seconds(estimate.ttft_s),
+            f"{1 / estimate.token_s:.3g}" if estimate.token_s else unknown,
+            f"{estimate.failure_rate:.0%}",
+            unknown if accepted is None else f"{accepted:.0%}",
+            unknown if given is None else f"{given:.2f}",
+            unknown if each.length is None else str(each.length.middle),
+            _age(each.age_s),
+        ),
+        style=render.BAD if each.failing else "",
+        note=state,
+    )
+
+
+def _bare(amount: Decimal) -> str:
+    return dollars(amount)[1:]
+
+
+def _between(low: str, high: str) -> str:
+    return f"{low}–{high}"
+
+
+def _age(age_s: float) -> str:
+    for unit, size in (("d", 86400), ("h", 3600), ("min", 60)):
+        if age_s >= size:
+            return f"{age_s / size:.0f} {unit}"
+    return f"{age_s:.0f} s"

@@ -1,0 +1,202 @@
+"""Turn a trace of calls, or a made-up world, into what a policy would have cost beside everything else."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from specclient.types.route import Policy
+from specclient_cli.common import options, render
+from specclient_cli.common.state import State, pass_state
+
+if TYPE_CHECKING:
+    from specclient.routing.simulate.comparison import Comparison
+    from specclient.routing.simulate.results import ReplaySummary
+    from specclient.routing.simulate.trace import Trace
+    from specclient.routing.simulate.world import World
+
+_COLUMNS = (
+    render.TableColumn("who chooses"),
+    render.TableColumn("$/1,000", right=True),
+    render.TableColumn("p50", right=True, rank=2),
+    render.TableColumn("p95", right=True, rank=1),
+    render.TableColumn("ttft p95", right=True, rank=3),
+    render.TableColumn("missed", right=True),
+    render.TableColumn("unanswered", right=True, rank=4),
+    render.TableColumn("regret", right=True, rank=2),
+)
+#: Below so many calls of a route, what is said of it rests on little.
+_FEW = 30
+
+
+@click.command()
+@click.argument("trace", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@options.policy_options
+@click.option("--world", metavar="NAME", help="Make calls up, in this world, instead of reading them: mixed.")
+@click.option("--calls", type=click.IntRange(min=100), help="How many to make up. Default: the world's own.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of what is drawn by chance.")
+@click.option(
+    "--save",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="Write the world's calls as a trace, with what every route does with each.",
+)
+@options.json_option
+@pass_state
+def simulate(  # noqa: PLR0917 - click passes them by name
+    state: State,
+    /,
+    trace: Path | None,
+    world: str | None,
+    calls: int | None,
+    seed: int,
+    save: Path | None,
+    as_json: bool,
+    **given: Any,
+) -> None:
+    """Replay calls under a policy, beside every fixed route and an oracle. Nothing is sent.
+
+    TRACE is what 'specclient cost export --format jsonl' writes, or a file of lines such as
+    {"at": 12.5, "task": "chat", "prompt_tokens": 900, "completion_tokens": 120, "outcomes":
+    {"openai/gpt-4.1": {"latency_s": 2.1, "ttft_s": 0.3, "cost_usd": 0.003}}}.
+
+    The policy is played by the code that routes live calls, and starts knowing nothing. What a route would
+    have done with a call that another one served is drawn from its own 15 calls nearest in time, of the same
+    task if there are any. The oracle knows how every route fares at each moment, but not how a single call
+    turns out; the clairvoyant knows that, too. 'missed' is the share of calls that did not keep their limits:
+    the policy's, or where it has none those that the call itself brings; 'regret' is what the choices of
+    1,000 calls lost against the oracle's: dollars, or what the policy weighs.
+
+    \b
+    Examples:
+      specclient route simulate --world mixed
+      specclient cost export --format jsonl > calls.jsonl
+      specclient route simulate calls.jsonl --minimize cost --max-latency 5
+      specclient route simulate --world mixed --save calls.jsonl --json
+
+    Environment: SPECCLIENT_CONFIG (for --policy).
+    """
+    from specclient.routing.simulate.comparison import compare  # noqa: PLC0415 - slow, and only needed here
+    from specclient.routing.simulate.trace import dump_trace, load_trace  # noqa: PLC0415
+
+    if (trace is None) == (world is None):
+        raise click.UsageError("Give either a TRACE or --world NAME.")
+    if world is None and (save is not None or calls is not None):
+        raise click.UsageError("--save and --calls make up a world; they go with --world.")
+    policy = options.policy_of(state.settings(), **given) or Policy()
+    ground: World | Trace
+    if trace is not None:
+        ground = load_trace(trace, seed=seed)
+    else:
+        ground = _world(str(world), seed, calls)
+        if save is not None:
+            save.write_text("".join(dump_trace(ground)), encoding="utf-8")
+    found = compare(ground, policy, seed=seed)
+    if as_json:
+        click.echo(json.dumps(_values(ground, found)))
+    else:
+        _show(ground, found)
+
+
+def _world(name: str, seed: int, calls: int | None) -> World:
+    from specclient.routing.simulate.world import WORLDS, World  # noqa: PLC0415
+
+    if name not in WORLDS:
+        raise click.UsageError(f"There is no world {name!r}; there are: {', '.join(WORLDS)}.")
+    return World(WORLDS[name], seed, calls=calls)
+
+
+def _show(ground: World | Trace, found: Comparison) -> None:
+    """Print the table, and what it says in words."""
+    hours = (ground.calls[-1].at - ground.calls[0].at) / 3600
+    render.print_paragraph(
+        f"{ground.name}: {len(ground.calls):,} calls in {hours:.1f} h, {len(ground.routes)} routes",
+        render.HEADING,
+    )
+    best = found.best_fixed.name
+    fixed = sorted(found.fixed, key=lambda each: each.cost)
+    lines = [
+        _line(found.policy, "the policy", render.GOOD),
+        _line(found.oracle, "oracle"),
+        _line(found.clairvoyant, "clairvoyant"),
+        *(_line(each, f"always {each.name}{' *' if each.name == best else ''}") for each in fixed),
+        *(_line(each, each.name, render.DIM) for each in found.others),
+    ]
+    render.print_table(_COLUMNS, lines)
+    render.print_paragraph()
+    for sentence in _words(ground, found):
+        render.print_paragraph(sentence)
+
+
+def _line(each: ReplaySummary, name: str, style: str = "") -> render.TableRow:
+    return render.TableRow(
+        cells=(
+            name,
+            f"{1000 * each.cost:.3f}",
+            f"{each.p50_s:.2f} s",
+            f"{each.p95_s:.1f} s",
+            f"{each.ttft_p95_s:.2f} s",
+            f"{each.violations:.1%}",
+            str(each.calls - each.answered),
+            f"{1000 * each.regret:.3f}",
+        ),
+        style=style,
+    )
+
+
+def _words(ground: World | Trace, found: Comparison) -> list[str]:
+    mine, fixed = found.policy, found.best_fixed
+    allowed = 1 - found.percentile
+    said = [
+        f"The policy costs {_beside(found.over_oracle, 'more', 'less')} than an oracle that keeps the limits "
+        f"as often, and {_beside(-found.under_fixed, 'more', 'less')} than always {fixed.name} (*), "
+        + (
+            "the cheapest fixed route that keeps them."
+            if fixed.over <= 0.02
+            else "the fixed route that keeps them most often: none keeps them as asked."
+        ),
+        f"{mine.violations:.1%} of its calls missed a limit; {allowed:.0%} were allowed to.",
+    ]
+    if found.calls_to_settle is not None:
+        usual, most = found.calls_to_settle
+        worst = "once it was not back before the next change" if most is None else f"at most {most}"
+        said.append(
+            f"After {len(found.settled)} abrupt changes that moved the best choice, choosing was as good as "
+            f"usual again within {usual:.0f} calls as a rule, {worst}."
+        )
+    seen = getattr(ground, "seen", None)
+    if seen is not None:
+        few = [f"{route} ({seen(route)})" for route in ground.routes if seen(route) < _FEW]
+        said.append(
+            "What a route would have done with calls of others is drawn from its nearest calls in the trace"
+            + (f"; little is known of {', '.join(few)}." if few else ".")
+        )
+    return said
+
+
+def _beside(share: float, more: str, less: str) -> str:
+    return f"{abs(share):.0%} {more if share >= 0 else less}"
+
+
+def _values(ground: World | Trace, found: Comparison) -> dict[str, Any]:
+    """Return what ``--json`` prints: dollars for each answered call, seconds, shares."""
+    settle = found.calls_to_settle
+    return {
+        "name": ground.name,
+        "calls": len(ground.calls),
+        "percentile": found.percentile,
+        "policy": dataclasses.asdict(found.policy),
+        "oracle": dataclasses.asdict(found.oracle),
+        "oracle_as_often": dataclasses.asdict(found.equal),
+        "clairvoyant": dataclasses.asdict(found.clairvoyant),
+        "fixed": [dataclasses.asdict(each) for each in found.fixed],
+        "others": [dataclasses.asdict(each) for each in found.others],
+        "best_fixed": found.best_fixed.name,
+        "over_oracle": found.over_oracle,
+        "under_fixed": found.under_fixed,
+        "settled": [dataclasses.asdict(each) for each in found.settled],
+        "calls_to_settle": None if settle is None else {"median": settle[0], "most": settle[1]},
+    }

@@ -1,0 +1,1 @@
+"""specclient serve: the server and its keys."""

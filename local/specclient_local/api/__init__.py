@@ -1,0 +1,1 @@
+"""OpenAI's API over the engine, in process: the backend behind local/NAME."""

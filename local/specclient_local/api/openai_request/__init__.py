@@ -1,0 +1,1 @@
+"""OpenAI's request parameters as the engine's."""

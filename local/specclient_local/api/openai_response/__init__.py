@@ -1,0 +1,1 @@
+"""Generations as OpenAI's response objects and chunks."""

@@ -1,0 +1,1 @@
+"""Tool calls: the grammar that constrains them and the parser that reads them."""

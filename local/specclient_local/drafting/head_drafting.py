@@ -1,0 +1,42 @@
+"""Turn rows of logits, one level of guesses after another, into growing trees: what drafts by heads share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Seq
+from typing import Protocol
+
+from specclient_local.drafting.drafter import DraftShape, chain, clip_shape, shape_size
+from specclient_local.drafting.tree_growth import GROWN_TREE_BREADTH
+from specclient_local.request.sequence import Sequence
+from specclient_local.request.token_tree import TokenTree
+
+
+class BatchDrafter(Protocol):
+    """What drafts for several sequences in one pass."""
+
+    def draw(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:
+        """Grow a tree for each."""
+        ...
+
+
+def draft_batched(
+    drafter: BatchDrafter, sequences: Seq[Sequence], shapes: Seq[DraftShape]
+) -> list[TokenTree]:
+    """Draft for all in one pass, but for those whose answer a seed is to fix: they go alone.
+
+    The last bits of a q depend on who shares the pass, and with them, once in a great while, the answer.
+    """
+    trees: dict[int, TokenTree] = {}
+    together = [i for i, sequence in enumerate(sequences) if not sequence.reproducible]
+    alone = [[i] for i, sequence in enumerate(sequences) if sequence.reproducible]
+    for group in [together, *alone] if together else alone:
+        found = drafter.draw([sequences[i] for i in group], [shapes[i] for i in group])
+        trees.update(zip(group, found, strict=True))
+    return [trees[i] for i in range(len(sequences))]
+
+
+def fit_shape(shape: DraftShape, depth: int, room: int) -> DraftShape:
+    """Return a shape no deeper than allowed; a chain where a tree's growth would need more room."""
+    shape = clip_shape(shape, depth, max(shape_size(shape), depth))
+    most = shape_size(shape) if isinstance(shape, tuple) else GROWN_TREE_BREADTH * len(shape)
+    return shape if most <= room else chain(min(len(shape), room))

@@ -1,0 +1,165 @@
+"""Turn measured seconds of passes into what a round costs, by its draft, its company and its context.
+
+The unit is one plain step of the target for one sequence early in its context. Where several requests
+share a pass its rows are what is paid for; far into a context attention takes a growing share.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import accumulate
+
+from specclient_local.drafting.drafter import TreeWidths, shape_size
+
+_GRAIN = 128
+"""Positions between which costs are taken to be the same."""
+
+
+@dataclass(frozen=True, slots=True)
+class RoundCosts:
+    """What passes cost, in plain steps of the target for one sequence.
+
+    Attributes:
+        draft: one step of the draft for one sequence.
+        verify: for K = 0, 1, …, the target's pass over K + 1 rows of one sequence; its length bounds K.
+        slots: sequences of the batch measured beside it; 1 where only one can run.
+        full_draft, full_verify: the same for that batch, each sequence having so many rows.
+        row: what each further row adds to a step of the draft, for one sequence.
+        beside: what a round of several takes that is no pass, for each: drawing, verifying, bookkeeping.
+        level: what each level of a tree adds to a step of the draft, for one sequence: a chain is followed at
+            once, a tree has a pass for each level, and its guesses are picked between them.
+        drawn: the same for each guess of a chain that is not the likeliest but drawn.
+        branching: what a round takes beyond that and its passes where the draft is a tree, not a chain.
+        context: positions in the caches when measured.
+        far: the same further into the context; None where the models have none.
+    """
+
+    draft: float
+    verify: tuple[float, ...]
+    slots: int = 1
+    full_draft: float = 0.0
+    full_verify: tuple[float, ...] = ()
+    row: float = 0.0
+    beside: float = 0.0
+    level: float = 0.0
+    drawn: float = 0.0
+    branching: float = 0.0
+    context: int = 0
+    far: RoundCosts | None = None
+
+    def __hash__(self) -> int:
+        """Hash what tells most costs apart: every round looks up what pays by them."""
+        return hash((self.draft, self.slots, self.context))
+
+    def at(self, context: int) -> RoundCosts:
+        """Return the costs that far into a context, on the line through the two places measured."""
+        return self if self.far is None else _between(self, self.far, context // _GRAIN * _GRAIN)
+
+    def sampled(self) -> RoundCosts:
+        """Return the costs of requests whose guesses are drawn."""
+        return replace(
+            self,
+            draft=self.draft + self.drawn,
+            full_draft=self.full_draft + self.slots * self.drawn,
+            level=max(0.0, self.level - self.drawn),
+            drawn=0.0,
+            far=None if self.far is None else self.far.sampled(),
+        )
+
+    def round(self, length: int, drafting: int = 1, others: int = 0) -> float:
+        """Return what a round costs in which some sequences draft ``length`` tokens and others none."""
+        return self.tree((1,) * length, drafting, others)
+
+    def tree(self, widths: TreeWidths, drafting: int = 1, others: int = 0) -> float:
+        """Return what a round costs in which some sequences draft trees of these widths and others none."""
+        sequences = drafting + others
+        levels: list[int] = [] if not widths else [1]
+        for width in widths[:-1]:
+            levels.append(levels[-1] * width)
+        tree = shape_size(widths) > len(widths)
+        step = self._company(self.draft, self.full_draft, drafting) + (self.level if tree else 0.0)
+        dearer = step / self.draft if self.draft else 1.0
+        drafts = len(levels) * step + (sum(levels) - len(levels)) * self.row * dearer
+        extra = shape_size(widths) * drafting / sequences  # rows beyond the root, on average
+        passes = self._company(
+            interpolate_costs(self.verify, extra), interpolate_costs(self.full_verify, extra), sequences
+        )
+        beside = self.beside * sequences if sequences > 1 else 0.0
+        return drafts + passes + beside + (self.branching * drafting if tree else 0.0)
+
+    def _company(self, alone: float, full: float, sequences: int) -> float:
+        """Interpolate between one sequence and the batch measured, or extrapolate beyond it."""
+        return alone if self.slots < 2 else alone + (full - alone) * (sequences - 1) / (self.slots - 1)
+
+
+@lru_cache(maxsize=256)
+def _between(near: RoundCosts, far: RoundCosts, context: int) -> RoundCosts:
+    share = max(0.0, (context - near.context) / (far.context - near.context))
+
+    def mixed(a: float, b: float) -> float:
+        return max(0.0, a + share * (b - a))
+
+    def table(a: Sequence[float], b: Sequence[float]) -> tuple[float, ...]:
+        # The far table may be shorter: a context that ends sooner has room for fewer rows.
+        return tuple(mixed(one, b[min(k, len(b) - 1)]) for k, one in enumerate(a)) if b else tuple(a)
+
+    return replace(
+        near,
+        draft=mixed(near.draft, far.draft),
+        verify=table(near.verify, far.verify),
+        full_draft=mixed(near.full_draft, far.full_draft),
+        full_verify=table(near.full_verify, far.full_verify),
+        context=context,
+        far=None,
+    )
+
+
+def combined_costs(drafts: Sequence[RoundCosts]) -> RoundCosts:
+    """Return what rounds cost in which each of several draft models drafts, one after another."""
+    first, count = drafts[0], len(drafts)
+    fars = [cost.far for cost in drafts if cost.far is not None]
+    return replace(
+        first,
+        draft=sum(cost.draft for cost in drafts),
+        full_draft=sum(cost.full_draft for cost in drafts),
+        row=sum(cost.row for cost in drafts),
+        level=sum(cost.level for cost in drafts),
+        drawn=sum(cost.drawn for cost in drafts),
+        verify=_every(first.verify, count),
+        full_verify=_every(first.full_verify, count),
+        far=combined_costs(fars) if len(fars) == count else None,
+    )
+
+
+def _every(table: tuple[float, ...], count: int) -> tuple[float, ...]:
+    """Return what 0, 1, … guesses of each of so many drafters cost."""
+    return table[::count]
+
+
+def costs_per_row_count(rows: Sequence[int], seconds: Sequence[float]) -> list[float]:
+    """Return the seconds of 1, 2, … rows, given those of some ascending counts; more never cost less."""
+    rising = list(accumulate(seconds, max))
+    found: list[float] = []
+    for count in range(1, rows[-1] + 1):
+        right = next(i for i, r in enumerate(rows) if r >= count)
+        left = max(0, right - 1)
+        span = rows[right] - rows[left]
+        share = (count - rows[left]) / span if span else 0.0
+        found.append(rising[left] + share * (rising[right] - rising[left]))
+    return found
+
+
+def interpolate_costs(table: Sequence[float], place: float) -> float:
+    """Return a table's value between its entries; 0 of an empty one.
+
+    Beyond its end it goes on as it ended: trees may have more rows than the longest chain.
+    """
+    if not table:
+        return 0.0
+    last = len(table) - 1
+    if place >= last:
+        return table[last] + (place - last) * (table[last] - table[max(0, last - 1)])
+    low = int(place)
+    return table[low] + (place - low) * (table[low + 1] - table[low])

@@ -1,0 +1,1 @@
+"""The engine: schedules requests, drafts, verifies and streams answers."""

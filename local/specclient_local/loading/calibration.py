@@ -1,0 +1,344 @@
+"""Turn loaded models into what their passes cost on this machine, in a second or two whatever their size."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from collections.abc import Sequence as Seq
+from dataclasses import dataclass, replace
+
+import torch
+
+from specclient_local.decoding.speculate import Speculator
+from specclient_local.drafting.draft_model import DraftModel
+from specclient_local.drafting.drafter import Drafter, DraftShape, TreeWidths, chain, shape_size
+from specclient_local.drafting.policy_selection import DEFAULT_DRAFT_LENGTH
+from specclient_local.drafting.round_costs import RoundCosts, costs_per_row_count, interpolate_costs
+from specclient_local.drafting.tree_growth import GROWN_TREE_BREADTH
+from specclient_local.model.model_runner import ModelRunner
+from specclient_local.model.pass_input import SlotInput
+from specclient_local.request.params import MAX_DRAFT_LENGTH, MAX_PREDICTED_LENGTH, Method, SamplingParams
+from specclient_local.request.sequence import RandomStream, Sequence
+from specclient_local.request.token_tree import ROOT, TokenTree
+
+_BATCH = 8
+"""Sequences of the largest batch that is timed; of larger ones the cost is extrapolated."""
+
+_NEAR = 64
+_FAR = 2048
+"""Positions in the caches at the two places in a context that are timed."""
+
+_ROUNDS = 12
+_SLOW_S = 0.02
+"""Rounds timed to see what they take beside their passes, and passes so long that it does not matter."""
+
+_BUDGET_S = 1.0
+"""About how long the target's passes may take in all; a draft's take a fraction."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimingPlan:
+    """How closely to measure.
+
+    Attributes:
+        rows: of the passes timed for one sequence, ascending.
+        turns: each is timed, after one that only warms up; 0 where that one has to count.
+        full: rows of each sequence in the passes timed for a batch; where there are none, what a batch
+            costs is taken from what rows cost.
+        far: whether passes far into the context are timed.
+        least_s: of a plain step; a shorter one is not worth so many turns.
+    """
+
+    rows: tuple[int, ...]
+    turns: int
+    full: tuple[int, ...] = ()
+    far: bool = True
+    least_s: float = 0.0
+
+    def fits(self, step: float, batch: int) -> bool:
+        """Return whether it is right for a model by the seconds of a plain step."""
+        return step >= self.least_s and self.steps(batch) * step <= _BUDGET_S
+
+    def steps(self, batch: int) -> float:
+        """Return about how many plain steps that takes, a row beyond the first counting a tenth of one."""
+        counts = [*self.rows, *(batch * rows for rows in self.full if batch > 1)]
+        return (self.turns + 1) * sum(0.9 + 0.1 * rows for rows in counts)
+
+
+_LONGEST = MAX_PREDICTED_LENGTH + 1
+_PLANS = (
+    TimingPlan((1, 2, 3, 5, 9, _LONGEST), 8, full=(1, 5, _LONGEST), least_s=0.0005),
+    TimingPlan((1, 2, 3, 5, 9, _LONGEST), 3, full=(1, 5, _LONGEST)),
+    TimingPlan((1, 3, 6, _LONGEST), 1, full=(1, _LONGEST)),
+    TimingPlan((1, 5, _LONGEST), 1),
+    TimingPlan((1, _LONGEST), 0, far=False),
+)
+
+
+class Calibration:
+    """A target's passes, measured when made, and with them what drafts cost beside it.
+
+    Args:
+        target: all of whose slots are free.
+        slots: sequences that may run at once.
+        clock: of passes; by default the processor's own time where one thread computes.
+
+    Attributes:
+        target: what its passes cost, and drafts that cost nothing.
+    """
+
+    def __init__(self, target: ModelRunner, slots: int, clock: Callable[[], float] | None = None) -> None:
+        self._runner, self._clock = target, clock or _pass_clock(target.device)
+        self._batch, self._vocab = min(slots, _BATCH), target.config.vocab_size
+        target.time_passes([(1, 1)], repeats=0, clock=self._clock)  # wakes what computes
+        (step,) = target.time_passes([(1, 1)], repeats=0, clock=self._clock)
+        self._plan = next((plan for plan in _PLANS if plan.fits(step, self._batch)), _PLANS[-1])
+        near = min(_NEAR, max(0, target.context - _LONGEST))
+        alone = self._seconds(1, self._plan.rows, near)
+        self._unit = alone[0]
+        full = self._seconds(self._batch, self._plan.full, near) if self._batch > 1 else alone
+        verify = tuple(s / self._unit for s in alone)
+        if not full:
+            full = [
+                self._unit * interpolate_costs(verify, self._batch * k - 1) for k in range(1, len(verify) + 1)
+            ]
+        cost = RoundCosts(0.0, verify, self._batch, 0.0, tuple(s / self._unit for s in full), context=near)
+        far = min(_FAR, target.context - _LONGEST)
+        if far >= 4 * _NEAR and self._plan.far:
+            later = self._seconds(1, (1, _LONGEST), far)
+            cost = replace(cost, far=self._later(cost, 0.0, tuple(s / self._unit for s in later), far))
+        if step <= _SLOW_S and target.device.type == "cpu":  # else nothing beside passes is worth knowing
+            cost = replace(cost, beside=self._beside(), branching=self._branching())
+        self.target = cost
+
+    def draft(self, draft: ModelRunner) -> RoundCosts:
+        """Return what rounds cost with a draft model's steps, all of whose slots are free."""
+        known = self.target
+        drafter = DraftModel(draft, self._vocab, share=False)
+        alone, steps = self._draft_step(draft, known.context), DEFAULT_DRAFT_LENGTH
+        full = self._proposal(drafter, self._batch, chain(steps)) / steps if self._plan.full else 0.0
+        most = MAX_DRAFT_LENGTH + 1
+        row, level, drawn = self._beyond(drafter, alone)
+        cost = replace(
+            known,
+            draft=alone,
+            # More sequences never cost less: where a measurement says so it is noise.
+            full_draft=max(full, alone + (0.0 if full else (self._batch - 1) * row)),
+            row=row,
+            level=level,
+            drawn=drawn,
+            verify=known.verify[:most],
+            full_verify=known.full_verify[:most],
+        )
+        if known.far is None:
+            return cost
+        later = max(alone, self._draft_step(draft, known.far.context))
+        return replace(cost, far=self._later(cost, later, known.far.verify, known.far.context))
+
+    def drafter(self, drafter: Drafter, depth: int) -> RoundCosts:
+        """Return what rounds cost with a drafter that reads the target's own states, all slots free.
+
+        Args:
+            drafter: of whom whole proposals are timed.
+            depth: most levels of its trees.
+        """
+        known, steps = self.target, min(DEFAULT_DRAFT_LENGTH, depth)
+        alone = self._proposal(drafter, 1, chain(steps)) / steps
+        full = self._proposal(drafter, self._batch, chain(steps)) / steps
+        row, level, drawn = self._beyond(drafter, alone)
+        return replace(
+            known,
+            draft=alone,
+            full_draft=max(alone, full),
+            row=row,
+            level=level,
+            drawn=drawn,
+            verify=known.verify[: depth + 1],
+            full_verify=known.full_verify[: depth + 1],
+        )
+
+    def _beyond(self, drafter: Drafter, alone: float) -> tuple[float, float, float]:
+        """Return what rows, levels and drawn guesses add to a drafter's steps; see :class:`RoundCosts`.
+
+        Args:
+            drafter: all of whose slots are free.
+            alone: what a step of a greedy chain costs.
+        """
+        narrow, wide = (self._proposal(drafter, 1, (width, 1)) for width in (2, GROWN_TREE_BREADTH))
+        row = max(0.0, wide - narrow) / (GROWN_TREE_BREADTH - 2)
+        drawn = self._proposal(drafter, 1, chain(2), temperature=1.0)
+        return row, max(0.0, (narrow - row) / 2 - alone), max(0.0, drawn / 2 - alone)
+
+    def _proposal(self, drafter: Drafter, batch: int, shape: TreeWidths, temperature: float = 0.0) -> float:
+        """Return what proposals of a shape cost for so many sequences, each after a pass of the target.
+
+        Of one that the context has no room for nothing is known, and 0 returned.
+        """
+        room = self._runner.context - shape_size(shape) - 1
+        if room < 0:
+            return 0.0
+        turns = min(self._plan.turns, room)
+        at = min(self.target.context, room - turns)
+        sequences = [_request(slot, at + 1, temperature) for slot in range(batch)]
+        taken: list[float] = []
+        for slot in range(batch):
+            self._runner.pretend(slot, at)
+        while not all(drafter.begin(sequence) for sequence in sequences):
+            pass
+        for _ in range(turns + 1):
+            self._runner.score_all([SlotInput(slot, [0]) for slot in range(batch)])
+            for slot in range(batch):
+                self._runner.truncate(slot, len(sequences[0].tokens) - 1)
+            begun = self._clock()
+            trees = drafter.propose(sequences, [shape] * batch)
+            taken.append(self._clock() - begun)
+            for sequence, tree in zip(sequences, trees, strict=True):
+                drafter.commit(sequence, tree, [])
+                sequence.tokens.append(0)
+                self._runner.pretend(sequence.granted, len(sequence.tokens) - 1)
+        for sequence in sequences:
+            drafter.end(sequence)
+            self._runner.truncate(sequence.granted, 0)
+        return min(taken[1:] or taken) / self._unit
+
+    def _beside(self) -> float:
+        """Return what a plain round of several requests takes beside its pass, for each of them.
+
+        Each round is followed by its pass alone, so that what else the machine does disturbs both alike.
+        """
+        speculator, runner, clock = Speculator(self._runner), self._runner, self._clock
+        speculator.rounds = None  # those of several requests are no single calls
+        sequence, taken = _request(0, 1), list[float]()
+        for _ in range(min(_ROUNDS, runner.context - 1)):
+            place, root = runner.length(0), sequence.tokens[-1:]
+            begun = clock()
+            (won,) = speculator.round([sequence])
+            ended = clock()
+            runner.truncate(0, place)
+            again = clock()
+            runner.score_all([SlotInput(0, root)])
+            taken.append(ended - begun - (clock() - again))
+            if isinstance(won, Exception):
+                break  # whoever asks this model for an answer hears of it
+            sequence.take(won.tokens[0])
+        runner.truncate(0, 0)
+        return max(0.0, statistics.median(taken) / self._unit) if taken else 0.0
+
+    def _branching(self) -> float:
+        """Return what a round that verifies a tree takes beyond one that verifies a chain as large."""
+        runner, clock = self._runner, self._clock
+        chained, branched = TokenTree.chain([0] * 4), TokenTree.chain([0, 0])
+        branched.add(ROOT, 1)
+        branched.add(2, 0)
+        if runner.context < _NEAR + 2 * shape_size(chain(4)):
+            return 0.0
+        given = _ScriptedDrafter()
+        speculator, taken = Speculator(runner, {"draft": given}), list[float]()
+        for turn in range(_ROUNDS):
+            given.tree = (chained, branched)[turn % 2]
+            sequence = _request(0, 1, method="draft")
+            speculator.prefill(sequence)
+            begun = clock()
+            speculator.round([sequence])
+            taken.append(clock() - begun)
+            speculator.end(sequence)
+            runner.truncate(0, 0)
+        apart = [tree - alike for alike, tree in zip(taken[::2], taken[1::2], strict=True)]
+        return max(0.0, statistics.median(apart) / self._unit)
+
+    def _seconds(self, batch: int, rows: Seq[int], at: int) -> list[float]:
+        """Return the seconds of passes over 1, 2, … rows of each; a small context caps the counts."""
+        rows = [r for r in rows if r <= self._runner.context]
+        if not rows:
+            return []
+        shapes = [(batch, r) for r in rows]
+        return costs_per_row_count(
+            rows, self._runner.time_passes(shapes, at=at, repeats=self._plan.turns, clock=self._clock)
+        )
+
+    @staticmethod
+    def _later(near: RoundCosts, draft: float, verify: tuple[float, ...], context: int) -> RoundCosts:
+        """Return the costs further into the context, where attention, each sequence's own, takes longer."""
+        verify = tuple(max(a, b) for a, b in zip(near.verify, verify, strict=False))
+        full = (
+            there + near.slots * (later - alone)
+            for there, later, alone in zip(near.full_verify, verify, near.verify, strict=False)
+        )
+        more = near.slots * (draft - near.draft)
+        return replace(
+            near,
+            draft=draft,
+            verify=verify,
+            full_draft=near.full_draft + more,
+            full_verify=tuple(full),
+            context=context,
+        )
+
+    def _draft_step(self, draft: ModelRunner, at: int) -> float:
+        """Return what a draft step of one sequence costs.
+
+        Timed as it will run: after a pass of the target, which has displaced it from the processor's
+        caches.
+        """
+        steps = min(DEFAULT_DRAFT_LENGTH, draft.context)
+        at = min(at, draft.context - steps)
+        taken: list[float] = []
+        for _ in range(self._plan.turns + 1):
+            self._runner.score_all([SlotInput(0, [0])])
+            draft.pretend(0, at)
+            begun = self._clock()
+            if draft.guess(0, [0], steps, draft.config.vocab_size) is None:
+                for _ in range(steps):
+                    draft.score_all([SlotInput(0, [0])])
+            taken.append((self._clock() - begun) / steps)
+            self._runner.truncate(0, 0)
+            draft.truncate(0, 0)
+        return min(taken[1:] or taken) / self._unit
+
+
+class _ScriptedDrafter:
+    """Proposes what it is told to.
+
+    Attributes:
+        tree: the proposal.
+    """
+
+    tree = TokenTree()
+
+    def begin(self, sequence: Sequence) -> bool:  # noqa: ARG002
+        """Return True: there is nothing to prepare."""
+        return True
+
+    def propose(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:  # noqa: ARG002
+        """Return the tree for each."""
+        return [self.tree for _ in sequences]
+
+    def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:
+        """Learn nothing."""
+
+    def end(self, sequence: Sequence) -> None:
+        """Forget nothing."""
+
+
+def _request(slot: int, tokens: int, temperature: float = 0.0, method: Method = "plain") -> Sequence:
+    """Return a request that has so many tokens and holds a slot."""
+    params = SamplingParams(temperature=temperature, method=method, draft_length=MAX_DRAFT_LENGTH)
+    number, dice = slot, RandomStream(0)
+    return Sequence(number, [0] * tokens, tokens, params, method, _NEAR, frozenset(), dice, slot=slot)
+
+
+def _pass_clock(device: torch.device) -> Callable[[], float]:
+    """Return what passes are timed by: the processor's own time where one thread computes.
+
+    A CUDA device is waited for: a pass returns as soon as it is queued there.
+    """
+    if device.type == "cuda":
+        return lambda: _waited(device)
+    fine = time.get_clock_info("thread_time").resolution <= 1e-6
+    return time.thread_time if fine and torch.get_num_threads() == 1 else time.perf_counter
+
+
+def _waited(device: torch.device) -> float:
+    torch.cuda.synchronize(device)
+    return time.perf_counter()

@@ -1,0 +1,334 @@
+"""Turn models, slots and a context into the bytes they take, and memory into what it has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from specclient.errors import ConfigurationError
+from specclient_local.loading.model_loader import computes_in_float32, read_any_config
+from specclient_local.loading.options import EngineOptions
+from specclient_local.model.config import DecoderConfig
+from specclient_local.model.devices import resolve_device
+from specclient_local.model.heads.checkpoint import read_heads_shape, required_hidden_layers
+from specclient_local.model.heads.eagle_runner import SPARE_POSITIONS
+from specclient_local.model.heads.medusa_weights import MedusaShape
+from specclient_local.model.kv_cache import POSITION_BLOCK, memory
+from specclient_local.model.pass_input import MAX_PASS_ROWS
+
+_BITS = {"float32": 32, "bfloat16": 16, "float16": 16, "int8": 8, "fp8": 8, "int4": 4}
+_CGROUP = Path("/sys/fs/cgroup")
+_GIB = 2**30
+
+
+@dataclass(frozen=True, slots=True)
+class ModelMemory:
+    """A model as it is to be loaded by the own decoder.
+
+    Attributes:
+        name: for errors: ``target``, ``draft``, …
+        config: its shape.
+        dtype: to compute in, and of keys and values.
+        quantize: what projections and head are held in, if not in ``dtype``.
+        copies_head: whether a tied head is held apart from the embedding: laid out anew for a processor.
+        shares_weights: whether they are another's: a draft out of the target's own layers.
+        taps: depths at which hidden states are kept instead, for heads.
+        numbers: in matrices that are not a decoder's.
+        spare: positions behind the context.
+    """
+
+    name: str
+    config: DecoderConfig
+    dtype: str = "float32"
+    quantize: str | None = None
+    copies_head: bool = True
+    shares_weights: bool = False
+    taps: int = 0
+    numbers: int | None = None
+    spare: int = 0
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in its matrices."""
+        return self.config.parameters if self.numbers is None else self.numbers
+
+    @property
+    def weights(self) -> int:
+        """Bytes of its matrices; biases, norms and scales, at most a few percent, are left out."""
+        c = self.config
+        if self.shares_weights:
+            return 0
+        if self.numbers is not None:
+            return self.numbers * _BITS[self.dtype] // 8
+        embedding = c.vocab_size * c.hidden_size
+        head = embedding if not c.tied or self.copies_head or self.quantize else 0
+        inner = c.parameters - (1 if c.tied else 2) * embedding
+        held = _BITS[self.quantize or self.dtype]
+        return ((inner + head) * held + embedding * _BITS[self.dtype]) // 8
+
+    @property
+    def kv_per_token(self) -> int:
+        """Bytes of keys and values a position, or of hidden states."""
+        c = self.config
+        numbers = 2 * c.layers * c.kv_heads * c.head_dim + self.taps * c.hidden_size
+        return numbers * _BITS[self.dtype] // 8
+
+    def caches(self, slots: int, context: int) -> int:
+        """Bytes of what so many slots keep: keys and values in whole blocks of positions."""
+        positions = self._positions(context)
+        blocks = positions if self.taps else -(-positions // POSITION_BLOCK) * POSITION_BLOCK
+        return slots * blocks * self.kv_per_token
+
+    def _positions(self, context: int) -> int:
+        return min(context, self.config.context) + self.spare
+
+    def tables(self, context: int) -> int:
+        """Bytes of masks and rotations, which do not depend on the slots."""
+        c, context = self.config, self._positions(context)
+        if not c.layers:
+            return 0
+        masks = (
+            (1 if c.window is None else 2)
+            * MAX_PASS_ROWS
+            * 2
+            * (context + POSITION_BLOCK)
+            * _BITS[self.dtype]
+            // 8
+        )
+        return masks + context * c.head_dim * 4
+
+    @property
+    def passes(self) -> int:
+        """Bytes of what the largest pass computes with: a chunk of a prompt, its logits asked for."""
+        c = self.config
+        widths = 3 * c.hidden_size + (2 * c.heads + 2 * c.kv_heads) * c.head_dim + 3 * c.intermediate_size
+        return MAX_PASS_ROWS * (widths * _BITS[self.dtype] // 8 + 4 * c.vocab_size)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceMemoryPlan:
+    """What models take on one device.
+
+    Attributes:
+        models: the target first, where it is there.
+        slots: requests that run at once.
+        context: tokens of prompt and answer together.
+        memory: free bytes of the device; None where it does not tell.
+    """
+
+    models: tuple[ModelMemory, ...]
+    slots: int
+    context: int
+    memory: int | None
+
+    @property
+    def weights(self) -> int:
+        """Bytes of all models' weights."""
+        return sum(model.weights for model in self.models)
+
+    @property
+    def kv_per_token(self) -> int:
+        """Bytes of keys and values a position of one slot, of all models."""
+        return sum(model.kv_per_token for model in self.models)
+
+    @property
+    def caches(self) -> int:
+        """Bytes of the keys and values of all slots."""
+        return self._caches(self.slots, self.context)
+
+    @property
+    def total(self) -> int:
+        """Bytes of everything."""
+        return self._total(self.slots, self.context)
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is so much memory; true where that is unknown."""
+        return self.memory is None or self.total <= self.memory
+
+    @property
+    def max_context(self) -> int | None:
+        """Longest context for these slots, at most the target's; 0 for none, None where memory is unknown."""
+        if self.memory is None:
+            return None
+        low, high = 0, self.models[0].config.context
+        while low < high:
+            middle = (low + high + 1) // 2
+            low, high = (
+                (middle, high) if self._total(self.slots, middle) <= self.memory else (low, middle - 1)
+            )
+        return low
+
+    @property
+    def max_slots(self) -> int | None:
+        """Most slots of this context; 0 for none, None where memory is unknown."""
+        if self.memory is None:
+            return None
+        left = self.memory - self._total(0, self.context)
+        return max(0, left // self._caches(1, self.context))
+
+    def check(self, device: str) -> None:
+        """Refuse what does not fit.
+
+        Raises:
+            ConfigurationError: with what everything takes, and what would fit.
+        """
+        if self.fits:
+            return
+        assert self.memory is not None
+        weights = ", ".join(f"the {m.name}'s weights {_gib(m.weights)}" for m in self.models if m.weights)
+        room = [f"a context of {self.max_context}" if self.max_context else ""]
+        room += [f"{self.max_slots} slots" if self.max_slots else ""]
+        fitting = " or ".join(filter(None, room))
+        raise ConfigurationError(
+            f"{weights}, and keys and values of {self.slots} slots of {self.context} positions take "
+            f"{_gib(self.caches)} ({self.kv_per_token} bytes a token); with what passes need that is "
+            f"{_gib(self.total)}, but {device} has {_gib(self.memory)} free. "
+            + (f"There is room for {fitting}: load with " if fitting else "Load with ")
+            + "fewer slots, a smaller context, a half-precision dtype or quantised weights."
+        )
+
+    def _caches(self, slots: int, context: int) -> int:
+        return sum(model.caches(slots, context) for model in self.models)
+
+    def _total(self, slots: int, context: int) -> int:
+        fixed = self.weights + sum(model.tables(context) for model in self.models)
+        return fixed + self._caches(slots, context) + max(model.passes for model in self.models)
+
+
+def compute_and_weight_dtypes(
+    dtype: str, quantize: str | None, device: torch.device, graphs: str = "auto"
+) -> tuple[str, str | None]:
+    """Return the type that a model's sums and caches have, and that of its matrices where it is another.
+
+    Args:
+        dtype, quantize, graphs: as it is to be loaded; see
+        :meth:`specclient_local.engine.engine.Engine.load`.
+        device: where.
+    """
+    wider = computes_in_float32(dtype, str(device), graphs)
+    return ("float32", quantize or dtype) if wider else (dtype, quantize)
+
+
+def plans(
+    target: Path,
+    drafts: Sequence[Path],
+    options: EngineOptions,
+    context: int,
+    free: Callable[[torch.device], int | None],
+    *,
+    heads: Sequence[Path] = (),
+) -> dict[str, DeviceMemoryPlan]:
+    """Work out what the models of an engine take, on each device that they are to be loaded on.
+
+    Args:
+        target: folder of its checkpoint; the weights are not read.
+        drafts: folders of the draft models.
+        options: how they are to be loaded.
+        context: tokens of prompt and answer together.
+        free: what a device has; :func:`free_memory` where the models are not loaded yet.
+        heads: folders of heads, of which only ``config.json`` is read.
+
+    Returns:
+        By the device's name. A device on which transformers runs a model has no plan: only the loaded
+        model tells what its caches take.
+
+    Raises:
+        CheckpointError, ConfigurationError: see :meth:`specclient_local.engine.engine.Engine.load`.
+    """
+    asked = [(target, "target", options.dtype, options.device, options.quantize)]
+    asked += [
+        (
+            folder,
+            "draft",
+            options.draft_dtype or options.dtype,
+            options.draft_device or options.device,
+            options.draft_quantize,
+        )
+        for folder in drafts
+    ]
+    by_device: dict[torch.device, list[ModelMemory]] = {}
+    unknown: set[torch.device] = set()
+    for folder, name, dtype, device_name, quantize in asked:
+        device = resolve_device(device_name)
+        config = read_any_config(folder, options.runner)
+        if not isinstance(config, DecoderConfig):
+            unknown.add(device)
+            continue
+        own = by_device.setdefault(device, [])
+        sums, held = compute_and_weight_dtypes(dtype, quantize, device, options.graphs)
+        own.append(ModelMemory(name, config, sums, held, copies_head=device.type == "cpu"))
+        if name == "target" and heads:
+            own += _heads(heads, own[-1])
+        if name == "target" and options.layer_skip not in (None, "search"):
+            kept = options.layer_skip if isinstance(options.layer_skip, int) else len(options.layer_skip)
+            skipping = replace(config, layers=kept, sliding=config.sliding[:kept])
+            own.append(ModelMemory("layers", skipping, sums, held, shares_weights=True))
+    return {
+        str(device): DeviceMemoryPlan(tuple(models), options.slots, context, free(device))
+        for device, models in by_device.items()
+        if device not in unknown
+    }
+
+
+def _heads(folders: Sequence[Path], target: ModelMemory) -> list[ModelMemory]:
+    """Return what a target keeps for its heads, hidden states and its last matrix, and what they take."""
+    config = target.config
+    without = replace(config, layers=0, sliding=())
+    taps = {tap for folder in folders for tap in required_hidden_layers(folder, config)}
+    copied = config.vocab_size * config.hidden_size if target.copies_head and not config.tied else 0
+    found = [ModelMemory("hidden states", without, target.dtype, taps=len(taps), numbers=copied)]
+    for folder in folders:
+        shape = read_heads_shape(folder, config)
+        if isinstance(shape, MedusaShape):
+            found.append(ModelMemory("medusa", without, target.dtype, numbers=shape.parameters))
+            continue
+        layer = replace(shape.config, layers=1, sliding=(False,), window=None, context=config.context)
+        found.append(
+            ModelMemory("eagle", layer, target.dtype, numbers=shape.parameters, spare=SPARE_POSITIONS)
+        )
+    return found
+
+
+def free_memory(device: torch.device) -> int | None:
+    """Return the bytes that a device has free now, or None where the system does not tell.
+
+    Of a processor: what the system could give to a new program without swapping, and a control group's
+    limit (cgroup v2) leaves; where it tells neither, all memory of the machine.
+    """
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    if device.type == "mps":
+        return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
+    there = [_available(Path("/proc/meminfo")), _group(_CGROUP)]
+    known = [size for size in there if size is not None]
+    return min(known) if known else memory(device)
+
+
+def _available(table: Path) -> int | None:
+    """Read ``MemAvailable`` of Linux's table."""
+    try:
+        lines = table.read_text(encoding="ascii").splitlines()
+    except OSError:
+        return None
+    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    return found[0] if found else None
+
+
+def _group(folder: Path) -> int | None:
+    """Read what a control group has left; a cache of files counts as free, since it gives way."""
+    try:
+        limit, used = ((folder / f"memory.{name}").read_text().strip() for name in ("max", "current"))
+        files = [
+            line for line in (folder / "memory.stat").read_text().splitlines() if line.startswith("file ")
+        ]
+        return None if limit == "max" else max(0, int(limit) - int(used) + int(files[0].split()[1]))
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _gib(size: int) -> str:
+    return f"{size / _GIB:.1f} GiB" if size >= _GIB // 10 else f"{size / 2**20:.1f} MiB"

@@ -1,0 +1,173 @@
+"""Turn how a model is to be loaded into a checked, frozen value: drafts, types, devices, sizes.
+
+It needs no torch, so that settings are checked before anything heavy is imported; whether a device is
+there is seen at loading.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from specclient.errors import ConfigurationError
+from specclient_local.model.config import DTYPES
+from specclient_local.request.params import ENGINE_METHODS, Method
+from specclient_local.request.validation import ValueCheck, integer, optional, several
+
+QUANTIZED = ("int8", "int4", "fp8")
+RUNNERS = ("auto", "own", "hf")
+GRAPHS = ("auto", "on", "off")
+VOCABULARIES = ("auto", "same", "shared", "retokenised")
+
+_DEVICE = re.compile(r"auto|cpu|mps|cuda(:\d+)?")
+_DEVICES = ("auto", "cpu", "cuda", "cuda:N", "mps")
+
+
+@dataclass(frozen=True, slots=True)
+class EngineOptions:
+    """How a target and its drafts are loaded; checked on construction. Equal options make equal engines.
+
+    Attributes:
+        draft: folders or hub ids of smaller models, in the order in which their guesses are tried;
+            :meth:`read` takes one, several or None.
+        heads: folders or hub ids of Medusa and EAGLE heads of the target, one of each at most; :meth:`read`
+            takes one, several or None.
+        method: what requests get that name none; ``auto`` drafts by the heads or the draft if there are any.
+        dtype: to compute in, one of ``config.DTYPES``; ``draft_dtype`` is the target's by default.
+        device: ``auto`` (the first CUDA device, else the CPU), ``cpu``, ``cuda``, ``cuda:N`` or ``mps``;
+            ``draft_device`` is the target's by default.
+        quantize, draft_quantize: weights held as ``int8``, ``int4`` or ``fp8``; None as ``dtype``. A
+            quantised target is a model of its own: answers are exactly its, not the unquantised one's.
+        runner: ``own`` decoder (Llama family), ``hf`` (any causal model that transformers has), or
+            ``auto``: the own where it can.
+        slots: requests that run at once.
+        context: tokens of prompt and answer together; None is the model's own, at most 4096.
+        threads: torch threads while the engine works; None is 1 for a small model, else torch's.
+        layer_skip: how many of the target's own first layers draft, which of its layers do, or ``search``:
+            those that are found to suit the requests while they run.
+        draft_vocabulary: what is done about a draft of another vocabulary: ``shared`` holds it to the tokens
+            that both have, ``retokenised`` encodes its text by the target's tokenizer, ``auto`` chooses, and
+            ``same`` refuses it. Exact in each case.
+        prefix_cache: whether a request takes what it can of its prompt from the caches of others.
+        graphs: whether the own decoder's passes have static shapes, and on CUDA devices are recorded once and
+            replayed: ``on``, ``off``, or ``auto``: on CUDA devices.
+
+    Raises:
+        ConfigurationError: naming the value and what is allowed.
+    """
+
+    draft: tuple[str, ...] = ()
+    method: Literal["auto"] | Method = "auto"
+    dtype: str = "float32"
+    draft_dtype: str | None = None
+    device: str = "auto"
+    draft_device: str | None = None
+    quantize: str | None = None
+    draft_quantize: str | None = None
+    runner: str = "auto"
+    slots: int = 4
+    context: int | None = None
+    threads: int | None = None
+    layer_skip: int | tuple[int, ...] | Literal["search"] | None = None
+    prefix_cache: bool = True
+    graphs: str = "auto"
+    heads: tuple[str, ...] = ()
+    draft_vocabulary: str = "auto"
+
+    @classmethod
+    def read(cls, settings: Mapping[str, Any]) -> EngineOptions:
+        """Check settings from a caller or a configuration file.
+
+        Raises:
+            ConfigurationError: as the class, and for a name that is none of its fields.
+        """
+        known = cls.__slots__
+        unknown = [name for name in settings if name not in known]
+        if unknown:
+            raise ConfigurationError(
+                f"{unknown[0]!r} is no option of a model; allowed are {', '.join(known)}."
+            )
+        layers = settings.get("layer_skip")
+        layers = tuple(layers) if isinstance(layers, list) else layers
+        paths = {name: _paths(name, settings.get(name)) for name in ("draft", "heads")}
+        return cls(**{**settings, **paths, "layer_skip": layers})
+
+    def __post_init__(self) -> None:
+        _paths("draft", self.draft)
+        _paths("heads", self.heads)
+        for names, allowed, usable in _CHECKS:
+            for name in names:
+                value = getattr(self, name)
+                if not usable(value):
+                    raise ConfigurationError(f"{name} is {value!r}; allowed {allowed}.")
+        lone = [name for name in _OF_DRAFTS if getattr(self, name) is not None and not self.draft]
+        if lone:
+            value = getattr(self, lone[0])
+            raise ConfigurationError(
+                f"{lone[0]} is {value!r}, but there is no draft; name one or leave it out."
+            )
+        missing = None
+        if self.method in ("draft", "union") and not self.draft:
+            missing = "draft is None; name a draft model"
+        if self.method == "layer_skip" and self.layer_skip is None:
+            missing = "layer_skip is None; say how many of the target's first layers draft"
+        if self.method in ("medusa", "eagle") and not self.heads:
+            missing = "heads is None; name a folder or hub id of the target's heads"
+        if self.heads and self.graphs == "on":
+            raise ConfigurationError(
+                "graphs is 'on' beside heads, whose passes are not recorded; leave it out."
+            )
+        if missing is not None:
+            raise ConfigurationError(f"method is {self.method!r}, but {missing}, or use 'plain'.")
+
+
+_OF_DRAFTS = ("draft_dtype", "draft_device", "draft_quantize")
+
+
+def _paths(name: str, given: object) -> tuple[str, ...]:
+    """Turn one path, several or None into as many strings."""
+    several = [] if given is None else given if isinstance(given, list | tuple) else [given]
+    for path in several:
+        if not isinstance(path, str | os.PathLike) or not str(path):
+            raise ConfigurationError(f"{name} is {given!r}; it names a folder or hub id, or several.")
+    return tuple(map(str, several))
+
+
+def _one_of(values: Sequence[str]) -> ValueCheck:
+    return lambda value: isinstance(value, str) and value in values
+
+
+def _device(value: object) -> bool:
+    return isinstance(value, str) and _DEVICE.fullmatch(value) is not None
+
+
+def _layers(value: object) -> bool:
+    return value == "search" or optional(integer(1))(value) or (bool(value) and several(integer(0))(value))
+
+
+_METHODS = ("auto", *ENGINE_METHODS)
+
+
+def _are(*values: str) -> str:
+    return f"are {', '.join(values)}"
+
+
+_CHECKS: tuple[tuple[tuple[str, ...], str, ValueCheck], ...] = (
+    (("method",), _are(*_METHODS), _one_of(_METHODS)),
+    (("dtype",), _are(*DTYPES), _one_of(DTYPES)),
+    (("draft_dtype",), _are(*DTYPES, "None"), optional(_one_of(DTYPES))),
+    (("device",), _are(*_DEVICES), _device),
+    (("draft_device",), _are(*_DEVICES, "None"), optional(_device)),
+    (("quantize", "draft_quantize"), _are(*QUANTIZED, "None"), optional(_one_of(QUANTIZED))),
+    (("runner",), _are(*RUNNERS), _one_of(RUNNERS)),
+    (("slots",), "is an integer of at least 1", integer(1)),
+    (("context",), "is None, or an integer of at least 2", optional(integer(2))),
+    (("threads",), "is None, or an integer of at least 1", optional(integer(1))),
+    (("layer_skip",), "is how many first layers, which layers, 'search', or None", _layers),
+    (("draft_vocabulary",), _are(*VOCABULARIES), _one_of(VOCABULARIES)),
+    (("prefix_cache",), _are("true", "false"), lambda value: isinstance(value, bool)),
+    (("graphs",), _are(*GRAPHS), _one_of(GRAPHS)),
+)

@@ -1,0 +1,116 @@
+"""Turn a loaded engine into the seconds of its passes: by rows, and by how long the context is."""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from specclient_local.drafting.draft_model import DraftModel
+from specclient_local.drafting.shared_vocabulary import SharedVocabularyDrafter
+from specclient_local.engine.engine import Engine
+from specclient_local.loading.engine_loader import computing_with
+from specclient_local.model.pass_input import SlotInput
+
+if TYPE_CHECKING:
+    from specclient_local.model.model_runner import ModelRunner
+
+ROWS = (1, 2, 3, 5, 9, 11, 17)
+"""Rows that are timed: a plain step, and verifications of 1, 2, 4, 8, 10 and 16 guesses."""
+
+
+@dataclass(frozen=True, slots=True)
+class PassTiming:
+    """What a pass takes.
+
+    Attributes:
+        model: ``target`` or ``draft``.
+        rows: tokens of one sequence in it.
+        context: positions before them.
+        seconds: the least of some passes in turn with the others.
+    """
+
+    model: str
+    rows: int
+    context: int
+    seconds: float
+
+
+def timed_contexts(longest: int) -> list[int]:
+    """Return the context lengths to time: 64, 256, 1024, …, and nearly the longest."""
+    found = [at for at in (64, 256, 1024, 4096, 16384) if at + ROWS[-1] <= longest]
+    room = longest - ROWS[-1]
+    return found if found and found[-1] > room // 2 else [*found, max(room, 0)]
+
+
+def passes(
+    engine: Engine,
+    *,
+    repeats: int = 5,
+    clock: Callable[[], float] = time.perf_counter,
+) -> list[PassTiming]:
+    """Time passes of the target and, where a model drafts, steps of the draft; the engine must be idle."""
+    target, draft = engine.speculator.target, draft_runner(engine)
+    found: list[PassTiming] = []
+    with computing_with(engine.threads):
+        for at in timed_contexts(target.context):
+            for model, runner, rows in (("target", target, ROWS), ("draft", draft, (1,))):
+                fitting = [] if runner is None else [n for n in rows if at + n <= runner.context]
+                if runner is None or not fitting:
+                    continue
+                shapes = [(1, n) for n in fitting]
+                seconds = runner.time_passes(shapes, at=at, repeats=repeats, clock=clock)
+                found += [PassTiming(model, n, at, taken) for n, taken in zip(fitting, seconds, strict=True)]
+    return found
+
+
+def draft_cost(
+    engine: Engine, *, at: int = 128, turns: int = 15, clock: Callable[[], float] = time.perf_counter
+) -> float | None:
+    """Return c: the median seconds of a draft pass over those of a plain target pass; None without a draft.
+
+    Timed as they run: four draft passes after each of the target, which has displaced the draft from the
+    processor's caches. The engine must be idle.
+
+    Args:
+        at: tokens before the pass.
+        turns: target passes timed.
+        clock: monotonic seconds.
+    """
+    target, draft = engine.speculator.target, draft_runner(engine)
+    if draft is None:
+        return None
+    at = max(0, min(at, target.context - 4, draft.context - 4))
+    part = SlotInput(0, [0])
+
+    def timed(runner: ModelRunner, steps: int) -> float:
+        begun = clock()
+        if steps == 1 or runner.guess(0, [0], steps, runner.config.vocab_size) is None:
+            for _ in range(steps):
+                runner.score_all([part])
+        taken = (clock() - begun) / steps
+        runner.truncate(0, at)
+        return taken
+
+    with computing_with(engine.threads):
+        for runner in (target, draft):
+            runner.prefill(0, [0] * at)
+        plain: list[float] = []
+        drafts: list[float] = []
+        for _ in range(turns):
+            plain.append(timed(target, 1))
+            drafts.append(timed(draft, 4))
+        for runner in (target, draft):
+            runner.truncate(0, 0)
+    return statistics.median(drafts) / statistics.median(plain)
+
+
+def draft_runner(engine: Engine) -> ModelRunner | None:
+    """Return the model, or the layers of the target, that drafts, if one does."""
+    drafters = engine.speculator.drafters
+    drafter = drafters.get("draft", drafters.get("layer_skip"))
+    if isinstance(drafter, SharedVocabularyDrafter):
+        drafter = drafter.model
+    return drafter.runner if isinstance(drafter, DraftModel) else None

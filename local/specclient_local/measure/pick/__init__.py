@@ -1,0 +1,1 @@
+"""Choose among draft candidates by measuring them."""

@@ -1,0 +1,349 @@
+"""Turn a checkpoint's ``config.json`` into a checked, frozen description of the model."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from specclient.errors import CheckpointError
+
+BUNDLED = Path(__file__).parent.parent / "bundled"
+"""What the package brings: a target, its draft and its heads."""
+
+BUNDLED_MARK = "bundled:"  # what their names begin with
+_HUB_ID = re.compile(r"\w[\w.-]*/[\w.-]+")
+
+DTYPES = ("float32", "bfloat16", "float16")
+
+SUPPORTED = ("llama", "mistral", "qwen2", "qwen3")
+ROPE_KINDS = ("default", "linear", "dynamic", "yarn", "longrope", "llama3")
+
+
+@dataclass(frozen=True, slots=True)
+class Rope:
+    """Rotary position embedding and how it is stretched; see :mod:`specclient_local.model.rope`.
+
+    Attributes:
+        theta: base of the frequencies.
+        kind: ``default``; ``linear``: positions divided by ``factor``; ``dynamic``: default up to the
+            original context, past which nothing is served (there each length would have its own
+            frequencies, and cached keys would be wrong); ``yarn`` and ``llama3``: low frequencies divided
+            by ``factor``, high ones kept, those between blended; ``longrope``: each by a factor of its own.
+        attention_factor: what yarn and longrope multiply queries and keys with.
+        original_context: tokens the model was first trained on.
+        low_freq_factor, high_freq_factor: where llama3 begins and ends to blend.
+        beta_fast, beta_slow: the same of yarn, in turns within the original context; ``truncate`` rounds
+            to whole pairs.
+        short_factor, long_factor: of longrope, ``[D / 2]``, up to the original context and beyond.
+    """
+
+    theta: float = 10_000.0
+    kind: str = "default"
+    factor: float = 1.0
+    attention_factor: float = 1.0
+    original_context: int = 8192
+    low_freq_factor: float = 1.0
+    high_freq_factor: float = 4.0
+    beta_fast: float = 32.0
+    beta_slow: float = 1.0
+    truncate: bool = True
+    short_factor: tuple[float, ...] = ()
+    long_factor: tuple[float, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderConfig:
+    """Shape of a Llama-family decoder, whatever its ``config.json`` calls things.
+
+    Attributes:
+        context: most positions the model may see.
+        window: positions a sliding layer sees, its own included; None where no layer slides.
+        sliding: for each layer, whether it sees the window alone.
+        qkv_bias, o_bias, mlp_bias: whether those projections add a bias.
+        qk_norm: whether queries and keys are RMS-normalised per head before rotation (Qwen 3).
+        eos: ids that end an answer; ``bos``: id that begins an empty prompt.
+    """
+
+    model_type: str
+    vocab_size: int
+    hidden_size: int
+    intermediate_size: int
+    layers: int
+    heads: int
+    kv_heads: int
+    head_dim: int
+    norm_eps: float
+    context: int
+    window: int | None
+    sliding: tuple[bool, ...]
+    rope: Rope
+    tied: bool
+    qkv_bias: bool
+    o_bias: bool
+    mlp_bias: bool
+    qk_norm: bool
+    eos: tuple[int, ...]
+    bos: int | None
+
+    @property
+    def parameters(self) -> int:
+        """Numbers in the matrices; biases and norms, a fraction of a percent, are left out."""
+        attention = 2 * (self.heads + self.kv_heads) * self.head_dim
+        layer = self.hidden_size * (attention + 3 * self.intermediate_size)
+        return self.layers * layer + (1 if self.tied else 2) * self.vocab_size * self.hidden_size
+
+
+def read_config(folder: Path) -> DecoderConfig:
+    """Read ``config.json`` (and the end tokens of ``generation_config.json``) of a checkpoint folder.
+
+    Raises:
+        CheckpointError: naming the file, the value and what is supported.
+    """
+    path = folder / "config.json"
+    raw = read_json(path)
+    return decoder_config(raw, end_tokens(folder, raw), path)
+
+
+def decoder_config(raw: Mapping[str, Any], eos: tuple[int, ...], path: Path) -> DecoderConfig:
+    """Read a table that describes a decoder.
+
+    Args:
+        raw: as ``config.json`` has it.
+        eos: ids that end an answer.
+        path: where it stands, for errors.
+
+    Raises:
+        CheckpointError: naming the file, the value and what is supported.
+    """
+    kind = raw.get("model_type")
+    if kind not in SUPPORTED:
+        named = ", ".join(raw.get("architectures") or []) or "unnamed"
+        raise CheckpointError(
+            f"{path}: model_type {kind!r} (architecture {named}) is not supported; "
+            f"supported are {', '.join(SUPPORTED)}. Choose a checkpoint of one of these families, or load it "
+            "with runner='hf'."
+        )
+    try:
+        return _decoder_config(str(kind), raw, eos, path)
+    except KeyError as error:
+        raise CheckpointError(
+            f"{path}: {error.args[0]!r} is missing; the file is no whole config.json."
+        ) from None
+    except (TypeError, ValueError, AttributeError) as error:
+        if isinstance(error, CheckpointError):
+            raise
+        raise CheckpointError(f"{path}: a value has the wrong type ({error}).") from error
+
+
+def _decoder_config(kind: str, raw: Mapping[str, Any], eos: tuple[int, ...], path: Path) -> DecoderConfig:
+    _refuse_unknown(raw, path)
+    heads, hidden = int(raw["num_attention_heads"]), int(raw["hidden_size"])
+    kv_heads = int(_or(raw.get("num_key_value_heads"), heads))
+    head_dim = int(_or(raw.get("head_dim"), 128 if kind == "qwen3" else hidden // heads))
+    layers = int(raw["num_hidden_layers"])
+    rope = _rope(raw, head_dim, path)
+    window, sliding = _sliding(kind, raw, layers, path)
+    if heads % kv_heads or head_dim % 2:
+        raise CheckpointError(
+            f"{path}: num_attention_heads {heads} must be a multiple of num_key_value_heads {kv_heads}, "
+            f"and head_dim {head_dim} even."
+        )
+    attention_bias = bool(raw.get("attention_bias", False)) and kind in ("llama", "qwen3")
+    return DecoderConfig(
+        model_type=kind,
+        vocab_size=int(raw["vocab_size"]),
+        hidden_size=hidden,
+        intermediate_size=int(raw["intermediate_size"]),
+        layers=layers,
+        heads=heads,
+        kv_heads=kv_heads,
+        head_dim=head_dim,
+        norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
+        context=_context(raw, rope),
+        window=window,
+        sliding=sliding,
+        rope=rope,
+        tied=bool(raw.get("tie_word_embeddings", False)),
+        qkv_bias=attention_bias or kind == "qwen2",
+        o_bias=attention_bias,
+        mlp_bias=bool(raw.get("mlp_bias", False)) and kind == "llama",
+        qk_norm=kind == "qwen3",
+        eos=eos,
+        bos=raw.get("bos_token_id"),
+    )
+
+
+def _refuse_unknown(raw: Mapping[str, Any], path: Path) -> None:
+    for name, allowed in (
+        ("hidden_act", ("silu", "swish")),
+        ("partial_rotary_factor", (None, 1, 1.0)),
+    ):
+        value = raw.get(name, allowed[0])
+        if value not in allowed:
+            raise CheckpointError(
+                f"{path}: {name} is {value!r}; supported is {allowed[0]!r}. "
+                "Choose a checkpoint of a plain Llama-family model, or load it with runner='hf'."
+            )
+    quantized = raw.get("quantization_config")
+    if quantized is not None:
+        kind = quantized.get("quant_method", "unnamed") if isinstance(quantized, dict) else quantized
+        raise CheckpointError(
+            f"{path}: quantization_config says that the weights are quantised ({kind}), which are not read. "
+            "Choose the unquantised checkpoint, and quantise it at loading with quantize='int8'."
+        )
+
+
+def _sliding(
+    kind: str, raw: Mapping[str, Any], layers: int, path: Path
+) -> tuple[int | None, tuple[bool, ...]]:
+    """Return the sliding window, None where no layer has one, and which layers slide."""
+    window = raw.get("sliding_window", 4096)  # what transformers takes where the file is silent
+    switched_off = kind in ("qwen2", "qwen3") and not raw.get("use_sliding_window", False)
+    if kind == "llama" or window is None or switched_off:
+        return None, (False,) * layers
+    if kind == "mistral":
+        return int(window), (True,) * layers
+    full = int(raw.get("max_window_layers", 28))
+    types = raw.get("layer_types") or [
+        "sliding_attention" if i >= full else "full_attention" for i in range(layers)
+    ]
+    if len(types) != layers or set(types) - {"sliding_attention", "full_attention"}:
+        raise CheckpointError(
+            f"{path}: layer_types is {types!r}; supported are sliding_attention and full_attention, "
+            f"one for each of the {layers} layers."
+        )
+    sliding = tuple(name == "sliding_attention" for name in types)
+    return (int(window) if any(sliding) else None), sliding
+
+
+def _context(raw: Mapping[str, Any], rope: Rope) -> int:
+    """Return the most positions; a yarn model may name the original number alone (Qwen 2.5's card does)."""
+    named = int(raw["max_position_embeddings"])
+    return max(named, int(rope.original_context * rope.factor)) if rope.kind == "yarn" else named
+
+
+def _rope(raw: Mapping[str, Any], head_dim: int, path: Path) -> Rope:
+    """Read RoPE as transformers 5 (``rope_parameters``) or 4 (``rope_theta``, ``rope_scaling``) writes it."""
+    table = raw.get("rope_parameters") or raw.get("rope_scaling") or {}
+    kind = table.get("rope_type", table.get("type", "default"))
+    if kind not in ROPE_KINDS:
+        raise CheckpointError(
+            f"{path}: RoPE type {kind!r} is not supported; supported are {', '.join(ROPE_KINDS)}."
+        )
+    if table.get("partial_rotary_factor", 1.0) != 1.0:
+        raise CheckpointError(
+            f"{path}: partial_rotary_factor is {table['partial_rotary_factor']!r}; supported is 1.0. "
+            "Load it with runner='hf'."
+        )
+    most = int(raw["max_position_embeddings"])
+    # Some checkpoints (Phi 3's kin) name it outside the table, and then it goes before.
+    original = int(
+        _or(raw.get("original_max_position_embeddings"), table.get("original_max_position_embeddings", most))
+    )
+    stretched = most / original if kind in ("yarn", "longrope") else 1.0
+    factor = float(_or(table.get("factor"), stretched))
+    short, long = (tuple(map(float, table.get(f"{n}_factor", ()))) for n in ("short", "long"))
+    if kind == "longrope" and not len(short) == len(long) == head_dim // 2:
+        raise CheckpointError(
+            f"{path}: short_factor has {len(short)} and long_factor {len(long)} numbers; "
+            f"longrope needs {head_dim // 2} of each, half of head_dim."
+        )
+    return Rope(
+        theta=float(_or(table.get("rope_theta"), raw.get("rope_theta", 10_000.0))),
+        kind=str(kind),
+        factor=factor,
+        attention_factor=_attention_factor(kind, table, factor, original),
+        original_context=original,
+        low_freq_factor=float(table.get("low_freq_factor", 1.0)),
+        high_freq_factor=float(table.get("high_freq_factor", 4.0)),
+        beta_fast=float(table.get("beta_fast") or 32.0),
+        beta_slow=float(table.get("beta_slow") or 1.0),
+        truncate=bool(table.get("truncate", True)),
+        short_factor=short,
+        long_factor=long,
+    )
+
+
+def _attention_factor(kind: str, table: Mapping[str, Any], factor: float, original: int) -> float:
+    """Return what queries and keys are multiplied with: as named, else as the kind's own paper has it."""
+
+    def yarn(weight: float) -> float:
+        return 0.1 * weight * math.log(factor) + 1.0 if factor > 1.0 else 1.0
+
+    given = table.get("attention_factor")
+    if kind not in ("yarn", "longrope"):
+        return 1.0
+    if given is not None:
+        return float(given)
+    if kind == "longrope":
+        return math.sqrt(1 + math.log(factor) / math.log(original)) if factor > 1.0 else 1.0
+    above, below = table.get("mscale"), table.get("mscale_all_dim")
+    return yarn(above) / yarn(below) if above and below else yarn(1.0)
+
+
+def end_tokens(folder: Path, raw: Mapping[str, Any]) -> tuple[int, ...]:
+    """Collect the end tokens; a chat model's extra ones stand in ``generation_config.json`` alone."""
+    path = folder / "generation_config.json"
+    tables = [raw, read_json(path)] if path.is_file() else [raw]
+    found: list[int] = []
+    for table in tables:
+        value = table.get("eos_token_id")
+        found += value if isinstance(value, list) else [] if value is None else [int(value)]
+    return tuple(dict.fromkeys(found))
+
+
+def local_folder(name: str) -> Path | None:
+    """Return the folder of a checkpoint that is here, or None of a hub id; looks nothing up.
+
+    Args:
+        name: folder, hub id, or ``bundled:`` and the name of what the package brings.
+
+    Raises:
+        CheckpointError: what can be none of them.
+    """
+    folder = Path(name).expanduser()
+    if folder.is_dir():
+        return folder
+    if name.startswith(BUNDLED_MARK):
+        known = {path.parent.name: path.parent for path in BUNDLED.glob("*/config.json")}
+        if (own := name.removeprefix(BUNDLED_MARK)) not in known:
+            there = ", ".join(BUNDLED_MARK + each for each in sorted(known))
+            raise CheckpointError(f"{name} is not there; bundled are {there}.")
+        return known[own]
+    if folder.exists():
+        raise CheckpointError(f"{name} is a file; name the folder that holds config.json and *.safetensors.")
+    if not _HUB_ID.fullmatch(name):
+        raise CheckpointError(
+            f"{name} is no folder; name one with config.json and *.safetensors, or a hub id as owner/name."
+        )
+    return None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        CheckpointError: it is missing, or something else.
+    """
+    try:
+        raw = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise CheckpointError(
+            f"{path} is missing; name a folder with config.json, tokenizer.json and *.safetensors."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise CheckpointError(
+            f"{path} is not readable JSON ({error}); download the checkpoint again."
+        ) from error
+    if not isinstance(raw, dict):
+        raise CheckpointError(f"{path} holds a {type(raw).__name__} where an object is expected.")
+    return raw
+
+
+def _or(value: Any, default: Any) -> Any:
+    return default if value is None else value

@@ -1,0 +1,1 @@
+"""Static-shape passes and whole rounds, recorded as CUDA graphs."""

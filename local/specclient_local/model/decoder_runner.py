@@ -1,0 +1,318 @@
+"""Turn new tokens and trees of guesses of several slots into one pass of a model over their caches."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from specclient_local.model.config import DecoderConfig, read_config
+from specclient_local.model.decoder import TransformerDecoder
+from specclient_local.model.kv_cache import POSITION_BLOCK, KVCache
+from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST
+from specclient_local.model.pass_input import EMPTY_TREE, MAX_PASS_ROWS, SlotInput
+from specclient_local.model.pass_spans import PassSpan
+from specclient_local.model.weights import load_weights
+from specclient_local.request.token_tree import TokenTree
+
+_SHARED = 128
+"""Most rows of a pass that slots share: by then a row costs what it costs, whatever its company."""
+
+
+def max_shared_rows(slots: int) -> int:
+    """Return how many rows the largest pass has that several slots share."""
+    return min(_SHARED, slots * MAX_ROWS_PER_REQUEST)
+
+
+class DecoderRunner:
+    """A decoder with its cache, and the only writer of that cache.
+
+    Args:
+        decoder: the model.
+        slots: sequences it holds at once.
+        context: positions a slot can hold.
+        spare: positions behind them in the cache, for passes that pad their rows.
+
+    Attributes:
+        shared: rows of the largest pass that several slots share.
+        causal: ``[CHUNK, columns]`` what rows see, as :meth:`_span` reads it.
+    """
+
+    def __init__(self, decoder: TransformerDecoder, slots: int, context: int, spare: int = 0) -> None:
+        self.decoder = decoder
+        self.context = context
+        self.shared = max_shared_rows(slots)
+        self.cache = KVCache(decoder.config, slots, context + spare, decoder.dtype, decoder.embedding.device)
+        self.device = decoder.embedding.device
+        # Row i of a pass that starts at s sees positions up to s + i. In this one table, shifted by s,
+        # every such mask is a view: column x of row i is open while x <= context + i.
+        columns, rows = torch.arange(2 * (context + POSITION_BLOCK)), torch.arange(MAX_PASS_ROWS)
+        ahead = columns[None, :] - context - rows[:, None]
+        self.causal = self._mask(ahead > 0)
+        window = decoder.config.window
+        self.window = None if window is None or window >= context else window
+        self.sliding_mask = None if self.window is None else self._mask((ahead > 0) | (ahead <= -self.window))
+
+    @classmethod
+    def load(
+        cls, folder: Path, *, dtype: str, slots: int, context: int, exact: bool = True, device: str = "cpu"
+    ) -> DecoderRunner:
+        """Load a checkpoint folder onto a device; ``exact`` as for :class:`TransformerDecoder`.
+
+        Raises:
+            CheckpointError: see :mod:`specclient_local.model.weights`.
+        """
+        config = read_config(folder)
+        with torch.inference_mode():
+            weights = load_weights(folder, config, dtype, device)
+            decoder = TransformerDecoder(config, weights, context, exact=exact, most=max_shared_rows(slots))
+            return cls(decoder, slots, context)
+
+    @property
+    def config(self) -> DecoderConfig:
+        """The model's shape."""
+        return self.decoder.config
+
+    @property
+    def slots(self) -> int:
+        """How many sequences it holds at once."""
+        return len(self.cache.lengths)
+
+    @property
+    def grain(self) -> int:
+        """Rows of a prompt that have the same bits wherever it goes on; see :class:`Prefixes`."""
+        return 1 if self.decoder.exact_rows else MAX_PASS_ROWS
+
+    def length(self, slot: int) -> int:
+        """Return how many positions of a slot are in use."""
+        return self.cache.lengths[slot]
+
+    def straight(self, slot: int) -> int:
+        """Return how many of them, from the first on, were computed where they stand."""
+        return min(self.cache.lengths[slot], self.cache.moved[slot])
+
+    def prefill(self, slot: int, tokens: Sequence[int]) -> None:
+        """Append tokens to a slot's cache, without logits; at most ``MAX_PASS_ROWS`` rows a pass."""
+        for begin in range(0, len(tokens), MAX_PASS_ROWS):
+            self._forward([SlotInput(slot, tokens[begin : begin + MAX_PASS_ROWS])], unread=True)
+
+    def read(self, slot: int, tokens: Sequence[int]) -> Tensor:
+        """Append tokens, ``MAX_PASS_ROWS`` at most, in one pass; return the logits after each, ``[N, V]``."""
+        return self._forward([SlotInput(slot, tokens, every=True)])[0]
+
+    def score(self, slot: int, tokens: Sequence[int], tree: TokenTree = EMPTY_TREE) -> Tensor:
+        """Do as :meth:`score_all` for one slot."""
+        return self.score_all([SlotInput(slot, tokens, tree)])[0]
+
+    def score_all(self, parts: Sequence[SlotInput]) -> list[Tensor]:
+        """Append each part's tokens and the tree below the last of them, under the ancestor mask.
+
+        All go through in one pass, but for a part of more than ``MAX_ROWS_PER_REQUEST`` rows, which has a
+        pass to
+        itself, and what is more than :func:`max_shared_rows`: so a row's logits do not depend on its company.
+
+        Returns:
+            For each part logits ``[N + 1, V]`` after the root and after each of the N nodes; of a part
+            that wants ``every`` row those after each token, too; of one that the cache held nodes of, those
+            after each of the others.
+        """
+        logits: dict[int, Tensor] = {}
+        rows = [part.rows for part in parts]
+        for indices in _passes(rows, self.shared):
+            together = [parts[i] for i in indices]
+            alone = rows[indices[0]] > MAX_ROWS_PER_REQUEST
+            logits.update(
+                zip(indices, self._alone(*together) if alone else self._forward(together), strict=True)
+            )
+        return [logits[i] for i in range(len(parts))]
+
+    @torch.inference_mode()
+    def guess(self, slot: int, tokens: Sequence[int], steps: int, vocab: int) -> list[int] | None:
+        """Append tokens and all but the last of the ``steps`` likeliest ones after them, in one call.
+
+        Returns:
+            those tokens, all below ``vocab``; fewer where logits were not finite; None where the model
+            cannot, and nothing is done.
+        """
+        if not self.decoder.guesses or len(tokens) > MAX_PASS_ROWS:
+            return None
+        positions: list[int] = []
+        span = self._span(SlotInput(slot, tokens), 0, positions)
+        found = self.decoder.guess(tokens, positions, span, steps, vocab)
+        self.cache.lengths[slot] += len(tokens) + min(len(found), steps - 1)
+        return found
+
+    def _alone(self, part: SlotInput) -> list[Tensor]:
+        """Score a part of many rows, those of more than a chunk by a prefill before."""
+        spare = max(1, MAX_PASS_ROWS - len(part.tree))
+        if len(part.tokens) > spare and not part.every:
+            self.prefill(part.slot, part.tokens[:-spare])
+            part = SlotInput(part.slot, part.tokens[-spare:], part.tree)
+        return self._forward([part])
+
+    def keep(self, slot: int, root: int, path: Sequence[int]) -> None:
+        """Keep of a scored tree the root, at cache position ``root``, and the nodes of one path down."""
+        self.cache.keep(slot, root, [0, *(node + 1 for node in path)])
+
+    def truncate(self, slot: int, length: int) -> None:
+        """Forget all positions of a slot from ``length`` on."""
+        self.cache.truncate(slot, length)
+
+    def copy(self, source: int, slot: int, start: int, end: int) -> None:
+        """Append to a slot, ``start`` positions long, what another has from there to ``end``."""
+        self.cache.copy(source, slot, start, end)
+
+    def wipe(self, slot: int) -> None:
+        """Forget a slot's positions for good; see :meth:`KVCache.wipe`."""
+        self.cache.wipe(slot)
+
+    @torch.inference_mode()
+    def _forward(self, parts: Sequence[SlotInput], *, unread: bool = False) -> list[Tensor]:
+        """Run one pass; return each part's logits, none of which are wanted if ``unread``."""
+        ids, positions, spans = self._laid_out(parts)
+        skipped = [part.unread for part in parts]
+        every = not unread and not any(skipped)
+        logits = self._compute(ids, positions, spans, None if every else _wanted(parts, spans, unread))
+        for part, span in zip(parts, spans, strict=True):
+            self.cache.lengths[part.slot] = span.start + span.count
+        if unread:
+            return []
+        if len(parts) == 1:
+            return [logits]
+        return list(
+            torch.split(logits, [span.count - least for span, least in zip(spans, skipped, strict=True)])
+        )
+
+    def _laid_out(self, parts: Sequence[SlotInput]) -> tuple[list[int], list[int], list[PassSpan]]:
+        """Return the tokens of a pass, where they stand, and whose they are."""
+        spans: list[PassSpan] = []
+        ids: list[int] = []
+        positions: list[int] = []
+        for part in parts:
+            spans.append(self._span(part, len(ids), positions))
+            ids += [*part.tokens, *part.tree.tokens[part.held :]]
+        return ids, positions, spans
+
+    def _compute(
+        self,
+        ids: Sequence[int],
+        positions: Sequence[int],
+        spans: Sequence[PassSpan],
+        wanted: Sequence[int] | None,
+    ) -> Tensor:
+        """Run the rows of a pass; see :meth:`TransformerDecoder.forward`."""
+        return self.decoder.forward(ids, positions, spans, wanted)
+
+    def _mask(self, closed: Tensor) -> Tensor:
+        """Turn what may not be seen into what is added to the scores, 0 or -inf."""
+        mask = torch.zeros(closed.shape, dtype=self.decoder.dtype).masked_fill_(closed, -torch.inf)
+        return mask.to(self.device)
+
+    def _tensor(self, numbers: list[int]) -> Tensor:
+        return torch.tensor(numbers, device=self.device)
+
+    def _span(self, part: SlotInput, first: int, positions: list[int]) -> PassSpan:
+        """Return where a part's rows go and what they see; its positions are added to ``positions``."""
+        start, rows = self.cache.lengths[part.slot], part.rows
+        end = start + rows
+        if end > self.context:
+            raise ValueError(f"{end} positions exceed the {self.context} a slot can hold")
+        if rows > MAX_PASS_ROWS:  # the mask has no more, and the native pass reads it unchecked
+            raise ValueError(f"{rows} rows exceed the {MAX_PASS_ROWS} of one pass")
+        shift = self.context - start
+        seen = slice(shift, shift + -(-end // POSITION_BLOCK) * POSITION_BLOCK)
+        mask = self.causal[:rows, seen]
+        sliding = None if self.sliding_mask is None else self.sliding_mask[:rows, seen]
+        if part.tree.is_chain:
+            positions += range(start, end)
+        else:
+            root = end - len(part.tree) - 1
+            mask = mask.clone()
+            block = mask[max(0, len(part.tokens) - 1) :, root:end]
+            above = torch.from_numpy(part.tree.ancestors()[-len(block) :]).to(self.device)
+            block.zero_().masked_fill_(~above, -torch.inf)
+            below = [root, *(root + depth for depth in part.tree.depths())]
+            own = [*range(start, root), *below][-rows:]
+            positions += own
+            sliding = self._below_window(mask, own, root, below)
+        seen_by_all = min(start, end - len(part.tree))  # nodes held in the cache are not
+        views = self.cache.views(part.slot)
+        return PassSpan(slice(first, first + rows), views, start, mask, seen_by_all, sliding)
+
+    def _below_window(
+        self, mask: Tensor, own: Sequence[int], root: int, below: Sequence[int]
+    ) -> Tensor | None:
+        """Close in a mask what is a window or more before each row.
+
+        Args:
+            mask: ``[N, L]``.
+            own: ``[N]`` positions of the rows.
+            root: cache position of a tree's root; before it, position and place in the cache are one.
+            below: positions of the root and the nodes, in a tree not where they stand in the cache.
+        """
+        if self.window is None:
+            return None
+        columns = torch.arange(mask.shape[1], device=self.device)
+        columns[root : root + len(below)] = self._tensor(list(below))
+        rows = self._tensor(list(own))
+        return mask.masked_fill(columns[None, :] <= rows[:, None] - self.window, -torch.inf)
+
+    def time_passes(
+        self,
+        shapes: Sequence[tuple[int, int]],
+        *,
+        at: int = 64,
+        repeats: int = 5,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> list[float]:
+        """Return the least seconds of passes over so many slots, from the first on, and rows of each.
+
+        All slots must be free. The shapes take turns, so a busy machine slows all alike; the first turn
+        only warms up, unless it is the only one.
+        """
+        at = max(0, min(at, self.context - max(rows for _, rows in shapes)))
+        most = max(slots for slots, _ in shapes)
+        seconds: list[list[float]] = [[] for _ in shapes]
+        for _ in range(repeats + 1):
+            for i, (slots, rows) in enumerate(shapes):
+                for slot in range(most):
+                    self.pretend(slot, at)
+                tree = TokenTree.chain([0] * (rows - 1))
+                begun = clock()
+                self.score_all([SlotInput(slot, [0], tree) for slot in range(slots)])
+                seconds[i].append(clock() - begun)
+        for slot in range(most):
+            self.truncate(slot, 0)
+        return [min(taken[1:] or taken) for taken in seconds]
+
+    def pretend(self, slot: int, length: int) -> None:
+        """Take whatever stands in a free slot's first positions for a sequence: passes cost the same."""
+        self.cache.lengths[slot] = length
+
+
+def _wanted(parts: Sequence[SlotInput], spans: Sequence[PassSpan], unread: bool) -> list[int]:
+    """Return the rows whose logits are wanted; none of an ``unread`` pass."""
+    if unread:
+        return []
+    where = zip(parts, spans, strict=True)
+    return [row for part, span in where for row in range(span.rows.start + part.unread, span.rows.stop)]
+
+
+def _passes(rows: Sequence[int], most: int) -> list[list[int]]:
+    """Share out parts of so many rows over passes: see :meth:`DecoderRunner.score_all`."""
+    passes: list[list[int]] = []
+    shared: list[int] = []
+    left = 0
+    for i, count in enumerate(rows):
+        if count > MAX_ROWS_PER_REQUEST:
+            passes.append([i])
+            continue
+        if count > left:
+            shared, left = [], most
+            passes.append(shared)
+        shared.append(i)
+        left -= count
+    return passes

@@ -1,0 +1,223 @@
+"""Turn the rows of a pass into logits by torch: for whatever device and type a model has.
+
+Rows are computed independently of how many go through at once: each projection by a kernel that has shown
+it (``linear``), and attention over few rows as a batch of single rows over whole blocks of the cache. A row
+then has, bit for bit, the logits it would have alone. All but the projections runs on one thread then: which
+thread gets a row would change its last bits.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from specclient_local.model.config import DecoderConfig
+from specclient_local.model.linear_kernels import MAX_ROWS_PER_REQUEST, KernelChooser, LinearKernel
+from specclient_local.model.pass_spans import HiddenStateTaps, PassSpan
+from specclient_local.model.weights import DecoderWeights, LayerWeights
+
+
+@dataclass(frozen=True, slots=True)
+class EagerLayer:
+    """One layer's kernels and norms."""
+
+    input_norm: LinearKernel
+    qkv: LinearKernel
+    qk_norm: Tensor | None
+    o: LinearKernel
+    post_norm: LinearKernel
+    gate_up: LinearKernel
+    down: LinearKernel
+
+
+class EagerPasses:
+    """A model's weights in kernels, and its passes.
+
+    Args:
+        config: its shape.
+        weights: as loaded.
+        turns: ``[C, 1, D / 2]`` complex64, the rotations of all positions.
+        exact: whether rows must not depend on their company; see :class:`KernelChooser`.
+        most: rows of the largest pass that several requests share.
+
+    Attributes:
+        kernels: which kernel each shape of weight got.
+    """
+
+    exact_rows = False
+
+    def __init__(
+        self, config: DecoderConfig, weights: DecoderWeights, turns: Tensor, *, exact: bool, most: int
+    ) -> None:
+        self._config = config
+        self._turns = turns
+        self._exact = exact
+        choose = KernelChooser(exact=exact, most=most)
+        self._embedding = weights.embedding
+        self._layers = [_layer(w, choose, config.norm_eps) for w in weights.layers]
+        self._norm = norm_kernel(weights.norm, config.norm_eps)
+        self._head = choose(weights.head)
+        self.kernels = choose.chosen
+
+    def only(self, config: DecoderConfig, layers: Sequence[int]) -> EagerPasses:
+        """Return passes through some of the layers, over the same weights."""
+        other = copy.copy(self)
+        other._config, other._layers = config, [self._layers[i] for i in layers]
+        return other
+
+    def forward(
+        self,
+        ids: Sequence[int],
+        positions: Sequence[int],
+        spans: Sequence[PassSpan],
+        wanted: Sequence[int] | None,
+        taps: HiddenStateTaps | None = None,
+    ) -> Tensor:
+        """Do as :meth:`specclient_local.model.decoder.TransformerDecoder.forward`."""
+        device = self._embedding.device
+        turns = self._turns[torch.tensor(positions, device=device)]
+        return self._forward(torch.tensor(ids, device=device), turns, spans, wanted, taps)
+
+    def _forward(
+        self,
+        ids: Tensor,
+        turns: Tensor,
+        spans: Sequence[PassSpan],
+        wanted: Sequence[int] | None,
+        taps: HiddenStateTaps | None,
+    ) -> Tensor:
+        """Run a pass; all but its projections on one thread where rows must not depend on their company."""
+        threads = torch.get_num_threads()
+        if (
+            not self._exact
+            or threads == 1
+            or any(span.mask.shape[0] > MAX_ROWS_PER_REQUEST for span in spans)
+        ):
+            return self._run(ids, turns, spans, wanted, lambda kernel, x: kernel(x), taps=taps)
+
+        def project(kernel: LinearKernel, x: Tensor) -> Tensor:
+            torch.set_num_threads(threads)
+            y = kernel(x)
+            torch.set_num_threads(1)
+            return y
+
+        torch.set_num_threads(1)
+        try:
+            return self._run(ids, turns, spans, wanted, project, taps=taps)
+        finally:
+            torch.set_num_threads(threads)
+
+    def _run(
+        self,
+        ids: Tensor,
+        turns: Tensor,
+        spans: Sequence[PassSpan],
+        wanted: Sequence[int] | None,
+        project: Callable[[LinearKernel, Tensor], Tensor],
+        *,
+        taps: HiddenStateTaps | None,
+    ) -> Tensor:
+        c = self._config
+        rows = len(ids)
+        x = self._embedding[ids]
+        if taps is not None:
+            _keep(taps, 0, x)
+        for i, layer in enumerate(self._layers):
+            h = layer.input_norm(x)
+            qkv = project(layer.qkv, h).view(rows, c.heads + 2 * c.kv_heads, c.head_dim)
+            self._rotate(qkv[:, : c.heads + c.kv_heads], layer.qk_norm, turns)
+            seen = [
+                store_and_attend(c, qkv[span.rows], span.cache[i], span, span.seen(c.sliding[i]))
+                for span in spans
+            ]
+            x = x + project(layer.o, seen[0] if len(seen) == 1 else torch.cat(seen))
+            h = layer.post_norm(x)
+            gate, up = project(layer.gate_up, h).chunk(2, dim=-1)
+            x = x + project(layer.down, F.silu(gate) * up)
+            if taps is not None:
+                _keep(taps, i + 1, x)
+        if wanted is not None:
+            x = x[torch.tensor(wanted, dtype=torch.int64, device=x.device)]
+        return project(self._head, self._norm(x)) if len(x) else x.new_empty(0, c.vocab_size)
+
+    def _rotate(self, qk: Tensor, norm: Tensor | None, turns: Tensor) -> None:
+        """Normalise (where the model does) and turn queries and keys in place; ``[N, H + KV, D]``."""
+        turned = qk.float()
+        if norm is not None:
+            turned = F.rms_norm(turned, (self._config.head_dim,), None, self._config.norm_eps) * norm
+        pairs = torch.view_as_complex(turned.view(*turned.shape[:-1], -1, 2))
+        if turned is qk:
+            pairs.mul_(turns)
+        else:
+            qk.copy_(torch.view_as_real(pairs * turns).flatten(-2))
+
+
+def store_and_attend(config: DecoderConfig, qkv: Tensor, kv: Tensor, span: PassSpan, mask: Tensor) -> Tensor:
+    """Keep a request's keys and values, and attend over its first L positions; ``[N, H D]``.
+
+    Args:
+        config: whose heads they are.
+        qkv: ``[N, H + 2 KV, D]``.
+        kv: its cache of this layer, ``[2 KV, capacity, D]``.
+        span: where its rows go.
+        mask: ``[N, L]`` what they see in this layer.
+    """
+    heads, groups = config.heads, config.kv_heads
+    rows, dim, length = qkv.shape[0], qkv.shape[2], mask.shape[1]
+    kv[:, span.start : span.start + rows].copy_(qkv[:, heads:].transpose(0, 1))
+    q, keys, values = qkv[:, :heads], kv[:groups, :length], kv[groups:, :length]
+    if rows <= MAX_ROWS_PER_REQUEST:
+        # The query heads that share a key head stand as its rows, the N rows as the batch.
+        out = F.scaled_dot_product_attention(
+            q.reshape(rows, groups, heads // groups, dim),
+            keys.expand(rows, -1, -1, -1),
+            values.expand(rows, -1, -1, -1),
+            attn_mask=mask[:, None, None, :],
+        )
+        return out.reshape(rows, heads * dim)
+    out = F.scaled_dot_product_attention(
+        q.transpose(0, 1)[None], keys[None], values[None], attn_mask=mask, enable_gqa=groups < heads
+    )
+    return out[0].transpose(0, 1).reshape(rows, heads * dim)
+
+
+def norm_kernel(weight: Tensor, eps: float) -> LinearKernel:
+    """Return the RMS norm over ``weight``'s size.
+
+    In float32 by way of the Euclidean norm, √(‖x‖² + n·eps): half the calls of the library's composite
+    on a CPU. In half precision by the library, which accumulates in float32.
+    """
+    size = len(weight)
+    if weight.dtype != torch.float32 or weight.device.type != "cpu":
+        return lambda x: F.rms_norm(x, (size,), weight, eps)
+    scaled, floor = weight * size**0.5, torch.tensor((size * eps) ** 0.5)
+
+    def norm(x: Tensor) -> Tensor:
+        length = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+        return x.div(length.hypot_(floor)).mul_(scaled)
+
+    return norm
+
+
+def _keep(taps: HiddenStateTaps, layers: int, x: Tensor) -> None:
+    """Keep hidden states ``[N, hidden]`` if they are wanted after so many layers."""
+    for i, wanted in enumerate(taps.layers):
+        if wanted == layers:
+            taps.rows[:, i] = x
+
+
+def _layer(w: LayerWeights, choose: KernelChooser, eps: float) -> EagerLayer:
+    return EagerLayer(
+        input_norm=norm_kernel(w.input_norm, eps),
+        qkv=choose(w.qkv, w.qkv_bias),
+        qk_norm=w.qk_norm,
+        o=choose(w.o, w.o_bias),
+        post_norm=norm_kernel(w.post_norm, eps),
+        gate_up=choose(w.gate_up, w.gate_up_bias),
+        down=choose(w.down, w.down_bias),
+    )

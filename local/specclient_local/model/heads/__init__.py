@@ -1,0 +1,1 @@
+"""Medusa and EAGLE heads: checkpoints, weights and passes."""

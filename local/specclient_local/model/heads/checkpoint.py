@@ -1,0 +1,301 @@
+"""Turn published heads into parameters that fit a target: folders of EAGLE, Medusa and ``speculators``.
+
+Layouts, by ``config.json``:
+
+- ``speculators_model_type`` ``eagle`` or ``eagle3``: github.com/vllm-project/speculators (``config.py``,
+  ``models/eagle3``; ``eagle`` as up to its version 0.3);
+- a decoder of one layer, with ``draft_vocab_size`` for EAGLE-3: github.com/SafeAILab/EAGLE
+  (``model/cnets.py`` and ``cnets1.py``);
+- ``medusa_num_heads`` beside ``medusa_lm_head.safetensors``: github.com/FasterDecoding/Medusa.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from specclient.errors import CheckpointError
+from specclient_local.model.config import DecoderConfig, decoder_config, read_json
+from specclient_local.model.heads.eagle_weights import EagleShape, EagleWeights
+from specclient_local.model.heads.medusa_weights import MedusaShape, MedusaWeights
+from specclient_local.model.heads.tensors import CheckpointTensors
+from specclient_local.model.weights import interleave
+
+SPECULATORS = ("eagle", "eagle3")
+MEDUSA_FILE = "medusa_lm_head.safetensors"
+EAGLE_FILE = "model.safetensors"
+
+
+@dataclass(frozen=True, slots=True)
+class MedusaCheckpoint:
+    """Medusa heads as read."""
+
+    shape: MedusaShape
+    weights: MedusaWeights
+    method: Literal["medusa"] = "medusa"
+
+
+@dataclass(frozen=True, slots=True)
+class EagleCheckpoint:
+    """An EAGLE head as read, of either kind."""
+
+    shape: EagleShape
+    weights: EagleWeights
+    method: Literal["eagle"] = "eagle"
+
+
+HeadsCheckpoint = MedusaCheckpoint | EagleCheckpoint
+
+
+def required_hidden_layers(folder: Path, target: DecoderConfig) -> tuple[int, ...]:
+    """Return after how many of a target's layers a checkpoint's heads read hidden states.
+
+    Raises:
+        CheckpointError: see :func:`read_heads`.
+    """
+    raw = read_json(folder / "config.json")
+    if _is_medusa(raw, folder):
+        return (target.layers,)
+    return _eagle_shape(raw, folder, target).tapped(target.layers)
+
+
+def read_heads_shape(folder: Path, target: DecoderConfig) -> EagleShape | MedusaShape:
+    """Return what a checkpoint's heads are like by its ``config.json`` alone.
+
+    How many Medusa heads there are is then what it says, or one: :func:`read_heads` counts them.
+
+    Raises:
+        CheckpointError: see :func:`read_heads`.
+    """
+    raw = read_json(folder / "config.json")
+    if not _is_medusa(raw, folder):
+        return _eagle_shape(raw, folder, target)
+    heads, blocks = (int(raw.get(f"medusa_num_{name}") or 1) for name in ("heads", "layers"))
+    shares = bool(raw.get("original_lm_head", False))
+    return MedusaShape(heads, blocks, target.hidden_size, target.vocab_size, shares)
+
+
+def read_heads(
+    folder: Path,
+    target: DecoderConfig,
+    dtype: torch.dtype = torch.float32,
+    device: torch.device | None = None,
+) -> HeadsCheckpoint:
+    """Read a checkpoint of heads.
+
+    Args:
+        folder: of the checkpoint.
+        target: whose hidden states they are to read.
+        dtype: of their numbers; ``device`` is where they go, the processor by default.
+
+    Raises:
+        CheckpointError: it is none of these layouts, has no safetensors, or does not fit the target; naming
+            the file, the tensor, its shape and the expected one.
+    """
+    raw = read_json(folder / "config.json")
+    device = device or torch.device("cpu")
+    if _is_medusa(raw, folder):
+        with CheckpointTensors(folder, MEDUSA_FILE, dtype, device) as tensors:
+            return _medusa(raw, target, tensors)
+    shape = _eagle_shape(raw, folder, target)
+    with CheckpointTensors(folder, EAGLE_FILE, dtype, device) as tensors:
+        return _eagle(shape, target, tensors)
+
+
+def _is_medusa(raw: Mapping[str, Any], folder: Path) -> bool:
+    return "speculators_model_type" not in raw and (
+        "medusa_num_heads" in raw or raw.get("model_type") == "medusa" or (folder / MEDUSA_FILE).is_file()
+    )
+
+
+def _medusa(raw: Mapping[str, Any], target: DecoderConfig, tensors: CheckpointTensors) -> MedusaCheckpoint:
+    """Read Medusa heads; how many there are is what the file says, since published configs say less."""
+    heads = sum(name.endswith(".0.linear.weight") for name in tensors.names)
+    blocks = sum(name.startswith("0.") and name.endswith(".linear.weight") for name in tensors.names)
+    hidden, vocab = target.hidden_size, target.vocab_size
+    shares = f"0.{blocks}.weight" not in tensors and bool(raw.get("original_lm_head", False))
+    shape = MedusaShape(max(1, heads), max(1, blocks), hidden, vocab, shares)
+    weights = MedusaWeights(
+        [
+            [
+                (
+                    tensors.take(f"{head}.{block}.linear.weight", (hidden, hidden)),
+                    tensors.take(f"{head}.{block}.linear.bias", (hidden,)),
+                )
+                for block in range(shape.blocks)
+            ]
+            for head in range(shape.heads)
+        ],
+        []
+        if shares
+        else [tensors.take(f"{head}.{shape.blocks}.weight", (vocab, hidden)) for head in range(shape.heads)],
+    )
+    return MedusaCheckpoint(shape, weights)
+
+
+def _eagle_shape(raw: Mapping[str, Any], folder: Path, target: DecoderConfig) -> EagleShape:
+    """Read what an EAGLE head is like, and see that it fits the target."""
+    path = folder / "config.json"
+    kind = raw.get("speculators_model_type")
+    if kind is None:
+        layer, kind = raw, "eagle3" if "draft_vocab_size" in raw else "eagle"
+    elif kind in SPECULATORS:
+        layer = raw.get("transformer_layer_config") or {}
+    else:
+        raise CheckpointError(
+            f"{path}: speculators_model_type is {kind!r}; supported are {', '.join(SPECULATORS)}."
+        )
+    if raw.get("layernorms"):
+        raise CheckpointError(
+            f"{path}: layernorms is {raw['layernorms']!r}; supported is false. Choose an eagle3 checkpoint."
+        )
+    config = _whole(layer, path)
+    if config.layers != 1:
+        raise CheckpointError(
+            f"{path}: num_hidden_layers is {config.layers}; heads of one layer are supported. Name a folder "
+            "of heads; a small model of its own is named as draft."
+        )
+    shape = EagleShape(
+        kind="eagle3" if kind == "eagle3" else "eagle",
+        config=config,
+        target_hidden=int(raw.get("target_hidden_size") or config.hidden_size),
+        taps=_tuple(raw.get("eagle_aux_hidden_state_layer_ids")),
+        draft_vocab=int(raw.get("draft_vocab_size") or config.vocab_size) if kind == "eagle3" else 0,
+        **{name: bool(raw.get(name, False)) for name in _FLAGS},
+    )
+    _check_fit(shape, target, path)
+    return shape
+
+
+_FLAGS = ("norm_before_residual", "norm_output", "norm_before_fc", "fc_norm")
+
+
+def _tuple(ids: Any) -> tuple[int, ...] | None:
+    return tuple(map(int, ids)) if ids else None
+
+
+def _whole(layer: Mapping[str, Any], path: Path) -> DecoderConfig:
+    """Read a layer's table, of which whoever wrote it left out what transformers takes anyway."""
+    from transformers import AutoConfig  # noqa: PLC0415 - imports transformers, for heads alone
+
+    kind = layer.get("model_type")
+    if not isinstance(kind, str):
+        raise CheckpointError(
+            f"{path}: there is no model_type of the head's layer; the file is no config.json of heads."
+        )
+    layer = {name: value for name, value in layer.items() if name not in ("model_type", "torch_dtype")}
+    try:
+        known = AutoConfig.for_model(kind, **layer).to_dict()
+    except (ValueError, TypeError) as error:
+        raise CheckpointError(f"{path}: transformers cannot read it ({error}).") from error
+    return decoder_config(known, (), path)
+
+
+def _check_fit(shape: EagleShape, target: DecoderConfig, path: Path) -> None:
+    """Refuse a head of another target."""
+    pairs = (
+        ("hidden size", shape.target_hidden, target.hidden_size),
+        ("vocabulary", shape.config.vocab_size, target.vocab_size),
+    )
+    for name, own, theirs in pairs:
+        if own != theirs:
+            raise CheckpointError(
+                f"{path}: the head is of a target with {name} {own}, but this target's is {theirs}; "
+                "choose heads made for this target."
+            )
+    wrong = [tap for tap in shape.tapped(target.layers) if not 0 <= tap <= target.layers]
+    if wrong:
+        raise CheckpointError(
+            f"{path}: eagle_aux_hidden_state_layer_ids has {wrong[0]}, but the target has {target.layers} "
+            "layers; choose heads made for this target."
+        )
+    if shape.config.mlp_bias:
+        raise CheckpointError(f"{path}: mlp_bias is true; supported is false.")
+
+
+def _eagle(shape: EagleShape, target: DecoderConfig, tensors: CheckpointTensors) -> EagleCheckpoint:
+    """Read an EAGLE head; which of the layouts' names it has is seen by what is there."""
+    three, width = shape.kind == "eagle3", shape.width
+    prefix = next(
+        (p for p in ("midlayer.", "transformer.") if f"{p}self_attn.q_proj.weight" in tensors), "layers.0."
+    )
+    fc = "fusion_fc." if "fusion_fc.weight" in tensors else "fc."
+    seen = shape.depths * shape.target_hidden if three else 2 * width
+    layer = _layer(shape.config, prefix, 2 * width if three else width, tensors)
+    weights = EagleWeights(
+        fc=tensors.take(f"{fc}weight", (width, seen)),
+        fc_bias=tensors.maybe(f"{fc}bias", (width,)),
+        **layer,
+    )
+    if not three:
+        return EagleCheckpoint(shape, weights)
+    weights.token_norm = tensors.take(f"{prefix}input_layernorm.weight", (width,))
+    weights.state_norm = tensors.take(f"{prefix}hidden_norm.weight", (width,))
+    weights.norm = tensors.take("norm.weight", (width,))
+    weights.head = tensors.take("lm_head.weight", (shape.draft_vocab, width))
+    weights.embedding = tensors.maybe("embed_tokens.weight", (target.vocab_size, width))
+    if weights.embedding is None and width != target.hidden_size:
+        tensors.take("embed_tokens.weight", (target.vocab_size, width))  # says that it is missing
+    if shape.norm_before_fc:
+        weights.fc_norms = (tensors.take("input_norm.weight", (seen,)),)
+    elif shape.fc_norm:
+        each = range(shape.depths)
+        weights.fc_norms = tuple(tensors.take(f"fc_norm.{i}.weight", (shape.target_hidden,)) for i in each)
+    if shape.draft_vocab != target.vocab_size or "d2t" in tensors:
+        weights.ids = _ids(shape, target, tensors)
+    return EagleCheckpoint(shape, weights)
+
+
+def _ids(shape: EagleShape, target: DecoderConfig, tensors: CheckpointTensors) -> Tensor:
+    """Return the target's ids of the draft's; ``d2t`` holds how far each is from its place."""
+    away = tensors.integers("d2t", (shape.draft_vocab,))
+    ids = away + torch.arange(shape.draft_vocab, device=away.device)
+    if len(torch.unique(ids)) != len(ids) or ids.min() < 0 or ids.max() >= target.vocab_size:
+        raise CheckpointError(
+            f"{tensors.path}: tensor d2t does not lead to {shape.draft_vocab} different tokens of the "
+            f"target's {target.vocab_size}; the two belong to different models."
+        )
+    return ids
+
+
+def _layer(c: DecoderConfig, prefix: str, seen: int, tensors: CheckpointTensors) -> dict[str, Any]:
+    """Read and fuse a layer's tensors whose rows see so many numbers."""
+    hidden, ff, d = c.hidden_size, c.intermediate_size, c.head_dim
+    heads = {"q": c.heads, "k": c.kv_heads, "v": c.kv_heads}
+    attention = f"{prefix}self_attn."
+
+    def turned(name: str, tensor: Tensor) -> Tensor:
+        return tensor if name == "v" else interleave(tensor, d)
+
+    def fused(end: str, *rest: int) -> Tensor:
+        parts = [
+            turned(n, tensors.take(f"{attention}{n}_proj.{end}", (h * d, *rest))) for n, h in heads.items()
+        ]
+        return torch.cat(parts)
+
+    normed = f"{attention}q_norm.weight" in tensors
+    norms = [
+        interleave(tensors.take(f"{attention}{n}_norm.weight", (d,)), d).expand(heads[n], d)
+        for n in (("q", "k") if normed else ())
+    ]
+    mlp = [tensors.take(f"{prefix}mlp.{n}_proj.weight", (ff, hidden)) for n in ("gate", "up")]
+    return {
+        "qkv": fused("weight", seen),
+        "qkv_bias": fused("bias") if f"{attention}q_proj.bias" in tensors else None,
+        "qk_norm": torch.cat(norms) if norms else None,
+        "o": tensors.take(f"{attention}o_proj.weight", (hidden, c.heads * d)),
+        "o_bias": tensors.maybe(f"{attention}o_proj.bias", (hidden,)),
+        "post_norm": tensors.take(f"{prefix}post_attention_layernorm.weight", (hidden,)),
+        "gate_up": torch.cat(mlp),
+        "down": tensors.take(f"{prefix}mlp.down_proj.weight", (hidden, ff)),
+    }
+
+
+def with_taps(shape: EagleShape, target: DecoderConfig) -> EagleShape:
+    """Return a shape that names the depths it reads of a target."""
+    return replace(shape, taps=shape.tapped(target.layers)) if shape.kind == "eagle3" else shape

@@ -1,0 +1,143 @@
+"""Turn an EAGLE head into passes over caches of its own: compiled where its target's are, else by torch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+
+from specclient_local.model.config import DecoderConfig
+from specclient_local.model.decoder import TransformerDecoder
+from specclient_local.model.decoder_runner import DecoderRunner
+from specclient_local.model.eager_passes import store_and_attend
+from specclient_local.model.heads.eagle import EagleHead
+from specclient_local.model.heads.eagle_weights import EagleShape, EagleWeights
+from specclient_local.model.heads.kernels import fast_kernels
+from specclient_local.model.hidden_state_runner import HiddenStateRunner
+from specclient_local.model.native.eagle import NativeEagle, native_eagle
+from specclient_local.model.pass_input import SlotInput
+from specclient_local.model.pass_spans import HiddenStateTaps, PassSpan
+from specclient_local.model.rope import turns
+
+SPARE_POSITIONS = 64
+"""Positions behind the target's context: a tree's nodes stand in the cache while it grows."""
+
+
+class EaglePasses:
+    """An EAGLE head's passes by torch, over caches of its own, for a :class:`DecoderRunner`.
+
+    Attributes:
+        given: ``[N, width]`` states of the rows of the next pass.
+        hidden: ``[wanted, width]`` states that the last one gave, as the next one is fed them.
+    """
+
+    exact_rows = False
+    kernels: ClassVar[dict[tuple[int, int], str]] = {}
+
+    def __init__(self, head: EagleHead, table: Tensor) -> None:
+        self.given = self.hidden = table.new_empty(0)
+        self._head, self._table = head, table
+
+    def forward(
+        self,
+        ids: Sequence[int],
+        positions: Sequence[int],
+        spans: Sequence[PassSpan],
+        wanted: Sequence[int] | None,
+        taps: HiddenStateTaps | None = None,  # noqa: ARG002 - nobody drafts from a draft
+    ) -> Tensor:
+        """Do as :meth:`specclient_local.model.decoder.TransformerDecoder.forward`."""
+        device, config = self._table.device, self._head.shape.config
+
+        def attend(qkv: Tensor) -> Tensor:
+            return torch.cat(
+                [store_and_attend(config, qkv[span.rows], span.cache[0], span, span.mask) for span in spans]
+            )
+
+        turned = self._table[torch.tensor(positions, device=device)]
+        x = self._head.step(torch.tensor(ids, device=device), self.given, turned, attend)
+        if wanted is not None:
+            x = x[torch.tensor(wanted, dtype=torch.int64, device=device)]
+        self.hidden = self._head.fed(x)
+        return self._head.logits(x)
+
+    def only(self, config: DecoderConfig, layers: Sequence[int]) -> EaglePasses:  # noqa: ARG002
+        """Return itself: there is one layer."""
+        return self
+
+
+class EagleDecoder(TransformerDecoder):
+    """What a :class:`DecoderRunner` knows of an EAGLE head: one layer, which sees all before it.
+
+    Args:
+        head: as a function of rows.
+        target: whose head it may read with, in passes compiled for it where the target's are.
+        context: positions it must serve.
+    """
+
+    passes: EaglePasses | NativeEagle
+
+    def __init__(self, head: EagleHead, target: TransformerDecoder, context: int) -> None:
+        self.config = replace(head.shape.config, layers=1, sliding=(False,), window=None)
+        self.embedding, self.dtype = head.embedding, head.embedding.dtype
+        table = turns(self.config.rope, self.config.head_dim, context).to(self.embedding.device)
+        self.passes = native_eagle(self.config, head, table, target.passes) or EaglePasses(head, table)
+
+
+class EagleRunner(DecoderRunner):
+    """An EAGLE head with caches for as many slots as its target has.
+
+    Args:
+        shape: what it is like.
+        weights: its parameters.
+        target: whose hidden states it reads.
+    """
+
+    decoder: EagleDecoder
+
+    def __init__(self, shape: EagleShape, weights: EagleWeights, target: HiddenStateRunner) -> None:
+        lent, context = target.shared_weights(), target.context + SPARE_POSITIONS
+        self.head = EagleHead(shape, weights, lent, fast_kernels())
+        super().__init__(EagleDecoder(self.head, target.decoder, context), target.slots, context)
+        if self.decoder.guesses:  # what is compiled has a copy
+            self.head = EagleHead(shape, weights.reading(), lent, fast_kernels())
+
+    def step(self, parts: Sequence[SlotInput], states: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
+        """Append each part's rows, whose states are given; return logits and states after the wanted ones.
+
+        Args:
+            parts: in one pass, a chunk of rows each at most.
+            states: ``[rows, width]`` of each.
+        """
+        passes = self.decoder.passes
+        passes.given = states[0] if len(states) == 1 else torch.cat(list(states))
+        logits = self._forward(parts)
+        if len(parts) == 1:
+            return logits, [passes.hidden]
+        counts = [part.rows - part.unread for part in parts]
+        return logits, list(torch.split(passes.hidden, counts))
+
+    def extend(self, slot: int, tokens: Sequence[int], states: Tensor) -> None:
+        """Append tokens whose states are given, a chunk at most, without logits."""
+        self.decoder.passes.given = states
+        self._forward([SlotInput(slot, tokens)], unread=True)
+
+    def follow(self, slot: int, tokens: Sequence[int], states: Tensor, steps: int) -> list[int]:
+        """Append tokens whose states are given and all but the last of the likeliest ones after them.
+
+        Args:
+            slot: whose cache; its decoder must be one that ``guesses``.
+            tokens: a chunk at most.
+            states: ``[N, width]``.
+            steps: how many to find.
+
+        Returns:
+            the target's ids of those tokens; fewer where logits were not finite.
+        """
+        self.decoder.passes.given = states
+        found = self.guess(slot, tokens, steps, self.config.vocab_size)
+        assert found is not None
+        return found

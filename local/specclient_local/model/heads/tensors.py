@@ -1,0 +1,135 @@
+"""Turn the safetensors of heads into checked tensors, or into an error that says what is wrong with them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from specclient.errors import CheckpointError
+from specclient_local.model.weights import check_values
+
+_PICKLED = (".bin", ".pt", ".pth")
+
+
+class CheckpointTensors:
+    """One checkpoint's tensors, read one by one; a context manager that closes the files.
+
+    Args:
+        folder: which holds the file, or shards and their index.
+        file: its name.
+        dtype: of the numbers as they are taken; ``device`` is where they go.
+
+    Raises:
+        CheckpointError: there is no such file, or one that cannot be read.
+    """
+
+    def __init__(self, folder: Path, file: str, dtype: torch.dtype, device: torch.device) -> None:
+        self._stack = ExitStack()
+        self._dtype, self._device = dtype, device
+        self.path = folder / file
+        self._files: dict[str, Any] = {}
+        for path in _files(folder, file):
+            try:
+                opened = self._stack.enter_context(safe_open(path, framework="pt"))
+            except (SafetensorError, OSError) as error:
+                raise CheckpointError(f"{path} cannot be read ({error}); download it again.") from error
+            self._files.update(dict.fromkeys(opened.keys(), opened))
+
+    def __enter__(self) -> CheckpointTensors:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._stack.close()
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._files
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """All that are there."""
+        return tuple(self._files)
+
+    def take(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Read numbers of a shape.
+
+        Raises:
+            CheckpointError: naming the file, the tensor, its shape and the expected one.
+        """
+        tensor = self._raw(name, shape)
+        if not tensor.is_floating_point():
+            raise CheckpointError(
+                f"{self.path}: tensor {name} holds {str(tensor.dtype)[6:]} where floating-point numbers are "
+                "expected; choose an unquantised checkpoint."
+            )
+        tensor = tensor.to(self._device, self._dtype)
+        check_values(self.path, [(name, tensor)])
+        return tensor
+
+    def maybe(self, name: str, shape: tuple[int, ...]) -> Tensor | None:
+        """Read numbers that need not be there."""
+        return self.take(name, shape) if name in self else None
+
+    def integers(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """Read whole numbers (or truth values) of a shape, as int64."""
+        tensor = self._raw(name, shape)
+        if tensor.is_floating_point():
+            raise CheckpointError(
+                f"{self.path}: tensor {name} holds {str(tensor.dtype)[6:]} where whole numbers are expected; "
+                "the checkpoint is of another kind."
+            )
+        return tensor.to(self._device, torch.int64)
+
+    def _raw(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        if name not in self._files:
+            raise CheckpointError(
+                f"{self.path}: tensor {name} of shape {list(shape)} is missing; the checkpoint is cut "
+                "short, or of another kind than its config.json says."
+            )
+        tensor: Tensor = self._files[name].get_tensor(name)
+        if tuple(tensor.shape) != shape:
+            raise CheckpointError(
+                f"{self.path}: tensor {name} has shape {list(tensor.shape)}, but config.json and the target "
+                f"ask for {list(shape)}; they belong to different models."
+            )
+        return tensor
+
+
+def _files(folder: Path, file: str) -> list[Path]:
+    """Return the file, or the shards that its index names."""
+    single, index = folder / file, folder / f"{file}.index.json"
+    if single.is_file():
+        return [single]
+    if not index.is_file():
+        raise _missing(folder, file)
+    try:
+        shards: Mapping[str, str] = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+        return [folder / shard for shard in sorted(set(shards.values()))]
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{index} is no index of shards ({error!r}); download it again.") from error
+
+
+def _missing(folder: Path, file: str) -> CheckpointError:
+    """Return (not raise) the error for a folder without safetensors: how to convert pickled ones, if any."""
+    pickled = sorted(path.name for path in folder.iterdir() if path.suffix in _PICKLED)
+    said = f"{folder} holds no {file}; only safetensors are loaded (pickled weights can run code)."
+    old = pickled[0] if pickled else "pytorch_model.bin"
+    convert = (
+        'python -c "import torch; from safetensors.torch import save_file; '
+        f"save_file({{k: v.contiguous() for k, v in torch.load('{old}', weights_only=True).items()}}, "
+        f"'{file}')\""
+    )
+    return CheckpointError(
+        f"{said} Convert {old} in that folder with {convert}"
+        if pickled
+        else f"{said} If its repository has {old}, download that and convert it with {convert}"
+    )

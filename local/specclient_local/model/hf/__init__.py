@@ -1,0 +1,1 @@
+"""Decoder-only models run by the transformers library."""

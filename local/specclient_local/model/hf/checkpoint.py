@@ -1,0 +1,161 @@
+"""Turn a checkpoint folder into a model of transformers, or into an error that says what is wrong with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
+from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+from specclient.errors import CheckpointError
+from specclient_local.model.config import end_tokens, read_json
+from specclient_local.model.hf.attention import quiet_transformers
+from specclient_local.model.weights import check_values, count_numbers
+
+_UNBOUNDED = 2**20
+"""Context of a model whose configuration names none: its positions are relative (ALiBi)."""
+
+_RECURRENT = ("linear_attention", "mamba", "mamba2", "conv", "recurrent", "hybrid", "moe_hybrid")
+
+
+@dataclass(frozen=True, slots=True)
+class HfConfig:
+    """What is known of a model that transformers runs.
+
+    Attributes:
+        context: most positions it may see.
+        layers: of its cache.
+        window: the shortest sliding window that a layer may have; None where there is none.
+        eos: ids that end an answer; ``bos``: id that begins an empty prompt.
+        parameters: numbers in the checkpoint.
+    """
+
+    model_type: str
+    vocab_size: int
+    context: int
+    layers: int
+    window: int | None
+    eos: tuple[int, ...]
+    bos: int | None
+    parameters: int
+
+
+def read_hf_config(folder: Path) -> HfConfig:
+    """Read a checkpoint's configuration, and refuse what cannot be run token by token.
+
+    Raises:
+        CheckpointError: naming the file, the value and the way out.
+    """
+    path = folder / "config.json"
+    raw = read_json(path)
+    whole = _library_config(folder, raw)
+    config = whole.get_text_config(decoder=True)
+    types = set(getattr(config, "layer_types", None) or ())
+    net = MODEL_FOR_CAUSAL_LM_MAPPING.get(type(whole), None)
+    refusal = None
+    if whole.is_encoder_decoder:
+        refusal = "an encoder-decoder"
+    elif net is None:
+        refusal = "no causal language model that this release of transformers has"
+    elif getattr(net, "_is_stateful", False) or types & set(_RECURRENT):
+        refusal = "recurrent in some layers, whose state cannot be taken back when a guess is refused"
+    elif raw.get("quantization_config") is not None:
+        kind = dict(raw["quantization_config"]).get("quant_method", "quantised")
+        refusal = f"quantised ({kind}); choose the unquantised one, and load it with quantize='int8'"
+    if refusal is not None:
+        raise CheckpointError(
+            f"{path}: model_type {raw.get('model_type')!r} is {refusal}. Choose a decoder-only model "
+            "with safetensors weights."
+        )
+    return HfConfig(
+        model_type=str(raw.get("model_type")),
+        vocab_size=int(config.vocab_size),
+        context=_context(config),
+        layers=int(config.num_hidden_layers),
+        window=_window(config, types),
+        eos=end_tokens(folder, raw),
+        bos=config.bos_token_id if isinstance(config.bos_token_id, int) else None,
+        parameters=count_numbers(folder),
+    )
+
+
+def load_net(folder: Path, config: HfConfig, dtype: str, device: str) -> PreTrainedModel:
+    """Load the weights, from safetensors alone and with no code but the library's.
+
+    Raises:
+        CheckpointError: what is missing, has another shape, cannot be read or is not finite.
+    """
+    with quiet_transformers():
+        try:
+            loaded: Any = AutoModelForCausalLM.from_pretrained(
+                folder,
+                dtype=getattr(torch, dtype),
+                use_safetensors=True,
+                trust_remote_code=False,
+                local_files_only=True,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,
+            )
+        except Exception as error:  # the library raises whatever a file gives it
+            raise CheckpointError(
+                f"{folder}: the {config.model_type} checkpoint cannot be loaded "
+                f"({type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}); "
+                "it needs whole *.safetensors; download it again."
+            ) from error
+    net: PreTrainedModel = loaded[0]
+    _check_report(folder, loaded[1])
+    check_values(folder, net.named_parameters())
+    net.to(device)  # type: ignore[arg-type]
+    net.eval()  # type: ignore[no-untyped-call]
+    net.requires_grad_(requires_grad=False)
+    return net
+
+
+def _check_report(folder: Path, report: Mapping[str, Any]) -> None:
+    """Refuse weights that the library filled in by chance."""
+    for name, found, asked in sorted(report.get("mismatched_keys", ())):
+        raise CheckpointError(
+            f"{folder}: tensor {name} has shape {list(found)}, but config.json asks for {list(asked)}; "
+            "the two belong to different models."
+        )
+    missing = sorted(report.get("missing_keys", ()))
+    if missing:
+        raise CheckpointError(
+            f"{folder}: tensor {missing[0]} is missing ({len(missing)} in all); download it again."
+        )
+
+
+def _library_config(folder: Path, raw: Mapping[str, Any]) -> PreTrainedConfig:
+    try:
+        with quiet_transformers():
+            config: PreTrainedConfig = AutoConfig.from_pretrained(
+                folder, trust_remote_code=False, local_files_only=True
+            )
+    except Exception as error:  # as above
+        raise CheckpointError(
+            f"{folder / 'config.json'}: transformers cannot read model_type {raw.get('model_type')!r} "
+            f"({type(error).__name__}). Code that a checkpoint brings along is not run; choose a model that "
+            "the library itself has."
+        ) from error
+    return config
+
+
+def _context(config: PreTrainedConfig) -> int:
+    """Return the most positions at which each is rotated alike whatever follows."""
+    named = getattr(config, "max_position_embeddings", None) or getattr(config, "max_seq_len", None)
+    table = getattr(config, "rope_parameters", None) or {}
+    if isinstance(table, dict) and table.get("rope_type") == "longrope":
+        # The library changes all frequencies once a sequence is longer; cached keys would be wrong.
+        named = table.get("original_max_position_embeddings", named)
+    return int(named) if isinstance(named, int) and named > 0 else _UNBOUNDED
+
+
+def _window(config: PreTrainedConfig, types: set[str]) -> int | None:
+    if types == {"full_attention"} or getattr(config, "use_sliding_window", True) is False:
+        return None
+    sizes = [getattr(config, name, None) for name in ("sliding_window", "attention_chunk_size")]
+    return min((int(size) for size in sizes if isinstance(size, int)), default=None)

@@ -1,0 +1,117 @@
+"""Turn a model's matrices into panels side by side in memory, where the compiled library reads them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from specclient_local.model.native.huge_pages import large_pages
+from specclient_local.model.native.structs import LinearStruct
+from specclient_local.model.quantization import int8_parts
+
+_WIDTH = 16
+_GROUP = 4 * _WIDTH
+
+GATES_PER_GROUP = 2 * _WIDTH
+"""Gates of a group, which stand in it beside what they let through."""
+
+_LINE = 64
+"""Bytes of a cache line."""
+
+_KINDS = {torch.float32: 0, torch.int8: 1, torch.bfloat16: 2}
+"""What the library calls the types that it multiplies with; sums are in float32 with each."""
+
+
+RowArrangement = Callable[[Tensor], Tensor]
+
+
+def can_be_packed(weight: Tensor) -> bool:
+    """Return whether a matrix can lie in panels: of float32 or bfloat16 on a processor, or held in int8."""
+    if type(weight) is not Tensor:
+        return int8_parts(weight) is not None
+    return weight.dtype in (torch.float32, torch.bfloat16) and weight.device.type == "cpu"
+
+
+class PackedWeights:
+    """Matrices in panels, in large pages, and what else lies where the library is told.
+
+    Args:
+        matrices: ``[out, in]``, all that :meth:`linear` is to be given.
+
+    Attributes:
+        memory: of the panels.
+        held: what else there is.
+    """
+
+    def __init__(self, matrices: Iterable[Tensor]) -> None:
+        self.memory = large_pages(sum(_room(matrix) for matrix in matrices))
+        self.held: list[Tensor] = []
+        self._used = 0
+
+    def linear(
+        self, weight: Tensor, bias: Tensor | None, *, arranged: RowArrangement | None = None, inputs: int = 0
+    ) -> LinearStruct:
+        """Lay a weight ``[out, in]`` out in groups ``[out / 64][in][64]``, what is left in panels of 16.
+
+        The last one is filled with zeros. Its numbers are copied.
+
+        Args:
+            weight: float32, bfloat16, or held in int8.
+            bias: ``[out]``.
+            arranged: puts what there is of the outputs, along the first dimension, in another order.
+            inputs: how many there are to be at least; the weights of further ones are zeros.
+        """
+        numbers, scale = int8_parts(weight) or (weight, None)
+        if arranged is not None:
+            numbers = arranged(numbers)
+            bias, scale = (None if t is None else arranged(t) for t in (bias, scale))
+        if numbers.shape[1] < inputs:
+            numbers = F.pad(numbers, (0, inputs - numbers.shape[1]))
+        outputs, inputs = numbers.shape
+        missing = -outputs % _WIDTH
+        grouped = outputs // _GROUP * _GROUP
+        groups = numbers[:grouped].view(-1, _GROUP, inputs).transpose(1, 2)
+        rest = F.pad(numbers[grouped:], (0, 0, 0, missing)).view(-1, _WIDTH, inputs).transpose(1, 2)
+        bias_, scale_ = (
+            None if t is None else self.pointer(F.pad(t.float(), (0, missing))) for t in (bias, scale)
+        )
+        return LinearStruct(self._copied(groups, rest), bias_, scale_, outputs, inputs, _KINDS[numbers.dtype])
+
+    def pointer(self, tensor: Tensor) -> int:
+        """Return where a tensor's numbers lie in order, and hold them there."""
+        self.held.append(tensor.contiguous())
+        return self.held[-1].data_ptr()
+
+    def maybe(self, tensor: Tensor | None) -> int | None:
+        """Do as :meth:`pointer`, or nothing."""
+        return None if tensor is None else self.pointer(tensor)
+
+    def _copied(self, *parts: Tensor) -> int:
+        """Copy parts in, one after the other, and return where the first begins."""
+        begin = self._used
+        for part in parts:
+            end = self._used + part.numel() * part.itemsize
+            self.memory[self._used : end].view(part.dtype).view(part.shape).copy_(part)
+            self._used = end
+        self._used += -self._used % _LINE
+        return self.memory.data_ptr() + begin
+
+
+def interleave_gates(gate_up: Tensor) -> Tensor:
+    """Arrange gates and what they let through, ``[2 ff, …]``, in groups of both, filled with zeros."""
+    fill = (*(0, 0) * (gate_up.ndim - 1), 0, -(len(gate_up) // 2) % GATES_PER_GROUP)
+    halves = (F.pad(half, fill).view(-1, GATES_PER_GROUP, *half.shape[1:]) for half in gate_up.chunk(2))
+    return torch.stack((*halves,), 1).flatten(0, 2)
+
+
+def _room(matrix: Tensor) -> int:
+    """Return the bytes that a matrix takes in panels, however it is arranged."""
+    numbers, _ = int8_parts(matrix) or (matrix, None)
+    outputs, inputs = matrix.shape
+    return (
+        -(-outputs // _GROUP) * _GROUP * -(-inputs // GATES_PER_GROUP) * GATES_PER_GROUP * numbers.itemsize
+        + _LINE
+    )

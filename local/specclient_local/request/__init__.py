@@ -1,0 +1,1 @@
+"""A request: its parameters, its tokens so far, and trees of drafted tokens."""

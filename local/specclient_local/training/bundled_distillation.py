@@ -1,0 +1,139 @@
+"""Turn a frozen target into a small draft that agrees with it, on real text and on the target's own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+from transformers import PreTrainedModel
+
+from specclient_local.training.corpus import TokenArray
+from specclient_local.training.losses import replay_greedy
+from specclient_local.training.pretrain import training_window
+from specclient_local.training.training_loop import TrainingSchedule, train
+
+
+@torch.inference_mode()
+def continuations(
+    target: PreTrainedModel,
+    data: TokenArray,
+    rows: int,
+    *,
+    prompt: int = 48,
+    new: int = 208,
+    wander: int = 0,
+    batch: int = 192,
+    seed: int = 2,
+    report: Callable[[str], None] = print,
+) -> torch.Tensor:
+    """Let the target continue training prefixes, by turns greedily and sampled at temperature 1.
+
+    A draft is asked to predict what the target *will* say, not what people wrote; greedy text of a
+    small model repeats itself in ways that no corpus does (on-policy data, as in DistillSpec,
+    arXiv 2310.08461 §4).
+
+    Args:
+        wander: sampled tokens before all rows go on greedily. They lead away from what the target
+            remembers of its training text, into the unfamiliar contexts it will be asked about.
+
+    Returns:
+        ids ``[rows, prompt + new]``.
+    """
+    torch.manual_seed(seed)
+    done: list[torch.Tensor] = []
+    for i, begin in enumerate(range(0, rows, batch)):
+        size = min(batch, rows - begin)
+        rng = np.random.default_rng((seed, i))
+        ids = torch.from_numpy(data.windows(rng, size, prompt - 1))
+        if wander:
+            ids = _continue(target, ids, wander, sample=True)
+        done.append(_continue(target, ids, new - wander, sample=not wander and i % 2 == 1))
+        report(f"continuations {begin + size}/{rows}")
+    return torch.cat(done)
+
+
+def _continue(target: PreTrainedModel, ids: torch.Tensor, new: int, *, sample: bool) -> torch.Tensor:
+    out: torch.Tensor = target.generate(  # type: ignore[operator]  # GenerationMixin is untyped
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        do_sample=sample,
+        temperature=1.0,
+        max_new_tokens=new,
+        min_new_tokens=new,
+        pad_token_id=0,
+        cache_implementation="static",
+        disable_compile=True,
+    )
+    return out
+
+
+def distill(
+    draft: PreTrainedModel,
+    target: PreTrainedModel,
+    data: TokenArray,
+    own: torch.Tensor,
+    schedule: TrainingSchedule,
+    *,
+    tokens_per_step: int = 4096,
+    soft: float = 0.5,
+    seed: int = 3,
+    checkpoint: Path | None = None,
+    report: Callable[[str], None] = print,
+) -> float:
+    """Train the draft on the target's distribution; return the last training loss.
+
+    Steps alternate between real text and the target's own. The loss mixes forward KL to the
+    target's distribution (what sampling needs) with cross-entropy on its most likely token (what
+    greedy decoding needs).
+
+    Args:
+        own: the target's continuations, ids ``[rows, length]``.
+        soft: weight of the KL term; the rest is the hard term's.
+    """
+
+    def ids_at(step: int) -> torch.Tensor:
+        if step % 2 == 0:
+            return training_window(step, schedule.steps, data, tokens_per_step, seed)[:, :-1]
+        rng = np.random.default_rng((seed, step))
+        rows = rng.choice(own.shape[0], size=tokens_per_step // own.shape[1], replace=False)
+        return own[torch.from_numpy(rows)]
+
+    def loss_at(step: int) -> torch.Tensor:
+        ids = ids_at(step)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            with torch.no_grad():
+                teacher = target(input_ids=ids, use_cache=False).logits.flatten(0, 1)
+            student = draft(input_ids=ids, use_cache=False).logits.flatten(0, 1)
+        # One cross-entropy to the mixed target is both losses at once (up to the teacher's own entropy),
+        # with half the passes over [tokens, vocabulary].
+        wanted = F.softmax(teacher.float(), dim=-1).mul_(soft)
+        best = teacher.argmax(dim=-1, keepdim=True)
+        wanted.scatter_add_(1, best, torch.full_like(best, 1 - soft, dtype=wanted.dtype))
+        return F.cross_entropy(student.float(), wanted)
+
+    target.eval()  # type: ignore[no-untyped-call]
+    return train(draft, schedule, loss_at, checkpoint=checkpoint, report=report)
+
+
+@torch.inference_mode()
+def greedy_agreement(
+    draft: PreTrainedModel, ids: torch.Tensor, *, prompt: int, drafted: int = 4
+) -> tuple[float, float]:
+    """Replay greedy speculation over greedy continuations of the target, without running it.
+
+    The draft's greedy chain from a correct prefix follows the target until their first
+    disagreement, so agreement position by position, teacher-forced, decides every round.
+
+    Args:
+        ids: ``[B, T]``, prompts of ``prompt`` tokens and then the target's own greedy tokens.
+
+    Returns:
+        the share of rounds whose first drafted token is accepted, and the tokens won per round.
+    """
+    agree = draft(input_ids=ids, use_cache=False).logits[:, :-1].argmax(-1) == ids[:, 1:]
+    rows = agree[:, prompt:].tolist()  # the token at `prompt` comes from the prefill
+    rounds, first, tokens = map(sum, zip(*(replay_greedy(row, drafted) for row in rows), strict=True))
+    return first / rounds, tokens / rounds

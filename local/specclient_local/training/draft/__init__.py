@@ -1,0 +1,1 @@
+"""Train a smaller model to draft for a target."""

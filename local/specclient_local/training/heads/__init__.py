@@ -1,0 +1,1 @@
+"""Train Medusa and EAGLE heads of a frozen target."""

@@ -1,0 +1,1 @@
+"""A call: the pipeline that routes, encodes, sends, decodes and records it."""

@@ -1,0 +1,1 @@
+"""Failover: further attempts, hedges and resumed streams of one routed call."""

@@ -1,0 +1,1 @@
+"""The strategy remote: a local draft, verified by a server's log-probabilities."""

@@ -1,0 +1,173 @@
+"""Turn a call and its record into a span of OpenTelemetry, by its conventions for generative AI.
+
+Names and values: https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/. What the conventions have
+no name for is under ``specclient.``. No prompt, reply, stop sequence or key is in a span.
+
+Whoever traces has imported OpenTelemetry's API to say where spans go. In a program that has not, this module
+is not imported either, and a call pays for one look-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
+
+from specclient.providers import Endpoint
+from specclient.runtime.forks import import_lock
+from specclient.types.call import Call
+from specclient.types.request import Request
+from specclient.types.route import Decision
+from specclient.version import VERSION
+
+if TYPE_CHECKING:
+    from opentelemetry.trace import Span
+
+__all__ = ["INSTRUMENTATION_SCOPE", "CallSpan", "begin_span", "carried"]
+
+#: The instrumentation scope of all spans of this package.
+INSTRUMENTATION_SCOPE = "specclient"
+
+_OPERATIONS = {"completion": "text_completion", "embedding": "embeddings", "response": "chat"}
+#: What the conventions call providers that have another name here.
+_PROVIDERS = {
+    "azure": "azure.ai.openai",
+    "bedrock": "aws.bedrock",
+    "gemini": "gcp.gemini",
+    "mistral": "mistral_ai",
+    "vertex": "gcp.vertex_ai",
+    "xai": "x_ai",
+}
+#: Parameters that are told, by the attribute's name and the type that it has.
+_PARAMETERS: Mapping[str, tuple[str, type[int] | type[float]]] = MappingProxyType(
+    {
+        "frequency_penalty": ("gen_ai.request.frequency_penalty", float),
+        "max_completion_tokens": ("gen_ai.request.max_tokens", int),
+        "max_output_tokens": ("gen_ai.request.max_tokens", int),
+        "max_tokens": ("gen_ai.request.max_tokens", int),
+        "presence_penalty": ("gen_ai.request.presence_penalty", float),
+        "seed": ("gen_ai.request.seed", int),
+        "temperature": ("gen_ai.request.temperature", float),
+        "top_p": ("gen_ai.request.top_p", float),
+    }
+)
+#: Numbers from here on are no attributes: exporters have 64 bits for one.
+_MOST = 2**63
+#: Headers that carry a span from one service to the next; https://www.w3.org/TR/trace-context/.
+_CARRIERS = frozenset({"traceparent", "tracestate"})
+
+
+class CallSpan:
+    """The span of one call; a call is over when its answer is, with all its tries."""
+
+    def __init__(self, span: Span) -> None:
+        self._span = span
+
+    def carried(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """Return headers with those that make what the provider does a part of this span."""
+        return carried(self._span, headers)
+
+    def end(self, call: Call, reasons: Sequence[str], answer_id: str | None) -> None:
+        """End it with what became of the call.
+
+        Args:
+            reasons: why each choice of the answer ended.
+            answer_id: the answer's own id.
+        """
+        span = self._span
+        if span.is_recording():
+            span.set_attributes(dict(_found(call, reasons, answer_id)))
+            if call.status == "error":
+                from opentelemetry.trace import StatusCode  # noqa: PLC0415 - loaded, or there were no span
+
+                span.set_attribute("error.type", str(call.http_status or call.error or "error"))
+                span.set_status(StatusCode.ERROR, call.error)
+        span.end()
+
+
+def begin_span(request: Request, decision: Decision, endpoint: Endpoint | None) -> CallSpan | None:
+    """Begin the span of a call, a child of the caller's own; None where there is nobody to tell.
+
+    Args:
+        endpoint: what serves it; None for an engine in this process.
+    """
+    with import_lock:
+        from opentelemetry import trace  # noqa: PLC0415 - only in programs that trace
+
+    operation = _OPERATIONS.get(request.operation, request.operation)
+    span = trace.get_tracer(INSTRUMENTATION_SCOPE, VERSION).start_span(
+        f"{operation} {decision.model}",
+        kind=trace.SpanKind.INTERNAL if endpoint is None else trace.SpanKind.CLIENT,
+        attributes=dict(_asked(operation, request, decision, endpoint)),
+    )
+    return CallSpan(span) if span.get_span_context().is_valid else None
+
+
+def carried(span: Span, headers: Mapping[str, str]) -> dict[str, str]:
+    """Return headers with those of a span in the place of any other's."""
+    with import_lock:
+        from opentelemetry.trace import set_span_in_context  # noqa: PLC0415 - as above
+        from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415
+            TraceContextTextMapPropagator,
+        )
+
+    kept = {name: value for name, value in headers.items() if name.lower() not in _CARRIERS}
+    TraceContextTextMapPropagator().inject(kept, set_span_in_context(span))
+    return kept
+
+
+def _asked(
+    operation: str, request: Request, decision: Decision, endpoint: Endpoint | None
+) -> Iterator[tuple[str, Any]]:
+    """Yield what is known before anything is sent, for samplers to decide by."""
+    yield "gen_ai.operation.name", operation
+    yield "gen_ai.provider.name", _PROVIDERS.get(decision.provider, decision.provider)
+    yield "gen_ai.request.model", decision.model
+    if request.stream:
+        yield "gen_ai.request.stream", True
+    if isinstance(count := request.params.get("n"), int) and count != 1 and abs(count) < _MOST:
+        yield "gen_ai.request.choice.count", count
+    for name, (attribute, kind) in _PARAMETERS.items():
+        value = request.params.get(name)
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST:
+            yield attribute, kind(value)
+    if request.options.session is not None:
+        yield "gen_ai.conversation.id", request.options.session
+    if endpoint is not None:
+        parts = urlsplit(endpoint.base_url)
+        if parts.hostname:
+            yield "server.address", parts.hostname
+            yield "server.port", parts.port or (80 if parts.scheme == "http" else 443)
+    if decision.reason:
+        yield "specclient.route.reason", decision.reason
+
+
+def _found(call: Call, reasons: Sequence[str], answer_id: str | None) -> Iterator[tuple[str, Any]]:
+    """Yield what became of a call; what is not known is left out."""
+    usage, drafts = call.usage, call.speculation
+    known = {
+        "gen_ai.response.id": answer_id,
+        "gen_ai.response.model": call.served_model,
+        "gen_ai.response.finish_reasons": list(reasons) or None,
+        "gen_ai.response.time_to_first_chunk": call.ttft_s,
+        "gen_ai.usage.input_tokens": usage.prompt,
+        "gen_ai.usage.output_tokens": usage.completion,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached,
+        "gen_ai.usage.cache_creation.input_tokens": usage.cache_write,
+        "gen_ai.usage.reasoning.output_tokens": usage.reasoning,
+        "specclient.call.id": call.id,
+        "specclient.call.status": call.status,
+        "specclient.call.attempts": call.attempts,
+        "specclient.call.purpose": call.purpose,
+        "specclient.cost.usd": None if call.cost.total is None else float(call.cost.total),
+        "specclient.pair": call.pair,
+    }
+    if drafts is not None:
+        known |= {
+            "specclient.speculation.method": drafts.method,
+            "specclient.speculation.drafted": drafts.drafted,
+            "specclient.speculation.accepted": drafts.accepted,
+            "specclient.speculation.steps": drafts.steps,
+        }
+    yield from ((name, value) for name, value in known.items() if value is not None)

@@ -1,0 +1,74 @@
+"""Turn options into the asynchronous client."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING, Self, Unpack
+
+from specclient.client.base_client import BaseClient
+from specclient.client.core import ClientCore
+from specclient.client.options import ClientOptions, checked_options
+from specclient.resources.callers import AsyncCaller
+from specclient.runtime.event_loop import check_asyncio
+from specclient.runtime.forks import import_lock
+
+if TYPE_CHECKING:
+    from specclient.resources.beta import AsyncBeta
+    from specclient.resources.chat import AsyncChat
+    from specclient.resources.completions import AsyncCompletions
+    from specclient.resources.costs import AsyncCosts
+    from specclient.resources.embeddings import AsyncEmbeddings
+    from specclient.resources.models import AsyncModels
+    from specclient.resources.moderations import AsyncModerations
+    from specclient.resources.responses import AsyncResponses
+
+
+class AsyncOpenAI(BaseClient):
+    """The asynchronous client; see :class:`specclient.client.options.ClientOptions`.
+
+    Making one reads the configuration and nothing else: connections, the ledger and the local engine
+    are opened by the first call that needs them.
+
+    Raises:
+        ConfigurationError: for an option, file or environment variable that cannot be used.
+    """
+
+    beta: AsyncBeta
+    chat: AsyncChat
+    completions: AsyncCompletions
+    embeddings: AsyncEmbeddings
+    models: AsyncModels
+    moderations: AsyncModerations
+    responses: AsyncResponses
+
+    _is_async = True
+
+    def __init__(self, **options: Unpack[ClientOptions]) -> None:
+        checked_options(type(self), options)
+        self._begin(ClientCore(options))
+
+    def _begin(self, core: ClientCore) -> None:
+        self._core = core
+        self._caller = AsyncCaller(core.pipeline, secret=lambda: core.webhook_secret)
+
+    @cached_property
+    def costs(self) -> AsyncCosts:
+        """What the calls in the ledger used and cost: of this client, and of all that share its ledger."""
+        with import_lock:
+            from specclient.resources.costs import AsyncCosts  # noqa: PLC0415 - only where they are read
+
+        return AsyncCosts(lambda: self.ledger)
+
+    async def close(self) -> None:
+        """Close connections, free the local engine and write what the ledger still holds."""
+        check_asyncio()
+        await self._core.parts.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

@@ -1,0 +1,286 @@
+"""Turn a client's core into what users see of it: its options as attributes, and changed copies."""
+
+from __future__ import annotations
+
+import copy
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Self
+
+from specclient.client.core import ClientCore
+from specclient.client.http_methods import HttpMethods
+from specclient.client.options import SHARED, checked_options
+from specclient.errors import ConfigurationError
+from specclient.providers.encoding import user_agent
+from specclient.resources import table_resources
+from specclient.resources.base import ResourceCaller
+from specclient.resources.table.index import roots
+from specclient.runtime.forks import import_lock
+from specclient.transport.clients.adapters import own_timeout
+from specclient.types.params import NotGiven, Omit, omit
+
+if TYPE_CHECKING:
+    from specclient.call.pipeline import Pipeline
+    from specclient.config import Settings
+    from specclient.ledger.ledger import Ledger
+
+
+#: Resources with a module of their own, by their attribute; read when first used, as the table's are.
+_HAND_SHAPED: Final = frozenset(
+    {"beta", "chat", "completions", "embeddings", "models", "moderations", "responses"}
+)
+
+
+class BaseClient(HttpMethods):
+    """What synchronous and asynchronous clients have in common."""
+
+    _core: ClientCore
+    _is_async: ClassVar[bool]
+
+    def __getattr__(self, name: str) -> Any:
+        """Return a resource: hand-shaped, or from the table; made on first use and kept."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        found = self._shaped(name) if name in _HAND_SHAPED else self._tail(name)
+        self.__dict__[name] = found
+        return found
+
+    def _shaped(self, name: str) -> Any:
+        with import_lock:
+            module = importlib.import_module(f"specclient.resources.{name}")
+        return getattr(module, f"{'Async' if self._is_async else ''}{name.title()}")(self._caller)
+
+    def _tail(self, name: str) -> Any:
+        """Return a resource that the table tells whole."""
+        try:
+            with import_lock:
+                made = table_resources.table_resource(name, is_async=self._is_async)
+        except KeyError:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}") from None
+        return made(self._caller)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*super().__dir__(), *_HAND_SHAPED, *roots()})
+
+    @property
+    def settings(self) -> Settings:
+        """The configuration the client was made with."""
+        return self._core.settings
+
+    @property
+    def ledger(self) -> Ledger:
+        """The record of every call."""
+        return self._core.parts.ledger
+
+    def is_closed(self) -> bool:
+        """Tell whether the client has been closed; a closed one opens anew when it is used."""
+        return self._core.closed
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """What serves the client's requests."""
+        return self._core.pipeline
+
+    @property
+    def api_key(self) -> str:
+        """The key of the default provider; empty where a function gives it."""
+        key = self._core.default.key
+        return "" if key is None or callable(self._core.options.get("api_key")) else key.get_secret_value()
+
+    @api_key.setter
+    def api_key(self, value: Any) -> None:
+        self._core.set("api_key", value)
+
+    @property
+    def admin_api_key(self) -> str | None:
+        """The key of ``client.admin``."""
+        key = self._core.default.admin_key
+        return None if key is None else key.get_secret_value()
+
+    @admin_api_key.setter
+    def admin_api_key(self, value: str | None) -> None:
+        self._core.set("admin_api_key", value)
+
+    @property
+    def organization(self) -> str | None:
+        """Sent as ``OpenAI-Organization``."""
+        return self._core.default.organization
+
+    @organization.setter
+    def organization(self, value: str | None) -> None:
+        self._core.set("organization", value)
+
+    @property
+    def project(self) -> str | None:
+        """Sent as ``OpenAI-Project``."""
+        return self._core.default.project
+
+    @project.setter
+    def project(self, value: str | None) -> None:
+        self._core.set("project", value)
+
+    @property
+    def webhook_secret(self) -> str | None:
+        """What webhooks are signed with."""
+        return self._core.webhook_secret
+
+    @webhook_secret.setter
+    def webhook_secret(self, value: str | None) -> None:
+        self._core.set("webhook_secret", value)
+
+    @property
+    def base_url(self) -> Any:
+        """The URL of the default provider, as an ``httpx.URL``, with a slash at its end."""
+        from specclient.transport.clients.defaults import URL  # noqa: PLC0415 - imports httpx
+
+        endpoint = self._core.default
+        path, mark, query = endpoint.base_url.partition("?")
+        if endpoint.deployment is not None:
+            path = f"{path.rstrip('/')}/deployments/{endpoint.deployment}"
+        return URL(path + mark + query if URL(path).path.endswith("/") else f"{path}/{mark}{query}")
+
+    @base_url.setter
+    def base_url(self, value: Any) -> None:
+        self._core.set("base_url", value)
+
+    @property
+    def timeout(self) -> Any:
+        """Seconds, or an ``httpx.Timeout``; None waits for ever."""
+        options = self._core.options
+        if "timeout" in options:
+            return options["timeout"]
+        from specclient.transport.clients.defaults import DEFAULT_TIMEOUT  # noqa: PLC0415 - imports httpx
+
+        http_client = options.get("http_client")
+        own = None if http_client is None else own_timeout(http_client)
+        return DEFAULT_TIMEOUT if own is None else own
+
+    @timeout.setter
+    def timeout(self, value: Any) -> None:
+        self._core.set("timeout", value)
+
+    @property
+    def max_retries(self) -> int:
+        """Tries after the first."""
+        return self._core.max_retries
+
+    @max_retries.setter
+    def max_retries(self, value: int) -> None:
+        self._core.set("max_retries", value)
+
+    @property
+    def auth_headers(self) -> dict[str, str]:
+        """The header that carries the key of the default provider; none where a function gives it."""
+        key = self.api_key
+        if not key:
+            return {}
+        header = self._core.default.key_header
+        return {"Authorization": f"Bearer {key}"} if header == "authorization" else {header: key}
+
+    @property
+    def default_headers(self) -> dict[str, str | Omit]:
+        """The headers of every request to the default provider, but for the key's."""
+        return {
+            "Accept": "application/json",
+            "Content-Type": "application/json",
+            "User-Agent": self.user_agent,
+            "OpenAI-Organization": omit if self.organization is None else self.organization,
+            "OpenAI-Project": omit if self.project is None else self.project,
+            **self._custom_headers,
+        }
+
+    @property
+    def user_agent(self) -> str:
+        """What the client calls itself."""
+        return user_agent()
+
+    @property
+    def default_query(self) -> dict[str, Any]:
+        """The query of every request to the default provider."""
+        return dict(self._core.default.query)
+
+    @property
+    def _custom_headers(self) -> Mapping[str, Any]:
+        return self._core.options.get("default_headers") or {}
+
+    @property
+    def _custom_query(self) -> Mapping[str, object]:
+        return self._core.options.get("default_query") or {}
+
+    def copy(
+        self,
+        *,
+        default_headers: Mapping[str, Any] | None = None,
+        set_default_headers: Mapping[str, Any] | None = None,
+        default_query: Mapping[str, object] | None = None,
+        set_default_query: Mapping[str, object] | None = None,
+        _extra_kwargs: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> Self:
+        """Return a client with some options changed; connections, engines and ledger are shared with it.
+
+        Args:
+            default_headers, default_query: added to this client's.
+            set_default_headers, set_default_query: in place of this client's.
+            options: any other option of the client but ``config``, ``ledger`` and ``ledger_durability``.
+
+        Raises:
+            ValueError: where headers, or a query, are both added and set.
+            TypeError: for an unknown option.
+        """
+        changes = {
+            k: v for k, v in {**options, **(_extra_kwargs or {})}.items() if not isinstance(v, NotGiven)
+        }
+        changes["default_headers"] = _changed(
+            "headers", self._custom_headers, default_headers, set_default_headers
+        )
+        changes["default_query"] = _changed("query", self._custom_query, default_query, set_default_query)
+        if named := SHARED & changes.keys():
+            raise ConfigurationError(
+                f"{sorted(named)[0]} cannot be changed in a copy, which shares it; make a new client"
+            )
+        kept = {k: v for k, v in changes.items() if v is not None or k in ("timeout", "max_retries")}
+        for name, other in (("base_url", "data_residency"), ("data_residency", "base_url")):
+            if name in kept and other not in kept:
+                kept[other] = None
+        return self._changed(kept)
+
+    with_options = copy
+
+    def _changed(self, changes: Mapping[str, Any]) -> Self:
+        checked_options(type(self), changes)
+        seen = type(self).__new__(type(self))
+        core = self._core
+        seen._begin(ClientCore({**core.options, **changes}, endpoint=core.endpoint, source=core))
+        return seen
+
+    def _begin(self, core: ClientCore) -> None:
+        """Set up what serves the client's calls."""
+        raise NotImplementedError
+
+    @property
+    def with_raw_response(self) -> Self:
+        """This client, its methods returning HTTP responses: ``.headers``, ``.status_code``, ``.parse()``."""
+        return self._through(self._caller.raw())
+
+    @property
+    def with_streaming_response(self) -> Self:
+        """This client, its methods opening contexts of responses whose body is read when it is asked for."""
+        streaming = self._caller.streaming()
+        view: Self = streaming.view(self._through(streaming))
+        return view
+
+    def _through(self, caller: ResourceCaller) -> Self:
+        seen = copy.copy(self)
+        for name in [name for name in seen.__dict__ if not name.startswith("_")]:
+            del seen.__dict__[name]  # resources of this client's own caller
+        seen._caller = caller
+        return seen
+
+
+def _changed(
+    what: str, known: Mapping[str, Any], added: Mapping[str, Any] | None, put: Mapping[str, Any] | None
+) -> dict[str, Any]:
+    if added is not None and put is not None:
+        raise ValueError(f"default_{what} and set_default_{what} cannot both be given; choose one")
+    return dict(put) if put is not None else {**known, **(added or {})}

@@ -1,0 +1,171 @@
+"""Turn a client's options into its own pipeline, on parts that it shares with its copies."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from specclient.call.pipeline import Pipeline
+from specclient.client.options import (
+    DEFAULT_MAX_RETRIES,
+    base_url_of,
+    checked_retries,
+    policy_of,
+    providers_of,
+)
+from specclient.client.shared_state import SharedState
+from specclient.config import Settings
+from specclient.providers.configuration import endpoints
+from specclient.providers.endpoint import Endpoint
+from specclient.resources.base import timeout_of
+from specclient.routing.destinations import DestinationRegistry
+from specclient.routing.router import Router
+from specclient.runtime.logs import setup_logging
+from specclient.transport.http import Transport
+from specclient.types.params import NotGiven
+
+if TYPE_CHECKING:
+    from specclient.types.budget import Budget, BudgetScope
+
+#: Options that say where calls may go, and how they are sent there; copies that keep them share a router.
+_ROUTING = (
+    "providers", "drop_params", "api_key", "admin_api_key", "base_url", "data_residency", "organization",
+    "project", "default_headers", "default_query", "candidates", "policy",
+)  # fmt: skip
+
+
+class ClientCore:
+    """One client's own options on shared parts; its pipeline serves every call.
+
+    Args:
+        options: see :class:`specclient.client.options.ClientOptions`; those that are not given count as
+        left out.
+        endpoint: changes to the default endpoint that no option stands for (Azure's).
+        source: of the client that this one is a copy of.
+
+    Raises:
+        ConfigurationError: for an option, file or environment variable that cannot be used.
+    """
+
+    def __init__(
+        self,
+        options: Mapping[str, Any],
+        *,
+        endpoint: Mapping[str, Any] | None = None,
+        source: ClientCore | None = None,
+    ) -> None:
+        self.options = {name: value for name, value in options.items() if not isinstance(value, NotGiven)}
+        self.endpoint = dict(endpoint or {})
+        setup_logging(os.environ)
+        self.parts: SharedState = SharedState(self.options) if source is None else source.parts
+        self.pipeline: Pipeline = Pipeline(
+            source.pipeline.router if source is not None and self._routes_as(source) else self._router(),
+            self._transport(),
+            self.parts.prices,
+            (self.parts.note,),
+            prepare=self.parts.open_ledger,
+            budgets=self.parts.budgets,
+            warm=self.parts.warm,
+            on_routed_call=self.parts.flowing,
+            failover_state=self.parts.memory,
+        )
+
+    @property
+    def settings(self) -> Settings:
+        """The configuration."""
+        return self.parts.settings
+
+    @property
+    def default(self) -> Endpoint:
+        """The endpoint whose a bare model name is."""
+        place = self.pipeline.places.get(self.settings.default_provider)
+        assert isinstance(place, Endpoint)
+        return place
+
+    @property
+    def webhook_secret(self) -> str | None:
+        """What webhooks are signed with."""
+        given: str | None = self.options.get("webhook_secret")
+        return os.environ.get("OPENAI_WEBHOOK_SECRET") if given is None else given
+
+    @property
+    def max_retries(self) -> int:
+        """Tries after the first."""
+        return checked_retries(self.options.get("max_retries", DEFAULT_MAX_RETRIES))
+
+    @property
+    def closed(self) -> bool:
+        """Whether the client has been closed, or the user's own HTTP client that it works through."""
+        own = self.options.get("http_client")
+        return self.parts.closed or (own is not None and bool(own.is_closed))
+
+    def set(self, name: str, value: Any) -> None:
+        """Change one option; calls that are made from now on follow it."""
+        self.options[name] = value
+        if name == "base_url":
+            self.options["data_residency"] = None
+        self.pipeline.reconfigure(router=self._router(), transport=self._transport())
+
+    def budget_by(self, further: Callable[[BudgetScope], Iterable[Budget]]) -> None:
+        """Have calls counted by budgets that are looked up for each, too, beside the client's own."""
+        budgets = self.parts.keep_budgets()
+        budgets.further = further
+        self.pipeline.reconfigure(budgets=budgets)
+
+    def _routes_as(self, source: ClientCore) -> bool:
+        """Tell whether calls go where those of another client go."""
+        ours, theirs = (
+            [None if options.get(name) == {} else options.get(name) for name in _ROUTING]
+            for options in (self.options, source.options)
+        )
+        return self.endpoint == source.endpoint and ours == theirs
+
+    def _transport(self) -> Transport:
+        options = self.options
+        return self.parts.transport.sharing(
+            timeout=timeout_of(options),
+            max_retries=self.max_retries,
+            http_client=options.get("http_client"),
+        )
+
+    def _router(self) -> Router:
+        settings, parts, options = self.parts.settings, self.parts, self.options
+        base_url = base_url_of(options)
+        known = endpoints(
+            settings,
+            os.environ,
+            providers=providers_of(options.get("providers")),
+            drop_params=options.get("drop_params"),
+            api_key=options.get("api_key"),
+            admin_api_key=options.get("admin_api_key"),
+            base_url=None if base_url is None else str(base_url),
+            organization=options.get("organization"),
+            project=options.get("project"),
+            headers=options.get("default_headers"),
+            query=options.get("default_query"),
+        )
+        if self.endpoint:
+            name = settings.default_provider
+            known[name] = replace(known[name], **self.endpoint)
+        name = settings.default_provider
+        own = known[name]
+        identity = hash((own.base_url, own.key, own.key_source, own.organization, own.project))
+        known[name] = replace(own, account=parts.account(identity))
+        places = DestinationRegistry(
+            settings,
+            known,
+            settings.default_provider,
+            owns_names=base_url is not None,
+            backends=parts.backends,
+        )
+        return Router(
+            settings,
+            places,
+            parts.estimates,
+            parts.prices,
+            candidates=options.get("candidates") or settings.candidates,
+            policy=policy_of(settings, options.get("policy")),
+            sizes=parts.sizes,
+        )

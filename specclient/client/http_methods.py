@@ -1,0 +1,169 @@
+"""Turn calls by path, as ``client.get("/models", cast_to=…)``, into requests: for what has no method here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, get_args
+
+from specclient.providers.encoding import json_of
+from specclient.resources.base import ResourceCaller, timeout_of
+from specclient.types.api_method import ApiMethod
+from specclient.types.params import NotGiven
+from specclient.types.request import PerCallOptions, Request
+
+_FIELDS = (
+    *("method", "url", "json_data", "content", "files", "headers", "params", "timeout"),
+    *("max_retries", "extra_json", "follow_redirects", "idempotency_key"),
+)
+
+
+class HttpMethods:
+    """The methods of a client that send to any path; each takes ``options`` for that one call.
+
+    ``options`` may hold ``headers``, ``params`` (the query), ``timeout``, ``max_retries``, ``extra_json``
+    (added to the body), ``follow_redirects`` and ``idempotency_key``. ``cast_to`` is a model class, any type
+    pydantic knows, ``object`` for decoded JSON, ``str``, ``bytes``, ``type(None)``, or ``httpx.Response`` for
+    the response itself.
+
+    Raises:
+        TypeError: for arguments that exclude each other.
+        OpenAIError: see the tree in :mod:`specclient.errors`.
+    """
+
+    _caller: ResourceCaller
+
+    def request(self, cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
+        """Send a request described by ``options``: ``method``, ``url``, ``json_data`` and the usual ones."""
+        if not isinstance(options, Mapping):
+            options = {name: getattr(options, name) for name in _FIELDS if hasattr(options, name)}
+        given = {name: value for name, value in options.items() if not isinstance(value, NotGiven)}
+        body, content, files = (given.pop(name, None) for name in ("json_data", "content", "files"))
+        verb, path = given.pop("method").upper(), given.pop("url")
+        return self._send(
+            verb,
+            path,
+            cast_to,
+            body,
+            given,
+            content=content,
+            files=files,
+            stream=stream,
+            stream_cls=stream_cls,
+        )
+
+    def get(
+        self, path: str, *, cast_to: Any, options: Mapping[str, Any] | None = None, stream: bool = False,
+        stream_cls: Any = None,
+    ) -> Any:  # fmt: skip
+        """Send a GET to a path and return the answer as ``cast_to``."""
+        return self._send("GET", path, cast_to, None, options, stream=stream, stream_cls=stream_cls)
+
+    def post(
+        self, path: str, *, cast_to: Any, body: Any = None, content: Any = None,
+        options: Mapping[str, Any] | None = None, files: Any = None, stream: bool = False,
+        stream_cls: Any = None,
+    ) -> Any:  # fmt: skip
+        """Send a POST to a path and return the answer as ``cast_to``.
+
+        Args:
+            path: after the base URL, or a whole URL.
+            cast_to: see the class.
+            body: sent as JSON; ``content`` is sent as it is; ``files`` make the request multipart.
+            options: see the class.
+            stream: whether to return a stream of events, ``stream_cls`` (``Stream[T]``) saying of what.
+        """
+        return self._send(
+            "POST", path, cast_to, body, options, content=content, files=files, stream=stream,
+            stream_cls=stream_cls,
+        )  # fmt: skip
+
+    def put(
+        self, path: str, *, cast_to: Any, body: Any = None, content: Any = None,
+        options: Mapping[str, Any] | None = None, files: Any = None,
+    ) -> Any:  # fmt: skip
+        """Send a PUT; see :meth:`post`."""
+        return self._send("PUT", path, cast_to, body, options, content=content, files=files)
+
+    def patch(
+        self, path: str, *, cast_to: Any, body: Any = None, content: Any = None,
+        options: Mapping[str, Any] | None = None, files: Any = None,
+    ) -> Any:  # fmt: skip
+        """Send a PATCH; see :meth:`post`."""
+        return self._send("PATCH", path, cast_to, body, options, content=content, files=files)
+
+    def delete(
+        self, path: str, *, cast_to: Any, body: Any = None, content: Any = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> Any:  # fmt: skip
+        """Send a DELETE; see :meth:`post`."""
+        return self._send("DELETE", path, cast_to, body, options, content=content)
+
+    def get_api_list(
+        self, path: str, *, model: Any, page: Any, body: Any = None, options: Mapping[str, Any] | None = None,
+        method: str = "get",
+    ) -> Any:  # fmt: skip
+        """Ask for a list and return its first page; of an asynchronous client, what gives it when awaited.
+
+        Args:
+            model: the class of what is listed.
+            page: the class of the pages, such as ``SyncCursorPage[Model]``.
+        """
+        from specclient.types.pages import PageClasses  # noqa: PLC0415 - only who lists pays for it
+
+        kind = getattr(page, "__pydantic_generic_metadata__", {}).get("origin") or page
+        row = ApiMethod(
+            name="list", verb=method.upper(), path=path, gives=model, page=PageClasses(kind, kind)
+        )
+        content = None if body is None else json_of(body)
+        return self._caller.page(Request(row, content=content, options=_per_call(dict(options or {}))))
+
+    def _send(
+        self, verb: str, path: str, cast_to: Any, body: Any, options: Mapping[str, Any] | None, *,
+        content: Any = None, files: Any = None, stream: bool = False, stream_cls: Any = None,
+    ) -> Any:  # fmt: skip
+        for name, other in (("body", body), ("files", files)):
+            if content is not None and other is not None:
+                raise TypeError(f"{name} and content cannot both be given; leave one of them out")
+        gives, into = _result(cast_to)
+        chosen = dict(options or {})
+        files = dict(files or {})
+        method = ApiMethod(
+            name=verb.lower(),
+            verb=verb,
+            path=path,
+            gives=gives,
+            event=next(iter(get_args(stream_cls)), cast_to) if stream else None,
+            files=frozenset(files),
+        )
+        params: Mapping[str, Any] = files
+        is_mapping = isinstance(body, Mapping)
+        if is_mapping and (files or body or "extra_json" in chosen) and verb != "DELETE":
+            params = {**body, **files}
+        elif body is not None:
+            whole = {**body, **(chosen.get("extra_json") or {})} if is_mapping else body
+            content = whole if isinstance(whole, bytes) else json_of(whole)
+        request = Request(method, params=params, content=content, stream=stream, options=_per_call(chosen))
+        return self._caller.call(request, into)
+
+
+def _result(cast_to: Any) -> tuple[Any, Callable[[Any], Any] | None]:
+    """Return what a method gives, and what makes of it what the caller asked for."""
+    if cast_to is bytes:
+        return bytes, lambda reply: reply.content
+    from specclient.types.binary import HttpxBinaryResponseContent  # noqa: PLC0415 - only for calls by path
+
+    if cast_to is HttpxBinaryResponseContent:
+        return bytes, lambda reply: HttpxBinaryResponseContent(reply.response)
+    return (None if cast_to is type(None) else cast_to), None
+
+
+def _per_call(chosen: Mapping[str, Any]) -> PerCallOptions:
+    key = chosen.get("idempotency_key")
+    return PerCallOptions(
+        headers={**({"idempotency-key": key} if key else {}), **(chosen.get("headers") or {})},
+        query=chosen.get("params") or {},
+        body=chosen.get("extra_json") or {},
+        timeout=timeout_of(chosen),
+        max_retries=chosen.get("max_retries"),
+        follow_redirects=chosen.get("follow_redirects"),
+    )

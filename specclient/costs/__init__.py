@@ -1,1 +1,0 @@
-"""Money: prices, the ledger and reports over it."""

@@ -1,1 +1,0 @@
-"""The report as one page for a browser: figures in, HTML out."""

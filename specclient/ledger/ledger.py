@@ -1,0 +1,249 @@
+"""Turn finished calls into rows of one database, without delaying the calls, and read them back.
+
+By default a call leaves its row in memory and goes on: ``batch``. The row is in the database half a second
+later at most, and when the ledger is closed, the program ends or SIGTERM ends it. With ``sync`` a call
+returns when its row is on the disk. A ledger that cannot be written never breaks a call: there is one
+warning, rows are kept in memory and tried again, and callers stop waiting until it works again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+
+from specclient.errors import ConfigurationError, LedgerError
+from specclient.ledger import rollup, shutdown
+from specclient.ledger.encoding import encoded_rows, timestamp
+from specclient.ledger.location import OFF, locate
+from specclient.ledger.schema import CALLS_TABLE, COLUMN_NAMES, ORDER_COLUMN, Execute, RowValues, SQLValue
+from specclient.ledger.writer import LedgerWriter
+from specclient.types.call import Call
+
+if TYPE_CHECKING:
+    from specclient.ledger.row import LedgerRow
+    from specclient.ledger.totals import CallTotals
+
+__all__ = ["Durability", "Ledger"]
+
+Durability = Literal["batch", "sync"]
+T = TypeVar("T")
+
+_BOUNDS = {"since": f"{ORDER_COLUMN} >= :since", "until": f"{ORDER_COLUMN} < :until"}
+
+
+class Ledger:
+    """The record of finished calls.
+
+    Safe to use from any thread and event loop; after ``fork`` the child writes with a thread and a
+    connection of its own, and leaves the rows that were waiting to the parent. Opens nothing until
+    the first record or read.
+
+    With the first record a program that has left SIGTERM at its default gets a handler for it, which writes
+    what waits and lets the program die of the signal all the same. A handler of the program's own stays.
+
+    Args:
+        setting: a file path, a database URL, ``off``, or None for a file in the user's data folder.
+        durability: ``batch``: calls do not wait for their rows, which survive the program's death after
+            ``window_s``; ``sync``: a call returns when its row is on the disk and survives a loss of power.
+        window_s: longest that rows of ``batch`` wait in memory, while the database can be written.
+        patience_s: longest that a call waits for its row to be committed.
+        retry_s: pause before a ledger that failed is tried again.
+        keep: rows kept in memory while it cannot be written; beyond it the oldest are dropped.
+
+    Raises:
+        ConfigurationError: a setting that is no path and no database URL, or another durability.
+    """
+
+    def __init__(
+        self,
+        setting: str | None = None,
+        *,
+        durability: Durability = "batch",
+        window_s: float = 0.5,
+        patience_s: float = 10.0,
+        retry_s: float = 1.0,
+        keep: int = 20_000,
+    ) -> None:
+        if durability not in get_args(Durability):
+            raise ConfigurationError(
+                f"ledger_durability is {durability!r}; it must be one of {', '.join(get_args(Durability))}"
+            )
+        sync = durability == "sync"
+        store = locate(setting, sync=sync)
+        options = {"window_s": window_s, "patience_s": patience_s, "retry_s": retry_s}
+        self._writer = None if store is None else LedgerWriter(store, sync=sync, keep=keep, **options)
+
+    @property
+    def location(self) -> str:
+        """The file, the database URL without its password, or ``off``."""
+        return OFF if self._writer is None else self._writer.store.name
+
+    async def record(self, call: Call) -> None:
+        """Keep a finished call; with ``sync``, returns when its row is committed, or cannot be for now.
+
+        Never raises on a ledger that fails, and waits ``patience_s`` at most, once: while it lags
+        behind, further calls do not wait at all. With ``batch`` only a crowd of rows is waited for.
+        """
+        if self._writer is not None:
+            await self._writer.add(encoded_rows(call))
+
+    def submit(self, call: Call) -> None:
+        """Keep a finished call without waiting; for places that cannot wait. See :meth:`flush`."""
+        if self._writer is not None:
+            self._writer.put(encoded_rows(call))
+
+    def prepare(self) -> None:
+        """Have SIGTERM write what waits; called in the main thread where calls run in another one."""
+        if self._writer is not None:
+            shutdown.handle_sigterm()
+
+    def rows(
+        self, since: datetime | None = None, until: datetime | None = None, *, limit: int | None = None
+    ) -> list[LedgerRow]:
+        """Return the calls that started in ``[since, until)``, oldest first, those still in memory included.
+
+        Args:
+            limit: only the newest so many.
+
+        Raises:
+            LedgerError: the ledger cannot be read; names it and the way out.
+        """
+        found = {str(row[0]): row for row in self._in_memory(since, until)}
+        found |= {str(row[0]): row for row in self._stored(since, until, newest=limit)}
+        ordered = sorted(found.values(), key=_by_time)
+        newest = ordered if limit is None else ordered[max(len(ordered) - limit, 0) :]
+        from specclient.ledger.row import LedgerRow  # noqa: PLC0415 - most programs read none
+
+        return [LedgerRow.from_values(row) for row in newest]
+
+    def iterate(self, since: datetime | None = None, until: datetime | None = None) -> Iterator[LedgerRow]:
+        """Yield the calls that started in ``[since, until)``, oldest first, without holding all of them.
+
+        Raises:
+            LedgerError: the ledger cannot be read; names it and the way out.
+        """
+        from specclient.ledger.row import LedgerRow  # noqa: PLC0415 - as above
+
+        self.flush()
+        waiting = {str(row[0]): row for row in self._in_memory(since, until)}
+        for row in self._stored(since, until):
+            waiting.pop(str(row[0]), None)
+            yield LedgerRow.from_values(row)
+        yield from map(LedgerRow.from_values, sorted(waiting.values(), key=_by_time))
+
+    def rollup(
+        self, since: datetime | None = None, until: datetime | None = None, by: Sequence[str] = ()
+    ) -> list[CallTotals]:
+        """Return sums over the calls that started in ``[since, until)``, by group, in the order of groups.
+
+        Exact, to the nano-dollar, and fast over millions of rows: whole hours are read from sums kept beside
+        the rows.
+
+        Args:
+            by: names of :data:`specclient.ledger.totals.ROLLUP_GROUPS`; none sums all.
+
+        Raises:
+            ConfigurationError: another name, with those there are.
+            LedgerError: the ledger cannot be read; names it and the way out.
+        """
+        from specclient.ledger.totals import totals_by_group  # noqa: PLC0415 - as above
+
+        if self._writer is None:
+            return totals_by_group(None, since, until, by)
+        with ExitStack() as held:
+            for writer in sorted(self._writers(), key=id):
+                writer.flush()
+                held.enter_context(writer.alone())  # what is in memory stays there until it has been added
+            waiting = self._in_memory(since, until)
+            store = self._writer.store
+            return totals_by_group(store if store.exists() else None, since, until, by, waiting)
+
+    def prune(self, before: datetime) -> int:
+        """Remove the calls that started before an instant; returns how many those were.
+
+        A day at a time, so that others can write in between; the file does not shrink, but its space is used
+        again.
+
+        Raises:
+            LedgerError: the ledger cannot be written; names it and the way out.
+        """
+        self.flush()
+        if self._writer is None or not self._writer.store.exists():
+            return 0
+        removed, before = 0, before.astimezone(UTC)
+        sql = f"SELECT MIN({ORDER_COLUMN}) FROM {CALLS_TABLE} WHERE {ORDER_COLUMN} < :before"  # noqa: S608
+        while True:
+            ((first,),) = self._writer.store.query(sql, {"before": timestamp(before)})
+            if first is None:
+                return removed
+            day = datetime.fromisoformat(str(first)[:10]).replace(tzinfo=UTC) + timedelta(days=1)
+            removed += self.transact(partial(rollup.prune, before=min(day, before)))
+
+    def transact(self, work: Callable[[Execute], T]) -> T:
+        """Return what ``work`` returns, its statements in one transaction of the database.
+
+        From its first statement on nobody else writes to the database, in this process or another one;
+        whatever it raises undoes what it did. Call it in a thread (``asyncio.to_thread``) where an event loop
+        runs; it waits for the disk and for others.
+
+        Args:
+            work: called once, with ``execute(sql, params)``: runs one statement, of SQL that SQLite and
+                PostgreSQL both speak with ``:name`` for parameters, and returns its rows.
+
+        Raises:
+            LedgerError: the ledger is off, or cannot be written; names it and the way out.
+        """
+        if self._writer is None:
+            raise LedgerError("the ledger is off and keeps nothing; set SPECCLIENT_LEDGER to a file or URL")
+        with self._writer.alone():
+            return self._writer.store.transact(work)
+
+    def flush(self, timeout_s: float | None = None) -> bool:
+        """Write what is waiting, in this thread; returns whether everything is in the database."""
+        return self._writer is None or self._writer.flush(timeout_s)
+
+    def close(self, timeout_s: float | None = 30.0) -> None:
+        """Write what is waiting and close the database; a later record opens it again.
+
+        Rows that cannot be written are counted in a warning.
+        """
+        if self._writer is not None:
+            self._writer.close(timeout_s)
+
+    def _writers(self) -> list[LedgerWriter]:
+        """Return all of this process that write where this ledger does, its own among them."""
+        return [writer for writer in shutdown.live_writers() if writer.store.name == self.location]
+
+    def _in_memory(self, since: datetime | None, until: datetime | None) -> list[RowValues]:
+        """Return the rows within bounds that are not known to be in the database."""
+        first = None if since is None else timestamp(since)
+        last = None if until is None else timestamp(until)
+        rows = {str(row[0]): row for writer in self._writers() for row in writer.waiting()}
+        return [row for row in rows.values() if _within(row, first, last)]
+
+    def _stored(
+        self, since: datetime | None, until: datetime | None, *, newest: int | None = None
+    ) -> Iterable[RowValues]:
+        """Yield the rows within bounds that are in the database, oldest first, or the newest so many."""
+        if self._writer is None or not self._writer.store.exists():
+            return ()
+        bounds = {"since": since, "until": until}
+        params: dict[str, SQLValue] = {name: timestamp(at) for name, at in bounds.items() if at is not None}
+        where = " AND ".join(_BOUNDS[name] for name in params)
+        sql = f"SELECT {', '.join(COLUMN_NAMES)} FROM {CALLS_TABLE}"  # noqa: S608
+        sql += f"{' WHERE ' * bool(where)}{where} ORDER BY {ORDER_COLUMN}"
+        if newest is not None:
+            sql, params = f"{sql} DESC LIMIT :newest", {**params, "newest": newest}
+        return self._writer.store.query(sql, params)
+
+
+def _by_time(row: RowValues) -> tuple[str, str]:
+    return str(row[1]), str(row[0])
+
+
+def _within(row: RowValues, since: str | None, until: str | None) -> bool:
+    started = str(row[1])
+    return (since is None or started >= since) and (until is None or started < until)

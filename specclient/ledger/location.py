@@ -1,0 +1,76 @@
+"""Turn a ledger setting into the store that it names, without touching a disk."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from specclient.errors import ConfigurationError
+from specclient.ledger.schema import LEDGER_HINT, LedgerStore
+from specclient.ledger.sqlite import SQLiteStore
+from specclient.runtime.folders import user_folder
+
+__all__ = ["OFF", "locate"]
+
+OFF = "off"
+
+#: SQLAlchemy's URLs of SQLite files: three slashes before a relative path, four before an absolute one.
+_FILE_URL = re.compile(r"sqlite(\+pysqlite)?://(/(?P<path>[^?]*))?(\?(?P<query>.*))?")
+
+
+def locate(setting: str | None, *, sync: bool = False) -> LedgerStore | None:
+    """Return the store that a setting names, None for ``off``.
+
+    SQLAlchemy is imported only for a PostgreSQL server.
+
+    Args:
+        setting: a file path, a database URL, ``off``, or None for a file in the user's data folder.
+        sync: whether a commit waits until the disk has it; a server has its own mind on that.
+
+    Raises:
+        ConfigurationError: a URL that cannot be parsed, of a database that would forget everything, or of
+            one that needs what is not installed.
+    """
+    if setting is None:
+        return SQLiteStore(str(user_folder("data") / "ledger.sqlite3"), sync=sync)
+    if setting.strip().lower() == OFF:
+        return None
+    if "://" not in setting:
+        return SQLiteStore(str(Path(setting).expanduser()), sync=sync)
+    if of_file := _FILE_URL.fullmatch(setting):
+        return SQLiteStore(_file(setting, of_file["path"] or "", of_file["query"] or ""), sync=sync)
+    return _server(setting)
+
+
+def _server(url: str) -> LedgerStore:
+    shown = re.sub(r"//[^/]*@", "//***@", url)
+    try:
+        from specclient.ledger.postgres import PostgresStore  # noqa: PLC0415 - imports SQLAlchemy
+    except ImportError as error:
+        raise ConfigurationError(
+            f"ledger {shown!r} needs {error.name}, which is not installed: pip install "
+            f"'specclient[postgres]', or {LEDGER_HINT}"
+        ) from None
+    try:
+        return PostgresStore(url)
+    except ValueError:
+        raise ConfigurationError(
+            f"ledger {shown!r} is no path and no URL of an SQLite file or a PostgreSQL server; {LEDGER_HINT}"
+        ) from None
+
+
+def _file(setting: str, path: str, query: str) -> str:
+    """Return the path of an SQLite URL, which may be one of SQLite's own ``file:`` URIs."""
+    if path in ("", ":memory:", "file:", "file::memory:") or "mode=memory" in query:
+        raise ConfigurationError(
+            f"ledger {setting!r} is kept in memory only and would be lost; {LEDGER_HINT}"
+        )
+    if not query:
+        return path
+    options = [option for option in query.split("&") if option != "uri=true"]  # for SQLAlchemy, not SQLite
+    if not path.startswith("file:"):
+        raise ConfigurationError(
+            f"ledger {setting!r}: {query!r} is not taken, options are those of SQLite's file: URIs; "
+            f"{LEDGER_HINT}"
+        )
+    return "?".join([path, "&".join(options)] if options else [path])

@@ -1,0 +1,222 @@
+"""Turn rows of calls into an SQLite file and back, with the standard library alone.
+
+In WAL mode a commit survives the death of the process without an fsync, and readers never wait for a writer.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import TypeVar
+
+from specclient.errors import LedgerError
+from specclient.ledger import rollup
+from specclient.ledger.migrations import upgrade
+from specclient.ledger.schema import (
+    CALLS_TABLE,
+    COLUMN_NAMES,
+    KEY_COLUMN,
+    LEDGER_HINT,
+    VERSION_TABLE,
+    VERSIONS,
+    ColumnKind,
+    Execute,
+    RowValues,
+    SQLValue,
+    checked_version,
+    foreign_table_error,
+)
+from specclient.runtime.forks import import_lock
+
+__all__ = ["SQLiteStore"]
+
+T = TypeVar("T")
+
+#: Seconds that writing waits for other processes' locks.
+BUSY_S = 5.0
+_LONGEST_PAUSE_S = 0.02
+
+_TYPES: Mapping[ColumnKind, str] = {
+    "text": "TEXT",
+    "flag": "BOOLEAN",
+    "small": "INTEGER",
+    "count": "BIGINT",
+    "measure": "DOUBLE",
+}
+_INSERT = (
+    f"INSERT INTO {CALLS_TABLE} ({', '.join(COLUMN_NAMES)}) VALUES ({', '.join('?' * len(COLUMN_NAMES))})"  # noqa: S608
+)
+_KNOWN = f"SELECT {KEY_COLUMN} FROM {CALLS_TABLE} WHERE {KEY_COLUMN} IN (SELECT value FROM json_each(?))"  # noqa: S608
+_TABLES = (
+    f"SELECT name FROM sqlite_master WHERE type = 'table' AND name IN ('{CALLS_TABLE}', '{VERSION_TABLE}')"  # noqa: S608
+)
+
+
+class SQLiteStore:
+    """The calls in one SQLite database; see :class:`~specclient.ledger.schema.LedgerStore`.
+
+    Args:
+        path: of the file, made for its owner's eyes only; or one of SQLite's own ``file:`` URIs.
+        sync: whether a commit waits until the disk has it, and so survives a loss of power.
+    """
+
+    def __init__(self, path: str, *, sync: bool = False) -> None:
+        self.name = path
+        self._is_uri = path.startswith("file:")
+        self._sync = sync
+        self._connection: sqlite3.Connection | None = None
+
+    def exists(self) -> bool:
+        """Tell whether the file is there.
+
+        Raises:
+            LedgerError: it is missing, and its folder could not be made either.
+        """
+        if self._is_uri or os.path.lexists(self.name):
+            return True
+        folder = next(parent for parent in Path(self.name).absolute().parents if parent.exists())
+        if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+            raise LedgerError(
+                f"cannot open the ledger {self.name}: {folder} is no folder to write in; {LEDGER_HINT}"
+            )
+        return False
+
+    def write(self, rows: Sequence[RowValues]) -> None:
+        """Commit all rows or none; a row whose key is there already stays as it is."""
+        with self._transaction() as connection:
+            given = {row[0]: row for row in rows}
+            for (key,) in connection.execute(_KNOWN, [json.dumps(list(given))]):
+                del given[key]
+            connection.executemany(_INSERT, given.values()).close()
+            rollup.add_rows(_executing(connection), given.values())
+
+    def transact(self, work: Callable[[Execute], T]) -> T:
+        """Return what ``work`` returns, its statements in one transaction; whatever it raises undoes them."""
+        with self._transaction() as connection:
+            return work(_executing(connection))
+
+    def query(self, sql: str, params: Mapping[str, SQLValue] = {}) -> Iterator[tuple[SQLValue, ...]]:
+        """Yield the rows of a SELECT, without holding all of them."""
+        with self._complaining("read"), closing(self._connect(BUSY_S)) as connection:
+            yield from connection.execute(sql, params)
+
+    def close(self) -> None:
+        """Close the connection that writes."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            connection.close()
+
+    def abandon(self) -> None:
+        """Forget that connection; it stays referenced, as even to collect it would close it."""
+        _inherited.append(self._connection)
+        self._connection = None
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        """Lock the database for writing, and commit in the end.
+
+        No fork happens meanwhile: a child's SQLite would think for ever that its process holds the lock.
+        """
+        with self._complaining("write"):
+            connection = self._begun()
+            try:
+                yield connection
+                connection.execute("COMMIT").close()
+            except BaseException:
+                self.close()  # rolls back
+                raise
+            finally:
+                import_lock.release()
+
+    def _begun(self) -> sqlite3.Connection:
+        """Return the connection with a transaction begun, and ``import_lock`` held, which waits without
+        it."""
+        ends = time.monotonic() + BUSY_S
+        pause = 0.001
+        while True:
+            import_lock.acquire()
+            try:
+                connection = self._connection = self._connection or self._connect(0.0)
+                connection.execute("BEGIN IMMEDIATE").close()
+            except BaseException as error:
+                import_lock.release()
+                if not _is_busy(error) or time.monotonic() >= ends:
+                    self.close()
+                    raise
+            else:
+                return connection
+            time.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE_S)
+
+    @contextmanager
+    def _complaining(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            why = error.strerror or error
+            raise LedgerError(f"cannot open the ledger {self.name}: {why}; {LEDGER_HINT}") from None
+        except sqlite3.Error as error:
+            raise LedgerError(f"cannot {what} the ledger {self.name}: {error}; {LEDGER_HINT}") from None
+
+    def _connect(self, busy_s: float) -> sqlite3.Connection:
+        """Connect, and create file, folder and tables where they are missing."""
+        if not self._is_uri:
+            _create_file(self.name)
+        connection = sqlite3.connect(
+            self.name, busy_s, isolation_level=None, check_same_thread=False, uri=self._is_uri
+        )
+        try:
+            connection.execute(f"PRAGMA synchronous={'FULL' if self._sync else 'NORMAL'}").close()
+            self._upgrade(connection)
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _upgrade(self, connection: sqlite3.Connection) -> None:
+        if self._seen(connection) == len(VERSIONS):
+            return
+        connection.execute("PRAGMA journal_mode=WAL").close()  # kept in the file
+        connection.execute("BEGIN IMMEDIATE").close()
+        upgrade(_executing(connection), self._seen(connection), _TYPES)  # another process may have been first
+        connection.execute("COMMIT").close()
+
+    def _seen(self, connection: sqlite3.Connection) -> int:
+        tables = {name for (name,) in connection.execute(_TABLES)}
+        if VERSION_TABLE not in tables:
+            if CALLS_TABLE in tables:
+                raise foreign_table_error(self.name)
+            return 0
+        version = connection.execute(f"SELECT version FROM {VERSION_TABLE}").fetchone()  # noqa: S608
+        return checked_version(version[0] if version else 0, self.name)
+
+
+def _executing(connection: sqlite3.Connection) -> Execute:
+    def execute(sql: str, params: Mapping[str, SQLValue] = {}, /) -> list[tuple[SQLValue, ...]]:
+        return connection.execute(sql, params).fetchall()
+
+    return execute
+
+
+def _is_busy(error: BaseException) -> bool:
+    code = error.sqlite_errorcode if isinstance(error, sqlite3.OperationalError) else 0
+    return code & 0xFF in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+
+
+def _create_file(path: str) -> None:
+    """Create the file for its owner's eyes only; SQLite gives its side files the same mode."""
+    if os.path.lexists(path):
+        return
+    Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    try:
+        os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    except FileExistsError:
+        return
+
+
+_inherited: list[sqlite3.Connection | None] = []

@@ -1,0 +1,251 @@
+"""Turn a vendor's name and a model's into its dated prices, from genai-prices or a newer copy of its data.
+
+The copy is ``$SPECCLIENT_PRICES`` (``off`` for none), else ``prices.json`` in the user's data folder, put
+there by ``specclient cost update-prices``. A later version of the package takes its place.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+from functools import lru_cache
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from specclient.config import ANY_VENDOR
+from specclient.errors import ConfigurationError
+from specclient.prices.billing import EXACT, PriceRates
+from specclient.prices.cache import PACKAGE, catalogue_path
+from specclient.runtime.folders import write_atomically
+from specclient.runtime.forks import import_lock
+
+if TYPE_CHECKING:
+    from genai_prices.data_snapshot import DataSnapshot
+    from genai_prices.types import ModelInfo, Provider, TieredPrices
+
+__all__ = [
+    "CatalogueModel",
+    "SavedCatalogue",
+    "catalogue_url",
+    "find_model",
+    "rates_at",
+    "save_catalogue",
+    "saved_catalogue",
+    "tier_starts",
+]
+
+logger = logging.getLogger("specclient")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class CatalogueModel:
+    """A model of the catalogue.
+
+    Attributes:
+        vendor: whose it was looked for at.
+        model: its dated prices.
+        catalogue: in words, which.
+    """
+
+    vendor: str
+    model: ModelInfo
+    catalogue: str
+
+    @property
+    def steady(self) -> bool:
+        """Whether its price has neither dates, hours of the day nor tiers."""
+        prices = self.model.prices
+        return not isinstance(prices, list) and not any(
+            hasattr(each, "tiers") for each in vars(prices).values()
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SavedCatalogue:
+    """A catalogue that was fetched.
+
+    Attributes:
+        path: its file.
+        fetched: when, with the time zone.
+        package: the version of genai-prices that fetched it.
+        models: how many it has.
+    """
+
+    path: Path
+    fetched: datetime
+    package: str
+    models: int
+
+
+def find_model(vendor: str, model: str) -> CatalogueModel | None:
+    """Find a model: of a vendor, or by its name alone where the vendor is :data:`ANY_VENDOR`."""
+    kept = _kept(os.environ)
+    snapshot = _snapshot()
+    name = PACKAGE if kept is None else f"{PACKAGE} (fetched {kept[0].fetched:%Y-%m-%d})"
+    if vendor == ANY_VENDOR:
+        with suppress(LookupError):  # "litellm" stands for names with or without a vendor before a slash
+            owner, found = snapshot.find_provider_model(model, None, "litellm", None)
+            return CatalogueModel(owner.id, found, name)
+        return None
+    with import_lock:
+        from genai_prices.data_snapshot import find_provider_by_id  # noqa: PLC0415 - takes 0.2 s
+
+    provider = find_provider_by_id(snapshot.providers, vendor)
+    match = None if provider is None else provider.find_model(model.lower(), all_providers=snapshot.providers)
+    return None if match is None else CatalogueModel(vendor, match, name)
+
+
+def rates_at(model: ModelInfo, at: datetime, prompt: int) -> PriceRates | None:
+    """Read the rates for text tokens; None where the model is priced by something else (pages, hours).
+
+    Args:
+        prompt: tokens of the prompt: some prices rise with its length, for all of its tokens.
+    """
+    listed: dict[str, Decimal | TieredPrices | None] = vars(model.get_prices(at))
+
+    def rate(key: str) -> Decimal | None:
+        value = listed.get(key)
+        if value is None or isinstance(value, Decimal):
+            return value
+        reached = [tier.price for tier in value.tiers if prompt > tier.start]  # tiers ascend
+        return reached[-1] if reached else value.base
+
+    whole = rate("input_mtok")
+    if whole is None:
+        return None
+    return PriceRates(
+        input=whole,
+        output=rate("output_mtok"),
+        cached_input=rate("cache_read_mtok"),
+        cache_write=rate("cache_write_mtok"),
+        cache_write_1h=rate("cache_write_1h_mtok"),
+        reasoning=rate("output_reasoning_mtok"),
+        audio_input=rate("input_audio_mtok"),
+        image_input=rate("input_image_mtok"),
+        audio_output=rate("output_audio_mtok"),
+        image_output=rate("output_image_mtok"),
+        per_call=_thousandth(rate("requests_kcount")),
+        per_search=_thousandth(rate("web_searches_kcount")),
+    )
+
+
+def tier_starts(model: ModelInfo) -> tuple[int, ...]:
+    """Return the lengths of prompts, in tokens, beyond which a model has had other prices, ascending."""
+    listed = model.prices if isinstance(model.prices, list) else [model]
+    values = (value for each in listed for value in vars(each.prices).values())
+    return tuple(sorted({tier.start for value in values for tier in getattr(value, "tiers", ())}))
+
+
+def _thousandth(dollars: Decimal | None) -> Decimal | None:
+    return None if dollars is None else EXACT.scaleb(dollars, -3)
+
+
+def catalogue_url() -> str:
+    """Return where genai-prices publishes its data."""
+    from genai_prices.update_prices import DEFAULT_UPDATE_URL  # noqa: PLC0415 - only who updates pays for it
+
+    return DEFAULT_UPDATE_URL
+
+
+def save_catalogue(content: bytes, *, fetched: datetime, env: Mapping[str, str]) -> SavedCatalogue:
+    """Check a fetched catalogue and put it in place of the one before; raises with that one untouched.
+
+    Raises:
+        ConfigurationError: content that is no catalogue, or a file that cannot be written.
+    """
+    path = catalogue_path(env)
+    if path is None:
+        raise ConfigurationError("SPECCLIENT_PRICES is 'off', so there is no place for a fetched catalogue")
+    try:
+        raw = json.loads(content)
+        providers = _providers(raw)
+        priced = any(rates_at(model, fetched, 0) for each in providers for model in each.models)
+    except Exception as error:  # noqa: BLE001 - whatever the library makes of foreign data
+        raise ConfigurationError(f"what was fetched is no price catalogue: {_line(error)}") from None
+    if not priced:
+        raise ConfigurationError("what was fetched is no price catalogue: it has no model with a price")
+    copy = SavedCatalogue(path, fetched, version(PACKAGE), sum(len(each.models) for each in providers))
+    text = json.dumps({"fetched": fetched.isoformat(), "package": copy.package, "providers": raw})
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text)
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot write {path}: {error.strerror or error}; name another file in SPECCLIENT_PRICES"
+        ) from None
+    return copy
+
+
+def saved_catalogue(env: Mapping[str, str]) -> SavedCatalogue | None:
+    """Return the fetched catalogue that is in use, None where it is the package's own."""
+    kept = _kept(env)
+    return None if kept is None else kept[0]
+
+
+def _snapshot() -> DataSnapshot:
+    """Return the fetched catalogue where there is one that can be used, else the package's own."""
+    kept = _kept(os.environ)
+    if kept is not None:
+        return kept[1]
+    with import_lock:
+        from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415 - takes 0.2 s
+
+    return get_snapshot()
+
+
+def _kept(env: Mapping[str, str]) -> tuple[SavedCatalogue, DataSnapshot] | None:
+    path = catalogue_path(env)
+    if path is None:
+        return None
+    try:
+        seen = path.stat()
+    except OSError:
+        return None
+    return _read(path, seen.st_mtime_ns, seen.st_size)
+
+
+@lru_cache(maxsize=4)
+def _read(path: Path, _modified: int, _size: int) -> tuple[SavedCatalogue, DataSnapshot] | None:
+    """Return the file's catalogue; read anew when it has changed. One that cannot be used is told once."""
+    try:
+        told = json.loads(path.read_bytes())
+        if told["package"] != version(PACKAGE):
+            return None  # the package has been installed anew since, with data of its own
+        providers = _providers(told["providers"])
+        fetched = datetime.fromisoformat(told["fetched"])
+    except Exception as error:  # noqa: BLE001 - a call is not broken over it
+        logger.warning(
+            "the price catalogue %s cannot be read (%s), and the installed one is used; fetch it anew with "
+            "`specclient cost update-prices`, or remove it",
+            path,
+            _line(error),
+        )
+        return None
+    from genai_prices.data_snapshot import DataSnapshot  # noqa: PLC0415 - as above
+
+    count = sum(len(each.models) for each in providers)
+    return SavedCatalogue(path, fetched, told["package"], count), DataSnapshot(
+        providers, from_auto_update=True
+    )
+
+
+def _providers(raw: Any) -> list[Provider]:
+    """Read providers as genai-prices' own updater does; it has no public door to data that is at hand."""
+    with import_lock:
+        from genai_prices import types  # noqa: PLC0415 - as above
+
+    if not isinstance(raw, list) or not raw:
+        raise TypeError("it is no list of providers")
+    read = cast("Callable[[Any], list[Provider]]", types._providers_from_raw)
+    return read(raw)
+
+
+def _line(error: Exception) -> str:
+    return str(error).partition("\n")[0] or type(error).__name__

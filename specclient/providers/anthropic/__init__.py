@@ -1,0 +1,1 @@
+"""The wire dialect of Anthropic's Messages API."""

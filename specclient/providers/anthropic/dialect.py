@@ -1,0 +1,147 @@
+"""Turn chats into requests of Anthropic's Messages API, and its answers, events and errors into our objects.
+
+https://platform.claude.com/docs/en/api/messages
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from specclient.errors import NotFoundError
+from specclient.providers.anthropic.params import body_of
+from specclient.providers.anthropic.response import completion_of
+from specclient.providers.anthropic.stream import AnthropicStreamReader
+from specclient.providers.encoding import json_of
+from specclient.providers.endpoint import Endpoint, EventReader
+from specclient.providers.errors import embedded_error_of, invalid_response_error
+from specclient.providers.openai.dialect import OpenAIDialect
+from specclient.providers.usage import usage_of
+from specclient.types.api_method import ApiMethod
+from specclient.types.chat import ChatCompletion
+from specclient.types.model import Model
+from specclient.types.request import PerCallOptions, Request
+from specclient.types.usage import Usage
+from specclient.types.wire import WireRequest, WireResponse
+
+#: The version of the API that is asked for where the caller's headers name none. The one after it,
+#: 2026-10-21, differs for a chat in that it refuses ``temperature``, ``top_p`` and ``top_k``, which callers
+#: of OpenAI's API send ("Migrating to API version 2026-10-21").
+VERSION = "2023-06-01"
+
+#: As many models as one page can list.
+_MOST_MODELS = 1_000
+_MESSAGES = ApiMethod(name="messages.create", verb="POST", path="/messages")
+_CHAT = "chat.completions.create"
+_MODELS = ("models.list", "models.retrieve")
+
+
+class AnthropicDialect:
+    """What Anthropic's API speaks; see :class:`specclient.providers.Dialect`.
+
+    It serves chats and lists models. A call by path (``client.post("/messages/count_tokens", …)``) goes out
+    as it is, and what comes back is not translated.
+
+    Args:
+        clock: Unix seconds, for ``created``: Anthropic's answers do not tell when they were made.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+        self._http = OpenAIDialect()  # URLs, keys and whatever is not chat are HTTP as it has it
+
+    def encode(self, request: Request, endpoint: Endpoint, model: str) -> WireRequest:
+        method = request.method
+        if method.name == _CHAT:
+            content = json_of(body_of(request, endpoint, model))
+            plain = replace(request.options, body={})
+            request = replace(request, method=_MESSAGES, params={}, content=content, options=plain)
+        elif method.name == "models.list":
+            query = {"limit": _MOST_MODELS, **request.options.query}
+            request = replace(request, options=replace(request.options, query=query))
+        elif method.name not in _MODELS and not _by_path(method):
+            raise NotFoundError(
+                f"provider {endpoint.name!r} speaks Anthropic's API, which serves chat.completions.create "
+                f"and models alone, not {method.name}; name another provider's model for it"
+            )
+        wire = self._http.encode(request, endpoint, model)
+        named = {name.lower() for name in (*endpoint.headers, *request.options.headers)}
+        if "anthropic-version" in named:
+            return wire
+        return replace(wire, headers={"anthropic-version": VERSION, **wire.headers})
+
+    def decode(self, method: ApiMethod, reply: WireResponse) -> Any:
+        kind = method.gives
+        if method.name == _CHAT and isinstance(kind, type) and issubclass(kind, ChatCompletion):
+            return self._completion(kind, reply)
+        if method.name in _MODELS:
+            return self._http.decode(method, replace(reply, content=_renamed(reply.content)))
+        return self._http.decode(method, reply)
+
+    def events(self, method: ApiMethod) -> EventReader:
+        if method.name == _CHAT:
+            return AnthropicStreamReader(int(self._clock()))
+        return self._http.events(method)
+
+    def usage(self, answer: Any) -> Usage | None:
+        return usage_of(answer)
+
+    def encode_models(self, endpoint: Endpoint) -> WireRequest:
+        listed = ApiMethod(name="models.list", verb="GET", path="/models")
+        return self.encode(Request(listed, options=PerCallOptions()), endpoint, "")
+
+    def decode_models(self, reply: WireResponse) -> list[Model]:
+        return self._http.decode_models(replace(reply, content=_renamed(reply.content)))
+
+    def _completion(self, kind: type[ChatCompletion], reply: WireResponse) -> ChatCompletion:
+        """Return the message that an answer is as a chat completion.
+
+        Raises:
+            APIResponseValidationError: it is none.
+            APIError: it is an error.
+        """
+        try:
+            return kind.construct(**completion_of(json.loads(reply.content), int(self._clock())))
+        except (TypeError, ValueError, KeyError, AttributeError, RecursionError) as error:
+            reason = f"{type(error).__name__}, where a message with a list of content blocks belongs"
+        # Out here, so that nothing leads on to the error above, which holds what was to be read.
+        failure = embedded_error_of(reply.content) or invalid_response_error(
+            reply.content, reply.status, reason
+        )
+        reply.secrets().clean(failure)
+        failure.attempts = reply.attempts
+        raise failure
+
+
+def _by_path(method: ApiMethod) -> bool:
+    """Tell whether a method is ``client.get``, ``client.post``, …: those of resources have dotted names."""
+    return "." not in method.name
+
+
+def _renamed(content: bytes) -> bytes:
+    """Return Anthropic's models, one or a list of them, with OpenAI's fields beside their own."""
+    try:
+        body = json.loads(content)
+        rows = body.get("data", [body])
+        for row in rows:
+            if row.get("type") == "model":
+                row |= {
+                    "object": "model",
+                    "owned_by": "anthropic",
+                    "created": _seconds(row.get("created_at")),
+                }
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return content  # no such list, or an error: told by whoever reads it
+    return json.dumps(body).encode()
+
+
+def _seconds(moment: Any) -> int:
+    """Return a moment of RFC 3339 in Unix seconds, 0 where it is none."""
+    try:
+        return int(datetime.fromisoformat(moment).timestamp())
+    except (TypeError, ValueError, OverflowError):
+        return 0

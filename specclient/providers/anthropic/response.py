@@ -1,0 +1,180 @@
+"""Turn Anthropic's message, whole, into a chat completion: text, calls, thinking, end, tokens; pure.
+
+https://platform.claude.com/docs/en/api/messages. What OpenAI's form has no field for survives beside it: of
+the message ``reasoning_content``, ``thinking_blocks`` (with their signatures) and, where the order or kind of
+the blocks would be lost otherwise, ``content_blocks``; of the choice ``stop_reason``, ``stop_sequence`` and
+``stop_details``; of ``usage`` whatever else it tells. Sent back as they are, the blocks go out unchanged.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from specclient.providers.usage import count
+
+#: OpenAI's ``finish_reason``; one that is not here passes as it came. A turn that the server paused has no
+#: word of OpenAI's: it is over as far as this answer goes, and ``stop_reason`` says that it can be continued.
+FINISH_REASONS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "pause_turn": "stop",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+    "tool_use": "tool_calls",
+    "refusal": "content_filter",
+}
+
+#: In which a message that is sent back is put together from its fields.
+_ORDER: Mapping[Any, int] = {"thinking": 0, "redacted_thinking": 0, "text": 1, "tool_use": 2}
+_TIERS = {"standard": "default"}
+_STOP = ("stop_reason", "stop_sequence", "stop_details")
+_TOLD = frozenset({"id", "type", "role", "model", "content", "usage", *_STOP})
+_COUNTED = frozenset(
+    {"input_tokens", "output_tokens", "cache_creation_input_tokens", "cache_read_input_tokens"}
+)
+
+
+def completion_of(message: Mapping[str, Any], created: int) -> dict[str, Any]:
+    """Return a message as the fields of a chat completion.
+
+    Args:
+        message: the body of an answer.
+        created: Unix seconds: the message does not tell.
+
+    Raises:
+        TypeError, ValueError, KeyError, AttributeError: for what is no message.
+    """
+    blocks: list[dict[str, Any]] = message["content"]
+    if not isinstance(blocks, list) or not all(isinstance(block, dict) for block in blocks):
+        raise TypeError("its content is no list of blocks")
+    said: dict[str, Any] = {"role": "assistant", "content": text_of(blocks)}
+    calls = [call_of(block) for block in blocks if block.get("type") == "tool_use"]
+    if calls:
+        said |= {"tool_calls": calls, "content": said["content"] or None}
+    thoughts = [block.get("thinking") or "" for block in blocks if block.get("type") == "thinking"]
+    if any(thoughts):
+        said["reasoning_content"] = "".join(thoughts)
+    said |= extra_fields_of(blocks)
+    beyond = {key: value for key, value in message.items() if key not in _TOLD and value is not None}
+    choice = {"index": 0, "message": said, "logprobs": None, **finish_reason_of(message)}
+    usage = message.get("usage")
+    return {
+        **beyond,
+        "id": message.get("id") or "",
+        "object": "chat.completion",
+        "created": created,
+        "model": message.get("model") or "",
+        "choices": [choice],
+        **service_tier_of(usage),
+        "usage": usage_of(usage),
+    }
+
+
+def finish_reason_of(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Return why an answer ended, in OpenAI's word and as it was told."""
+    reason = told.get("stop_reason")
+    kept = {name: told[name] for name in _STOP if told.get(name) is not None}
+    return {"finish_reason": FINISH_REASONS.get(reason, reason) if isinstance(reason, str) else None, **kept}
+
+
+def text_of(blocks: Sequence[Mapping[str, Any]]) -> str:
+    """Return the text of an answer."""
+    return "".join(block.get("text") or "" for block in blocks if block.get("type") == "text")
+
+
+def call_of(block: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a block in which a tool is used as a call."""
+    function = {"name": block.get("name") or "", "arguments": arguments_of(block)}
+    return {"id": block.get("id") or "", "type": "function", "function": function}
+
+
+def arguments_of(block: Mapping[str, Any]) -> str:
+    """Return what a tool is given, as JSON text."""
+    return json.dumps(block.get("input") or {}, ensure_ascii=False)
+
+
+def extra_fields_of(blocks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what a message's own fields do not hold of its blocks: thinking, citations, server tools."""
+    found: dict[str, Any] = {}
+    thoughts = [block for block in blocks if block.get("type") in ("thinking", "redacted_thinking")]
+    if thoughts:
+        found["thinking_blocks"] = thoughts
+    order = [_ORDER.get(block.get("type"), 0) for block in blocks]
+    if order != sorted(order) or not all(map(_is_plain, blocks)):
+        found["content_blocks"] = list(blocks)
+    annotations = _annotations(blocks)
+    return {**found, "annotations": annotations} if annotations else found
+
+
+def usage_of(told: Any) -> dict[str, Any] | None:
+    """Return the tokens an answer tells in OpenAI's form; what is no count is left out, not taken for zero.
+
+    ``prompt_tokens`` are those that Anthropic bills at the full price and those it writes to and reads from a
+    cache: its ``input_tokens`` are the first alone ("Prompt caching", tracking cache performance).
+    """
+    if not isinstance(told, Mapping):
+        return None
+    written, read = (_part(told, f"cache_{name}_input_tokens") for name in ("creation", "read"))
+    fresh, completion = count(told.get("input_tokens")), count(told.get("output_tokens"))
+    if fresh is None and completion is None:
+        return None
+    found: dict[str, Any] = {
+        key: value for key, value in told.items() if key not in _COUNTED and value is not None
+    }
+    if fresh is not None and written is not None and read is not None:
+        found["prompt_tokens"] = fresh + written + read
+    if completion is not None:
+        found["completion_tokens"] = completion
+    if "prompt_tokens" in found and completion is not None:
+        found["total_tokens"] = found["prompt_tokens"] + completion
+    details = {
+        "cached_tokens": count(told.get("cache_read_input_tokens")),
+        "cache_write_tokens": count(told.get("cache_creation_input_tokens")),
+    }
+    found["prompt_tokens_details"] = details if any(value is not None for value in details.values()) else None
+    kinds = found.pop("output_tokens_details", None)
+    thought = count(kinds.get("thinking_tokens")) if isinstance(kinds, Mapping) else None
+    if thought is not None and completion is not None and thought <= completion:
+        found["completion_tokens_details"] = {"reasoning_tokens": thought}
+    return found
+
+
+def service_tier_of(usage: Any) -> dict[str, Any]:
+    """Return the service tier that an answer's usage tells, in OpenAI's word."""
+    told = usage.get("service_tier") if isinstance(usage, Mapping) else None
+    return {"service_tier": _TIERS.get(told, told)} if isinstance(told, str) else {}
+
+
+def _part(told: Mapping[str, Any], name: str) -> int | None:
+    """Return a count that is nothing where it is not told."""
+    return 0 if told.get(name) is None else count(told[name])
+
+
+def _is_plain(block: Mapping[str, Any]) -> bool:
+    """Tell whether a block is all in a message's other fields."""
+    kind = block.get("type")
+    if kind in ("thinking", "redacted_thinking"):
+        return True
+    told = {key for key, value in block.items() if value is not None and value != []}
+    if kind == "text":
+        return told <= {"type", "text"}
+    called = block.get("caller") in (None, {"type": "direct"})
+    return kind == "tool_use" and called and told <= {"type", "id", "name", "input", "caller"}
+
+
+def _annotations(blocks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the pages that the text cites, each with the place of the block that cites it."""
+    found, start = list[dict[str, Any]](), 0
+    for block in blocks:
+        if block.get("type") != "text":
+            continue
+        end = start + len(block.get("text") or "")
+        for citation in block.get("citations") or ():
+            if isinstance(citation, Mapping) and isinstance(citation.get("url"), str):
+                cited = {"url": citation["url"], "title": citation.get("title") or ""}
+                place = {"start_index": start, "end_index": end, **cited}
+                found.append({"type": "url_citation", "url_citation": place})
+        start = end
+    return found

@@ -1,0 +1,92 @@
+"""Turn an error that came under a status of success, in a body or as an event, into an exception."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+import pydantic
+
+from specclient.errors import APIError, APIResponseValidationError, status_error
+from specclient.types.error_body import parse_error_body
+
+_EXCERPT = 200
+
+# What an error that arrives under status 200 would have had as status, by its type or code: OpenAI's,
+# Anthropic's ("Errors"), and those of servers that write them otherwise.
+_STATUS_OF_FAULT = {
+    "invalid_request_error": 400,
+    "BadRequestError": 400,
+    "context_length_exceeded": 400,
+    "authentication_error": 401,
+    "billing_error": 402,
+    "permission_error": 403,
+    "not_found_error": 404,
+    "model_not_found": 404,
+    "conflict_error": 409,
+    "request_too_large": 413,
+    "rate_limit_error": 429,
+    "rate_limit_exceeded": 429,
+    "insufficient_quota": 429,
+    "api_error": 500,
+    "internal_error": 500,
+    "internal_server_error": 500,
+    "InternalServerError": 500,
+    "server_error": 500,
+    "timeout_error": 504,
+    "overloaded_error": 529,
+}
+
+
+def first_invalid_field(error: pydantic.ValidationError) -> str:
+    """Return the first place that is wrong, and how; quotes nothing of the input."""
+    first = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}"
+
+
+def invalid_response_error(content: bytes, status: int | None, reason: object) -> APIResponseValidationError:
+    """Return the error for an answer that is not what the endpoint promises, with its beginning."""
+    text = content.decode("utf-8", "replace")[:_EXCERPT]
+    error = APIResponseValidationError(
+        body=text, message=f"The answer is not what the endpoint promises ({reason}). It begins: {text!r}"
+    )
+    error.status_code = status
+    return error
+
+
+def raise_embedded_error(answer: pydantic.BaseModel) -> None:
+    """Raise the error that some gateways put beside the fields of an otherwise well-formed answer."""
+    extra = answer.model_extra
+    if extra and extra.get("error"):
+        raise error_from(extra)
+
+
+def embedded_error_of(content: bytes) -> APIError | None:
+    """Return the error that ``content`` is, None where it is none."""
+    try:
+        body = json.loads(content)
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(body, list) and len(body) == 1:
+        body = body[0]  # Gemini
+    if not isinstance(body, Mapping):
+        return None
+    is_error = body.get("error") or body.get("object") == "error" or body.get("message")
+    return error_from(body) if is_error else None
+
+
+def error_from(body: object) -> APIError:
+    """Return the exception that a decoded error object stands for, of the class its status or type names."""
+    fault = parse_error_body(body)
+    message = fault.message or f"An error without a message: {fault.body}"
+    code = int(fault.code) if fault.code is not None and fault.code.isdigit() else 0
+    status = code if 400 <= code < 600 else 0
+    status = status or _STATUS_OF_FAULT.get(fault.code or "", 0) or _STATUS_OF_FAULT.get(fault.type or "", 0)
+    error: APIError
+    if status:
+        error = status_error(status, message, body=fault.body)
+        error.status_code = status
+    else:
+        error = APIError(message, body=fault.body)
+    error.code, error.param, error.type = fault.code, fault.param, fault.type
+    return error

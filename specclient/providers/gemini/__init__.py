@@ -1,0 +1,1 @@
+"""The wire dialect of Google's Gemini API."""

@@ -1,0 +1,218 @@
+"""Turn OpenAI-shaped requests into Gemini's own wire form, and its answers into our objects.
+
+https://ai.google.dev/api
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, TypeVar
+from urllib.parse import quote
+
+from specclient.errors import APIError, BadRequestError, NotFoundError
+from specclient.providers.encoding import decoded, json_of
+from specclient.providers.endpoint import Endpoint, EventReader
+from specclient.providers.errors import invalid_response_error
+from specclient.providers.gemini.messages import contents_of
+from specclient.providers.gemini.params import settings_of, with_extra_body
+from specclient.providers.gemini.response import (
+    GeminiStreamReader,
+    InvalidGeminiResponseError,
+    body_of,
+    completion_fields,
+    read,
+)
+from specclient.providers.gemini.usage import usage_fields
+from specclient.providers.openai.dialect import OpenAIDialect
+from specclient.providers.unsupported import refuse_unsupported
+from specclient.providers.validation import checked_params
+from specclient.types.api_method import ApiMethod
+from specclient.types.base import WireModel
+from specclient.types.inference_methods import CHAT, EMBEDDING
+from specclient.types.model import Model
+from specclient.types.named import named
+from specclient.types.request import Request
+from specclient.types.usage import Usage
+from specclient.types.wire import WireRequest, WireResponse
+
+T = TypeVar("T")
+GeminiFields = dict[str, Any]
+
+_MODELS = "models.list"
+_MODEL = "models.retrieve"
+_LISTED = "/models?pageSize=1000"  # as many as may be asked for; else they come in fifties
+_COLLECTIONS = frozenset({"models", "tunedModels"})
+
+
+class GeminiDialect:
+    """What Gemini's own API speaks; see :class:`specclient.providers.Dialect`.
+
+    Chats, embeddings and models are translated; calls by path (``client.post(…)``) go, and come back, as they
+    are.
+    """
+
+    def __init__(self) -> None:
+        self._plain = OpenAIDialect()  # of HTTP, all but path and body is the same
+
+    def encode(self, request: Request, endpoint: Endpoint, model: str) -> WireRequest:
+        name = request.method.name
+        if name == CHAT.name:
+            verb = "streamGenerateContent?alt=sse" if request.stream else "generateContent"
+            body = _chat_body(request, endpoint, model)
+            return self._encoded(request, endpoint, model, f"{_path_of(model)}:{verb}", body)
+        if name == EMBEDDING.name:
+            body = _embedding_body(request, endpoint, model)
+            return self._encoded(request, endpoint, model, f"{_path_of(model)}:batchEmbedContents", body)
+        if name == _MODELS:
+            return self._encoded(request, endpoint, model, _LISTED)
+        if name == _MODEL:
+            return self._encoded(request, endpoint, model, _path_of(request.places["model"]))
+        if "." not in name:  # a call by path
+            return self._plain.encode(request, endpoint, model)
+        raise NotFoundError(
+            f"provider {endpoint.name!r} speaks Gemini's own language and serves chat.completions.create, "
+            f"embeddings.create, models.list and models.retrieve in it, not {name}; use one of them, or send "
+            "to any path of its API by client.get() and client.post()"
+        )
+
+    def decode(self, method: ApiMethod, reply: WireResponse) -> Any:
+        gives = named(method.gives) if isinstance(method.gives, str) else method.gives
+        fields_of = _FIELDS_OF.get(method.name)
+        if fields_of is None or not (isinstance(gives, type) and issubclass(gives, WireModel)):
+            return self._plain.decode(method, reply)
+        return _read(reply, lambda body: read(gives, fields_of(body)))
+
+    def events(self, method: ApiMethod) -> EventReader:
+        return GeminiStreamReader() if method.name == CHAT.name else self._plain.events(method)
+
+    def usage(self, answer: Any) -> Usage | None:
+        return self._plain.usage(answer)
+
+    def encode_models(self, endpoint: Endpoint) -> WireRequest:
+        return self.encode(Request(ApiMethod(name=_MODELS, verb="GET", path="/models")), endpoint, "")
+
+    def decode_models(self, reply: WireResponse) -> list[Model]:
+        return _read(reply, lambda body: [read(Model, row) for row in _models_fields(body)["data"]])
+
+    def _encoded(
+        self, request: Request, endpoint: Endpoint, model: str, path: str, body: GeminiFields | None = None
+    ) -> WireRequest:
+        """Return a request with this path and body, everything else being as it always is."""
+        method = ApiMethod(name=request.method.name, verb="GET" if body is None else "POST", path=path)
+        translated = replace(
+            request,
+            method=method,
+            params={},
+            places={},
+            content=None if body is None else json_of(body),
+            stream=False,
+            options=replace(request.options, body={}),
+        )
+        return self._plain.encode(translated, endpoint, model)
+
+
+def _path_of(model: str) -> str:
+    """Return the path of a model: by its name, or by that with its collection, as ``tunedModels/NAME``."""
+    collection, slash, name = model.partition("/")
+    if not slash or collection not in _COLLECTIONS:
+        collection, name = "models", model
+    return f"/{collection}/{quote(name, safe='')}"
+
+
+def _chat_body(request: Request, endpoint: Endpoint, model: str) -> GeminiFields:
+    def cannot(name: str, why: str) -> None:
+        refuse_unsupported(request, endpoint, [name], why=why)
+
+    params = checked_params(decoded(request.params))
+    system, contents = contents_of(params.get("messages"), cannot)
+    settings = settings_of(params, model, cannot)
+    body = {"contents": contents, **({"systemInstruction": system} if system else {}), **settings}
+    return with_extra_body(body, request.options.body)
+
+
+def _embedding_body(request: Request, endpoint: Endpoint, model: str) -> GeminiFields:
+    """Return a batch of one request a text; ``extra_body`` (``taskType``, ``title``) is for each of them."""
+    params = decoded(request.params)
+    refuse_unsupported(request, endpoint, ["user"] if params.get("user") else [])
+    texts = params.get("input")
+    texts = [texts] if isinstance(texts, str) else texts
+    if not isinstance(texts, list) or not texts or not all(isinstance(text, str) for text in texts):
+        raise BadRequestError("input must be a text or a list of texts; Gemini takes no token ids")
+    size = params.get("dimensions")
+    asked = {} if size is None else {"outputDimensionality": size}
+    name = _path_of(model).removeprefix("/")
+    return {
+        "requests": [
+            {
+                "model": name,
+                "content": {"role": "user", "parts": [{"text": text}]},
+                **asked,
+                **request.options.body,
+            }
+            for text in texts
+        ]
+    }
+
+
+def _embedding_fields(body: GeminiFields) -> GeminiFields:
+    found = [body["embedding"]] if "embedding" in body else body.get("embeddings")
+    entries = found if isinstance(found, list) else []
+    vectors = [entry.get("values") if isinstance(entry, Mapping) else None for entry in entries]
+    if not vectors or not all(map(_is_vector, vectors)):
+        raise InvalidGeminiResponseError("it has no embeddings")
+    data = [
+        {"object": "embedding", "index": place, "embedding": vector} for place, vector in enumerate(vectors)
+    ]
+    counts = usage_fields(body.get("usageMetadata"))
+    used = counts.get("prompt_tokens")
+    usage = {} if used is None else {"usage": {"prompt_tokens": used, "total_tokens": used}}
+    return {"object": "list", "data": data, **usage}
+
+
+def _is_vector(values: Any) -> bool:
+    return isinstance(values, list) and all(type(value) in (int, float) for value in values)
+
+
+def _models_fields(body: GeminiFields) -> GeminiFields:
+    rows = body.get("models", None if body else [])  # an empty list is left out on the wire
+    if not isinstance(rows, list):
+        raise InvalidGeminiResponseError("it has no models")
+    return {"object": "list", "data": [_model_fields(row) for row in rows]}
+
+
+def _model_fields(row: Any) -> GeminiFields:
+    name = row.get("name") if isinstance(row, Mapping) else None
+    if not isinstance(name, str) or not name:
+        raise InvalidGeminiResponseError("a model without a name")
+    return {**row, "id": name.removeprefix("models/"), "object": "model", "owned_by": "google"}
+
+
+_FIELDS_OF: Mapping[str, Callable[[GeminiFields], GeminiFields]] = {
+    CHAT.name: completion_fields,
+    EMBEDDING.name: _embedding_fields,
+    _MODELS: _models_fields,
+    _MODEL: _model_fields,
+}
+
+
+def _read(reply: WireResponse, make: Callable[[GeminiFields], T]) -> T:
+    """Return what ``make`` makes of an answer.
+
+    Raises, with ``attempts`` noted and without the secrets of the request:
+        APIResponseValidationError: for what is no such answer.
+        APIError: that it is, where it is one.
+    """
+    failure: APIError
+    try:
+        return make(body_of(reply.content, reply.status))
+    except APIError as error:
+        failure = error
+    except InvalidGeminiResponseError as error:
+        failure = invalid_response_error(reply.content, reply.status, error)
+    try:
+        reply.secrets().clean(failure)
+        failure.attempts = reply.attempts
+        raise failure
+    finally:
+        del failure  # else its traceback's frame holds it: a circle

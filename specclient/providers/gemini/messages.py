@@ -1,0 +1,292 @@
+"""Turn OpenAI's messages into Gemini's ``contents`` and ``systemInstruction``.
+
+https://ai.google.dev/api/caching#Content; what is named ``extra_content.google`` is what Gemini's own
+OpenAI-compatible endpoint names so (https://ai.google.dev/gemini-api/docs/thought-signatures).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from pathlib import PurePosixPath
+from typing import Any
+from urllib.parse import urlsplit
+
+from specclient.errors import BadRequestError
+from specclient.providers.validation import expect_kind
+
+#: Refuses what cannot be expressed, by name, with a clause that says why; returns where it is to be dropped.
+RefuseGeminiField = Callable[[str, str], None]
+GeminiPart = dict[str, Any]
+
+#: What Gemini reads (https://ai.google.dev/gemini-api/docs/file-input-methods), by the end of a file's name.
+_TYPES = {
+    ".png": "image/png",
+    ".jpg": "image/jpeg",
+    ".jpeg": "image/jpeg",
+    ".webp": "image/webp",
+    ".heic": "image/heic",
+    ".heif": "image/heif",
+    ".gif": "image/gif",
+    ".pdf": "application/pdf",
+    ".mp3": "audio/mp3",
+    ".wav": "audio/wav",
+    ".aiff": "audio/aiff",
+    ".aac": "audio/aac",
+    ".ogg": "audio/ogg",
+    ".flac": "audio/flac",
+    ".mp4": "video/mp4",
+    ".mpeg": "video/mpeg",
+    ".mpg": "video/mpg",
+    ".mov": "video/mov",
+    ".avi": "video/avi",
+    ".flv": "video/x-flv",
+    ".webm": "video/webm",
+    ".wmv": "video/wmv",
+    ".3gp": "video/3gpp",
+    ".txt": "text/plain",
+    ".html": "text/html",
+    ".css": "text/css",
+    ".csv": "text/csv",
+    ".xml": "text/xml",
+    ".md": "text/md",
+    ".json": "application/json",
+}
+_SCHEMES = ("http", "https", "gs")
+
+
+def contents_of(messages: Any, cannot: RefuseGeminiField) -> tuple[GeminiPart | None, list[GeminiPart]]:
+    """Return the system instruction, None where no message gives one, and the contents.
+
+    What several tools answer to one turn of the model stays together, as Gemini wants it.
+
+    Args:
+        messages: OpenAI's, as decoded JSON.
+
+    Raises:
+        BadRequestError: for a message or part that is none, named by its place.
+        UnsupportedParameterError: by ``cannot``.
+    """
+    if not isinstance(messages, list):
+        raise BadRequestError(f"messages is a {type(messages).__name__}; it must be a list of messages")
+    system: list[GeminiPart] = []
+    contents: list[GeminiPart] = []
+    called: dict[str, str] = {}
+    results: list[GeminiPart] | None = None
+    for place, message in enumerate(messages):
+        at = f"messages[{place}]"
+        role = message.get("role") if isinstance(message, Mapping) else None
+        if role in ("system", "developer"):
+            system += _parts(message.get("content"), f"{at}.content", cannot)
+        elif role == "user":
+            if message.get("name"):
+                cannot(f"{at}.name", "Gemini's users have no names; write it into the text")
+            contents.append(
+                {"role": "user", "parts": _parts(message.get("content"), f"{at}.content", cannot)}
+            )
+        elif role == "assistant":
+            contents.append({"role": "model", "parts": _said(message, at, called, cannot)})
+        elif role == "tool":
+            result = _result(message, at, called, cannot)
+            if results is None:
+                results = [result]
+                contents.append({"role": "user", "parts": results})
+            else:
+                results.append(result)
+        else:
+            raise BadRequestError(
+                f"{at}.role is {role!r}; it must be 'system', 'developer', 'user', 'assistant' or 'tool'"
+            )
+        if role != "tool":
+            results = None
+    return ({"role": "user", "parts": system} if system else None), contents
+
+
+def _parts(content: Any, at: str, cannot: RefuseGeminiField) -> list[GeminiPart]:
+    """Return the parts of a message's content: text, or OpenAI's parts."""
+    if content is None or isinstance(content, str):
+        return [{"text": content or ""}]
+    if not isinstance(content, list):
+        raise BadRequestError(f"{at} is a {type(content).__name__}; it must be text or a list of parts")
+    return [_part(part, f"{at}[{place}]", cannot) for place, part in enumerate(content)]
+
+
+def _part(part: Any, at: str, cannot: RefuseGeminiField) -> GeminiPart:
+    """Return one part; one without a ``type`` is Gemini's own and goes as it is."""
+    if not isinstance(part, Mapping):
+        raise BadRequestError(f"{at} is a {type(part).__name__}; it must be an object with a 'type'")
+    kind = part.get("type")
+    if kind is None:
+        return dict(part)
+    expect_kind(kind, f"{at}.type", str)
+    for name in sorted(part.keys() - {"type", kind, "index", "extra_content"}):
+        cannot(f"{at}.{name}", "Gemini's parts have nothing like it")
+    held = part.get(kind)
+    if kind in ("text", "refusal") and isinstance(held, str):
+        return {"text": held}
+    if kind in ("image_url", "video_url"):
+        found = _linked(held, f"{at}.{kind}", cannot)
+    elif kind == "input_audio" and isinstance(held, Mapping):
+        found = _inline(f"audio/{held.get('format')}", held.get("data"), f"{at}.input_audio.data")
+    elif kind == "file" and isinstance(held, Mapping):
+        found = _file(held, f"{at}.file")
+    else:
+        raise BadRequestError(
+            f"{at} has type {kind!r}; it must be text, image_url, video_url, input_audio or file, with a "
+            "field of that name"
+        )
+    return _signed(found, part)
+
+
+def _linked(held: Any, at: str, cannot: RefuseGeminiField) -> GeminiPart:
+    """Return an image or a video, by its URL."""
+    url = held.get("url") if isinstance(held, Mapping) else held
+    if isinstance(held, Mapping) and held.get("detail") not in (None, "auto"):
+        cannot(f"{at}.detail", "set generationConfig.mediaResolution by extra_body instead")
+    if not isinstance(url, str):
+        raise BadRequestError(f"{at}.url is {url!r}; it must be a URL")
+    if url.startswith("data:"):
+        return _data_url(url, f"{at}.url")
+    if urlsplit(url).scheme not in _SCHEMES:
+        raise BadRequestError(f"{at}.url begins with {url[:20]!r}; it must be a http, https, gs or data: URL")
+    return _stored(url)
+
+
+def _file(held: Mapping[str, Any], at: str) -> GeminiPart:
+    """Return a file: its bytes, or the URI it has in Gemini's Files API."""
+    name, data, uri = held.get("filename"), held.get("file_data"), held.get("file_id")
+    if isinstance(uri, str):
+        if urlsplit(uri).scheme not in _SCHEMES:
+            raise BadRequestError(
+                f"{at}.file_id is {uri!r}; it must be the URI of a file uploaded to Gemini's Files API"
+            )
+        return _stored(uri)
+    if isinstance(data, str) and data.startswith("data:"):
+        return _data_url(data, f"{at}.file_data")
+    kind = _type_of(name) if isinstance(name, str) else None
+    if kind is None:
+        raise BadRequestError(
+            f"{at} does not tell what it is; give file_data as a data: URL, or a filename that ends as one "
+            f"of {', '.join(_TYPES)}"
+        )
+    return _inline(kind, data, f"{at}.file_data")
+
+
+def _data_url(url: str, at: str) -> GeminiPart:
+    head, _, data = url.removeprefix("data:").partition(",")
+    kind, *parameters = head.split(";")
+    if "base64" not in parameters or not kind:
+        raise BadRequestError(f"{at} is {url[:40]!r}…; it must be 'data:<type>;base64,<data>'")
+    return _inline(kind, data, at)
+
+
+def _inline(kind: str, data: Any, at: str) -> GeminiPart:
+    if not isinstance(data, str) or not data:
+        raise BadRequestError(f"{at} is no text; it must be the bytes as base64")
+    return {"inlineData": {"mimeType": kind, "data": data}}
+
+
+def _stored(uri: str) -> GeminiPart:
+    kind = _type_of(urlsplit(uri).path)
+    return {"fileData": {"fileUri": uri, **({"mimeType": kind} if kind else {})}}
+
+
+def _type_of(name: str) -> str | None:
+    return _TYPES.get(PurePosixPath(name).suffix.lower())
+
+
+def _said(
+    message: Mapping[str, Any], at: str, called: dict[str, str], cannot: RefuseGeminiField
+) -> list[GeminiPart]:
+    """Return a turn of the model: what it said, showed and called; note the names of what it called."""
+    for name in ("audio", "function_call", "name"):
+        if message.get(name):
+            cannot(f"{at}.{name}", "Gemini's turns have nothing like it")
+    google = _google(message)
+    parts: list[GeminiPart] = [dict(part) for part in _listed(google.get("parts"))]
+    for name in ("content", "refusal"):
+        if message.get(name):
+            parts += _parts(message[name], f"{at}.{name}", cannot)
+    if signature := google.get("thought_signature"):
+        if not parts or "text" not in parts[-1]:
+            parts.append({"text": ""})
+        parts[-1]["thoughtSignature"] = signature
+    for place, image in enumerate(_listed(message.get("images"))):
+        parts.append(_part(image, f"{at}.images[{place}]", cannot))
+    calls = message.get("tool_calls") or []
+    expect_kind(calls, f"{at}.tool_calls", list)
+    for place, call in enumerate(calls):
+        parts.append(_call(call, f"{at}.tool_calls[{place}]", called))
+    return parts or [{"text": ""}]
+
+
+def _call(call: Any, at: str, called: dict[str, str]) -> GeminiPart:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
+        raise BadRequestError(f"{at} is no call of a function; Gemini has no custom tools")
+    name, text = function["name"], function.get("arguments") or "{}"
+    arguments = text if isinstance(text, Mapping) else _object(text)
+    if arguments is None:
+        raise BadRequestError(f"{at}.function.arguments is {text!r}; it must be a JSON object")
+    made: dict[str, Any] = {"name": name, "args": arguments}
+    if isinstance(call.get("id"), str):
+        made["id"] = call["id"]
+        called[call["id"]] = name
+    return _signed({"functionCall": made}, call)
+
+
+def _result(
+    message: Mapping[str, Any], at: str, called: Mapping[str, str], cannot: RefuseGeminiField
+) -> GeminiPart:
+    """Return what a tool answered: a JSON object as it is, other text as its ``output``, media beside it."""
+    identity = message.get("tool_call_id")
+    name = called.get(identity) if isinstance(identity, str) else None
+    name = name or message.get("name")
+    if not isinstance(name, str):
+        raise BadRequestError(
+            f"{at}.tool_call_id is {identity!r}; no assistant message before it made a call of that id"
+        )
+    content, media = message.get("content"), list[GeminiPart]()
+    if isinstance(content, list):
+        parts = _parts(content, f"{at}.content", cannot)
+        media = [part for part in parts if "text" not in part]
+        if not all("inlineData" in part for part in media):
+            raise BadRequestError(
+                f"{at}.content has a part by its address; a tool answers in text and data: URLs"
+            )
+        content = "".join(str(part["text"]) for part in parts if "text" in part)
+    answer = _object(content) if isinstance(content, str) else content
+    if not isinstance(answer, Mapping):
+        answer = {"output": content or ""}
+    identified = {"id": identity} if isinstance(identity, str) else {}
+    shown = {"parts": media} if media else {}
+    return {"functionResponse": {**identified, "name": name, "response": answer, **shown}}
+
+
+def _object(text: Any) -> dict[str, Any] | None:
+    """Return the JSON object that a text is, None where it is none."""
+    try:
+        found = json.loads(text, parse_constant=_refuse_constant)
+    except (ValueError, TypeError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(name)  # NaN and infinity: Python reads them, JSON does not have them
+
+
+def _signed(part: GeminiPart, carrier: Mapping[str, Any]) -> GeminiPart:
+    """Add the signature that came with an image or a call, which Gemini wants back."""
+    signature = _google(carrier).get("thought_signature")
+    return {**part, "thoughtSignature": signature} if signature else part
+
+
+def _google(carrier: Mapping[str, Any]) -> Mapping[str, Any]:
+    extra = carrier.get("extra_content")
+    google = extra.get("google") if isinstance(extra, Mapping) else None
+    return google if isinstance(google, Mapping) else {}
+
+
+def _listed(value: Any) -> list[Any]:
+    return [entry for entry in value if isinstance(entry, Mapping)] if isinstance(value, list) else []

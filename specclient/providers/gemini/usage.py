@@ -1,0 +1,76 @@
+"""Turn Gemini's ``usageMetadata`` into the fields of OpenAI's usage; what is not told is left out.
+
+https://ai.google.dev/api/generate-content#UsageMetadata: thoughts are counted beside the candidates, cached
+tokens inside the prompt; a count that is zero is left out on the wire.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from specclient.providers.usage import count
+
+_READ = frozenset(
+    {"promptTokenCount", "toolUsePromptTokenCount", "cachedContentTokenCount", "candidatesTokenCount"}
+    | {"thoughtsTokenCount", "totalTokenCount", "promptTokensDetails", "candidatesTokensDetails"}
+)
+_MODALITIES = {"TEXT": "text_tokens", "IMAGE": "image_tokens", "AUDIO": "audio_tokens"}
+
+
+def usage_fields(told: Any) -> dict[str, Any]:
+    """Return the fields of a usage, empty where nothing is told that counts.
+
+    A count is unknown, and never 0, where it is no whole number of at least 0, or rests on one that is not.
+    What has no field in OpenAI's usage stays under Gemini's name.
+    """
+    if not isinstance(told, Mapping):
+        return {}
+    prompt = _sum(count(told.get("promptTokenCount")), count(told.get("toolUsePromptTokenCount", 0)))
+    completion = _completion(told, prompt)
+    if prompt is None and completion is None:
+        return {}
+    fields = {name: value for name, value in told.items() if name not in _READ}
+    cached = count(told.get("cachedContentTokenCount"))
+    inputs = _by_modality(told.get("promptTokensDetails"))
+    if cached is not None and (prompt is None or cached <= prompt):
+        inputs["cached_tokens"] = cached
+    outputs = _by_modality(told.get("candidatesTokensDetails"))
+    thoughts = count(told.get("thoughtsTokenCount"))
+    if thoughts is not None and (completion is None or thoughts <= completion):
+        outputs["reasoning_tokens"] = thoughts
+    known = {
+        "prompt_tokens": prompt,
+        "completion_tokens": completion,
+        "total_tokens": _sum(prompt, completion),
+    }
+    fields |= {name: value for name, value in known.items() if value is not None}
+    details = {"prompt_tokens_details": inputs, "completion_tokens_details": outputs}
+    return fields | {name: counts for name, counts in details.items() if counts}
+
+
+def _completion(told: Mapping[str, Any], prompt: int | None) -> int | None:
+    """Return what was generated: candidates and thoughts, or what the prompt leaves of the total."""
+    generated = _sum(count(told.get("candidatesTokenCount")), count(told.get("thoughtsTokenCount", 0)))
+    if generated is not None:
+        return generated
+    total = count(told.get("totalTokenCount"))
+    if total is None or prompt is None or total < prompt:
+        return None
+    return total - prompt
+
+
+def _sum(first: int | None, second: int | None) -> int | None:
+    return None if first is None or second is None else first + second
+
+
+def _by_modality(details: Any) -> dict[str, int]:
+    """Return the counts that OpenAI has a name for, of ``[{"modality": "TEXT", "tokenCount": 1}, …]``."""
+    found = {}
+    for entry in details if isinstance(details, list) else ():
+        if isinstance(entry, Mapping):
+            name = _MODALITIES.get(str(entry.get("modality")))
+            tokens = count(entry.get("tokenCount"))
+            if name is not None and tokens is not None:
+                found[name] = tokens
+    return found

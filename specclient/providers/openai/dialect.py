@@ -1,0 +1,311 @@
+"""Turn requests into OpenAI's wire form, and its answers, chunks and errors into our objects."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeVar
+
+import pydantic
+
+from specclient.errors import APIError, ConfigurationError
+from specclient.providers import forms, predictions
+from specclient.providers.encoding import (
+    asks_key,
+    headers_of,
+    json_of,
+    key_headers,
+    parts_of,
+    path_of,
+    url_of,
+)
+from specclient.providers.endpoint import Endpoint, EventReader
+from specclient.providers.errors import (
+    embedded_error_of,
+    error_from,
+    first_invalid_field,
+    invalid_response_error,
+    raise_embedded_error,
+)
+from specclient.providers.openai.quirks import NO_QUIRKS, apply_quirks, continues_prefix, with_flags
+from specclient.providers.unsupported import is_requested, refuse_unsupported
+from specclient.providers.usage import usage_of
+from specclient.runtime.forks import import_lock
+from specclient.types.api_method import ApiMethod
+from specclient.types.base import WireModel
+from specclient.types.chat import ChatCompletion, ChatCompletionChunk
+from specclient.types.completion import Completion
+from specclient.types.model import Model
+from specclient.types.named import named, reader
+from specclient.types.request import Request
+from specclient.types.usage import Usage
+from specclient.types.wire import WireRequest, WireResponse
+
+_Wire = TypeVar("_Wire", bound=WireModel)
+
+#: Answers and chunks whose parts are looked at: a gateway's error may hide among them.
+_COMPLETIONS = (ChatCompletion, ChatCompletionChunk, Completion)
+_NO_MODELS = ApiMethod(name="models.list", verb="GET", path="/models")
+
+
+class OpenAIDialect:
+    """What OpenAI's API and its many imitations speak; see :class:`specclient.providers.Dialect`."""
+
+    def encode(self, request: Request, endpoint: Endpoint, model: str) -> WireRequest:
+        method, options = request.method, request.options
+        params: Mapping[str, Any] = {"model": model, **request.params} if model else request.params
+        query, body = parts_of(method, params)
+        path = path_of(method, request.places, endpoint, model)
+        if method.verb == "GET":  # has no body
+            query |= {"stream": True} if request.stream and "stream" in method.params else {}
+        else:
+            if request.stream or options.body or body.get("prediction") is not None:
+                body = _shaped(body, request, endpoint)
+            if endpoint.quirks is not NO_QUIRKS or endpoint.capabilities.telemetry_flags:
+                path, body = _as_taken(path, body, request, endpoint)
+        data, files = forms.multipart(body, method.files) if method.files else (None, None)
+        content = request.content
+        if content is None and files is None and (body or method.verb in ("POST", "PUT", "PATCH")):
+            content = json_of(body) if body or method.params else None
+        added = {**query, **options.query} if query or options.query else {}
+        return WireRequest(
+            method=method.verb,
+            url=url_of(endpoint, path, added),
+            headers=headers_of(
+                endpoint, method, options.headers, json_body=files is None and method.verb != "GET"
+            ),
+            content=content,
+            data=data,
+            files=files,
+            auth=_fresh_key(endpoint) if asks_key(endpoint, method, options.headers) else None,
+            deployment=f"{endpoint.name}/{model}{endpoint.account}",
+            timeout=options.timeout,
+            max_retries=options.max_retries,
+            follow_redirects=options.follow_redirects,
+            deadline_s=options.deadline_s,
+        )
+
+    def decode(self, method: ApiMethod, reply: WireResponse) -> Any:
+        gives = named(method.gives) if isinstance(method.gives, str) else method.gives
+        try:
+            if gives is None:
+                return None
+            if isinstance(gives, type) and issubclass(gives, WireModel):
+                answer = _parse(gives, reply.content, reply.status)
+                if isinstance(answer, _COMPLETIONS):
+                    raise_embedded_error(answer)
+                    if "choices" not in answer.model_fields_set:
+                        raise embedded_error_of(reply.content) or invalid_response_error(
+                            reply.content, reply.status, "it has no choices"
+                        )
+                return answer
+            return _plain_answer(gives, reply)
+        except APIError as error:
+            _finish(error, reply)
+            raise
+
+    def events(self, method: ApiMethod) -> EventReader:
+        return functools.partial(self.decode_event, method)
+
+    def decode_event(self, method: ApiMethod, data: bytes, event: str | None = None) -> Any:
+        """Return one event as what the method's events are; no event of OpenAI's rests on those before it."""
+        if (event is not None and event == "ping") or (data[:1] != b"{" and data.strip() == b"[DONE]"):
+            return None
+        if method.event is ChatCompletionChunk or method.event is Completion:
+            return _chunk(method.event, data, event)
+        return _event(method, data, event)
+
+    def usage(self, answer: Any) -> Usage | None:
+        return usage_of(answer)
+
+    def encode_models(self, endpoint: Endpoint) -> WireRequest:
+        return self.encode(Request(_NO_MODELS), endpoint, "")
+
+    def decode_models(self, reply: WireResponse) -> list[Model]:
+        try:
+            body = json.loads(reply.content)
+            rows = body["data"] if isinstance(body, dict) else body  # Together sends the bare list
+            models = [Model.received(json.dumps(row).encode()) for row in rows]
+            if all(model.id for model in models):
+                return models
+            reason = "a model without an id"
+        except pydantic.ValidationError as error:
+            reason = first_invalid_field(error)
+        except (ValueError, KeyError, TypeError, RecursionError) as error:
+            reason = f"{type(error).__name__}: {error}"
+        failure = embedded_error_of(reply.content) or invalid_response_error(
+            reply.content, reply.status, reason
+        )
+        _finish(failure, reply)
+        raise failure
+
+
+def usage_requested(request: Request) -> bool:
+    """Tell whether the caller asked for the usage chunk of a stream.
+
+    ``encode`` asks for it wherever the endpoint allows, since it is what a call is accounted by. A caller who
+    did not must not be handed the chunk without choices that then ends the stream.
+    """
+    options = request.options.body.get("stream_options", request.params.get("stream_options"))
+    return isinstance(options, Mapping) and bool(options.get("include_usage"))
+
+
+def _shaped(body: dict[str, Any], request: Request, endpoint: Endpoint) -> dict[str, Any]:
+    """Return a body with what a stream needs and what the caller adds."""
+    if body.get("prediction") is not None:
+        body = predictions.checked_prediction_body(body, request, endpoint)
+    asks_usage = request.operation in ("chat", "completion")
+    if request.stream:
+        if request.method.params:  # a call by path says it itself
+            body["stream"] = True
+        if asks_usage and not endpoint.stream_usage and (options := body.pop("stream_options", None)):
+            rest = {name: value for name, value in options.items() if name != "include_usage"}
+            body = {**body, "stream_options": rest} if rest else body
+    body = {**body, **request.options.body}
+    if request.stream and asks_usage and endpoint.stream_usage:  # whatever the caller's own options drop
+        body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
+    return body
+
+
+def _as_taken(
+    path: str, body: dict[str, Any], request: Request, endpoint: Endpoint
+) -> tuple[str, dict[str, Any]]:
+    """Return path and body in the endpoint's own spelling, with what makes it tell of speculation.
+
+    What the caller says in ``extra_body`` is meant for this endpoint, and goes out as it is.
+    """
+    quirks, own = endpoint.quirks, request.options.body
+    if request.operation not in ("chat", "completion") or not request.method.params:
+        return path, body
+    given = {name: value for name, value in body.items() if name not in own}
+    refused = [name for name in quirks.refused if is_requested(name, given.get(name))]
+    refuse_unsupported(request, endpoint, refused)
+    given = {name: value for name, value in given.items() if name not in quirks.refused}
+    if quirks.prefix_path and continues_prefix(body) and not endpoint.base_url.endswith(quirks.prefix_path):
+        path = quirks.prefix_path + path
+    return path, with_flags(apply_quirks(given, own, quirks), endpoint.capabilities.telemetry_flags)
+
+
+def _fresh_key(endpoint: Endpoint) -> Callable[[], Awaitable[Mapping[str, str]]]:
+    """Return what asks for a key and gives the headers that carry it."""
+
+    async def headers() -> dict[str, str]:
+        source = endpoint.key_source
+        assert source is not None
+        if inspect.iscoroutinefunction(source):
+            key: Any = await source()
+        else:  # in a thread: it may read a file or ask a server
+            with import_lock:
+                import anyio.to_thread  # noqa: PLC0415 - only for such functions
+
+            key = await anyio.to_thread.run_sync(source, abandon_on_cancel=True)
+            if inspect.isawaitable(key):
+                key = await key
+        if not isinstance(key, str):
+            raise ConfigurationError(
+                f"the function that gives the key of {endpoint.name!r} returned a {type(key).__name__}; "
+                "it must return a string"
+            )
+        if not key:
+            return {}
+        return key_headers(endpoint, key)
+
+    return headers
+
+
+def _plain_answer(gives: Any, reply: WireResponse) -> Any:
+    """Return an answer that is no object of the API's: bytes, text, decoded JSON, or the user's own type."""
+    if gives is bytes:
+        return reply
+    if gives is str:
+        return reply.content.decode("utf-8", "replace")
+    if isinstance(gives, type) and gives.__module__.startswith("httpx") and gives.__name__ == "Response":
+        return reply.response
+    if gives in (object, dict, list, Any) and "json" not in reply.headers.get("content-type", "json"):
+        return reply.content.decode("utf-8", "replace")
+    try:
+        return _parsed_as(gives, reply.content) if reply.content else None
+    except pydantic.ValidationError as error:
+        reason = first_invalid_field(error)
+    except (ValueError, RecursionError) as error:
+        reason = str(error)
+    raise embedded_error_of(reply.content) or invalid_response_error(reply.content, reply.status, reason)
+
+
+def _parsed_as(kind: Any, content: bytes) -> Any:
+    """Return JSON as any type that pydantic knows; as it is where the type does not matter."""
+    if isinstance(kind, type) and issubclass(kind, WireModel):
+        return kind.received(content)
+    if kind in (object, dict, list, Any):
+        return json.loads(content)
+    return pydantic.TypeAdapter(kind).validate_json(content)
+
+
+def _chunk(cls: type[_Wire], data: bytes, event: str | None) -> _Wire:
+    """Return one piece of a streamed completion."""
+    if event == "error":
+        raise embedded_error_of(data) or invalid_response_error(data, None, "an error without a message")
+    chunk: Any = _parse(cls, data, None)
+    if chunk.__pydantic_extra__:
+        raise_embedded_error(chunk)
+    if not chunk.choices:
+        _check_choiceless(chunk, data)
+    elif (extra := chunk.choices[0].__pydantic_extra__) and "message" in extra:
+        raise invalid_response_error(data, None, "a whole answer where a stream was asked for")
+    found: _Wire = chunk
+    return found
+
+
+def _event(method: ApiMethod, data: bytes, event: str | None) -> Any:
+    """Return one event of any other stream; Assistants' events get their name beside their data."""
+    if b'"error"' in data or event == "error":
+        _raise_error_event(data, event)
+    if event is not None and event.startswith("thread."):
+        data = b'{"event":%b,"data":%b}' % (json.dumps(event).encode(), data)
+    kind = method.event
+    try:
+        if isinstance(kind, str):
+            return reader(kind)(data)
+        return _parsed_as(kind, data)
+    except pydantic.ValidationError as error:
+        reason = first_invalid_field(error)
+    except ValueError as error:
+        reason = str(error)
+    raise embedded_error_of(data) or invalid_response_error(data, None, reason)
+
+
+def _raise_error_event(data: bytes, event: str | None) -> None:
+    """Raise the error that an event is; one with a type of its own (``responses``) is like any other."""
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        return
+    if not isinstance(body, Mapping) or (event is not None and event.startswith("thread.")):
+        return
+    if (body.get("error") and body.get("type") != "error") or (event == "error" and "type" not in body):
+        raise error_from(body)
+
+
+def _parse(cls: type[_Wire], content: bytes, status: int | None) -> _Wire:
+    try:
+        return cls.received(content)
+    except pydantic.ValidationError as error:
+        reason = first_invalid_field(error.with_traceback(None))  # its frames hold it: a circle
+    # Out here, so that no traceback or crash report leads on to pydantic's error, which quotes its input.
+    raise embedded_error_of(content) or invalid_response_error(content, status, reason)
+
+
+def _finish(error: APIError, reply: WireResponse) -> None:
+    """Take what must not be shown out of an error about ``reply``, and note how many tries it took."""
+    reply.secrets().clean(error)
+    error.attempts = reply.attempts
+
+
+def _check_choiceless(chunk: Any, data: bytes) -> None:
+    """Raise for an event without choices that is neither a usage chunk nor any other part of an answer."""
+    if "choices" not in chunk.model_fields_set and (fault := embedded_error_of(data)):
+        raise fault
+    if not chunk.model_fields_set - (chunk.model_extra or {}).keys():
+        raise invalid_response_error(data, None, "it has no field of a chunk")

@@ -1,0 +1,1 @@
+"""The providers that are known without configuration, one row each."""

@@ -1,0 +1,239 @@
+"""The hosted providers: where each is, and what its vendor's pages and SDK say that it takes and tells.
+
+Base URLs and keys: each vendor's API reference. ``prediction``: OpenAI and Azure "Predicted Outputs"; Mistral
+"Predicted outputs"; Fireworks "Using Predicted Outputs"; Cerebras "Predicted Outputs"; OpenRouter's request
+schema. What no page or SDK says is left unknown; where an SDK has no such field, the answer is no.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from specclient.providers.openai.quirks import Quirks
+from specclient.providers.predictions import OPENAI_CONFLICTS
+from specclient.providers.presets.preset import Preset
+from specclient.types.capabilities import Capabilities
+
+_OPENAI = Capabilities(
+    prediction=True,
+    prediction_models=("gpt-4o", "gpt-4.1"),
+    prediction_conflicts=OPENAI_CONFLICTS,
+    rejected_billed=True,
+    telemetry=("openai",),
+    prefill=False,  # the turn counts as finished
+    verification=False,
+    streamed_usage="asked",
+)
+#: An endpoint that has neither a field for a draft nor one that tells of speculation.
+_SILENT = Capabilities(prediction=False, telemetry=(), streamed_usage="asked")
+
+#: Fields of OpenAI's that its chats answer with 422, as they do any that they do not know.
+_NOT_AT_MISTRAL = (
+    *("audio", "function_call", "functions", "logit_bias", "logprobs", "modalities", "safety_identifier"),
+    *("service_tier", "store", "top_logprobs", "user", "verbosity", "web_search_options"),
+)
+
+_ROWS = (
+    Preset(
+        "openai",
+        "https://api.openai.com/v1",
+        ("OPENAI_API_KEY",),
+        "openai",
+        _OPENAI,
+        limits="openai",
+        title="OpenAI",
+        note="prediction: chat with gpt-4o and gpt-4.1 models",
+    ),
+    Preset(
+        "azure",
+        "https://{resource}.openai.azure.com/openai/v1",
+        ("AZURE_OPENAI_API_KEY",),
+        "azure",
+        replace(_OPENAI, prediction_models=(), prefill=None),  # its models are named as users deploy them
+        key_header="api-key",
+        base_url_env="AZURE_OPENAI_ENDPOINT",
+        base_url_path="/openai/v1",
+        limits="azure",
+        title="Azure OpenAI",
+        note="prediction is a preview; the address is read from AZURE_OPENAI_ENDPOINT",
+    ),
+    Preset(
+        "anthropic",
+        "https://api.anthropic.com/v1",
+        ("ANTHROPIC_API_KEY",),
+        "anthropic",
+        replace(_SILENT, prefill="assistant", verification=False, streamed_usage="unasked"),
+        dialect="anthropic",
+        key_header="x-api-key",
+        limits="anthropic",
+        title="Anthropic",
+        note="prefill: older models only, the newer ones answer 400",
+    ),
+    Preset(
+        "gemini",
+        "https://generativelanguage.googleapis.com/v1beta",
+        ("GEMINI_API_KEY", "GOOGLE_API_KEY"),
+        "google",
+        replace(_SILENT, verification=False, streamed_usage="unasked"),
+        dialect="gemini",
+        key_header="x-goog-api-key",
+        other_urls=("https://generativelanguage.googleapis.com/v1beta/openai",),
+        limits="google",
+        title="Gemini",
+    ),
+    Preset(
+        "mistral",
+        "https://api.mistral.ai/v1",
+        ("MISTRAL_API_KEY",),
+        "mistral",
+        Capabilities(
+            prediction=True,
+            prediction_models=("codestral-2501", "mistral-large-2411"),
+            prediction_conflicts=("n",),
+            rejected_billed=False,
+            telemetry=(),
+            prefill="prefix",
+            verification=False,
+            streamed_usage="unasked",
+            strict=True,  # 422, extra_forbidden
+        ),
+        stream_usage=False,  # 422 to `stream_options`; the last chunk has the usage unasked
+        quirks=Quirks(
+            renamed={"max_completion_tokens": "max_tokens", "seed": "random_seed"},
+            refused=_NOT_AT_MISTRAL,
+            text_prediction=True,
+        ),
+        limits="mistral",
+        title="Mistral",
+        note="prediction: codestral-2501 and mistral-large-2411; what became of it is not told",
+    ),
+    Preset(
+        "deepseek",
+        "https://api.deepseek.com",
+        ("DEEPSEEK_API_KEY",),
+        "deepseek",
+        replace(_SILENT, prefill="prefix", verification=False),
+        quirks=Quirks(prefix_path="/beta"),
+        other_urls=("https://api.deepseek.com/v1", "https://api.deepseek.com/beta"),
+        limits="none",
+        title="DeepSeek",
+        note="a message with prefix: true goes to /beta by itself",
+    ),
+    Preset(
+        "fireworks",
+        "https://api.fireworks.ai/inference/v1",
+        ("FIREWORKS_API_KEY",),
+        "fireworks",
+        Capabilities(
+            prediction=True,
+            rejected_billed=False,
+            speculation=True,
+            telemetry=("fireworks",),
+            telemetry_flags={"perf_metrics_in_response": True},
+            prefill="completions",
+            verification="echo_last",
+            streamed_usage="asked",
+        ),
+        limits="fireworks",
+        title="Fireworks",
+    ),
+    Preset(
+        "together",
+        "https://api-inference.together.ai/v1",
+        ("TOGETHER_API_KEY",),
+        "together",
+        replace(_SILENT, prefill="completions", verification="echo"),
+        other_urls=("https://api.together.xyz/v1", "https://api.together.ai/v1"),
+        limits="together",
+        title="Together",
+        note="a speculator is chosen when a model is deployed",
+    ),
+    Preset(
+        "groq",
+        "https://api.groq.com/openai/v1",
+        ("GROQ_API_KEY",),
+        "groq",
+        replace(_SILENT, verification=False, streamed_usage="unasked"),
+        quirks=Quirks(
+            refused=("logprobs", "top_logprobs", "logit_bias", "n")
+        ),  # 400 ("OpenAI Compatibility")
+        limits="groq",
+        title="Groq",
+    ),
+    Preset(
+        "cerebras",
+        "https://api.cerebras.ai/v1",
+        ("CEREBRAS_API_KEY",),
+        "cerebras",
+        Capabilities(
+            prediction=True,
+            prediction_models=("gpt-oss-120b", "zai-glm-4.7"),
+            telemetry=("openai",),
+            streamed_usage="asked",
+        ),
+        limits="cerebras",
+        title="Cerebras",
+        note="prediction: gpt-oss-120b and zai-glm-4.7, a preview",
+    ),
+    Preset(
+        "sambanova",
+        "https://api.sambanova.ai/v1",
+        ("SAMBANOVA_API_KEY",),
+        None,
+        replace(_SILENT, telemetry=("sambanova",), streamed_usage="unasked"),
+        title="SambaNova",
+    ),
+    Preset(
+        "xai",
+        "https://api.x.ai/v1",
+        ("XAI_API_KEY",),
+        "x-ai",
+        replace(_SILENT, verification=False),
+        title="xAI",
+    ),
+    Preset(
+        "openrouter",
+        "https://openrouter.ai/api/v1",
+        ("OPENROUTER_API_KEY",),
+        "openrouter",
+        Capabilities(
+            prediction=True,
+            prediction_models=("openai/gpt-4o", "openai/gpt-4.1"),
+            telemetry=("openai",),
+            prefill="assistant",
+            verification=False,
+            streamed_usage="asked",
+        ),
+        # Without it, a provider behind the router that does not know a parameter loses it in silence.
+        quirks=Quirks(beside_prediction={"provider": {"require_parameters": True}}),
+        limits="openrouter",
+        title="OpenRouter",
+        note="all by what the model behind it does",
+    ),
+    Preset(
+        "holysheep",
+        "https://api.holysheep.ai/v1",
+        ("HOLYSHEEP_API_KEY",),
+        title="HolySheep AI",
+        note="nothing is documented that could be relied on: probe it",
+    ),
+    Preset(
+        "baseten",
+        "https://{deployment}.api.baseten.co/environments/production/sync/v1",
+        ("BASETEN_API_KEY",),
+        "baseten",
+        title="Baseten",
+        note="a speculator is chosen when a model is deployed; base_url is the deployment's",
+    ),
+    Preset(
+        "perplexity",
+        "https://api.perplexity.ai",
+        ("PERPLEXITY_API_KEY",),
+        "perplexity",
+        other_urls=("https://api.perplexity.ai/v1",),
+        title="Perplexity",
+    ),
+)
+
+HOSTED = tuple(replace(row, key_required=True) for row in _ROWS)
+"""Every one of them needs a key."""

@@ -1,0 +1,115 @@
+"""Turn what is known of a provider before its key is into its endpoint: one frozen row each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from pydantic import SecretStr
+
+from specclient.errors import ConfigurationError
+from specclient.providers.dialects import DIALECTS
+from specclient.providers.endpoint import Endpoint
+from specclient.providers.openai.quirks import NO_QUIRKS, Quirks
+from specclient.types.capabilities import UNKNOWN_CAPABILITIES, Capabilities
+
+#: Forms of rate-limit headers; :mod:`specclient.transport.pacing.limit_headers` reads all of them, whoever
+#: sends them.
+LimitFormat = Literal[
+    "openai",  # x-ratelimit-{limit,remaining,reset}-{requests,tokens}; resets are durations: 6m0s, 12ms
+    "azure",  # x-ratelimit-remaining-{requests,tokens}, retry-after-ms
+    "anthropic",  # anthropic-ratelimit-{requests,tokens,…}-{limit,remaining,reset}; RFC 3339 instants
+    "google",  # no headers; google.rpc.RetryInfo in the body of a 429
+    "groq",  # OpenAI's names; requests count by the day, tokens by the minute
+    "cerebras",  # x-ratelimit-*-{requests-day,tokens-minute}; resets are seconds with a fraction
+    "mistral",  # x-ratelimitbysize-{limit,remaining}-{minute,month}; resets are whole seconds
+    "fireworks",  # x-ratelimit-{limit,remaining}-tokens-{prompt,cache-adjusted-prompt,generated}
+    "together",  # x-ratelimit-{limit,remaining,reset}, x-tokenlimit-{limit,remaining}; by the second
+    "openrouter",  # X-RateLimit-*, with errors alone
+    "none",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """What is known of a provider before its key is; a row of the tables, or a user's own.
+
+    Attributes:
+        name: the part of a model's name before ``/``.
+        base_url: of the API whose language ``dialect`` is; self-hosted servers at their own default port. One
+            with a placeholder in braces must be given: by ``base_url_env``, or in the configuration.
+        key_env: environment variables that may hold the key, in order.
+        dialect: the language it speaks, a key of :data:`DIALECTS`.
+        key_header, price_provider, capabilities, quirks, key_required, stream_usage: as in
+            :class:`specclient.providers.Endpoint`.
+        base_url_env: environment variable that may hold the address, to which ``base_url_path`` is added.
+        other_urls: more base URLs of the same vendor, where the same prices and capabilities hold.
+        limits: see :data:`LimitFormat`; None for unknown.
+        title: what the vendor or server is called.
+        note: what the columns of a table do not say.
+    """
+
+    name: str
+    base_url: str
+    key_env: tuple[str, ...] = ()
+    price_provider: str | None = None
+    capabilities: Capabilities = UNKNOWN_CAPABILITIES
+    key_required: bool = False
+    stream_usage: bool = True
+    dialect: str = "openai"
+    key_header: str = "authorization"
+    quirks: Quirks = NO_QUIRKS
+    base_url_env: str | None = None
+    base_url_path: str = ""
+    other_urls: tuple[str, ...] = ()
+    limits: LimitFormat | None = None
+    title: str = ""
+    note: str = ""
+
+    @property
+    def anywhere(self) -> bool:
+        """Whether its URL is the user's to tell: of a server of their own, or of a deployment."""
+        return not self.key_required or "{" in self.base_url
+
+    def key_in(self, environ: Mapping[str, str]) -> SecretStr | None:
+        """Return the key that the environment holds, None without one."""
+        return next((SecretStr(environ[name]) for name in self.key_env if environ.get(name)), None)
+
+    def endpoint(
+        self,
+        *,
+        key: SecretStr | None = None,
+        base_url: str | None = None,
+        organization: str | None = None,
+        project: str | None = None,
+        headers: Mapping[str, str | None] | None = None,
+        query: Mapping[str, Any] | None = None,
+    ) -> Endpoint:
+        """Return the endpoint, at another ``base_url`` where one is given.
+
+        Raises:
+            ConfigurationError: for a base URL, key or dialect that cannot be used.
+        """
+        if self.dialect not in DIALECTS:
+            raise ConfigurationError(
+                f"provider {self.name!r} names the dialect {self.dialect!r}; known are {', '.join(DIALECTS)}"
+            )
+        return Endpoint(
+            name=self.name,
+            base_url=base_url or self.base_url,
+            speaks=self.dialect,
+            key=key,
+            headers=headers or {},
+            query=query or {},
+            organization=organization,
+            project=project,
+            key_env=self.key_env,
+            key_required=self.key_required,
+            stream_usage=self.stream_usage,
+            capabilities=self.capabilities,
+            quirks=self.quirks,
+            base_url_env=self.base_url_env,
+            key_header=self.key_header,
+            price_provider=self.price_provider,
+        )

@@ -1,0 +1,153 @@
+"""Turn what probes have found into a small JSON file of the user's, and back into capabilities.
+
+The file is ``$SPECCLIENT_PROBES`` (``off`` for none), else ``probes.json`` in the user's data folder. It
+holds URLs, names of models and outcomes; never a key, a prompt or an answer.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from specclient.errors import ConfigurationError
+from specclient.runtime.folders import user_folder, write_atomically
+from specclient.types.capabilities import Capabilities
+
+if sys.platform != "win32":
+    import fcntl
+
+OFF = "off"
+
+#: By :func:`key_of` the base URL, then by model.
+ProbedCapabilities = Mapping[str, Mapping[str, Capabilities]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProbeRecord:
+    """One probe's answer, as it is kept.
+
+    Attributes:
+        at: when it was made, with its time zone.
+        outcomes: what became of each thing that was tried, in words.
+        capabilities: what is known by it: of :class:`Capabilities`, the fields it found.
+    """
+
+    at: datetime
+    outcomes: Mapping[str, str]
+    capabilities: Mapping[str, Any]
+
+
+def probe_file(env: Mapping[str, str]) -> Path | None:
+    """Return where answers are kept, None for nowhere."""
+    named = env.get("SPECCLIENT_PROBES")
+    if named:
+        return None if named.strip().lower() == OFF else Path(named).expanduser()
+    return user_folder("data") / "probes.json"
+
+
+def read_probes(env: Mapping[str, str]) -> ProbedCapabilities:
+    """Return what probes have found; nothing where there is no file, or none that can be read."""
+    path = probe_file(env)
+    if path is None:
+        return {}
+    try:
+        seen = path.stat()
+    except OSError:
+        return {}
+    return _capabilities(path, seen.st_mtime_ns, seen.st_size)
+
+
+def read_probe(env: Mapping[str, str], base_url: str, model: str) -> ProbeRecord | None:
+    """Return the remembered answer about one model, None where there is none."""
+    path = probe_file(env)
+    row = _rows(path).get(key_of(base_url), {}).get(model) if path else None
+    return None if row is None else _probed(row)
+
+
+def write_probe(env: Mapping[str, str], base_url: str, model: str, found: ProbeRecord) -> Path | None:
+    """Keep an answer in place of any before it; returns the file, None where none is kept.
+
+    Raises:
+        ConfigurationError: a file that cannot be written.
+    """
+    path = probe_file(env)
+    if path is None:
+        return None
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with _alone_in(path.parent):
+            rows = {url: dict(models) for url, models in _rows(path).items()}
+            rows.setdefault(key_of(base_url), {})[model] = {**asdict(found), "at": found.at.isoformat()}
+            write_atomically(path, json.dumps(rows, indent=1, sort_keys=True))
+    except OSError as error:
+        raise ConfigurationError(
+            f"cannot write {path}: {error.strerror or error}; name another file in SPECCLIENT_PROBES, or say "
+            "'off' there"
+        ) from None
+    return path
+
+
+def key_of(base_url: str) -> str:
+    """Return what answers about an endpoint are kept by: its URL without a query, which may hold a key."""
+    return base_url.partition("?")[0].rstrip("/")
+
+
+def _rows(path: Path) -> Mapping[str, Mapping[str, Any]]:
+    """Return the file's rows, leaving out what is none."""
+    try:
+        read = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    if not isinstance(read, dict):
+        return {}
+    return {url: models for url, models in read.items() if isinstance(models, dict)}
+
+
+@functools.lru_cache(maxsize=4)
+def _capabilities(path: Path, _modified: int, _size: int) -> ProbedCapabilities:
+    """Return the file's capabilities; read anew when it has changed."""
+    return {
+        url: {model: _read(probed.capabilities) for model, row in models.items() if (probed := _probed(row))}
+        for url, models in _rows(path).items()
+    }
+
+
+def _probed(row: Any) -> ProbeRecord | None:
+    """Return a row of the file, None for what is none."""
+    with suppress(TypeError, ValueError, KeyError):
+        at = datetime.fromisoformat(row["at"])
+        outcomes = {str(name): str(outcome) for name, outcome in row["outcomes"].items()}
+        return ProbeRecord(at=at, outcomes=outcomes, capabilities=dict(row["capabilities"]))
+    return None
+
+
+def _read(said: Mapping[str, Any]) -> Capabilities:
+    """Return the capabilities that a row tells; a value of the wrong kind tells nothing."""
+    import pydantic  # noqa: PLC0415
+
+    with suppress(pydantic.ValidationError):
+        return pydantic.TypeAdapter(Capabilities).validate_python(dict(said))
+    return Capabilities()
+
+
+@contextmanager
+def _alone_in(user_folder: Path) -> Iterator[None]:
+    """Hold off whoever else keeps an answer in this folder, where the system can: none is to be lost."""
+    if sys.platform == "win32":
+        yield
+        return
+    handle = os.open(user_folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):  # a folder on a network's disk may know no locks
+            fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)

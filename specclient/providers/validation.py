@@ -1,0 +1,59 @@
+"""Turn a chat's parameters of the wrong kind into errors that name them, before they are translated."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from specclient.errors import BadRequestError
+
+_WORDS: Mapping[type, str] = {
+    bool: "true or false",
+    dict: "an object",
+    float: "a number",
+    int: "a whole number",
+    list: "a list",
+    str: "text",
+}
+
+#: What each parameter that dialects look into may be, as decoded JSON.
+_KINDS: Mapping[str, tuple[type, ...]] = {
+    "max_completion_tokens": (int,),
+    "max_tokens": (int,),
+    "messages": (list,),
+    "metadata": (dict,),
+    "modalities": (list,),
+    "parallel_tool_calls": (bool,),
+    "reasoning_effort": (str,),
+    "response_format": (dict,),
+    "service_tier": (str,),
+    "stop": (str, list),
+    "temperature": (float, int),
+    "tool_choice": (str, dict),
+    "tools": (list,),
+    "top_p": (float, int),
+}
+
+
+def checked_params(params: dict[str, Any]) -> dict[str, Any]:
+    """Return decoded parameters without those that are null.
+
+    Raises:
+        BadRequestError: for one of another kind than it can be, named.
+    """
+    given = {name: value for name, value in params.items() if value is not None}
+    for name, kinds in _KINDS.items():
+        if name in given:
+            expect_kind(given[name], name, *kinds)
+    return given
+
+
+def expect_kind(value: Any, where: str, *kinds: type) -> None:
+    """Refuse a decoded value that is of none of these kinds; to JSON, true and false are no numbers.
+
+    Raises:
+        BadRequestError: naming ``where`` it stands, and what it must be.
+    """
+    if type(value) not in kinds:
+        allowed = " or ".join(_WORDS[kind] for kind in kinds)
+        raise BadRequestError(f"{where} is a {type(value).__name__}; it must be {allowed}")

@@ -1,0 +1,52 @@
+"""Turn rows of the ledger into lines of CSV or JSON, one at a time, for other programs."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Iterable, Iterator
+from typing import Any, Literal
+
+from specclient.ledger.encoding import timestamp
+from specclient.ledger.row import LedgerRow
+
+__all__ = ["EXPORT_FORMATS", "ExportFormat", "export_lines", "json_row"]
+
+ExportFormat = Literal["csv", "jsonl"]
+EXPORT_FORMATS: tuple[ExportFormat, ...] = ("csv", "jsonl")
+
+_NAMES = (*LedgerRow.__slots__, "cost")
+
+
+def json_row(row: LedgerRow) -> dict[str, Any]:
+    """Return a row as values that JSON can hold: times in UTC, ``cost`` as exact dollars in text."""
+    values = {name: getattr(row, name) for name in LedgerRow.__slots__}
+    cost = row.cost
+    return {**values, "started_at": timestamp(row.started_at), "cost": None if cost is None else f"{cost:f}"}
+
+
+def export_lines(rows: Iterable[LedgerRow], form: ExportFormat) -> Iterator[str]:
+    """Yield the lines of an export, each with its end; CSV opens with a line of names.
+
+    In CSV an unknown value is empty, and a mapping is JSON.
+    """
+    if form == "jsonl":
+        for row in rows:
+            yield json.dumps(json_row(row), separators=(",", ":")) + "\n"
+        return
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(_NAMES)
+    yield out.getvalue()
+    for row in rows:
+        out.seek(0)
+        out.truncate()
+        writer.writerow(_cell(value) for value in json_row(row).values())
+        yield out.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    if isinstance(value, dict):
+        return json.dumps(value, separators=(",", ":"))
+    return value if not isinstance(value, bool) else str(value).lower()

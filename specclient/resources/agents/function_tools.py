@@ -1,0 +1,275 @@
+"""Turn an annotated function, or a model and a callback, into a tool of a hosted agent that runs here."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import json
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
+from functools import partial
+from types import SimpleNamespace
+from typing import Any, Literal, get_type_hints
+
+import pydantic
+
+from specclient.types.params import NotGiven, Omit, omit
+
+#: What a tool was at when it failed.
+ToolStage = Literal["arguments", "execution", "output"]
+
+_PARTS = {"input_text": "text", "input_image": "image_url"}
+
+
+def _no_note(_: ToolStage) -> None:
+    return None
+
+
+class FunctionTool:
+    """A tool: its :attr:`definition` is for the agent, itself for ``tool_handlers={tool.name: tool}``.
+
+    Args:
+        model: what the arguments are read as; its schema must be that of an object.
+        handler: called with the arguments so read.
+        name, description: what the model is told.
+        defer_loading: whether the tool is only shown to the model when it searches for tools.
+
+    Raises:
+        ValueError: for an empty name.
+        TypeError: for a model whose schema is not that of an object.
+    """
+
+    def __init__(
+        self,
+        model: type[pydantic.BaseModel],
+        handler: Callable[[Any], Any],
+        *,
+        name: str,
+        description: str,
+        defer_loading: bool | Omit = omit,
+    ) -> None:
+        if not name:
+            raise ValueError("name is empty; give the tool a name, by which the model calls it")
+        parameters = model.model_json_schema()
+        if _resolved(parameters).get("type") != "object":
+            raise TypeError(
+                f"the schema of {model.__name__} is not that of an object; put a union, a list or a plain "
+                "value into a field of a model"
+            )
+        self._definition: dict[str, Any] = {
+            "type": "function",
+            "name": name,
+            "description": description,
+            "parameters": parameters,
+        }
+        if not isinstance(defer_loading, NotGiven | Omit):
+            self._definition["defer_loading"] = defer_loading
+        self._model = model
+        self._handler = handler
+        self._converts = False
+
+    @property
+    def name(self) -> str:
+        """By which the model calls it."""
+        return str(self._definition["name"])
+
+    @property
+    def definition(self) -> dict[str, Any]:
+        """For the agent's ``tools``; a copy."""
+        return copy.deepcopy(self._definition)
+
+    def __call__(self, arguments: dict[str, Any]) -> Any:
+        """Run the handler; what a handler that is a coroutine gives must be awaited.
+
+        Raises:
+            pydantic.ValidationError: for arguments that do not fit.
+        """
+        return self.run(arguments)
+
+    def run(self, arguments: dict[str, Any], at: Callable[[ToolStage], None] = _no_note) -> Any:
+        """Do what a call does, and tell ``at`` each stage when it begins."""
+        at("arguments")
+        read = self._model.model_validate(arguments)
+        at("execution")
+        output = self._handler(read)
+        if not self._converts:
+            return output
+        if inspect.isawaitable(output):
+            return _AwaitableToolOutput(output, at)
+        at("output")
+        return tool_output(output)
+
+
+class _AwaitableToolOutput:
+    """What a coroutine will give, as a tool's output; one that is not awaited can be closed."""
+
+    def __init__(self, output: Awaitable[Any], at: Callable[[ToolStage], None]) -> None:
+        self._output = output
+        self._at = at
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        output = yield from self._output.__await__()
+        self._at("output")
+        return tool_output(output)
+
+    def close(self) -> None:
+        discard_awaitable(self._output)
+
+
+def discard_awaitable(output: Any) -> None:
+    """Give an awaitable up that nobody will await."""
+    give_up = getattr(output, "close", None) or getattr(output, "cancel", None)
+    if callable(give_up):
+        give_up()
+
+
+def tool_output(output: Any) -> Any:
+    """Return what a handler gave as the API takes it: text, parts of text and images, nothing, or else JSON.
+
+    Raises:
+        TypeError, ValueError: for what is no JSON.
+    """
+    if isinstance(output, pydantic.BaseModel):
+        output = output.model_dump(mode="json")
+    if output is None or isinstance(output, str):
+        return output
+    if isinstance(output, Mapping):
+        output = dict(output)
+    elif isinstance(output, Iterable) and not isinstance(output, bytes | bytearray):
+        output = list(output)
+        if output and all(map(_is_part, output)):
+            return output
+    return json.dumps(output, separators=(",", ":"), allow_nan=False)
+
+
+def _is_part(value: Any) -> bool:
+    """Tell whether a value is a part of a message as the API has them, and not data that looks alike."""
+    field = _PARTS.get(str(value.get("type"))) if isinstance(value, dict) and len(value) == 2 else None
+    return field is not None and isinstance(value.get(field), str)
+
+
+def _resolved(schema: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a schema's own reference leads to (a model within itself has one), step by step."""
+    node, seen = schema, set()
+    while isinstance(ref := node.get("$ref"), str) and ref not in seen:
+        seen.add(ref)
+        node = schema
+        for step in ref.removeprefix("#/").split("/"):
+            node = node[step]
+    return node
+
+
+def pydantic_function_tool(
+    model: type[pydantic.BaseModel],
+    *,
+    handler: Callable[[Any], Any],
+    name: str | None = None,
+    description: str | None = None,
+    defer_loading: bool | Omit = omit,
+) -> FunctionTool:
+    """Return a tool whose arguments are a pydantic model, and whose output may be any JSON.
+
+    Args:
+        model: of the arguments; a union must be one of its fields.
+        handler: called with an instance; a coroutine function with asynchronous clients only.
+        name, description: the model's own where None.
+
+    Raises:
+        ValueError, TypeError: as of :class:`FunctionTool`.
+    """
+    tool = FunctionTool(
+        model,
+        handler,
+        name=model.__name__ if name is None else name,
+        description=(model.__doc__ or "") if description is None else description,
+        defer_loading=defer_loading,
+    )
+    tool._converts = True
+    return tool
+
+
+def function_tool(
+    function: Callable[..., Any] | None = None,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    defer_loading: bool | Omit = omit,
+) -> Any:
+    """Return a function as a tool; also a decorator, bare (``@function_tool``) or with arguments.
+
+    Every parameter needs a name without a leading underscore and an annotation that pydantic knows.
+
+    Args:
+        function: plain, a bound method, or a coroutine function.
+        name, description: its own name and docstring where None.
+
+    Raises:
+        TypeError: for a parameter that cannot be given by keyword, or has no annotation.
+        NameError: for an annotation that cannot be resolved where the function was written.
+    """
+    if function is None:
+        return partial(function_tool, name=name, description=description, defer_loading=defer_loading)
+    called = function
+    annotations = _annotations(called)
+    fields: dict[str, Any] = {}
+    names: dict[str, str] = {}
+    for parameter in inspect.signature(called).parameters.values():
+        _check_parameter(parameter, annotations)
+        field = f"argument_{len(fields)}"  # the parameter's own name might be one of pydantic's
+        names[field] = parameter.name
+        default = ... if parameter.default is parameter.empty else parameter.default
+        fields[field] = (annotations[parameter.name], default)
+    config = pydantic.ConfigDict(extra="forbid", alias_generator=names.__getitem__)
+    model = pydantic.create_model("ToolArguments", __config__=config, **fields)
+
+    def handler(arguments: pydantic.BaseModel) -> Any:
+        return called(**{name: getattr(arguments, field) for field, name in names.items()})
+
+    return pydantic_function_tool(
+        model,
+        handler=handler,
+        name=str(getattr(called, "__name__", "")) if name is None else name,
+        description=(inspect.getdoc(called) or "") if description is None else description,
+        defer_loading=defer_loading,
+    )
+
+
+def _check_parameter(parameter: inspect.Parameter, annotations: Mapping[str, Any]) -> None:
+    if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+        raise TypeError(f"parameter {parameter} cannot be given by keyword; use pydantic_function_tool")
+    if parameter.name.startswith("_") or parameter.name not in annotations:
+        raise TypeError(
+            f"parameter {parameter.name!r} needs an annotation, and a name without a leading underscore"
+        )
+
+
+def _annotations(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the types of a function's parameters; that of its result may be unknown at run time."""
+    written = inspect.unwrap(function)
+    source = getattr(written, "__func__", written)
+    owners = _owners(function, source)
+    given = {
+        name: parameter.annotation
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.annotation is not parameter.empty
+    }
+    generics = tuple(one for at in (*owners, source) for one in getattr(at, "__type_params__", ()))
+    holder = SimpleNamespace(__annotations__=given, __type_params__=generics)
+    scope = {name: value for owner in reversed(owners) for name, value in vars(owner).items()}
+    return get_type_hints(
+        holder, globalns=getattr(source, "__globals__", None), localns=scope, include_extras=True
+    )
+
+
+def _owners(function: Callable[..., Any], source: Any) -> tuple[type, ...]:
+    """Return the class that a method was written in, and its bases: annotations may use their names."""
+    home, _, _ = getattr(source, "__qualname__", "").rpartition(".")
+    bound_to = getattr(function, "__self__", None)
+    if inspect.ismethod(function):
+        cls = bound_to if inspect.isclass(bound_to) else type(bound_to)
+        for base in cls.__mro__:
+            if (base.__module__, base.__qualname__) == (source.__module__, home):
+                return base.__mro__
+    found: Any = SimpleNamespace(**getattr(source, "__globals__", {}))
+    for part in home.split("."):  # a static method knows its class by its qualified name alone
+        found = getattr(found, part, None)
+    return found.__mro__ if inspect.isclass(found) else ()

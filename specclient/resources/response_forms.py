@@ -1,0 +1,169 @@
+"""Turn what a request brought into its raw form: the whole answer with its HTTP, or a body still unread."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from types import TracebackType
+from typing import Any
+
+from specclient.call.decode import CallResult, ChunkDecoder, decode_body
+from specclient.call.stream import AsyncStream, Stream
+from specclient.resources.raw_response import AsyncStreamedResponse, RawResponse, StreamedResponse
+from specclient.transport.sse import SSEDecoder
+from specclient.types.request import Request
+
+ResultConverter = Callable[[Any], Any] | None
+
+
+def raw(request: Request, exchange: CallResult, into: ResultConverter) -> RawResponse[Any]:
+    """Return a whole answer as a raw response."""
+    wire = exchange.reply
+
+    def parse(to: Any) -> Any:
+        if to is not None:
+            return decode_body(exchange.dialect, request, content, to=to)
+        value = exchange.unwrap()
+        return value if into is None else into(value)
+
+    if wire is None:  # an engine in this process, which speaks no HTTP
+        content = exchange.value.model_dump_json().encode()
+        return RawResponse(None, content, parse)
+    content = wire.content
+    return RawResponse(wire.response, content, parse)
+
+
+def raw_stream(stream: Any, into: ResultConverter) -> RawResponse[Any]:
+    """Return a stream as a raw response."""
+    return RawResponse(stream.response, None, lambda _: stream if into is None else into(stream))
+
+
+def unread(
+    request: Request, body: Any, into: ResultConverter, *, is_async: bool
+) -> AsyncStreamedResponse | StreamedResponse:
+    """Return a body as a response to be read as it comes."""
+    if is_async:
+        return AsyncStreamedResponse(body, *_readers(request, body, into, _decoded_async))
+    return StreamedResponse(body, *_readers(request, body, into, _decoded_sync))
+
+
+def _readers(
+    request: Request, body: Any, into: ResultConverter, decoded: Callable[[Request, Any], Any]
+) -> tuple[Callable[[bytes, Any], Any], Callable[[Any], Any] | None]:
+    """Return how a body is parsed once it has been read, and how a streamed call's is as it comes."""
+
+    def parse(content: bytes, to: Any) -> Any:
+        value = decode_body(body.dialect, request, content, to=to)
+        return value if into is None or to is not None else into(value)
+
+    def events(unread: Any) -> Any:
+        stream = decoded(request, unread)
+        return stream if into is None else into(stream)
+
+    return parse, events if request.stream else None
+
+
+def _decoded_async(request: Request, body: AsyncStream[bytes]) -> AsyncStream[Any]:
+    """Return the events of a body as it comes."""
+
+    async def batches() -> AsyncGenerator[list[Any], None]:
+        decoder, read = SSEDecoder(), ChunkDecoder(body.dialect, request)
+        try:
+            async for piece in body:
+                if chunks := read.decode(decoder.feed(piece)):
+                    yield chunks
+            if chunks := read.decode(decoder.flush()):
+                yield chunks
+        finally:
+            await body.close()
+
+    return AsyncStream(batches(), lambda: body.meta, body.http, body.dialect)
+
+
+def _decoded_sync(request: Request, body: Stream[bytes]) -> Stream[Any]:
+    """Return the events of a body as it comes."""
+    return Stream(_DecodingSource(request, body))
+
+
+class _DecodingSource:
+    """The source of a synchronous stream whose body passes by as bytes."""
+
+    def __init__(self, request: Request, body: Stream[bytes]) -> None:
+        self._body = body
+        self._decoder = SSEDecoder()
+        self._chunks = ChunkDecoder(body.dialect, request)
+        self._ready: list[Any] = []
+        self._ended = False
+
+    def next(self) -> Any:
+        while not self._ready:
+            if self._ended:
+                raise StopIteration
+            piece = next(self._body, None)
+            self._ended = piece is None
+            events = self._decoder.flush() if piece is None else self._decoder.feed(piece)
+            self._ready = self._chunks.decode(events)[::-1]
+        return self._ready.pop()
+
+    def meta(self) -> Any:
+        return self._body.meta
+
+    def async_stream(self) -> AsyncStream[Any]:
+        return self._body.async_stream()
+
+    def close(self) -> None:
+        self._body.close()
+
+    def cancel_nowait(self) -> None:
+        """Nothing to do: the body's own stream sees to itself."""
+
+
+class StreamingResponseView:
+    """A resource whose every method opens a context."""
+
+    def __init__(self, resource: Any, context: Callable[[Callable[[], Any]], Any]) -> None:
+        self._resource = resource
+        self._context = context
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._resource, name)
+        if not callable(found):
+            return StreamingResponseView(found, self._context)  # a resource within it
+
+        @functools.wraps(found)
+        def opens(*args: Any, **kwargs: Any) -> Any:
+            return self._context(functools.partial(found, *args, **kwargs))
+
+        return opens
+
+
+class AsyncResponseContext:
+    """``async with …with_streaming_response.create(…) as response``."""
+
+    def __init__(self, send: Callable[[], Awaitable[AsyncStreamedResponse]]) -> None:
+        self._send = send
+
+    async def __aenter__(self) -> AsyncStreamedResponse:
+        self._response = await self._send()
+        return self._response
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._response.close()
+
+
+class SyncResponseContext:
+    """``with …with_streaming_response.create(…) as response``."""
+
+    def __init__(self, send: Callable[[], StreamedResponse]) -> None:
+        self._send = send
+
+    def __enter__(self) -> StreamedResponse:
+        self._response = self._send()
+        return self._response
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._response.close()

@@ -1,0 +1,185 @@
+"""Turn rows of the table into resource classes, whose methods turn a call's arguments into requests."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from specclient.resources import composite_methods
+from specclient.resources.base import Resource, build_request
+from specclient.resources.file_inputs import aread_files, read_files
+from specclient.resources.signatures import bind_arguments, doc_of, signature_of
+from specclient.resources.table import index
+from specclient.resources.table.rows import Row, method_of
+from specclient.types.params import NOT_GIVEN, NotGiven, Omit
+from specclient.types.request import Request
+
+if TYPE_CHECKING:
+    from specclient.types.binary import HttpxBinaryResponseContent
+
+
+def table_resource(name: str, *, is_async: bool) -> type[Resource]:
+    """Return the class of a resource that the table tells whole.
+
+    Args:
+        name: where it is on a client: ``vector_stores.files``.
+        is_async: whether its methods are coroutines.
+
+    Raises:
+        KeyError: where the table has nothing below that name.
+    """
+    return _resource(name, is_async)
+
+
+@functools.cache
+def _resource(name: str, is_async: bool) -> type[Resource]:
+    if not index.rows_of(name) and not index.children_of(name):
+        raise KeyError(name)
+    title = "".join(part.title() for part in name.rpartition(".")[2].split("_"))
+    made = type(f"Async{title}" if is_async else title, (Resource,), {"__doc__": f"``client.{name}``."})
+    made.__module__ = __name__
+    return with_table_methods(name, is_async=is_async)(made)
+
+
+def with_table_methods(name: str, *, is_async: bool) -> Callable[[type[Resource]], type[Resource]]:
+    """Return a class decorator that adds what the table, and :mod:`behaviours`, have for a resource.
+
+    What the class has already stays: so a hand-shaped resource takes the rest of its methods from here.
+
+    Args:
+        name: where the resource is on a client: ``chat.completions``.
+        is_async: whether the class is that of an asynchronous client.
+    """
+
+    def add(cls: type[Resource]) -> type[Resource]:
+        own = frozenset(vars(cls))
+
+        def sibling(self: Resource, other: str) -> Resource:
+            return _resource(other, is_async)(self._client)
+
+        cls._sibling = sibling  # type: ignore[attr-defined]  # how behaviours reach other resources
+        cls._is_async = is_async  # type: ignore[attr-defined]
+        for short, row in index.rows_of(name).items():
+            if short not in own:
+                _attach(cls, short, _method(row, is_async))
+        for short, flow in composite_methods.composite_methods_of(name).items():
+            if short not in own:
+                _attach(cls, short, composite_methods.bind_method(flow, is_async=is_async))
+        for child in index.children_of(name):
+            if child not in own:
+                _attach(cls, child, _child(f"{name}.{child}", is_async))
+        return cls
+
+    return add
+
+
+def _attach(cls: type[Resource], name: str, found: Any) -> None:
+    setattr(cls, name, found)
+    if isinstance(found, functools.cached_property):
+        found.__set_name__(cls, name)
+    else:
+        found.__name__, found.__qualname__, found.__module__ = name, f"{cls.__qualname__}.{name}", __name__
+
+
+def _child(name: str, is_async: bool) -> functools.cached_property[Resource]:
+    def child(self: Resource) -> Resource:
+        return _resource(name, is_async)(self._client)
+
+    child.__doc__ = f"``client.{name}``."
+    return functools.cached_property(child)
+
+
+def _method(row: Row, is_async: bool) -> Any:
+    """Return the function that a row is as a method of a resource."""
+    method: Any
+    if row.page:
+
+        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+            return self._client.page(request_of(row, bind_arguments(row, args, kwargs)))
+
+    elif is_async:
+
+        async def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+            given = await aread_files(bind_arguments(row, args, kwargs), row.files)
+            return await self._client.call(request_of(row, given), _into(row))
+
+    else:
+
+        def method(self: Any, *args: Any, **kwargs: Any) -> Any:
+            given = read_files(bind_arguments(row, args, kwargs), row.files)
+            return self._client.call(request_of(row, given), _into(row))
+
+    method.__signature__ = signature_of(row)
+    method.__doc__ = doc_of(row)
+    return method
+
+
+def _into(row: Row) -> Callable[[Any], Any] | None:
+    return _binary if row.gives == "bytes" else None
+
+
+def _binary(reply: Any) -> HttpxBinaryResponseContent:
+    from specclient.types.binary import HttpxBinaryResponseContent  # noqa: PLC0415 - only for files
+
+    return HttpxBinaryResponseContent(reply.response)
+
+
+def request_of(row: Row, given: dict[str, Any]) -> Request:
+    """Return the request that a call's arguments, by name, stand for.
+
+    Raises:
+        ValueError: for an argument of the path that is empty, or would lead out of it.
+    """
+    places = {name: given.pop(name) for name in row.places}
+    for name, value in places.items():
+        if not value:
+            raise ValueError(f"Expected a non-empty value for `{name}` but received {value!r}")
+        if value in (".", ".."):
+            raise ValueError(f"{name} is {value!r}, which is a dot-segment of a path, not allowed there")
+    headers: dict[str, Any] = {}
+    for name, header in row.in_headers.items():
+        value = given.pop(name, NOT_GIVEN)
+        if not isinstance(value, NotGiven | Omit):
+            headers[header] = value if isinstance(value, str) else ",".join(map(str, value))
+    if headers:
+        given["extra_headers"] = {**headers, **(given.get("extra_headers") or {})}
+    method = method_of(row, _gives(row, given))
+    if (
+        row.files
+        and row.form == "with files"
+        and not any(_is_given(given, name) and given[name] != [] for name in row.files)
+    ):
+        method = replace(method, files=frozenset())
+    for name, renames in row.renames.items():
+        if name in given:
+            given[name] = _renamed(given[name], renames)
+    held = {name: given.pop(name) for name in row.files if _is_given(given, name)}
+    request = build_request(method, given, places={name: str(value) for name, value in places.items()})
+    request = replace(request, params={**request.params, **held}, stream=request.stream or row.streams)
+    return composite_methods.REQUEST_SHAPERS.get(row.name, _unchanged)(request)
+
+
+def _unchanged(request: Request) -> Request:
+    return request
+
+
+def _is_given(given: Mapping[str, Any], name: str) -> bool:
+    value = given.get(name, NOT_GIVEN)
+    return not isinstance(value, NotGiven | Omit)
+
+
+def _gives(row: Row, given: Mapping[str, Any]) -> str:
+    if row.gives_by is None:
+        return row.gives
+    name, others = row.gives_by
+    value = given.get(name)
+    return others.get(value, row.gives) if isinstance(value, str) else row.gives
+
+
+def _renamed(value: Any, renames: Mapping[str, str]) -> Any:
+    """Return a value with the keys of the mappings in it renamed."""
+    if isinstance(value, Mapping):
+        return {renames.get(key, key): _renamed(inner, renames) for key, inner in value.items()}
+    return [_renamed(inner, renames) for inner in value] if isinstance(value, list) else value

@@ -1,0 +1,1 @@
+"""Choose a route: options, constraints, scores, and the reasons of a decision."""

@@ -1,0 +1,215 @@
+"""Turn the names of candidate routes into options: what is served there, at what price, drafted by whom."""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+from specclient.config import Settings
+from specclient.errors import ConfigurationError, NotFoundError
+from specclient.prices.prices import Prices
+from specclient.providers.dialects import unsupported_operation
+from specclient.providers.endpoint import Endpoint
+from specclient.routing.choose.draft_pairs import DraftPairFacts, pair_facts, with_measurements
+from specclient.routing.choose.quality_tiers import tier_of
+from specclient.routing.choose.route_options import ClientSideDraft, RouteOption, Tariff
+from specclient.routing.destinations import Destination, DestinationRegistry
+from specclient.routing.learn.prompt_scale import PromptTokenScale
+from specclient.types.route import Policy, PromptTask
+from specclient.types.strategy import Strategy
+
+__all__ = ["OptionCatalogue"]
+
+#: Seconds after which prices that depend on the date are looked up again.
+_DATED_S = 60.0
+#: Lists of routes whose options are kept; beyond it all are worked out anew.
+_MOST = 1024
+#: What strategies can play, and engines in this process can do.
+STRATEGY_OPERATIONS = frozenset({"chat", "completion"})
+#: What keeps engines in this process from other methods, and the way out.
+_COMPLETES_ALONE = (
+    "an engine in this process serves chat.completions.create and completions.create alone; add a hosted "
+    "provider's route for anything else"
+)
+
+
+class OptionCatalogue:
+    """The options of one client, worked out once for each of its candidates.
+
+    Args:
+        sizes: how many tokens each route makes of a prompt.
+        now: monotonic seconds.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        places: DestinationRegistry,
+        prices: Prices,
+        sizes: PromptTokenScale,
+        *,
+        now: Callable[[], float],
+    ) -> None:
+        self._settings = settings
+        self._places = places
+        self._prices = prices
+        self._sizes = sizes
+        self._now = now
+        self._seen = sizes.version
+        self._until = float("inf")
+        self._steps: dict[tuple[str, ...], tuple[int, ...]] = {}
+        self._made: dict[tuple[tuple[str, ...], int, Strategy | None, str], tuple[RouteOption, ...]] = {}
+
+    def options(
+        self, routes: Sequence[str], prompt_tokens: int, policy: Policy, *, operation: str = "chat"
+    ) -> tuple[RouteOption, ...]:
+        """Return the options of some routes; the same object until something of them has changed.
+
+        Args:
+            prompt_tokens: of the prompt: some prices rise with its length, for all of its tokens.
+            policy: its strategy is played on every route, and leaves no other play.
+            operation: what is asked for; engines in this process complete chats and texts alone, and some
+                vendors less than all.
+
+        Raises:
+            ConfigurationError: a candidate that is no route.
+        """
+        if self._sizes.version != self._seen or self._now() >= self._until:
+            self._made.clear()
+            self._seen, self._until = self._sizes.version, float("inf")
+        named = tuple(routes)
+        steps = self._steps.get(named)
+        level = 0 if not steps else bisect_left(steps, prompt_tokens)
+        strategy = policy.strategy if isinstance(policy.strategy, Strategy) else None
+        key = named, level, strategy, operation
+        found = self._made.get(key)
+        if found is None:
+            if len(self._made) >= _MOST:  # of lists that calls have brought
+                self._made.clear()
+                self._steps.clear()
+            own = [self._own(route, prompt_tokens, strategy, operation) for route in named]
+            plays = (
+                self._plays(own, prompt_tokens)
+                if strategy is None and operation in STRATEGY_OPERATIONS
+                else ()
+            )
+            found = self._made[key] = (*own, *plays)
+            self._steps[named] = self._stepped(own)
+        return found
+
+    def _own(
+        self, route: str, prompt_tokens: int, strategy: Strategy | None, operation: str = "chat"
+    ) -> RouteOption:
+        """Return a route as its place plays it, or as the policy's strategy does."""
+        head, _, model = route.partition("/")
+        if not model:
+            raise ConfigurationError(
+                f"candidate {route!r} is no route; write 'provider/model', such as 'local/demo'"
+            )
+        quality = tier_of(route, self._settings.quality)
+        try:
+            place: Destination = self._places.get(head)
+        except (NotFoundError, ConfigurationError) as error:
+            return RouteOption(route, head, model, unavailable=str(error), quality=quality)
+        vendor = place.price_provider if isinstance(place, Endpoint) else None
+        tariff = Tariff.of(self._prices.quote(head, model, price_provider=vendor, prompt=prompt_tokens))
+        scale = self._sizes.scale(route)
+        if isinstance(place, Endpoint):
+            lacks = place.lacks or unsupported_operation(place.speaks, operation)
+            return RouteOption(
+                route, head, model, lacks, _stays(place), quality, tariff, scale, strategy=strategy
+            )
+        if operation not in STRATEGY_OPERATIONS:
+            return RouteOption(route, head, model, _COMPLETES_ALONE, local=True, quality=quality)
+        known = {each.id: each for each in place.models()}
+        served = known.get(model)
+        if served is None:
+            told = f"no model {model!r} in {head}; there are {', '.join(known)}"
+            return RouteOption(route, head, model, told, local=True, quality=quality)
+        pair = None if served.draft is None else self._drafted(route, served.target, served.draft)
+        return RouteOption(
+            route,
+            head,
+            model,
+            local=True,
+            quality=tier_of(served.target) if quality is None else quality,
+            tariff=tariff,
+            scale=scale,
+            context=served.context,
+            draft=served.draft,
+            strategy=strategy,
+            acceptance=() if pair is None else tuple(pair.acceptance.items()),
+            cost_ratios=() if pair is None or pair.cost_ratio is None else tuple(pair.cost_ratio.items()),
+        )
+
+    def _drafted(self, route: str, target: str, draft: str) -> DraftPairFacts:
+        """Return what is known of a local model and its draft, first what a table of the pair says."""
+        models, row = self._settings.local.models, pair_facts(target, draft)
+        for pair in self._settings.pairs.values():
+            small = models.get(pair.draft.removeprefix("local/"))
+            if pair.target == route and small is not None and small.path == draft:
+                return with_measurements(row, pair.acceptance, pair.cost_ratio)
+        return row
+
+    def _plays(self, own: Iterable[RouteOption], prompt_tokens: int) -> Iterable[RouteOption]:
+        """Return what the configuration's pairs make possible: plays that keep the target's own answer."""
+        for option in own:
+            for pair in self._settings.pairs.values():
+                if pair.target != option.route or option.unavailable is not None:
+                    continue
+                place = self._places.get(option.provider)
+                if not isinstance(place, Endpoint):
+                    continue  # which drafts by itself
+                known = place.capabilities_of(option.model)
+                row = with_measurements(pair_facts(pair.target, pair.draft), pair.acceptance, pair.cost_ratio)
+                draft = self._own(pair.draft, prompt_tokens, None)
+                if draft.unavailable is not None:
+                    continue
+                if known.verification and row.same_tokenizer is not False:
+                    yield _played(option, draft, row, Strategy(kind="remote", draft=draft.route), greedy=True)
+                if known.prediction:
+                    yield _played(option, draft, row, Strategy(kind="prediction", draft=draft.route))
+
+    def _stepped(self, own: Iterable[RouteOption]) -> tuple[int, ...]:
+        """Return the lengths of prompts beyond which some price is another; dated ones count anew."""
+        lengths: set[int] = set()
+        for option in own:
+            if option.unavailable is None and not (option.local and option.tariff is None):
+                place = self._places.get(option.provider)
+                vendor = place.price_provider if isinstance(place, Endpoint) else None
+                steps = self._prices.steps(option.provider, option.model, vendor)
+                if steps is not None:
+                    lengths.update(steps)
+                    self._until = min(self._until, self._now() + _DATED_S)
+        return tuple(sorted(lengths))
+
+
+def _played(
+    option: RouteOption, draft: RouteOption, row: DraftPairFacts, strategy: Strategy, *, greedy: bool = False
+) -> RouteOption:
+    rates: dict[PromptTask, float] = dict(row.acceptance)
+    return RouteOption(
+        option.route,
+        option.provider,
+        option.model,
+        local=option.local,
+        quality=option.quality,
+        tariff=option.tariff,
+        scale=option.scale,
+        draft=draft.route,
+        acceptance=tuple(rates.items()),
+        played=ClientSideDraft(draft.route, strategy, draft.tariff, draft.local, greedy),
+    )
+
+
+def _stays(place: Endpoint) -> bool:
+    """Tell whether an endpoint is on this machine, by its address."""
+    host = urlsplit(place.base_url).hostname or ""
+    if host == "localhost" or host.endswith(".localhost"):
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,163 @@
+"""Turn the calls of a session into a preference for the route that has its prompt in a cache."""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from decimal import Decimal
+
+from specclient.prices.prices import Prices
+from specclient.providers.endpoint import Endpoint
+from specclient.routing.destinations import DestinationRegistry
+from specclient.runtime.forks import restart_in_child
+from specclient.types.call import Call
+from specclient.types.route import Alternative, Candidate, Decision, Policy
+from specclient.types.usage import Usage
+
+__all__ = ["SessionAffinity"]
+
+#: Seconds that providers keep a prompt at least (OpenAI and Anthropic, "Prompt caching": five minutes).
+KEPT_S = 300.0
+#: The shortest prompt that they keep (the same pages).
+SHORTEST = 1024
+#: The share of the time to the first token that reading the prompt is taken to be.
+PREFILL = 0.5
+#: Sessions remembered; beyond it the one that has been silent for longest is forgotten.
+SESSIONS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class _LastRoute:
+    """What is known of a session from its last call: ``calls`` on this route in a row."""
+
+    route: str
+    at: float
+    calls: int
+    prompt: int
+    cached: int | None
+
+    @property
+    def expected(self) -> int:
+        """Tokens of the next prompt that are expected to be in the route's cache.
+
+        A first call finds nothing there, whatever the provider keeps; a second one has shown it.
+        """
+        if self.calls > 1:
+            return self.cached or 0
+        return self.prompt if self.prompt >= SHORTEST else 0
+
+
+class SessionAffinity:
+    """The routes that sessions were last served by.
+
+    Args:
+        prices: what a cached prompt saves.
+        clock: monotonic seconds.
+        most: sessions remembered.
+    """
+
+    def __init__(self, prices: Prices, *, clock: Callable[[], float], most: int = SESSIONS) -> None:
+        self._prices = prices
+        self._clock = clock
+        self._most = most
+        self._last: OrderedDict[str, _LastRoute] = OrderedDict()
+        self._lock = threading.Lock()
+        restart_in_child(self)
+
+    def __len__(self) -> int:
+        """Return how many are remembered."""
+        return len(self._last)
+
+    def reset_after_fork(self) -> None:
+        """In a forked child: another thread may have held the lock."""
+        self._lock = threading.Lock()
+
+    def note(self, call: Call) -> None:
+        """Note a finished call of a session."""
+        session, route = call.session, call.route.chosen
+        if session is None or call.status != "ok":
+            return
+        served = [part.usage for part in call.parts if part.route.chosen == route]
+        usage = served[-1] if served else call.usage
+        with self._lock:
+            before = self._last.pop(session, None)
+            calls = before.calls + 1 if before is not None and before.route == route else 1
+            self._last[session] = _LastRoute(route, self._clock(), calls, usage.prompt or 0, usage.cached)
+            if len(self._last) > self._most:
+                self._last.popitem(last=False)
+
+    def kept(self, session: str, decision: Decision, places: DestinationRegistry) -> Decision:
+        """Return a decision for the route that served a session last, where that is worth it, else as it is.
+
+        It must be among those that meet the policy, and cost at most as much as the chosen one after what its
+        cache is expected to save, both weighed as the policy has it.
+        """
+        last, policy = self._last.get(session), decision.policy
+        if last is None or policy is None or last.route == decision.chosen:
+            return decision
+        if self._clock() - last.at > KEPT_S:
+            return decision
+        own = next((each for each in decision.alternatives if each.route == last.route), None)
+        if own is None:
+            return decision
+        mine, chosen = _found(decision, own), _found(decision, decision.first)
+        if mine is None or chosen is None:
+            return decision
+        saved = self._saved(own, last.expected, places)
+        if not _is_worth(mine, chosen, policy, saved, last):
+            return decision
+        reason = f"served this session last, with {last.expected} tokens of its prompt expected in its cache"
+        if saved:
+            reason += f", which saves ${saved.normalize():f}"
+        return _moved(decision, own, reason)
+
+    def _saved(self, own: Alternative, tokens: int, places: DestinationRegistry) -> Decimal:
+        """Return the dollars that so many cached tokens save, 0 where that is not known."""
+        place = places.get(own.provider)
+        listed = place.price_provider if isinstance(place, Endpoint) else None
+        if not tokens or self._prices.quote(own.provider, own.model, price_provider=listed) is None:
+            return Decimal(0)
+
+        def price(cached: int) -> Decimal:
+            usage = Usage(prompt=tokens, completion=0, cached=cached)
+            at = datetime.now(UTC)
+            cost = self._prices.price(usage, own.provider, own.model, price_provider=listed, at=at)
+            return cost.total or Decimal(0)
+
+        return max(price(0) - price(tokens), Decimal(0))
+
+
+def _is_worth(mine: Candidate, chosen: Candidate, policy: Policy, saved: Decimal, last: _LastRoute) -> bool:
+    """Tell whether a route is as good as the chosen one, with what its cache saves."""
+    dollar, second = policy.weights
+    for weight, own, other in (
+        (dollar, mine.cost, chosen.cost),
+        (second, mine.latency_s, chosen.latency_s),
+    ):
+        if weight and own is None and other is not None:
+            return False  # what is unknown never wins against what is known
+    saved_s = (mine.ttft_s or 0.0) * PREFILL * last.expected / max(last.prompt, 1)
+
+    def score(each: Candidate, dollars: float, seconds: float) -> float:
+        cost, latency_s = float(each.cost or 0) - dollars, (each.latency_s or 0.0) - seconds
+        return dollar * max(cost, 0.0) + second * max(latency_s, 0.0)
+
+    return score(mine, float(saved), saved_s) <= score(chosen, 0.0, 0.0)
+
+
+def _found(decision: Decision, route: Alternative) -> Candidate | None:
+    """Return a route's candidate; each one that is looked at takes time to be told."""
+    strategy = None if route.strategy is None else route.strategy.kind
+    return next((c for c in decision.candidates if c.route == route.route and c.strategy == strategy), None)
+
+
+def _moved(decision: Decision, to: Alternative, reason: str) -> Decision:
+    """Return a decision with an alternative in the place of the chosen one."""
+    was = decision.first
+    left = f"{decision.reason}; left for {to.route}, which {reason}"
+    others = (was, *(each for each in decision.alternatives if each is not to))
+    moved = decision.moved(to, reason=reason, left=left)
+    return replace(moved, alternatives=others, explored=False)

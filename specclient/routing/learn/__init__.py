@@ -1,0 +1,1 @@
+"""Learn what each route takes: speed, answer length, failures, quality of estimates."""

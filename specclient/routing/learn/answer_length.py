@@ -1,0 +1,120 @@
+"""Turn finished answers into how long the next one may be: by task, length of the prompt and session."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+from functools import cache
+
+from specclient.routing.learn.quantile_sketch import QuantileSketch, quantiles
+from specclient.routing.learn.route_estimate import AnswerLength
+from specclient.types.route import PromptTask
+
+__all__ = ["ASSUMED", "AnswerLengths", "cap_length"]
+
+#: Of answers that nothing is known of.
+ASSUMED = AnswerLength(low=32, middle=256, high=1024)
+
+#: How old answers fade, and how much a wider group of them counts as long as a narrower one is small.
+_CALLS, _SECONDS, _LEAN = 200.0, 7 * 86400.0, 4.0
+_SESSION_CALLS = 4.0
+_SESSIONS = 1024
+#: What is predicted is worked out anew where the answers behind it have grown by this share.
+_FRESH = 32
+_KEPT = 512
+
+_LengthGroup = tuple[PromptTask | None, int | None]
+
+
+class AnswerLengths:
+    """Answers' tokens by task and prompt, from the narrowest group with evidence to all of them."""
+
+    def __init__(self) -> None:
+        self._groups: dict[_LengthGroup, QuantileSketch] = {}
+        self._sessions: OrderedDict[str, QuantileSketch] = OrderedDict()
+        self._seen = 0
+        self._known: dict[tuple[_LengthGroup, str | None], tuple[int, AnswerLength]] = {}
+
+    def add(
+        self, task: PromptTask | None, prompt_tokens: int | None, tokens: int, session: str | None, at: float
+    ) -> None:
+        """Note a finished answer, of 1 token at least."""
+        bucket = _bucket(prompt_tokens)
+        for key in dict.fromkeys(((None, None), (task, None), (None, bucket), (task, bucket))):
+            self._group(key).add(tokens, at)
+        if session is not None:
+            own = self._sessions.pop(session, None) or QuantileSketch(calls=_SESSION_CALLS)
+            own.add(tokens, at)
+            self._sessions[session] = own
+            if len(self._sessions) > _SESSIONS:
+                self._sessions.popitem(last=False)
+        self._seen += 1
+
+    def _group(self, key: _LengthGroup) -> QuantileSketch:
+        found = self._groups.get(key)
+        if found is None:
+            found = self._groups[key] = QuantileSketch(calls=_CALLS, seconds=_SECONDS)
+        return found
+
+    def expected(
+        self, task: PromptTask | None, prompt_tokens: int | None, session: str | None = None
+    ) -> AnswerLength:
+        """Return how long an answer is expected to be."""
+        if not self._seen:
+            return ASSUMED
+        if session not in self._sessions:
+            session = None
+        key = ((task, _bucket(prompt_tokens)), session)
+        known = self._known.get(key)
+        if known is not None and (self._seen - known[0]) * _FRESH <= known[0]:
+            return known[1]
+        length = self._worked_out(*key)
+        if len(self._known) >= _KEPT:
+            self._known.clear()
+        self._known[key] = self._seen, length
+        return length
+
+    def _worked_out(self, key: _LengthGroup, session: str | None) -> AnswerLength:
+        task, bucket = key
+        mixture: list[tuple[QuantileSketch, float]] = []
+        left = 1.0
+        groups = [
+            self._groups.get(each)
+            for each in dict.fromkeys((key, (task, None), (None, bucket), (None, None)))
+        ]
+        for group in ([self._sessions[session]] if session is not None else []) + groups:
+            if group is None:
+                continue
+            calls = group.weight()
+            share = left * calls / (calls + _LEAN)
+            mixture.append((group, share))
+            left -= share
+        low, middle, high = quantiles([*mixture, (_assumed(), left)], (0.1, 0.5, 0.9))
+        return AnswerLength(low=_tokens(low), middle=_tokens(middle), high=_tokens(high), measured=True)
+
+
+@cache
+def _assumed() -> QuantileSketch:
+    assumed = QuantileSketch()
+    for tokens in (ASSUMED.low, 64, 128, ASSUMED.middle, ASSUMED.middle, 512, 768, ASSUMED.high):
+        assumed.add(tokens)
+    return assumed
+
+
+def cap_length(length: AnswerLength, most: int | None) -> AnswerLength:
+    """Return a length of which nothing is above ``most``."""
+    if most is None or length.high <= most:
+        return length
+    most = max(most, 0)
+    return replace(
+        length, low=min(length.low, most), middle=min(length.middle, most), high=min(length.high, most)
+    )
+
+
+def _tokens(value: float) -> int:
+    return max(round(value), 1)
+
+
+def _bucket(prompt_tokens: int | None) -> int | None:
+    """Return which prompts are about as long: within a factor of 4, all below 64 tokens alike."""
+    return None if prompt_tokens is None else max(prompt_tokens, 63).bit_length() // 2

@@ -1,0 +1,90 @@
+"""Turn what ships with the library, and what a place tells of itself, into what is expected of its calls."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+from specclient.routing.learn.draft_depth import best_depth
+from specclient.routing.learn.priors import ACCEPTANCE, RoutePrior
+from specclient.routing.learn.quantile_sketch import QuantileSketch, quantiles
+from specclient.routing.learn.route_estimate import HEDGE_PERCENTILE, RouteEstimate
+from specclient.types.route import PromptTask
+from specclient.types.server_load import ServerLoad
+
+__all__ = ["cold_start_estimate", "default_spread", "estimate_depth", "queue_wait_s"]
+
+
+def cold_start_estimate(
+    prior: RoutePrior | None,
+    task: PromptTask | None,
+    percentile: float,
+    *,
+    calls: int = 0,
+    failure_rate: float = 0.0,
+    load: ServerLoad | None = None,
+) -> RouteEstimate:
+    """Return what is expected of a route that has answered nothing yet."""
+    told = (None, None) if load is None else (load.acceptance_rate, load.tokens_per_verification)
+    if prior is None:
+        return RouteEstimate(
+            calls=calls,
+            failure_rate=failure_rate,
+            acceptance_rate=told[0],
+            tokens_per_verification=told[1],
+            assumed=True,
+        )
+    early, late = sorted(quantiles(((default_spread(), 1.0),), tuple(sorted((0.1, percentile)))))
+    usual = None if percentile == HEDGE_PERCENTILE else default_spread().quantile(HEDGE_PERCENTILE)
+    waiting = queue_wait_s(load, prior.ttft_s + prior.token_s * 256)
+    return RouteEstimate(
+        calls=calls,
+        ttft_s=prior.ttft_s + waiting,
+        token_s=prior.token_s,
+        ttft_limit_s=waiting + prior.ttft_s * late,
+        early=early,
+        late=late,
+        usual_limit_s=None if usual is None else waiting + prior.ttft_s * usual,
+        usual_late=usual,
+        engine_token_s=prior.token_s,
+        failure_rate=failure_rate,
+        acceptance_rate=told[0],
+        tokens_per_verification=told[1],
+        depth=estimate_depth(None, prior.cost_ratio, task, load, None),
+        hopeful=2.0,
+        assumed=True,
+    )
+
+
+def estimate_depth(
+    alpha: float | None,
+    cost_ratio: float | None,
+    task: PromptTask | None,
+    load: ServerLoad | None,
+    prompt: int | None,
+) -> int | None:
+    """Return how far to draft; None where it is not known what drafting costs there."""
+    if cost_ratio is None:
+        return None
+    if alpha is None:
+        alpha = ACCEPTANCE[task or "chat"]
+    return best_depth(alpha, cost_ratio, task=task, load=load, prompt_tokens=prompt)
+
+
+def queue_wait_s(load: ServerLoad | None, usual_s: float) -> float:
+    """Return the seconds in line: each that waits is let in when one of those that run is done."""
+    if load is None:
+        return 0.0
+    if load.slots and load.running >= load.slots:  # the next one waits, too
+        return (load.waiting + 1) / load.slots * usual_s
+    return load.waiting / max(load.slots or load.running, 1.0) * usual_s
+
+
+@cache
+def default_spread() -> QuantileSketch:
+    """Return the spread around a prediction where nothing is known of it: ±40 %, with a heavier upper end."""
+    usual = QuantileSketch()
+    for percent in range(1, 100):
+        score = math.log(percent / (100 - percent)) / 1.702
+        usual.add(math.exp((0.4 if score < 0 else 0.5) * score))
+    return usual

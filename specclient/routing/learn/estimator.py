@@ -1,0 +1,429 @@
+"""Turn the calls that have finished into what is expected of the next: tokens and seconds, by route and task.
+
+What calls teach is worked out when it is asked for, not on their own way. It comes from the ledger at the
+first question, then from each call as it finishes.
+"""
+
+from __future__ import annotations
+
+import heapq
+import logging
+import threading
+import time
+from collections import OrderedDict, deque
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, Protocol
+
+from specclient.errors import LedgerError
+from specclient.routing.learn.adaptive_percentile import AdaptivePercentile, kept_limits
+from specclient.routing.learn.answer_length import AnswerLengths, cap_length
+from specclient.routing.learn.call_sample import CallSample
+from specclient.routing.learn.cold_start import cold_start_estimate
+from specclient.routing.learn.ledger_forecast import COMPLETION_TOKENS, LedgerForecast
+from specclient.routing.learn.priors import PRIORS, RoutePrior
+from specclient.routing.learn.quantile_sketch import QuantileSketch, quantiles
+from specclient.routing.learn.route_estimate import AnswerLength, RouteEstimate, RouteStatistics
+from specclient.routing.learn.route_model import RouteModel
+from specclient.routing.learn.task_statistics import PredictionErrors
+from specclient.runtime.forks import restart_in_child
+from specclient.types.call import Call
+from specclient.types.route import Policy, PromptTask
+from specclient.types.server_load import ServerLoad
+
+if TYPE_CHECKING:
+    from specclient.ledger.row import LedgerRow
+
+__all__ = [
+    "COMPLETION_TOKENS",
+    "PRIORS",
+    "Estimator",
+    "LedgerForecast",
+    "RoutePrior",
+    "RouteStatistics",
+    "representative_length",
+]
+
+logger = logging.getLogger("specclient")
+
+#: Finished calls that are kept until somebody asks.
+PENDING = 1000
+#: How far back, and how many calls in all, are read from the ledger.
+MEMORY = timedelta(days=7)
+WARM_ROWS = 500
+#: Newest calls that a forecast's evidence counts at most.
+WINDOW = 50
+#: Routes remembered; beyond it the one whose last call is longest ago is forgotten.
+ROUTES = 2048
+#: Policies of which it is remembered how often their limits were kept; beyond it the first is forgotten.
+_MARGINS = 4096
+#: Estimates kept until something new is known.
+_KEPT = 16_384
+#: Calls after which what all routes have shown of the spread around predictions weighs half.
+SHARED_CALLS = 400.0
+#: Seconds for which what a place says of its load is believed.
+LOAD_S = 30.0
+
+#: Of an estimate: task, percentile, and the prompt's tokens as :func:`representative_length` has them.
+_EstimateKey = tuple[PromptTask | None, float, int | None]
+
+
+class CallHistory(Protocol):
+    """Where finished calls can be read: the ledger."""
+
+    def rows(
+        self, since: datetime | None = None, until: datetime | None = None, *, limit: int | None = None
+    ) -> list[LedgerRow]: ...
+
+
+class Estimator:
+    """What finished calls have taught of every route, as an observer of calls.
+
+    For many threads at once. Memory is bounded by :data:`ROUTES`.
+
+    Args:
+        history: where earlier calls are read from, once, at the first question; None starts empty.
+        priors: by route.
+        now: the clock.
+    """
+
+    def __init__(
+        self,
+        history: CallHistory | None = None,
+        *,
+        priors: Mapping[str, RoutePrior] = PRIORS,
+        now: Callable[[], datetime] | None = None,
+    ) -> None:
+        self._history = history
+        self._priors = priors
+        self._seconds: Callable[[], float] = time.time if now is None else lambda: now().timestamp()
+        self._lock = threading.RLock()
+        self._routes: OrderedDict[str, RouteModel] = OrderedDict()
+        self._lengths = AnswerLengths()
+        self._over: dict[PromptTask | None, PredictionErrors] = {}
+        self._margins: OrderedDict[Policy, AdaptivePercentile] = OrderedDict()
+        self._loads: dict[str, tuple[float, ServerLoad]] = {}
+        self._fresh: deque[Call] = deque(maxlen=PENDING)  # finished, and not asked about since
+        self._known_ids: frozenset[str] = frozenset()
+        self._views: dict[_EstimateKey, dict[str, RouteEstimate]] = {}
+        self._kept = 0
+        self._due: list[tuple[float, bool, str]] = []  # when, whether a load, of what
+        self._due_at: dict[tuple[bool, str], float] = {}
+        self._next_due = float("inf")
+        #: Goes up whenever something new is known: what was worked out from estimates holds until then.
+        self.version = 0
+        restart_in_child(self)
+
+    def reset_after_fork(self) -> None:
+        """In a forked child: another thread may have held the lock."""
+        self._lock = threading.RLock()
+
+    def observe(self, call: Call) -> None:
+        """Note a finished call; what it teaches is worked out when somebody asks."""
+        self._fresh.append(call)
+
+    def warm(self) -> None:
+        """Read earlier calls from the ledger, if that has not been done; reads a file."""
+        with self._lock:
+            history, self._history = self._history, None
+            if history is None:
+                return
+            try:
+                since = datetime.fromtimestamp(self._seconds(), UTC) - MEMORY
+                rows = history.rows(since=since, limit=WARM_ROWS)
+            except LedgerError as error:
+                logger.warning("routing starts without earlier calls: %s", error)
+                return
+            self._known_ids = frozenset(
+                row.id for row in rows
+            )  # some are also among those that just finished
+            samples = [sample for row in rows if (sample := CallSample.of_row(row)) is not None]
+            for sample in sorted(samples, key=lambda each: each.at):
+                self.learn(sample)
+
+    def learn(self, sample: CallSample) -> None:
+        """Learn from a finished call at once; those of one route must come in the order of their ends."""
+        with self._lock:
+            learned = self._routes.get(sample.route)
+            if learned is None:
+                learned = self._routes[sample.route] = RouteModel()
+                if len(self._routes) > ROUTES:
+                    self._forget(self._routes.popitem(last=False)[0])
+            else:
+                self._routes.move_to_end(sample.route)
+            expected = self._lengths.expected(sample.task, sample.prompt_tokens, sample.session)
+            shared = self._spread_of(sample.task)
+            if learned.learn(sample, expected.middle, shared):
+                self._forget(sample.route)
+            if not sample.failed and sample.completion_tokens and sample.completion_tokens > 0:
+                self._lengths.add(
+                    sample.task, sample.prompt_tokens, sample.completion_tokens, sample.session, sample.at
+                )
+            if sample.policy is not None and (limits_kept := kept_limits(sample, sample.policy)) is not None:
+                self.margin(sample.policy).add(limits_kept)
+
+    def margin(self, policy: Policy) -> AdaptivePercentile:
+        """Return how sure calls under a policy have to be of its limits; the same object for equal ones."""
+        with self._lock:
+            found = self._margins.get(policy)
+            if found is None:
+                if len(self._margins) >= _MARGINS:
+                    self._margins.popitem(last=False)
+                found = self._margins[policy] = AdaptivePercentile(policy.percentile)
+            return found
+
+    def _spread_of(self, task: PromptTask | None) -> PredictionErrors:
+        """Return what all routes have shown of the spread around predictions for a task."""
+        found = self._over.get(task)
+        if found is None:
+            found = self._over[task] = PredictionErrors(SHARED_CALLS, self._over.values())
+        return found
+
+    def loaded(self, place: str, load: ServerLoad | None) -> None:
+        """Note how busy a place is now; None where that is no longer known.
+
+        Args:
+            place: ``provider``, or ``provider/model`` where each of its models has its own.
+        """
+        with self._lock:
+            earlier = self._loads.pop(place, None)
+            if load is not None:
+                self._loads[place] = self._seconds(), load
+                self._expire(LOAD_S, place, load=True)
+            if load != (None if earlier is None else earlier[1]):
+                self._forget_place(place)
+
+    def load(self, route: str) -> ServerLoad | None:
+        """Return how busy what serves a route is, as far as that was told of late."""
+        at, load = self._loads.get(route) or self._loads.get(route.partition("/")[0]) or (0.0, None)
+        return None if load is None or self._seconds() - at > LOAD_S else load
+
+    def of(
+        self,
+        route: str,
+        task: PromptTask | None = None,
+        percentile: float = 0.95,
+        prompt_tokens: int | None = None,
+    ) -> RouteEstimate:
+        """Return what is expected of the next call on a route; see :meth:`all_of`."""
+        if not self._fresh and self._history is None and self._seconds() < self._next_due:
+            known = self._views.get((task, percentile, representative_length(prompt_tokens)))
+            found = None if known is None else known.get(route)
+            if found is not None:
+                return found
+        return self.all_of((route,), task, percentile, prompt_tokens)[0]
+
+    def all_of(
+        self,
+        routes: Sequence[str],
+        task: PromptTask | None = None,
+        percentile: float = 0.95,
+        prompt_tokens: int | None = None,
+    ) -> list[RouteEstimate]:
+        """Return what is expected of the next call on each of several routes.
+
+        The same objects as last time, until something new is known; that takes a tenth of a microsecond each.
+
+        Args:
+            routes: each ``provider/model``.
+            task: None for a prompt of any.
+            percentile: the share of calls that their limits are to be kept by, above 0 and below 1.
+            prompt_tokens: of the prompt, for routes whose first token comes later after long ones.
+        """
+        if self._fresh or self._history is not None or self._seconds() >= self._next_due:
+            self._catch_up()
+        view = (task, percentile, representative_length(prompt_tokens))
+        known = self._views.get(view)
+        if known is not None:
+            with suppress(KeyError):
+                return [known[route] for route in routes]
+        with self._lock:
+            return [self._estimate(route, view) for route in routes]
+
+    def length(
+        self,
+        task: PromptTask | None,
+        prompt_tokens: int | None,
+        max_tokens: int | None = None,
+        *,
+        session: str | None = None,
+    ) -> AnswerLength:
+        """Return how long the answer to a prompt may be, from answers to prompts like it.
+
+        Args:
+            max_tokens: the longest answer that was asked for.
+            session: what the call is counted to; its own answers tell most.
+        """
+        self._catch_up()
+        with self._lock:
+            return cap_length(self._lengths.expected(task, prompt_tokens, session), max_tokens)
+
+    def stats(self, percentile: float = 0.95) -> list[RouteStatistics]:
+        """Return what was learned, route by route in their order, all of a route before its tasks."""
+        self._catch_up()
+        with self._lock:
+            now = self._seconds()
+            return [
+                RouteStatistics(
+                    route=route,
+                    task=task,
+                    calls=track.calls,
+                    estimate=self._estimate(route, (task, percentile, None)),
+                    length=_length(track.tokens),
+                    age_s=max(now - learned.at, 0.0),
+                    slow=learned.slow,
+                    failing=learned.failing(now),
+                )
+                for route, learned in sorted(self._routes.items())
+                for task, track in learned.tracks.items()
+            ]
+
+    def predict(self, route: str, *, max_tokens: int | None = None) -> LedgerForecast:
+        """Forecast the next call on a route; see :meth:`compare`."""
+        return self.compare([route], max_tokens=max_tokens)[0]
+
+    def compare(self, routes: Sequence[str], *, max_tokens: int | None = None) -> list[LedgerForecast]:
+        """Forecast one call on each of several routes: the same answer, so the same length, on all of them.
+
+        Args:
+            routes: each ``provider/model``.
+            max_tokens: the longest answer that was asked for.
+        """
+        estimates = self.all_of(routes)
+        with self._lock:
+            answers = [each.tracks[None].tokens for route in routes if (each := self._routes.get(route))]
+        mixture = [(tokens, tokens.weight()) for tokens in answers if tokens.weight()]
+        length = round(quantiles(mixture, (0.5,))[0]) if mixture else COMPLETION_TOKENS
+        length = length if max_tokens is None else max(min(length, max_tokens), 0)
+        return [
+            LedgerForecast(
+                completion_tokens=length,
+                ttft_s=each.ttft_s if each.ttft_limit_s is not None else None,
+                latency_s=each.latency_s(length),
+                engine_s=_engine_s(each, length),
+                acceptance_rate=each.acceptance_rate,
+                evidence=min(self._answered(route), WINDOW),
+            )
+            for route, each in zip(routes, estimates, strict=True)
+        ]
+
+    def longest(self, route: str) -> int | None:
+        """Return the tokens of the longest answer among a route's newest calls, None without any."""
+        self._catch_up()
+        with self._lock:
+            learned = self._routes.get(route)
+            return max(learned.longest, default=None) if learned is not None else None
+
+    def _answered(self, route: str) -> int:
+        learned = self._routes.get(route)
+        return 0 if learned is None else learned.tracks[None].calls
+
+    def _catch_up(self) -> None:
+        """Take in what has come since: finished calls, and time."""
+        if self._history is not None:
+            self.warm()
+        while self._fresh:
+            with self._lock, suppress(IndexError):  # another thread took the last one
+                call = self._fresh.popleft()
+                if call.id not in self._known_ids and (sample := CallSample.of(call)) is not None:
+                    self.learn(sample)
+        now = self._seconds()
+        if now >= self._next_due:
+            with self._lock:
+                while self._due and self._due[0][0] <= now:
+                    due, load, named = heapq.heappop(self._due)
+                    if self._due_at.get((load, named)) != due:
+                        continue  # it was put forward
+                    del self._due_at[load, named]
+                    if load:
+                        self._faded(named, now)
+                    else:
+                        self._forget(named)
+                self._next_due = self._due[0][0] if self._due else float("inf")
+
+    def _estimate(self, route: str, view: _EstimateKey) -> RouteEstimate:
+        """Return what is expected of a route, worked out if need be; the lock is held."""
+        known = self._views.setdefault(view, {})
+        found = known.get(route)
+        if found is not None:
+            return found
+        task, percentile, prompt_tokens = view
+        prior, load = self._priors.get(route), self.load(route)
+        learned = self._routes.get(route)
+        if learned is None:
+            found = cold_start_estimate(prior, task, percentile, load=load)
+        else:
+            now = self._seconds()
+            found = learned.estimate(
+                task,
+                percentile,
+                now,
+                prompt_tokens=prompt_tokens,
+                load=load,
+                shared=self._over.get(task),
+                prior=prior,
+            )
+            self._expire(learned.expires_s(now), route)
+        if self._kept >= _KEPT:
+            self._views.clear()
+            self._kept = 0
+            known = self._views.setdefault(view, {})
+        self._kept += 1
+        known[route] = found
+        return found
+
+    def _expire(self, seconds: float, named: str, *, load: bool = False) -> None:
+        """Have a route's estimates, or what is known of a load, looked at again after so many seconds."""
+        due = self._seconds() + seconds
+        if self._due_at.get((load, named), float("inf")) <= due:
+            return
+        self._due_at[load, named] = due
+        heapq.heappush(self._due, (due, load, named))
+        self._next_due = min(self._next_due, due)
+
+    def _faded(self, place: str, now: float) -> None:
+        """Forget what a place told of its load, if that is long ago by now."""
+        told = self._loads.get(place)
+        if told is None:
+            return
+        left = told[0] + LOAD_S - now
+        if left > 0:
+            self._expire(left, place, load=True)
+        else:
+            del self._loads[place]
+            self._forget_place(place)
+
+    def _forget(self, route: str) -> None:
+        """Have a route's estimates worked out anew."""
+        self.version += 1
+        for known in self._views.values():
+            if known.pop(route, None) is not None:
+                self._kept -= 1
+
+    def _forget_place(self, place: str) -> None:
+        for route in {route for known in self._views.values() for route in known}:
+            if route == place or route.startswith(f"{place}/"):
+                self._forget(route)
+
+
+def representative_length(prompt_tokens: int | None) -> int | None:
+    """Return the length that stands for all prompts that are at most an eighth longer or shorter."""
+    if prompt_tokens is None:
+        return None
+    step = max(prompt_tokens.bit_length() - 3, 0)
+    return (prompt_tokens >> step << step) + (1 << step >> 1)
+
+
+def _engine_s(estimate: RouteEstimate, tokens: int) -> float | None:
+    """Return the seconds that an engine in this process works on an answer, its prompt included."""
+    if estimate.engine_token_s is None:
+        return None
+    return estimate.latency_s(tokens) if estimate.assumed else estimate.engine_token_s * tokens
+
+
+def _length(tokens: QuantileSketch) -> AnswerLength | None:
+    if not tokens.weight():
+        return None
+    low, middle, high = (round(each) for each in quantiles(((tokens, 1.0),), (0.1, 0.5, 0.9)))
+    return AnswerLength(low, middle, high, measured=True)

@@ -1,0 +1,44 @@
+"""What is assumed of a route before its first call, as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from specclient.types.route import PromptTask
+
+__all__ = ["ACCEPTANCE", "PRIORS", "RoutePrior"]
+
+
+@dataclass(frozen=True, slots=True)
+class RoutePrior:
+    """What is assumed of a route before its first call.
+
+    Attributes:
+        ttft_s: seconds to the first token; ``token_s``: for each token.
+        cost_ratio: seconds that a draft token takes for each that a pass of the target takes; None where
+            nothing drafts for it.
+    """
+
+    ttft_s: float
+    token_s: float
+    cost_ratio: float | None = None
+
+
+#: Chance α that a target accepts a drafted token of a model of its family, by task: within the figures of
+#: Leviathan et al. (arXiv 2211.17192, table 2: 0.53 to 0.75), ordered as Spec-Bench's tasks are, where text
+#: that repeats its input is accepted most.
+ACCEPTANCE: Mapping[PromptTask, float] = MappingProxyType(
+    {"chat": 0.6, "code": 0.75, "document": 0.7, "long_context": 0.65}
+)
+
+#: The bundled pair on two CPU cores, as ``benchmarks/pair.py`` measured it (a round of 4 drafts takes 1.47
+#: plain steps). Other routes have no prior: a hosted model or a checkpoint of the user's own can be of any
+#: speed.
+PRIORS: Mapping[str, RoutePrior] = MappingProxyType(
+    {
+        "local/demo": RoutePrior(ttft_s=0.02, token_s=0.0026, cost_ratio=0.12),
+        "local/demo-target": RoutePrior(ttft_s=0.02, token_s=0.0048),
+    }
+)

@@ -1,0 +1,56 @@
+"""Turn a stream of points into the straight line through them, with old points counting less and less."""
+
+from __future__ import annotations
+
+import math
+
+__all__ = ["DecayedRegression"]
+
+#: A slope is believed from so many points on, and where it is so many times as large as its own error.
+_LEAST_POINTS = 6.0
+_CLEAR = 3.0
+
+
+class DecayedRegression:
+    """Decayed least squares of ``y = intercept + slope × x``.
+
+    Args:
+        calls: points after which an old one weighs half.
+    """
+
+    __slots__ = ("_keep", "_n", "_sxx", "_sxy", "_syy", "x", "y")
+
+    def __init__(self, calls: float) -> None:
+        self._keep = 2 ** (-1 / calls)
+        self._n = self._sxx = self._sxy = self._syy = 0.0
+        self.x = self.y = 0.0  # the means
+
+    def add(self, x: float, y: float, weight: float = 1.0) -> None:
+        """Note a point (Welford's update, with the old weights kept down); ``weight`` is 1 at most."""
+        keep = self._keep
+        self._n = self._n * keep + weight
+        dx, dy = x - self.x, y - self.y
+        self.x += dx * weight / self._n
+        self.y += dy * weight / self._n
+        self._sxx = self._sxx * keep + weight * dx * (x - self.x)
+        self._sxy = self._sxy * keep + weight * dx * (y - self.y)
+        self._syy = self._syy * keep + weight * dy * (y - self.y)
+
+    @property
+    def slope(self) -> float | None:
+        """How much y grows with x; None where the points do not show that it does."""
+        if self._n < _LEAST_POINTS or self._sxx <= 1e-9 * (1 + self.x * self.x) * self._n:
+            return None
+        slope = self._sxy / self._sxx
+        unexplained = max(self._syy - slope * self._sxy, 0.0)
+        error = math.sqrt(unexplained / (self._n - 2) / self._sxx)
+        return slope if slope > _CLEAR * error else None
+
+    @property
+    def intercept(self) -> float | None:
+        """What y is where x is 0; None with the slope, and where it would be negative."""
+        slope = self.slope
+        if slope is None:
+            return None
+        at_zero = self.y - slope * self.x
+        return at_zero if at_zero >= 0 else None

@@ -1,0 +1,430 @@
+"""Turn the finished calls of one route into what is expected of its next one, by task; old ones fade."""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from specclient.routing.learn.call_sample import CallSample
+from specclient.routing.learn.cold_start import (
+    cold_start_estimate,
+    default_spread,
+    estimate_depth,
+    queue_wait_s,
+)
+from specclient.routing.learn.draft_depth import acceptance_probability
+from specclient.routing.learn.drift import FAILING, DriftDetector, FailureRate
+from specclient.routing.learn.priors import RoutePrior
+from specclient.routing.learn.quantile_sketch import QuantileSketch, pooled_log_quantile
+from specclient.routing.learn.route_estimate import HEDGE_PERCENTILE, RouteEstimate
+from specclient.routing.learn.speed import (
+    LEAN,
+    CallTiming,
+    PrefillModel,
+    RouteSpeed,
+    TaskSpeedRatio,
+    TypicalSpeed,
+    timing_of,
+)
+from specclient.routing.learn.task_statistics import (
+    SPREAD_CALLS,
+    SPREAD_SECONDS,
+    PredictionErrors,
+    TaskStatistics,
+)
+from specclient.types.route import PromptTask
+from specclient.types.server_load import ServerLoad
+
+__all__ = ["RouteModel"]
+
+#: Calls that the assumed spread counts as, and at most those of other routes.
+_ASSUMED_CALLS, _SHARED_CALLS = 1.0, 30.0
+#: Calls that the assumed spread counts as where a call is told to be unusual.
+_BELOW_CALLS = 4.0
+#: Calls held back until it is clear that no shift began with them.
+_WATCHED = 16
+#: Calls from which on what is typical is worked out anew at every fourth one only.
+_STEADY = 16.0
+#: Calls below which too little is known, and seconds after which nothing is recent.
+_FEW, _STALE_S = 5.0, 900.0
+#: How far apart, in logarithms, calls are taken to lie where few were seen.
+_GUESSED = 0.6
+#: Seconds after which a route that was left for being slow or failing is worth a try: at first, and at most,
+#: each try that found it as bad doubling them.
+RETRY_S, MOST_RETRY_S = 30.0, 600.0
+#: Calls after which a route that got slow is not thought to become again what it was.
+_REMEMBERED = 64
+#: How much a call may speak for a return to what was, and the sum of it that is believed; the second where
+#: the route had been left alone.
+_RETURN_BOUND, _RETURN, _RETURN_RETRIED = 1.5, 2.0, 1.0
+#: Failures after which what an old one took weighs half.
+_FAILURES = 10.0
+#: Draft tokens that the figure of all tasks counts as for one task.
+_LEAN_DRAFTED = 20.0
+
+
+@dataclass(frozen=True, slots=True)
+class _SuspectCall:
+    """A call that may be one after a shift; the ratios are of what it took to what was predicted."""
+
+    number: int
+    sample: CallSample
+    call: CallTiming
+    usual: TypicalSpeed
+    ratio: float
+    first: float | None
+
+
+class RouteModel:
+    """What the calls of one route have taught."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.at = -math.inf
+        self.failures = FailureRate()
+        self._failed_s = QuantileSketch(_FAILURES)
+        self.tracks: dict[PromptTask | None, TaskStatistics] = {None: TaskStatistics()}
+        self._reading = PrefillModel()
+        self._pace = RouteSpeed(self._reading)
+        self._times: dict[PromptTask | None, TaskSpeedRatio] = {}
+        self._typical: dict[PromptTask | None, TypicalSpeed | None] = {}
+        self._ratio = QuantileSketch(SPREAD_CALLS, SPREAD_SECONDS)
+        self._ratio_first = QuantileSketch(SPREAD_CALLS, SPREAD_SECONDS)
+        self._drift, self._drift_first = DriftDetector(), DriftDetector()
+        self._watched: deque[_SuspectCall] = deque()
+        self._before: RouteSpeed | None = None
+        self._until = 0
+        self._return = 0.0
+        self.wait_s = RETRY_S
+        self.longest: deque[int] = deque(maxlen=50)
+
+    def learn(
+        self, sample: CallSample, expected_tokens: float, shared: PredictionErrors | None = None
+    ) -> bool:
+        """Learn from a finished call and tell whether that changes what is expected.
+
+        Args:
+            expected_tokens: of the answer, as they were predicted.
+            shared: what all routes know of the spread around predictions; takes this call in.
+        """
+        retried = sample.at - self.at > self.wait_s
+        self.at = max(self.at, sample.at)
+        self.calls += 1
+        was_bad = self.bad(sample.at)
+        self.failures.add(sample.failed, sample.at, retried=retried)
+        if sample.failed and sample.latency_s is not None:
+            self._failed_s.add(sample.latency_s, sample.at)
+        call = timing_of(sample)
+        if call is None:
+            self._wait(was_bad, retried, sample.at)
+            return True
+        self.longest.append(call.tokens)
+        if shared is not None and expected_tokens > 0:
+            shared.tokens.add(call.tokens / expected_tokens, sample.at)
+        known = self.typical(sample.task)
+        for key in dict.fromkeys((None, sample.task)):
+            self.tracks.setdefault(key, TaskStatistics()).add(sample, call)
+        shifted = False
+        if known is not None:
+            watched = self._compared(sample, call, known)
+            shifted = self._returned(watched, retried) or self._shifted(watched, shared)
+        if not shifted:
+            self._take(self._pace, sample, call)
+        self._wait(was_bad, retried, sample.at)
+        steady = self._pace.token.weight() >= _STEADY and self.calls % 4
+        if steady and not shifted:
+            return False
+        self._typical.clear()
+        return True
+
+    @property
+    def slow(self) -> bool:
+        """Whether the route has become slower than it was not long ago."""
+        return self._before is not None
+
+    def failing(self, at: float) -> bool:
+        """Tell whether so many of its calls fail that it is left alone."""
+        return self.failures.rate(at) > FAILING
+
+    def _retry(self, now: float) -> bool:
+        """Tell whether the route was left for being slow or failing, long enough ago to be tried again."""
+        return now - self.at > self.wait_s and self.bad(now)
+
+    def bad(self, at: float) -> bool:
+        """Tell whether the route has become slow or is failing."""
+        return self.slow or self.failing(at)
+
+    def typical(self, task: PromptTask | None) -> TypicalSpeed | None:
+        """Return what is typical of a task's calls, None without any of the route."""
+        if task not in self._typical:
+            self._typical[task] = self._of(task, self._pace)
+        return self._typical[task]
+
+    def _compared(self, sample: CallSample, call: CallTiming, known: TypicalSpeed) -> _SuspectCall:
+        first = None
+        if call.first_s is not None and known.told:
+            first = call.first_s / max(known.first_s(call.prompt), 1e-6)
+        return _SuspectCall(
+            number=self.calls,
+            sample=sample,
+            call=call,
+            usual=self._pace.typical() or known,
+            ratio=max(call.total_s, 1e-6) / max(known.seconds(call.tokens, call.prompt), 1e-6),
+            first=first,
+        )
+
+    def _shifted(self, new: _SuspectCall, shared: PredictionErrors | None) -> bool:
+        """Watch for a route that became faster or slower; what came before then no longer counts."""
+        self._watched.append(new)
+        alarms = []
+        if self._drift.add(_below(self._ratio, new.ratio), new.ratio, new.number):
+            alarms.append(self._drift)
+        if new.first is not None:
+            below = _below(self._ratio_first, new.first)
+            if self._drift_first.add(below, new.first, new.number):
+                alarms.append(self._drift_first)
+        if not alarms:
+            settled = len(self._watched) if self._drift.calm and self._drift_first.calm else 0
+            for _ in range(max(settled, len(self._watched) - _WATCHED)):
+                self._settle(self._watched.popleft(), shared)
+            if self._before is not None and self.calls > self._until:
+                self._before = None
+            return False
+        slower = any(alarm.slower is not None for alarm in alarms)
+        since = min(n for alarm in alarms for n in (alarm.slower, alarm.faster) if n is not None)
+        while self._watched and self._watched[0].number < since:
+            self._settle(self._watched.popleft(), shared)
+        left = self._pace
+        self._begin_anew(RouteSpeed(self._reading), tuple(self._watched))
+        if slower and self._before is None:
+            self._before, self._until, self.wait_s = left, self.calls + _REMEMBERED, RETRY_S
+        elif not slower:
+            self._before = None
+        return True
+
+    def _returned(self, new: _SuspectCall, retried: bool) -> bool:
+        """Tell whether a route that became slow is again what it was, and take up what was known then."""
+        if self._before is None:
+            return False
+        then = self._of(new.sample.task, self._before)
+        assert then is not None  # it was worked with
+        was = max(then.seconds(new.call.tokens, new.call.prompt), 1e-6)
+        ratio_then = max(new.call.total_s, 1e-6) / was
+        said = abs(math.log(new.ratio)) - abs(math.log(ratio_then))
+        self._return = max(self._return + min(max(said, -_RETURN_BOUND), _RETURN_BOUND), 0.0)
+        if self._return < (_RETURN_RETRIED if retried else _RETURN):
+            return False
+        before, self._before = self._before, None
+        self._begin_anew(before, (new,))
+        return True
+
+    def _begin_anew(self, pace: RouteSpeed, calls: tuple[_SuspectCall, ...]) -> None:
+        self._pace = pace
+        self._return = 0.0
+        self._drift, self._drift_first = DriftDetector(), DriftDetector()
+        self._watched.clear()
+        for each in calls:
+            self._take(pace, each.sample, each.call)
+
+    def _take(self, pace: RouteSpeed, sample: CallSample, call: CallTiming) -> None:
+        pace.add(call, sample.at, self._longer(sample.task))
+
+    def _longer(self, task: PromptTask | None) -> float:
+        """Return how many times longer a task's tokens take than the route's do."""
+        times, track = self._times.get(task), self.tracks.get(task)
+        if task is None or times is None or track is None:
+            return 1.0
+        return times.middle(self.tracks[None].calls - track.calls)
+
+    def _of(self, task: PromptTask | None, pace: RouteSpeed) -> TypicalSpeed | None:
+        """Return what is typical of a task's calls at a pace of the route, None without any call."""
+        usual = pace.typical()
+        return None if usual is None else replace(usual, token_s=usual.token_s * self._longer(task))
+
+    def _settle(self, each: _SuspectCall, shared: PredictionErrors | None) -> None:
+        """Count a call to the spread around what was predicted: it was no shift."""
+        at = each.sample.at
+        if each.sample.task is not None:
+            self._times.setdefault(each.sample.task, TaskSpeedRatio()).add(each.call, each.usual, at)
+        self._ratio.add(each.ratio, at)
+        if shared is not None:
+            shared.haste.add(each.ratio, at)
+        if each.first is not None:
+            self._ratio_first.add(each.first, at)
+            if shared is not None:
+                shared.first.add(each.first, at)
+
+    def _wait(self, was_bad: bool, retried: bool, at: float) -> None:
+        if not self.bad(at):
+            self.wait_s = RETRY_S
+        elif was_bad and retried:
+            self.wait_s = min(2 * self.wait_s, MOST_RETRY_S)
+
+    def weight(self, task: PromptTask | None, now: float) -> float:
+        """Return the calls behind what is expected of a task, as far as they have not faded by ``now``."""
+        every, times = self._pace.token.weight(now), self._times.get(task)
+        if task is None:
+            return every
+        return min(every, (0.0 if times is None else times.token.weight(now)) + 2 * LEAN)
+
+    def expires_s(self, now: float) -> float:
+        """Return the seconds after which :meth:`estimate` would say something else without any new call."""
+        return self.wait_s / 6 if self.bad(now) else 60.0
+
+    def estimate(
+        self,
+        task: PromptTask | None,
+        percentile: float,
+        now: float,
+        *,
+        prompt_tokens: int | None = None,
+        load: ServerLoad | None = None,
+        shared: PredictionErrors | None = None,
+        prior: RoutePrior | None = None,
+    ) -> RouteEstimate:
+        """Return what is expected of the next call.
+
+        Args:
+            percentile: the share of calls that ``late`` and ``ttft_limit_s`` are kept by.
+            prompt_tokens: of its prompt; None for one as usual.
+            load: of its place, as far as it is known.
+            shared: as in :meth:`learn`.
+            prior: of the route; what was measured goes before it.
+        """
+        known = self.typical(task)
+        rate = self.failures.rate(now)
+        if known is None:
+            found = cold_start_estimate(
+                prior, task, percentile, calls=self.calls, failure_rate=rate, load=load
+            )
+            return replace(found, retry=self._retry(now))
+        shares = (0.1, percentile) if percentile == HEDGE_PERCENTILE else (0.1, percentile, HEDGE_PERCENTILE)
+        early, late, *usual = self._spread(known, task, prompt_tokens, shares, now, shared)
+        evidence = self.weight(task, now)
+        first = known.first_s(prompt_tokens)
+        waiting = queue_wait_s(load, first + known.token_s * (self.tracks[None].tokens.quantile(0.5) or 0.0))
+        limits: list[float | None] = [None, None]
+        if known.told:
+            limits = [waiting + first * self._late_first(each, now, shared) for each in shares[1:]]
+        age = max(now - self.at, 0.0)
+        accepted, given, alpha = self._speculation(task, load)
+        engine = self._pace.engine
+        retry = self._retry(now)
+        doubtful = retry or evidence < _FEW or age > _STALE_S
+        return RouteEstimate(
+            evidence=evidence,
+            calls=self.calls,
+            ttft_s=first + waiting,
+            token_s=known.token_s,
+            ttft_limit_s=limits[0],
+            early=early,
+            late=late,
+            usual_limit_s=limits[1] if usual else None,
+            usual_late=usual[0] if usual else None,
+            engine_token_s=engine.quantile(0.5),
+            failure_rate=rate,
+            failed_s=self._failed_s.quantile(0.8),
+            acceptance_rate=accepted,
+            tokens_per_verification=given,
+            depth=self._depth(alpha, task, load, prompt_tokens, prior),
+            doubtful=doubtful,
+            hopeful=max(_hopeful(early, evidence, age), self._as_before(known, task) if doubtful else 1.0),
+            retry=retry,
+            assumed=False,
+        )
+
+    def _spread(  # noqa: PLR0917 - what a spread is made of
+        self,
+        known: TypicalSpeed,
+        task: PromptTask | None,
+        prompt: int | None,
+        shares: Sequence[float],
+        now: float,
+        shared: PredictionErrors | None,
+    ) -> list[float]:
+        """Return what shares of calls stay below, as ratios.
+
+        Two things make a call longer than predicted: its answer, which is as it is on every route, and the
+        route's own haste. They are known apart, and their logarithms add up as those of independent ones do.
+        """
+        track = self.tracks.get(task, self.tracks[None])
+        tokens = track.tokens.quantile(0.5) or 1.0
+        whole = max(known.seconds(tokens, prompt), 1e-9)
+        hastes = [(default_spread(), _ASSUMED_CALLS), (self._ratio, self._ratio.weight(now))]
+        if shared is not None:
+            hastes.append((shared.haste, min(shared.haste.weight(now), _SHARED_CALLS)))
+
+        def times(share: float) -> float:
+            told, calls = (0.0, 0.0) if shared is None else shared.longer(share, now)
+            told += (default_spread().log_quantile(share) - told) * _ASSUMED_CALLS / (calls + _ASSUMED_CALLS)
+            longest = tokens * math.exp(told)
+            longer = math.log(max(known.seconds(longest, prompt) / whole, 1e-3))
+            slower = pooled_log_quantile(hastes, share)
+            return math.exp(math.copysign(math.hypot(longer, slower), longer + slower))
+
+        return [times(each) for each in shares]
+
+    def _late_first(self, percentile: float, now: float, shared: PredictionErrors | None) -> float:
+        """Return what the share ``percentile`` of first tokens stay below, as a ratio."""
+        sources = [(default_spread(), _ASSUMED_CALLS), (self._ratio_first, self._ratio_first.weight(now))]
+        if shared is not None:
+            sources.append((shared.first, min(shared.first.weight(now), _SHARED_CALLS)))
+        return math.exp(pooled_log_quantile(sources, percentile))
+
+    def _speculation(
+        self, task: PromptTask | None, load: ServerLoad | None
+    ) -> tuple[float | None, float | None, float | None]:
+        """Return the accepted share, the tokens of a verification and the chance α, where they are known."""
+        every = self.tracks[None]
+        own = self.tracks.get(task, every)
+        if not every.drafted:
+            told = (None, None) if load is None else (load.acceptance_rate, load.tokens_per_verification)
+            return *told, None
+        lean = _LEAN_DRAFTED / every.drafted if own is not every else 0.0
+        accepted = own.accepted + lean * every.accepted
+        drafted, steps = own.drafted + lean * every.drafted, own.steps + lean * every.steps
+        share = accepted / drafted
+        if not steps:
+            return share, None, None
+        given = (own.given + lean * every.given) / steps
+        return share, given, acceptance_probability(accepted, max(drafted, steps), steps)
+
+    def _depth(
+        self,
+        alpha: float | None,
+        task: PromptTask | None,
+        load: ServerLoad | None,
+        prompt: int | None,
+        prior: RoutePrior | None,
+    ) -> int | None:
+        line = self.tracks[None].cost
+        slope, start = line.slope, line.intercept
+        ratio = slope / start if slope and start else None if prior is None else prior.cost_ratio
+        return estimate_depth(alpha, ratio, task, load, prompt)
+
+    def _as_before(self, known: TypicalSpeed, task: PromptTask | None) -> float:
+        """Return how many times faster the route was before it became slow, 1 where it did not."""
+        if self._before is None:
+            return 1.0
+        then = self._of(task, self._before)
+        assert then is not None  # it was worked with
+        tokens = self.tracks[None].tokens.quantile(0.5) or 0.0
+        return known.seconds(tokens, None) / max(then.seconds(tokens, None), 1e-6)
+
+
+def _hopeful(early: float, evidence: float, age_s: float) -> float:
+    """Return how many times faster it could well be: the median is uncertain, and it may have drifted."""
+    spread = min(max(-math.log(max(early, 1e-3)) / 1.28, 0.15), 1.0)
+    spread = (spread * evidence + _GUESSED * _FEW) / (evidence + _FEW)
+    unknown = 1.25 * spread / math.sqrt(max(evidence, 0.5))
+    drifted = 0.3 * min(math.sqrt(age_s / _STALE_S), 2.0)
+    return math.exp(1.28 * math.hypot(unknown, drifted))
+
+
+def _below(seen: QuantileSketch, ratio: float) -> float:
+    """Return the share of earlier calls that took less than this one, beside what was predicted of each."""
+    calls, usual = seen.weight(), default_spread()
+    known = seen.share_below(ratio) * calls + usual.share_below(ratio) * _BELOW_CALLS
+    return (known + 0.1) / (calls + _BELOW_CALLS + 0.2)

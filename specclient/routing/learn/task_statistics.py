@@ -1,0 +1,71 @@
+"""Turn finished calls of one task on a route into their lengths, what drafting did, and their spread."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from specclient.routing.learn.call_sample import CallSample
+from specclient.routing.learn.pooling import shrunken_quantile
+from specclient.routing.learn.quantile_sketch import QuantileSketch
+from specclient.routing.learn.regression import DecayedRegression
+from specclient.routing.learn.speed import CallTiming
+
+__all__ = ["SPREAD_CALLS", "SPREAD_SECONDS", "PredictionErrors", "TaskStatistics"]
+
+#: How what is known of the spread around a prediction fades, in calls and in seconds.
+SPREAD_CALLS, SPREAD_SECONDS = 100.0, 86400.0
+
+
+class PredictionErrors:
+    """How far calls of one task, on all routes, were from what was predicted, as ratios.
+
+    Args:
+        peers: of every task, this one among them.
+
+    Attributes:
+        tokens: of the answer; ``first``: seconds to the first token; ``haste``: seconds in all, beside those
+            expected of an answer of that length.
+    """
+
+    __slots__ = ("_peers", "first", "haste", "tokens")
+
+    def __init__(self, calls: float, peers: Collection[PredictionErrors] = ()) -> None:
+        self._peers = peers
+        self.tokens = QuantileSketch(calls, SPREAD_SECONDS)
+        self.first = QuantileSketch(calls, SPREAD_SECONDS)
+        self.haste = QuantileSketch(calls, SPREAD_SECONDS)
+
+    def longer(self, share: float, now: float) -> tuple[float, float]:
+        """Return the logarithm of what a share of answers stay below, beside what was predicted of each.
+
+        Predictions are off alike in every task, unless calls have told otherwise. With it comes how many
+        calls are behind it.
+        """
+        return shrunken_quantile(self.tokens, [each.tokens for each in self._peers], share, now)
+
+
+class TaskStatistics:
+    """What is known of one task on a route, or of all of them, whatever the route's speed is now."""
+
+    __slots__ = ("accepted", "calls", "cost", "drafted", "given", "steps", "tokens")
+
+    def __init__(self) -> None:
+        self.calls = 0
+        self.tokens = QuantileSketch(SPREAD_CALLS, SPREAD_SECONDS)
+        self.accepted = self.drafted = self.steps = self.given = 0.0
+        self.cost = DecayedRegression(SPREAD_CALLS)
+
+    def add(self, sample: CallSample, call: CallTiming) -> None:
+        """Note a finished call."""
+        self.calls += 1
+        self.tokens.add(call.tokens, sample.at)
+        if sample.accepted is None or not sample.drafted or sample.drafted < 0:
+            return
+        keep = 2 ** (-1 / SPREAD_CALLS)
+        self.accepted = self.accepted * keep + min(max(sample.accepted, 0), sample.drafted)
+        self.drafted = self.drafted * keep + sample.drafted
+        if sample.steps is not None and sample.steps > 0:
+            self.steps = self.steps * keep + sample.steps
+            self.given = self.given * keep + call.tokens
+            decoding = call.working_s - (call.first_s or 0.0)
+            self.cost.add(sample.drafted / sample.steps, decoding / sample.steps)

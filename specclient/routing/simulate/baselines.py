@@ -1,0 +1,176 @@
+"""Turn a call into the routes that try it, in order: fixed, in turn, drawn, or as an oracle knows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import Protocol
+
+from specclient.routing.learn.call_sample import CallSample
+from specclient.routing.simulate.scenario import Scenario, SimulatedCall
+from specclient.types.route import Policy
+
+__all__ = [
+    "Clairvoyant",
+    "FixedRoute",
+    "GroundTruth",
+    "Oracle",
+    "RateLimitWait",
+    "RoundRobin",
+    "RouteSelector",
+    "RouteTruth",
+]
+
+#: Seconds until a route's rate limit lets the next request through, 0 for now.
+RateLimitWait = Callable[[str], float]
+
+#: Tries of a call that names its model, as the client's ``max_retries`` has it.
+_TRIES = 3
+
+
+class RouteSelector(Protocol):
+    """Who chooses.
+
+    Attributes:
+        name: in reports.
+        patient: whether it waits for a route's rate limit, as calls of a named model do.
+    """
+
+    name: str
+    patient: bool
+
+    def order(self, call: SimulatedCall, free: RateLimitWait) -> Sequence[str]:
+        """Return the routes that try a call, first to last."""
+
+    def learn(self, call: SimulatedCall, sample: CallSample) -> None:
+        """Hear of a finished try of a call, at the moment it ends or later."""
+
+
+class _StaticSelector:
+    patient = False
+
+    def learn(self, call: SimulatedCall, sample: CallSample) -> None:
+        """Learn nothing."""
+
+
+class FixedRoute(_StaticSelector):
+    """One route for all calls, tried again where it fails."""
+
+    patient = True
+
+    def __init__(self, route: str) -> None:
+        self.name = route
+
+    def order(self, call: SimulatedCall, free: RateLimitWait) -> Sequence[str]:  # noqa: ARG002
+        return (self.name,) * _TRIES
+
+
+class RoundRobin(_StaticSelector):
+    """The next route for each call, a random one where a seed is given; where it fails, those after it."""
+
+    def __init__(self, routes: Sequence[str], seed: int | None = None) -> None:
+        self.name = "round robin" if seed is None else "random"
+        self._routes = tuple(routes)
+        self._rng = None if seed is None else Random(seed)
+
+    def order(self, call: SimulatedCall, free: RateLimitWait) -> Sequence[str]:  # noqa: ARG002
+        first = call.index if self._rng is None else self._rng.randrange(len(self._routes))
+        first %= len(self._routes)
+        return self._routes[first:] + self._routes[:first]
+
+
+@dataclass(frozen=True, slots=True)
+class RouteTruth:
+    """A route for a call, as only an oracle can see it.
+
+    Attributes:
+        kept: how likely it keeps the call's limits; ``score``: what the policy makes small, expected.
+    """
+
+    route: str
+    kept: float
+    score: float
+
+
+class GroundTruth:
+    """What the routes of a ground truly are at a call, for a policy; worked out once for each call.
+
+    Args:
+        policy: its limits go before those that calls bring along.
+        routes: those that the policy permits; None for all.
+    """
+
+    def __init__(self, ground: Scenario, policy: Policy, routes: Sequence[str] | None = None) -> None:
+        self._ground = ground
+        self._policy = policy
+        self._weights = policy.weights
+        self.routes = tuple(ground.routes if routes is None else routes)
+        self.percentile = policy.percentile
+        self._seen: dict[int, tuple[RouteTruth, ...]] = {}
+
+    def limited(self, call: SimulatedCall) -> SimulatedCall:
+        """Return a call with the limits that everybody's answer to it is judged by."""
+        return call.under(self._policy)
+
+    def all(self, call: SimulatedCall) -> tuple[RouteTruth, ...]:
+        """Return every route, in the ground's order."""
+        found = self._seen.get(call.index)
+        if found is None:
+            found = self._seen[call.index] = tuple(self._judge(call, route) for route in self.routes)
+        return found
+
+    def score(self, cost: float, latency_s: float) -> float:
+        """Return what the policy makes small."""
+        dollar, second = self._weights
+        return dollar * cost + (second * latency_s if second else 0.0)
+
+    def ranked(
+        self, call: SimulatedCall, free: RateLimitWait, percentile: float | None = None
+    ) -> list[RouteTruth]:
+        """Return the routes that are free: those that keep the limits by score, the others by how nearly."""
+        asked = self.percentile if percentile is None else percentile
+        able = [judged for judged in self.all(call) if not free(judged.route)] or list(self.all(call))
+        return sorted(able, key=lambda j: (0, j.score, -j.kept) if j.kept >= asked else (1, -j.kept, j.score))
+
+    def _judge(self, call: SimulatedCall, route: str) -> RouteTruth:
+        rates = self._ground.rates.get(route)
+        tokens = self._ground.expected_tokens(call)
+        cost = 0.0 if rates is None else rates.cost(call.prompt_tokens, tokens)
+        latency = self._ground.expected_s(call, route, call.at) if self._weights[1] else 0.0
+        return RouteTruth(route, self._ground.kept(call, route, call.at), self.score(cost, latency))
+
+
+class Oracle(_StaticSelector):
+    """Knows the true state of every route and the laws of chance, but not how a single call turns out.
+
+    Args:
+        percentile: the share of calls that must keep the limits, the policy's where None.
+    """
+
+    def __init__(self, judge: GroundTruth, percentile: float | None = None) -> None:
+        self.name = "oracle"
+        self._judge = judge
+        self._percentile = percentile
+
+    def order(self, call: SimulatedCall, free: RateLimitWait) -> Sequence[str]:
+        return [judged.route for judged in self._judge.ranked(call, free, self._percentile)]
+
+
+class Clairvoyant(_StaticSelector):
+    """Knows how each call turns out on every route, and takes the best that keeps the limits."""
+
+    def __init__(self, ground: Scenario, judge: GroundTruth) -> None:
+        self.name = "clairvoyant"
+        self._ground = ground
+        self._judge = judge
+
+    def order(self, call: SimulatedCall, free: RateLimitWait) -> Sequence[str]:
+        def rank(route: str) -> tuple[bool, bool, bool, float]:
+            out = self._ground.outcome(call, route, call.at)
+            rates = self._ground.rates.get(route)
+            cost = 0.0 if rates is None else rates.cost(call.prompt_tokens, call.completion_tokens)
+            broken = out.failed or not call.keeps(out.ttft_s, out.latency_s)
+            return free(route) > 0, out.failed, broken, self._judge.score(cost, out.latency_s)
+
+        return sorted(self._judge.routes, key=rank)

@@ -1,0 +1,135 @@
+"""Turn calls into what a policy, every fixed route and oracles make of them, side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from statistics import median
+
+from specclient.routing.simulate.baselines import (
+    Clairvoyant,
+    FixedRoute,
+    GroundTruth,
+    Oracle,
+    RoundRobin,
+    RouteSelector,
+)
+from specclient.routing.simulate.policy_selector import PolicySelector, permitted_routes
+from specclient.routing.simulate.replay import ReplayResult, replay_calls
+from specclient.routing.simulate.results import ChangeRecovery, ReplaySummary, best_fixed, settled, summarize
+from specclient.routing.simulate.scenario import Scenario
+from specclient.types.route import Policy
+
+__all__ = ["Comparison", "compare"]
+
+_HALVINGS = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What a policy made of calls, beside what others would have.
+
+    Attributes:
+        policy: the router under it; ``oracle``: who knows the state of every route, but not how a call turns
+            out; ``equal``: that oracle, asked to keep the limits just as often as the policy did;
+            ``clairvoyant``: who knows that, too.
+        fixed: every route by itself; ``others``: routes in turn, and drawn.
+        settled: after each abrupt change that moved the best choice.
+        plays: what became of every call, by name; "equal" is that oracle.
+    """
+
+    percentile: float
+    policy: ReplaySummary
+    oracle: ReplaySummary
+    equal: ReplaySummary
+    clairvoyant: ReplaySummary
+    fixed: tuple[ReplaySummary, ...]
+    others: tuple[ReplaySummary, ...]
+    settled: tuple[ChangeRecovery, ...]
+    plays: Mapping[str, ReplayResult]
+
+    @property
+    def best_fixed(self) -> ReplaySummary:
+        """The cheapest fixed route that keeps the limits; see :func:`best_fixed`."""
+        return best_fixed(self.fixed)
+
+    @property
+    def over_oracle(self) -> float:
+        """The policy's dollars above the oracle's that keeps the limits as often, as a share of them."""
+        return self.policy.cost / self.equal.cost - 1 if self.equal.cost else 0.0
+
+    @property
+    def under_fixed(self) -> float:
+        """The policy's dollars below the best fixed route's, as a share of them."""
+        return 1 - self.policy.cost / self.best_fixed.cost if self.best_fixed.cost else 0.0
+
+    @property
+    def calls_to_settle(self) -> tuple[float, int | None] | None:
+        """Median and most calls until good choices were back; the latter None where they once were not.
+
+        None without a change that mattered.
+        """
+        if not self.settled:
+            return None
+        told = [each.calls for each in self.settled]
+        known = [calls for calls in told if calls is not None]
+        return median(known) if known else float("inf"), max(known) if len(known) == len(told) else None
+
+
+def compare(ground: Scenario, policy: Policy, *, seed: int = 0) -> Comparison:
+    """Play everybody over a ground.
+
+    Args:
+        policy: its limits go before those that calls bring along, and everybody is judged by them.
+        seed: of the router's explorations, and of random routes.
+
+    Raises:
+        ConfigurationError: the policy permits no route, or weighs the cost of one whose cost is not known.
+    """
+    routes = permitted_routes(ground, policy)
+    judge = GroundTruth(ground, policy, routes)
+    share = policy.percentile
+
+    def run(player: RouteSelector) -> tuple[ReplayResult, ReplaySummary]:
+        played = replay_calls(ground, player, judge)
+        return played, summarize(played, share)
+
+    routed, mine = run(PolicySelector(ground, policy, seed))
+    known, oracle = run(Oracle(judge))
+    seen, clairvoyant = run(Clairvoyant(ground, judge))
+    fixed = [run(FixedRoute(route)) for route in routes]
+    others = [run(RoundRobin(routes)), run(RoundRobin(routes, seed))]
+    alike, equal = _equal(ground, judge, mine.violations, share)
+    runs = [(routed, mine), (known, oracle), (seen, clairvoyant), *fixed, *others]
+    return Comparison(
+        percentile=share,
+        policy=mine,
+        oracle=oracle,
+        equal=equal,
+        clairvoyant=clairvoyant,
+        fixed=tuple(each for _, each in fixed),
+        others=tuple(each for _, each in others),
+        settled=tuple(settled(ground, judge, routed)),
+        plays={played.name: played for played, _ in runs} | {"equal": alike},
+    )
+
+
+def _equal(
+    ground: Scenario, judge: GroundTruth, violations: float, share: float
+) -> tuple[ReplayResult, ReplaySummary]:
+    """Return the cheapest oracle, by the percentile it is asked for, that violates no more than that."""
+
+    def run(percentile: float) -> tuple[ReplayResult, ReplaySummary]:
+        played = replay_calls(ground, Oracle(judge, percentile), judge)
+        return played, summarize(played, share)
+
+    low, high = 0.5, 0.9999
+    found = run(high)
+    for _ in range(_HALVINGS):
+        middle = (low + high) / 2
+        tried = run(middle)
+        if tried[1].violations <= violations:
+            found, high = (tried if tried[1].cost <= found[1].cost else found), middle
+        else:
+            low = middle
+    return found

@@ -1,0 +1,125 @@
+"""Play a policy as live calls do: the same estimates learn from the same samples, the same choice is made."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from random import Random
+
+from specclient.errors import ConfigurationError, NoRouteError
+from specclient.prices.billing import PriceRates, Quote
+from specclient.routing.choose.constraints import excluded
+from specclient.routing.choose.exploration import Explorer
+from specclient.routing.choose.route_options import RouteOption, RouteRequest, Tariff
+from specclient.routing.choose.score_table import ScoreTable
+from specclient.routing.learn.adaptive_percentile import kept_limits
+from specclient.routing.learn.call_sample import CallSample
+from specclient.routing.learn.estimator import Estimator, representative_length
+from specclient.routing.simulate.baselines import RateLimitWait
+from specclient.routing.simulate.scenario import Scenario, SimulatedCall
+from specclient.types.route import Policy, PromptTask
+
+__all__ = ["PolicySelector", "permitted_routes", "policy_for_call"]
+
+_START = datetime(2026, 1, 1, tzinfo=UTC)
+_MILLION = Decimal(1_000_000)
+
+
+class PolicySelector:
+    """The router's own choice, in simulated time, from a start at which nothing is known.
+
+    Args:
+        policy: its limits go before those that calls bring along.
+        seed: of the calls that go where more is to be learned.
+    """
+
+    patient = False
+
+    def __init__(self, ground: Scenario, policy: Policy, seed: int = 0) -> None:
+        self.name = "policy"
+        self._policy = policy
+        self._now = 0.0
+        self._estimates = Estimator(priors={}, now=lambda: _START + timedelta(seconds=self._now))
+        self._margin = self._estimates.margin(policy)
+        self._explorer = Explorer(Random(seed))
+        self._options = tuple(_option(ground, route) for route in ground.routes)
+        self._slates: dict[tuple[Policy, PromptTask, int | None], ScoreTable] = {}
+
+    def order(self, call: SimulatedCall, free: RateLimitWait) -> Sequence[str]:  # noqa: ARG002 - the router is not told
+        """Return the route that is chosen, and those that stand in for it."""
+        self._now = call.at
+        policy = policy_for_call(call, self._policy)
+        task: PromptTask = call.task if policy.task == "auto" else policy.task
+        estimates, prompt = self._estimates, call.prompt_tokens
+        key = policy, task, representative_length(prompt)
+        slate = self._slates.get(key)
+        if slate is None:
+            slate = self._slates[key] = ScoreTable(policy, self._options, task)
+        share = self._margin.percentile
+        slate.update(estimates.all_of(slate.routes, task, share, prompt), share=share)
+        try:
+            decision = slate.decide(
+                RouteRequest(task, prompt, estimates.length(task, prompt)), self._explorer
+            )
+        except NoRouteError:
+            return ()
+        others = decision.alternatives if policy.falls_back else ()
+        return (decision.chosen, *(other.route for other in others))
+
+    def learn(self, call: SimulatedCall, sample: CallSample) -> None:
+        """Learn from a finished try as the estimates of a client do.
+
+        What the policy promises, it promises of all calls, whichever limits they bring.
+        """
+        self._now = max(self._now, sample.at)
+        self._estimates.learn(replace(sample, at=_START.timestamp() + sample.at))
+        limits_kept = kept_limits(sample, policy_for_call(call, self._policy))
+        if limits_kept is not None:
+            self._margin.add(limits_kept)
+
+
+def permitted_routes(ground: Scenario, policy: Policy) -> tuple[str, ...]:
+    """Return the routes that a policy does not rule out by their names.
+
+    Raises:
+        ConfigurationError: none is left, or one of which no cost is known and the policy weighs it.
+    """
+    options = [_option(ground, route) for route in ground.routes]
+    left = tuple(option.route for option in options if excluded(policy, option) is None)
+    if not left:
+        raise ConfigurationError(
+            f"the policy permits none of the routes in {ground.name}: {', '.join(ground.routes)}; "
+            "change its allow, deny or local_only"
+        )
+    unpriced = [route for route in left if route not in ground.rates]
+    if unpriced and policy.weights[0]:
+        raise ConfigurationError(
+            f"{ground.name} has no cost of {', '.join(unpriced)}, and the policy weighs cost; give cost_usd "
+            "in the trace, deny the route, or minimize latency"
+        )
+    return left
+
+
+def policy_for_call(call: SimulatedCall, policy: Policy) -> Policy:
+    """Return a policy with the limits that a call brings along, where it has none itself."""
+    limited = call.under(policy)
+    first, whole = limited.max_ttft_s, limited.max_latency_s
+    if first == policy.max_ttft_s and whole == policy.max_latency_s:
+        return policy
+    return replace(policy, max_ttft_s=first, max_latency_s=whole)
+
+
+def _option(ground: Scenario, route: str) -> RouteOption:
+    provider, _, model = route.partition("/")
+    rates = ground.rates.get(route)
+    quote = None
+    if rates is not None:
+        listed = PriceRates(
+            input=Decimal(repr(rates.prompt)) * _MILLION, output=Decimal(repr(rates.completion)) * _MILLION
+        )
+        quote = Quote(listed, source=ground.name)
+    return RouteOption(
+        route=route, provider=provider, model=model, tariff=Tariff.of(quote), local=provider == "local"
+    )

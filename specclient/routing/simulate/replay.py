@@ -1,0 +1,209 @@
+"""Play calls over a world or a trace as one who chooses would have them sent, in simulated time."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import count
+
+from specclient.routing.learn.call_sample import CallSample
+from specclient.routing.simulate.baselines import GroundTruth, RouteSelector, RouteTruth
+from specclient.routing.simulate.scenario import Scenario, SimulatedCall, SimulatedOutcome
+
+__all__ = ["REFUSED_S", "ReplayResult", "ReplayedCall", "replay_calls"]
+
+#: Seconds until a request over a rate limit is refused; until a failed one is sent again to the same route.
+REFUSED_S, AGAIN_S = 0.1, 0.5
+#: The part of a minute over which requests are counted.
+_WINDOW = 1 / 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayedCall:
+    """What became of one call.
+
+    Attributes:
+        first: the route that was chosen; ``served``: the one that answered, None where none did.
+        tries: how often it was sent; ``refused``: how many of these a rate limit turned away.
+        cost: dollars; ``ttft_s``, ``latency_s``: since the call arrived, earlier tries included.
+        kept: whether its limits were kept; a call without an answer keeps none.
+        regret: how much worse the choice was than the best one, in what the policy makes small.
+        good: whether the choice was as good as the best one, or nearly.
+    """
+
+    call: SimulatedCall
+    first: str
+    served: str | None
+    tries: int
+    refused: int
+    cost: float
+    ttft_s: float | None
+    latency_s: float
+    kept: bool
+    best: str
+    regret: float
+    good: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayResult:
+    """All calls under one who chose; ``steps`` in order of arrival."""
+
+    name: str
+    steps: tuple[ReplayedCall, ...]
+
+
+class _RateLimits:
+    """Requests that routes still allow: a bucket each, filled at an even pace; who waits does so in line."""
+
+    def __init__(self, ground: Scenario) -> None:
+        self._rates = {route: rate / 60 for route, rate in ground.per_minute.items()}
+        self._most = {route: max(rate * _WINDOW, 1.0) for route, rate in ground.per_minute.items()}
+        self._left = dict(self._most)
+        self._at = dict.fromkeys(self._rates, 0.0)
+
+    def wait(self, route: str, now: float) -> float:
+        """Return the seconds until a request would be let through."""
+        rate = self._rates.get(route)
+        if rate is None:
+            return 0.0
+        due = self._at[route] + max(1 - self._left[route], 0.0) / rate
+        return max(due - now, 0.0)
+
+    def take(self, route: str, now: float) -> None:
+        """Count a request."""
+        rate = self._rates.get(route)
+        if rate is not None:
+            passed = max(now - self._at[route], 0.0)
+            self._left[route] = min(self._left[route] + rate * passed, self._most[route]) - 1
+            self._at[route] = max(now, self._at[route])
+
+
+class _PendingFeedback:
+    """Finished tries on their way to whom they teach, each heard of when it ends."""
+
+    def __init__(self, player: RouteSelector) -> None:
+        self._player = player
+        self._due: list[tuple[float, int, SimulatedCall, CallSample]] = []
+        self._order = count()
+
+    def add(self, call: SimulatedCall, sample: CallSample) -> None:
+        heapq.heappush(self._due, (sample.at, next(self._order), call, sample))
+
+    def tell(self, now: float) -> None:
+        while self._due and self._due[0][0] <= now:
+            self._player.learn(*heapq.heappop(self._due)[2:])
+
+
+def replay_calls(ground: Scenario, player: RouteSelector, judge: GroundTruth) -> ReplayResult:
+    """Send every call where ``player`` says, one try after the other until one is answered.
+
+    Who chooses hears of a try when it has ended, so not before the next calls that arrive meanwhile. A route
+    over its rate limit refuses at once; players who are patient wait for it instead. Every player is handed
+    calls with the limits that they are judged by.
+    """
+    run = _Replay(ground, player, judge)
+    return ReplayResult(player.name, tuple(run.step(judge.limited(call)) for call in ground.calls))
+
+
+class _Replay:
+    """The calls of one player: what has been sent, and what is still to be heard of it."""
+
+    def __init__(self, ground: Scenario, player: RouteSelector, judge: GroundTruth) -> None:
+        self._ground, self._player, self._judge = ground, player, judge
+        self._quota, self._tries = _RateLimits(ground), _PendingFeedback(player)
+
+    def step(self, call: SimulatedCall) -> ReplayedCall:
+        """Play one call to its end."""
+        self._tries.tell(call.at)
+        waits = {route: self._quota.wait(route, call.at) for route in self._ground.per_minute}
+
+        def free(route: str) -> float:
+            return waits.get(route, 0.0)
+
+        order = self._player.order(call, free)
+        ranked = self._judge.ranked(call, free)
+        served, now, tried, refused, outcome = self._send(call, order)
+        latency = now - call.at
+        first = latency - outcome.latency_s + outcome.ttft_s if outcome.ttft_s is not None else None
+        rates = None if served is None else self._ground.rates.get(served)
+        chosen = order[0] if order else ""
+        best, regret, good = _judged(self._judge, call, chosen, ranked)
+        return ReplayedCall(
+            call=call,
+            first=chosen,
+            served=served,
+            tries=tried,
+            refused=refused,
+            cost=0.0 if rates is None else rates.cost(call.prompt_tokens, call.completion_tokens),
+            ttft_s=first,
+            latency_s=latency,
+            kept=served is not None and call.keeps(first, latency),
+            best=best,
+            regret=regret,
+            good=good,
+        )
+
+    def _send(
+        self, call: SimulatedCall, order: Sequence[str]
+    ) -> tuple[str | None, float, int, int, SimulatedOutcome]:
+        """Try routes in order; return who answered, when that was, all tries, those refused, and the last."""
+        now, sent, refused = call.at, list[str](), 0
+        outcome = SimulatedOutcome(latency_s=0.0, failed=True)
+        for route in order:
+            wait = self._quota.wait(route, now)
+            if wait and not self._player.patient:
+                refused, now = refused + 1, now + REFUSED_S
+                outcome = SimulatedOutcome(latency_s=REFUSED_S, failed=True)
+                self._tries.add(call, _sample(call, route, now, outcome))
+                continue
+            now += wait
+            self._quota.take(route, now)
+            outcome = self._ground.outcome(call, route, now, sent.count(route))
+            sent.append(route)
+            now += outcome.latency_s
+            self._tries.add(call, _sample(call, route, now, outcome))
+            if not outcome.failed:
+                return route, now, len(sent) + refused, refused, outcome
+            if self._player.patient:
+                now += AGAIN_S
+        return None, now, len(sent) + refused, refused, outcome
+
+
+def _judged(
+    judge: GroundTruth, call: SimulatedCall, chosen: str, ranked: Sequence[RouteTruth]
+) -> tuple[str, float, bool]:
+    """Return the best route, how much worse the chosen one was, and whether it was nearly as good.
+
+    A likelihood of keeping the limits that falls short by a share adds that share of the best one's score,
+    as if so many calls had to be made again. Nearly as good is within 5 % of the score, and within two points
+    of the likelihood, which is what a policy may miss its percentile by.
+    """
+    best = ranked[0]
+    mine = next((judged for judged in judge.all(call) if judged.route == chosen), None)
+    if mine is None:
+        return best.route, best.score, False
+    if mine.route not in {judged.route for judged in ranked}:  # over its rate limit
+        return best.route, best.score, False
+    short = max(min(judge.percentile, best.kept) - mine.kept, 0.0)
+    more = max(mine.score - best.score, 0.0)
+    return best.route, more + best.score * short, short <= 0.02 and more <= 0.05 * best.score
+
+
+def _sample(call: SimulatedCall, route: str, at: float, outcome: SimulatedOutcome) -> CallSample:
+    """Return what a try teaches, as the record of a live one would."""
+    answered = not outcome.failed
+    return CallSample(
+        route=route,
+        at=at,
+        task=call.task,
+        failed=outcome.failed,
+        ttft_s=outcome.ttft_s if answered else None,
+        latency_s=outcome.latency_s,
+        prompt_tokens=call.prompt_tokens if answered else None,
+        completion_tokens=call.completion_tokens if answered else None,
+        drafted=outcome.drafted,
+        accepted=outcome.accepted,
+        steps=outcome.steps,
+    )

@@ -1,0 +1,185 @@
+"""Turn one line of a trace into a call and what routes did with it, or into what is wrong with the line.
+
+Two kinds, which one file may mix:
+
+Own, ``{"at": 12.5, "task": "chat", "prompt_tokens": 900, "completion_tokens": 120, "outcomes":
+{"openai/m": {"latency_s": 2.1, "ttft_s": 0.3, "cost_usd": 0.0004}}}``: ``at`` in seconds, on any clock; an
+outcome for each route of which it is known, ``"failed": true`` where there was no answer; and ``max_ttft_s``,
+``max_latency_s`` where the call brings limits of its own. Without ``task``, long prompts are ``long_context``
+and all others ``chat``.
+
+The ledger's, as ``specclient cost export --format jsonl`` writes them: one route each, which served it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, get_args
+
+from specclient.errors import ConfigurationError
+from specclient.ledger.row import LedgerRow
+from specclient.routing.choose.task_classifier import BYTES_PER_TOKEN, LONG_BYTES
+from specclient.routing.learn.call_sample import CallSample
+from specclient.types.route import PromptTask
+
+__all__ = ["TraceCall", "TraceOutcome", "read_line"]
+
+_TASKS = get_args(PromptTask)
+#: What an own line may hold, and what an outcome in it may.
+_NAMES = frozenset(
+    {"at", "task", "prompt_tokens", "completion_tokens", "max_ttft_s", "max_latency_s", "outcomes"}
+)
+_OUTCOME = frozenset({"latency_s", "ttft_s", "failed", "cost_usd", "drafted", "accepted", "steps"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceOutcome:
+    """What a route did with a call of the trace; ``cost`` in dollars, None where it is unknown."""
+
+    latency_s: float
+    ttft_s: float | None = None
+    failed: bool = False
+    cost: float | None = None
+    drafted: int | None = None
+    accepted: int | None = None
+    steps: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceCall:
+    """One line, read.
+
+    Attributes:
+        at: seconds, on the trace's own clock.
+        completion_tokens: None where nobody answered: such a line tells of its route, and cannot be replayed.
+    """
+
+    at: float
+    task: PromptTask
+    prompt_tokens: int
+    completion_tokens: int | None
+    max_ttft_s: float | None = None
+    max_latency_s: float | None = None
+    outcomes: Mapping[str, TraceOutcome] = field(default_factory=dict)
+
+
+def read_line(text: str, where: str) -> TraceCall | None:
+    """Return a line of a trace, None for a row of the ledger that says nothing of a route.
+
+    Args:
+        where: the file and the line's number, for errors.
+
+    Raises:
+        ConfigurationError: what is wrong, where, and what is allowed.
+    """
+    try:
+        given = json.loads(text)
+    except ValueError as error:
+        raise ConfigurationError(f"{where}: no JSON: {error}") from None
+    if not isinstance(given, dict):
+        raise ConfigurationError(f"{where}: {text[:40]!r} is no JSON object; a line is one call")
+    if "started_at" in given:
+        return _of_row(given, where)
+    if unknown := sorted(given.keys() - _NAMES):
+        raise ConfigurationError(
+            f"{where}: {unknown[0]!r} is not known; a call has {', '.join(sorted(_NAMES))}, "
+            "or is a row of `specclient cost export --format jsonl`"
+        )
+    prompt = _number(given, "prompt_tokens", where, whole=True)
+    answer = _number(given, "completion_tokens", where, whole=True, needed=False)
+    outcomes = given.get("outcomes", {})
+    if not isinstance(outcomes, dict):
+        raise ConfigurationError(f"{where}: outcomes is {outcomes!r}; it must be an object of routes")
+    return TraceCall(
+        at=_number(given, "at", where) or 0.0,
+        task=_task(given.get("task"), int(prompt or 0), where),
+        prompt_tokens=int(prompt or 0),
+        completion_tokens=int(answer) if answer else None,
+        max_ttft_s=_number(given, "max_ttft_s", where, needed=False),
+        max_latency_s=_number(given, "max_latency_s", where, needed=False),
+        outcomes={str(route): _seen(route, each, where) for route, each in outcomes.items()},
+    )
+
+
+def _seen(route: str, given: Any, where: str) -> TraceOutcome:
+    where = f"{where}: outcomes.{route}"
+    if "/" not in route:
+        raise ConfigurationError(f"{where}: {route!r} is no route; write 'provider/model'")
+    if not isinstance(given, dict) or given.keys() - _OUTCOME:
+        raise ConfigurationError(f"{where} is {given!r}; it may have {', '.join(sorted(_OUTCOME))}")
+    failed = given.get("failed", False)
+    if not isinstance(failed, bool):
+        raise ConfigurationError(f"{where}: failed is {failed!r}; it must be true or false")
+    counts = {name: _number(given, name, where, whole=True, needed=False) for name in _COUNTS}
+    return TraceOutcome(
+        latency_s=_number(given, "latency_s", where) or 0.0,
+        ttft_s=_number(given, "ttft_s", where, needed=False),
+        failed=failed,
+        cost=_number(given, "cost_usd", where, needed=False),
+        **{name: None if n is None else int(n) for name, n in counts.items()},
+    )
+
+
+_COUNTS = ("drafted", "accepted", "steps")
+
+
+def _of_row(given: Mapping[str, Any], where: str) -> TraceCall | None:
+    """Return what a row of the ledger tells; parts of a call count for their routes, not as calls."""
+    cost = given.get("cost")
+    try:
+        facts = {name: given[name] for name in LedgerRow.__slots__ if name in given}
+        row = LedgerRow(**{**facts, "started_at": datetime.fromisoformat(given["started_at"])})
+        sample = CallSample.of_row(row)
+        dollars = None if cost is None else float(cost)
+    except (TypeError, ValueError, AttributeError) as error:
+        raise ConfigurationError(
+            f"{where}: no row of the ledger ({error}); write one with `specclient cost export --format jsonl`"
+        ) from None
+    if sample is None or sample.latency_s is None or (sample.completion_tokens is None and not sample.failed):
+        return None
+    prompt = sample.prompt_tokens or 0
+    seen = TraceOutcome(
+        latency_s=sample.latency_s,
+        ttft_s=sample.ttft_s,
+        failed=sample.failed,
+        cost=dollars,
+        drafted=sample.drafted,
+        accepted=sample.accepted,
+        steps=sample.steps,
+    )
+    return TraceCall(
+        at=sample.at - sample.latency_s,
+        task=_task(sample.task, prompt, where),
+        prompt_tokens=prompt,
+        completion_tokens=None if row.parent or sample.failed else sample.completion_tokens,
+        outcomes={row.route: seen},
+    )
+
+
+def _task(given: Any, prompt_tokens: int, where: str) -> PromptTask:
+    if given is None:
+        return "long_context" if prompt_tokens * BYTES_PER_TOKEN >= LONG_BYTES else "chat"
+    if given not in _TASKS:
+        raise ConfigurationError(f"{where}: task is {given!r}; it must be one of {', '.join(_TASKS)}")
+    return given  # type: ignore[no-any-return]  # checked above
+
+
+def _number(
+    given: Mapping[str, Any], name: str, where: str, *, whole: bool = False, needed: bool = True
+) -> float | None:
+    value = given.get(name)
+    if value is None and not needed:
+        return None
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not 0 <= value < math.inf
+        or (whole and value != int(value))
+    ):
+        kind = "a whole number of 0 or more" if whole else "a number of 0 or more"
+        raise ConfigurationError(f"{where}: {name} is {value!r}; it must be {kind}")
+    return float(value)

@@ -1,0 +1,1 @@
+"""Requests that call a model: parsing, passing through, and writing the response."""

@@ -1,0 +1,277 @@
+"""Turn the body of an OpenAI call into a frozen Request, and what it says of speculation into our own terms.
+
+The body may hold ``specclient``, an object of:
+
+``policy``
+    the name of one in the configuration, or an object of a policy's fields; for ``"model": "auto"``.
+``strategy``, ``draft``, ``depth``
+    how speculation is played from the server's side; see :class:`specclient.types.strategy.Strategy`.
+``drop_params``
+    true to leave out what the provider cannot express, instead of being refused.
+``tags``
+    labels that the ledger keeps with the call.
+``session``
+    what the call is a part of (a conversation, an agent's run); kept with it.
+``meta``
+    true to be told cost, route and speculation, as the header ``x-specclient-meta: 1`` is.
+
+What else it holds (``draft_length``, ``method``, ``min_p``, ``regex``, …) is for the engine, which checks it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from typing import Any
+from urllib.parse import parse_qsl
+
+import pydantic_core
+
+from specclient.errors import ConfigurationError
+from specclient.routing.router import AUTO
+from specclient.serving.errors import bad_request
+from specclient.types.api_method import ApiMethod
+from specclient.types.inference_methods import CHAT, COMPLETION, EMBEDDING, MODERATION, RESPONSE
+from specclient.types.request import PerCallOptions, Request
+from specclient.types.route import Policy
+from specclient.types.strategy import Strategy
+
+EXTENSION = "specclient"
+META_HEADER = "x-specclient-meta"
+#: Headers of a client that go on; all others are between it and this server.
+FORWARDED_HEADERS = ("idempotency-key", "openai-beta", "traceparent", "tracestate")
+_STRATEGY = {"strategy": "kind", "draft": "draft", "depth": "depth"}
+_POLICY = tuple(field.name for field in fields(Policy))
+_MOST_TAGS, _LONGEST_TAG = 16, 512
+
+
+@dataclass(frozen=True, slots=True)
+class IncomingCall:
+    """A call as it came over HTTP.
+
+    Attributes:
+        meta: whether the answer is to tell cost, route and speculation.
+        response: of the Responses API, which ``request`` is played as; None where that is what was asked for.
+    """
+
+    request: Request
+    meta: bool = False
+    response: Request | None = None
+
+
+def parse_call(method: ApiMethod, body: bytes, headers: Mapping[str, str], query: str = "") -> IncomingCall:
+    """Read a call.
+
+    Args:
+        headers: those in :data:`FORWARDED_HEADERS` go on.
+        query: goes on.
+
+    Raises:
+        ProblemError: 400, naming the field and what is allowed.
+    """
+    given = json_object(body)
+    model = _model(given.pop("model", None), required=method not in (MODERATION, RESPONSE))
+    stream = boolean_field(given.pop("stream", None), "stream") and method.event is not None
+    if not isinstance(given.get("stream_options") or {}, dict):
+        raise bad_request(
+            "stream_options", f"stream_options is {_shown(given['stream_options'])}; it must be an object"
+        )
+    ours = given.pop(EXTENSION, None)
+    meta = headers.get(META_HEADER, "") not in ("", "0", "false")
+    check = _CONTENTS.get(method.name)
+    if check is not None:
+        check(given)
+    params = {name: value for name, value in given.items() if name in method.params}
+    extra = {name: value for name, value in given.items() if name not in method.params}
+    options = PerCallOptions(
+        headers=forwarded_headers(headers, FORWARDED_HEADERS),
+        query=dict(parse_qsl(query)) if query else {},
+        body=extra,
+    )
+    if ours is None:
+        return IncomingCall(Request(method, model, params, stream=stream, options=options), meta)
+    if not isinstance(ours, dict):
+        raise bad_request(EXTENSION, f"specclient is {_shown(ours)}; it must be an object")
+    policy, strategy, tags = _policy(ours, model), _strategy(ours), _tags(ours.pop("tags", None))
+    session = _session(ours.pop("session", None))
+    meta = boolean_field(ours.pop("meta", None), "specclient.meta") or meta
+    drop = ours.pop("drop_params", None)
+    if drop is not None:
+        drop = boolean_field(drop, "specclient.drop_params")
+    if ours:
+        extra[EXTENSION] = ours
+    options = replace(options, tags=tags, session=session, drop_params=drop)
+    request = Request(method, model, params, stream=stream, policy=policy, strategy=strategy, options=options)
+    return IncomingCall(request, meta)
+
+
+def forwarded_headers(headers: Mapping[str, str], names: Sequence[str]) -> dict[str, str]:
+    """Return those of a client's headers that go on.
+
+    Raises:
+        ProblemError: 400, one of them has what may not be sent in a header.
+    """
+    found = {name: headers[name] for name in names if name in headers}
+    for name, text in found.items():
+        if not (text.isascii() and text.isprintable()):
+            raise bad_request(
+                None, f"header {name!r} has a character that is not printable ASCII", "invalid_header"
+            )
+    return found
+
+
+def json_object(body: bytes) -> dict[str, Any]:
+    """Return the object that a body is.
+
+    Raises:
+        ProblemError: 400, it is none.
+    """
+    try:
+        given = pydantic_core.from_json(body, allow_inf_nan=False, cache_strings="keys")
+    except ValueError as error:
+        raise bad_request(None, f"the request's body is no JSON: {error}", "invalid_json") from None
+    if not isinstance(given, dict):
+        raise bad_request(
+            None, f"the request's body is {_shown(given)}; it must be a JSON object", "invalid_json"
+        )
+    return given
+
+
+def _model(value: object, *, required: bool) -> str:
+    if value is None and not required:
+        return ""
+    if not isinstance(value, str) or not value:
+        what = "missing" if value is None else _shown(value)
+        raise bad_request("model", f"model is {what}; it must be a model's name; GET /v1/models lists them")
+    return value
+
+
+def boolean_field(value: object, name: str) -> bool:
+    """Return a field that is true or false; false where it is not given.
+
+    Raises:
+        ProblemError: 400, it is something else.
+    """
+    if value is None or isinstance(value, bool):
+        return bool(value)
+    raise bad_request(name, f"{name} is {_shown(value)}; it must be true or false")
+
+
+def _policy(ours: dict[str, Any], model: str) -> Policy | str | None:
+    given = ours.pop("policy", None)
+    if given is None:
+        return None
+    if model != AUTO:
+        raise bad_request(
+            "specclient.policy", f"a policy chooses the model, so model must be {AUTO!r}, not {model!r}"
+        )
+    if isinstance(given, str):
+        return given
+    if not isinstance(given, dict):
+        raise bad_request(
+            "specclient.policy",
+            f"specclient.policy is {_shown(given)}; it must be a policy's name or an object",
+        )
+    unknown = given.keys() - set(_POLICY)
+    if unknown:
+        raise bad_request(
+            "specclient.policy",
+            f"specclient.policy has {sorted(unknown)[0]!r}; allowed are {', '.join(_POLICY)}",
+        )
+    for name in ("allow", "deny"):
+        if not isinstance(given.get(name, []), list):
+            raise bad_request(
+                "specclient.policy", f"policy.{name} is {_shown(given[name])}; it must be a list of routes"
+            )
+    try:
+        return Policy(**given)
+    except (ConfigurationError, TypeError) as error:
+        raise bad_request("specclient.policy", str(error)) from None
+
+
+def _strategy(ours: dict[str, Any]) -> Strategy | None:
+    given = {field: ours.pop(name) for name, field in _STRATEGY.items() if ours.get(name) is not None}
+    for name in _STRATEGY:
+        ours.pop(name, None)  # a null is as good as nothing
+    if not given:
+        return None
+    if not isinstance(given.get("draft", ""), str):
+        raise bad_request(
+            "specclient.draft", f"specclient.draft is {_shown(given['draft'])}; it must be a model's name"
+        )
+    try:
+        return Strategy(**given)
+    except (ConfigurationError, TypeError) as error:
+        raise bad_request("specclient.strategy", str(error)) from None
+
+
+def _tags(given: object) -> dict[str, str]:
+    if given is None:
+        return {}
+    if not isinstance(given, dict) or len(given) > _MOST_TAGS:
+        raise bad_request(
+            "specclient.tags", f"specclient.tags must be an object of at most {_MOST_TAGS} texts"
+        )
+    for name, text in given.items():
+        if not isinstance(text, str) or len(name) + len(text) > _LONGEST_TAG:
+            raise bad_request(
+                "specclient.tags",
+                f"specclient.tags[{name[:40]!r}] must be a text of fewer than {_LONGEST_TAG} letters",
+            )
+    return given
+
+
+def _session(given: object) -> str | None:
+    if given is None or (isinstance(given, str) and 0 < len(given) < _LONGEST_TAG):
+        return given
+    raise bad_request(
+        "specclient.session", f"specclient.session must be a text of 1 to {_LONGEST_TAG - 1} letters"
+    )
+
+
+def _check_messages(given: Mapping[str, Any]) -> None:
+    messages = given.get("messages")
+    if not isinstance(messages, list) or not messages:
+        raise bad_request(
+            "messages", f"messages is {_shown(messages)}; it must be a non-empty array of objects"
+        )
+    for place, message in enumerate(messages):
+        if not isinstance(message, dict):
+            raise bad_request(
+                f"messages[{place}]", f"messages[{place}] is {_shown(message)}; it must be an object"
+            )
+
+
+def _check_prompt(given: Mapping[str, Any]) -> None:
+    prompt = given.get("prompt")
+    if not isinstance(prompt, str | list):
+        raise bad_request(
+            "prompt", f"prompt is {_shown(prompt)}; it must be a text or an array of texts or token ids"
+        )
+
+
+def _check_input(given: Mapping[str, Any]) -> None:
+    text = given.get("input")
+    if not isinstance(text, str | list) or not text:
+        raise bad_request(
+            "input", f"input is {_shown(text)}; it must be a text or an array of texts or token ids"
+        )
+
+
+_CONTENTS: Mapping[str, Callable[[Mapping[str, Any]], None]] = {
+    CHAT.name: _check_messages,
+    COMPLETION.name: _check_prompt,
+    EMBEDDING.name: _check_input,
+}
+
+
+def _shown(value: object) -> str:
+    """Return a short word for a wrong value; never the whole of what may be a prompt."""
+    if value is None:
+        return "missing"
+    if isinstance(value, bool | int | float):
+        return str(value).lower()
+    if isinstance(value, str):
+        return repr(value if len(value) <= 40 else f"{value[:40]}…")
+    kind, size = ("an object", "") if isinstance(value, dict) else ("an array", f" of {len(value)}")  # type: ignore[arg-type]
+    return kind + size

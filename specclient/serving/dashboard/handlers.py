@@ -1,0 +1,143 @@
+"""Turn the state of a server and its ledger into what the dashboard asks for, again and again."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qs
+
+from specclient.client.async_client import AsyncOpenAI
+from specclient.errors import LedgerError
+from specclient.ledger.location import OFF
+from specclient.providers.encoding import json_of
+from specclient.runtime.event_loop import run_in_thread
+from specclient.serving.dashboard.figures import CallSource, figures
+from specclient.serving.dashboard.page import HEADERS, PAGE, send_asset
+from specclient.serving.dashboard.recent import RecentCalls
+from specclient.serving.dashboard.spans import SPANS
+from specclient.serving.errors import ServingError, bad_request
+from specclient.serving.exchange import HTTPExchange
+from specclient.serving.request_log import RequestLog
+from specclient.types.call import Call
+from specclient.version import VERSION
+
+__all__ = ["Dashboard"]
+
+_log = logging.getLogger("specclient")
+
+#: Running requests that are listed.
+_LISTED = 25
+#: Figures are read anew after so many seconds, and no more often than takes up a part of the time.
+_FRESH_S, _PART = 2.0, 10
+
+
+@dataclass(slots=True)
+class _CachedFigures:
+    """Figures of a span, and until when they are shown, in monotonic seconds."""
+
+    content: bytes
+    until: float
+
+
+class Dashboard:
+    """Answers the page's requests.
+
+    Args:
+        client: whose ledger it is.
+        log: of the requests that are running.
+        load: how many of the whole server's run, and wait.
+        models: lists what is served.
+        clock: monotonic seconds; ``now``: the time of day, UTC.
+    """
+
+    def __init__(
+        self,
+        client: AsyncOpenAI,
+        log: RequestLog,
+        load: Callable[[], tuple[int, int]],
+        models: Callable[[], list[str]],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._client, self._log, self._load, self._models = client, log, load, models
+        self._clock, self._now = clock, now
+        self._kept = RecentCalls()
+        self._read: dict[str, _CachedFigures] = {}
+        self._reading = asyncio.Lock()
+
+    def routes(self) -> Iterator[tuple[str, Callable[[HTTPExchange], Awaitable[None]]]]:
+        """Yield the paths, each with what answers it."""
+        for path in PAGE:
+            yield path, send_asset
+        yield "/dashboard/live", self._live
+        yield "/dashboard/figures", self._figures
+
+    async def observe(self, call: Call) -> None:
+        """Keep a finished call where no ledger does; an observer of a pipeline."""
+        if not self._in_ledger:
+            self._kept.add(call)
+
+    @property
+    def _in_ledger(self) -> bool:
+        return self._client.ledger.location != OFF
+
+    async def _live(self, talk: HTTPExchange) -> None:
+        running, waiting = self._load()
+        mine = [entry for entry in self._log.live.values() if entry.model is not None]
+        models = self._models()
+        await _say(
+            talk,
+            {
+                "at": self._now().isoformat(),
+                "version": VERSION,
+                "ledger": self._in_ledger,
+                "running": running,
+                "waiting": waiting,
+                "model": models[0] if models else None,
+                "requests": [
+                    {
+                        "id": entry.id,
+                        "route": entry.route,
+                        "model": entry.model,
+                        "key": entry.key,
+                        "streamed": entry.streamed,
+                        "waiting": entry.waited_s is None,
+                        "seconds": self._log.clock() - entry.begun,
+                    }
+                    for entry in mine[:_LISTED]
+                ],
+            },
+        )
+
+    async def _figures(self, talk: HTTPExchange) -> None:
+        name = parse_qs(talk.query).get("span", ["24h"])[0]
+        if name not in SPANS:
+            raise bad_request("span", f"span is {name[:20]!r}; it must be one of {', '.join(SPANS)}")
+        async with self._reading:  # one at a time, however many pages are open
+            found = self._read.get(name)
+            if found is None or found.until <= self._clock():
+                found = self._read[name] = await self._fresh(name)
+        await talk.say(found.content, headers=HEADERS)
+
+    async def _fresh(self, name: str) -> _CachedFigures:
+        source: CallSource = self._client.ledger if self._in_ledger else self._kept
+        begun = self._clock()
+        try:
+            content = await run_in_thread(lambda: json_of(figures(source, name, self._now())))
+        except LedgerError as error:
+            _log.warning("the dashboard has no figures: %s", error)
+            raise ServingError(
+                503, "the ledger cannot be read; the server's log says why", code="ledger_unreadable"
+            ) from None
+        ended = self._clock()
+        return _CachedFigures(content, ended + max(_FRESH_S, _PART * (ended - begun)))
+
+
+async def _say(talk: HTTPExchange, value: dict[str, Any]) -> None:
+    await talk.say(json_of(value), headers=HEADERS)

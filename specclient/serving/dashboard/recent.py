@@ -1,0 +1,57 @@
+"""Turn a server's latest calls into what a ledger is read by, for a server whose ledger is off."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+
+from specclient.ledger.encoding import encoded_rows
+from specclient.ledger.row import LedgerRow
+from specclient.ledger.schema import RowValues
+from specclient.ledger.totals import CallTotals, totals_by_group
+from specclient.types.call import Call
+
+__all__ = ["RecentCalls"]
+
+
+class RecentCalls:
+    """The latest calls of this process, in memory.
+
+    Args:
+        most: rows that are kept.
+    """
+
+    def __init__(self, most: int = 10_000) -> None:
+        self._rows: deque[RowValues] = deque(maxlen=most)
+
+    def add(self, call: Call) -> None:
+        """Keep a finished call."""
+        self._rows.extend(encoded_rows(call))
+
+    def rows(
+        self, since: datetime | None = None, until: datetime | None = None, *, limit: int | None = None
+    ) -> list[LedgerRow]:
+        """Return the calls that started in ``[since, until)``, oldest first; only the newest ``limit``."""
+        found = sorted(
+            map(LedgerRow.from_values, tuple(self._rows)), key=lambda row: (row.started_at, row.id)
+        )
+        within = [
+            row
+            for row in found
+            if (since is None or row.started_at >= since) and (until is None or row.started_at < until)
+        ]
+        return within if limit is None else within[max(len(within) - limit, 0) :]
+
+    def iterate(self, since: datetime | None = None, until: datetime | None = None) -> Iterator[LedgerRow]:
+        """Yield what :meth:`rows` returns."""
+        yield from self.rows(since, until)
+
+    def rollup(
+        self, since: datetime | None = None, until: datetime | None = None, by: Sequence[str] = ()
+    ) -> list[CallTotals]:
+        """Return sums by group, as a ledger does."""
+        chosen = {row.id for row in self.rows(since, until)}
+        return totals_by_group(
+            None, since, until, by, [row for row in tuple(self._rows) if str(row[0]) in chosen]
+        )

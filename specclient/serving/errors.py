@@ -1,0 +1,169 @@
+"""Turn whatever went wrong into an HTTP status and OpenAI's error object.
+
+What an endpoint or an engine refused keeps its status. Beyond that:
+
+====================================  ======  =====================================================
+no key for the provider in the server    401  ``provider_key_missing``; a retry would not help, so no 5xx
+no model, provider or route              404  ``model_not_found``, or none
+no candidate satisfies the policy        400  ``no_route``
+prompt and answer exceed the context     400  ``context_length_exceeded``
+the upstream cannot be reached           502  ``upstream_unreachable``; 504 where it did not answer in time
+the upstream's answer cannot be read     502  ``upstream_invalid``
+the upstream is given a rest             503  ``upstream_resting``, with ``retry-after``
+the engine or the server failed          500
+====================================  ======  =====================================================
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import traceback
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from specclient.errors import (
+    APIConnectionError,
+    APIError,
+    APIResponseValidationError,
+    APIStatusError,
+    APITimeoutError,
+    BudgetExceededError,
+    CircuitOpenError,
+    ConfigurationError,
+    ContextOverflowError,
+    NoRouteError,
+    OpenAIError,
+)
+
+#: Characters of a message that are told: some repeat a wrong value, however long it is.
+LONGEST = 2000
+#: Calls that are told of an error's way.
+_FRAMES = 6
+
+_TYPES = {401: "authentication_error", 403: "permission_error", 429: "rate_limit_error"}
+
+#: Errors by class, the first that fits: status and code.
+_KINDS: tuple[tuple[type[Exception], int, str | None], ...] = (
+    (CircuitOpenError, 503, "upstream_resting"),
+    (APITimeoutError, 504, "upstream_timeout"),
+    (APIConnectionError, 502, "upstream_unreachable"),
+    (APIResponseValidationError, 502, "upstream_invalid"),
+    (APIError, 502, "upstream_error"),
+    (NoRouteError, 400, "no_route"),
+    (BudgetExceededError, 429, "insufficient_quota"),
+    (ContextOverflowError, 400, "context_length_exceeded"),
+    (ConfigurationError, 500, "server_misconfigured"),
+)
+
+
+@dataclass
+class ServingError(Exception):
+    """An answer that is an error.
+
+    Attributes:
+        status: of HTTP.
+        message: for a person; holds no secret.
+        param: the field of the request that is wrong; ``code``: a word for programs.
+        kind: OpenAI's ``type``; by the status where empty.
+        headers: sent with it.
+    """
+
+    status: int
+    message: str
+    param: str | None = None
+    code: str | None = None
+    kind: str = ""
+    headers: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def error(self) -> dict[str, Any]:
+        """OpenAI's error object."""
+        kind = self.kind or _TYPES.get(self.status) or _by_hundred(self.status)
+        message = self.message if len(self.message) <= LONGEST else f"{self.message[:LONGEST]}…"
+        return {"message": message, "type": kind, "param": self.param, "code": self.code}
+
+    def body(self) -> bytes:
+        """Return the answer's body."""
+        return json.dumps({"error": self.error}).encode()
+
+
+def bad_request(param: str | None, message: str, code: str | None = None) -> ServingError:
+    """Return the problem of a request that is wrong in itself."""
+    return ServingError(400, message, param, code)
+
+
+def shutting_down() -> ServingError:
+    """Return the problem of a request that the server had no more time for."""
+    return ServingError(503, "the server is shutting down", code="server_stopping")
+
+
+def serving_error_of(error: Exception) -> ServingError:
+    """Return what a client is told of an error; what is not ours to raise is not shown."""
+    if isinstance(error, ServingError):
+        return error
+    if isinstance(error, APIStatusError):
+        return _of_status(error)
+    for kind, status, code in _KINDS:
+        if isinstance(error, kind):
+            return _of_kind(error, status, code)
+    if isinstance(error, OpenAIError):
+        return ServingError(500, str(error))
+    return ServingError(
+        500, "the server failed on this request; its log has the reason under the request's id"
+    )
+
+
+def exception_summary(error: BaseException) -> str:
+    """Return what a log may have of an error: its kind and where it was raised, and not what it says.
+
+    That may quote a prompt.
+    """
+    frames = traceback.extract_tb(error.__traceback__)[-_FRAMES:]
+    places = [f"{'/'.join(Path(at.filename).parts[-3:])}:{at.lineno} {at.name}" for at in reversed(frames)]
+    return f"{type(error).__name__} at {' < '.join(places)}"
+
+
+def _of_kind(error: Exception, status: int, code: str | None) -> ServingError:
+    param, kind = None, ""
+    if isinstance(error, APIError):
+        code, param, kind = error.code or code, error.param, error.type or ""
+    headers = {}
+    if isinstance(error, BudgetExceededError):  # of which clients know by the type that to try again is vain
+        kind, headers["x-should-retry"] = "insufficient_quota", "false"
+    if isinstance(error, CircuitOpenError):
+        headers["retry-after"] = str(max(1, math.ceil(error.retry_after_s)))
+    return ServingError(status, str(error), _text(param), code, _text(kind) or "", headers)
+
+
+def _of_status(error: APIStatusError) -> ServingError:
+    status = error.status_code if 400 <= error.status_code < 600 else 502
+    told = error.body.get("message") if isinstance(error.body, Mapping) else None
+    message = told if isinstance(told, str) and told else error.message
+    code = _text(error.code)
+    if status == 404 and error.response is None:
+        code = code or "model_not_found"
+    headers = {} if error.response is None else upstream_limit_headers(error.response.headers)
+    return ServingError(status, message, _text(error.param), code, _text(error.type) or "", headers)
+
+
+def upstream_limit_headers(headers: Mapping[str, str]) -> dict[str, str]:
+    """Return what an upstream's headers say of its limits: they are the client's to heed, too."""
+    return {
+        lower: value
+        for name, value in headers.items()
+        if (lower := name.lower()).startswith("x-ratelimit-") or lower in _RETRY
+    }
+
+
+_RETRY = ("retry-after", "retry-after-ms", "x-should-retry")
+
+
+def _by_hundred(status: int) -> str:
+    return "server_error" if status >= 500 else "invalid_request_error"
+
+
+def _text(value: object) -> str | None:
+    return value if isinstance(value, str) else None

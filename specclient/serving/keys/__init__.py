@@ -1,0 +1,1 @@
+"""API keys of the server: storage, authentication, rate limits, budgets."""

@@ -1,0 +1,176 @@
+"""Turn keys into rows of a table of the ledger's database, and back."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterable
+from datetime import datetime
+from typing import Any, TypeVar, cast
+
+from specclient.errors import ConfigurationError, LedgerError
+from specclient.ledger.encoding import timestamp
+from specclient.ledger.location import locate
+from specclient.ledger.schema import LEDGER_HINT, Execute, LedgerStore, SQLValue
+from specclient.serving.keys.key import PREFIX, StoredKey, digest_of
+
+__all__ = ["KeyStore"]
+
+T = TypeVar("T")
+
+#: What each version of the table brought; how many it has seen is kept beside it. Versions are appended and
+#: never changed, as others have made tables by them.
+_VERSION = "server_keys_schema"
+_VERSIONS = (
+    "CREATE TABLE server_keys (digest TEXT NOT NULL PRIMARY KEY, name TEXT NOT NULL, prefix TEXT NOT NULL, "
+    "created_at TEXT NOT NULL, expires_at TEXT, revoked_at TEXT, used_at TEXT, budget_nano BIGINT, "
+    "period TEXT NOT NULL, requests_per_minute BIGINT, tokens_per_minute BIGINT, models TEXT NOT NULL, "
+    "tags TEXT NOT NULL)",
+)
+_COLUMNS = (
+    "digest", "name", "prefix", "created_at", "expires_at", "revoked_at", "used_at", "budget_nano", "period",
+    "requests_per_minute", "tokens_per_minute", "models", "tags",
+)  # fmt: skip
+_TIMES = ("created_at", "expires_at", "revoked_at", "used_at")
+_ALL = f"SELECT {', '.join(_COLUMNS)} FROM server_keys ORDER BY created_at, digest"  # noqa: S608
+_ADD = f"INSERT INTO server_keys VALUES ({', '.join(f':{name}' for name in _COLUMNS)})"  # noqa: S608
+_LIVE = "SELECT prefix FROM server_keys WHERE name = :name AND revoked_at IS NULL"
+_REVOKE = "UPDATE server_keys SET revoked_at = :at WHERE digest = :digest"
+_USED = "UPDATE server_keys SET used_at = :at WHERE digest = :digest AND (used_at IS NULL OR used_at < :at)"
+
+
+class KeyStore:
+    """The keys in one database. Safe to use from any thread; waits for the disk and for others.
+
+    Every method raises LedgerError, which names the database and the way out, where it fails.
+
+    Args:
+        store: used by nobody else.
+    """
+
+    def __init__(self, store: LedgerStore) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._made = False
+
+    @classmethod
+    def of(cls, setting: str | None) -> KeyStore | None:
+        """Return the one in the ledger that a setting names; None where the ledger is off.
+
+        Raises:
+            ConfigurationError: a setting that names no ledger.
+        """
+        store = locate(setting)
+        return None if store is None else cls(store)
+
+    @property
+    def name(self) -> str:
+        """What a person knows the database by, without a password."""
+        return self._store.name
+
+    def all(self) -> list[StoredKey]:
+        """Return every key, revoked ones too, oldest first; a ledger that is not there is not made."""
+        if not self._store.exists():
+            return []
+        if not self._made:
+            self._transact(_nothing)
+        return [_key(row) for row in self._store.query(_ALL)]
+
+    def add(self, key: StoredKey) -> None:
+        """Keep a new key.
+
+        Raises:
+            ConfigurationError: another one has its name.
+        """
+
+        def add(execute: Execute) -> None:
+            if found := execute(_LIVE, {"name": key.name}):
+                raise ConfigurationError(
+                    f"a key named {key.name!r} is there already ({found[0][0]}…); revoke it first, or choose "
+                    "another name"
+                )
+            execute(_ADD, _values(key))
+
+        self._transact(add)
+
+    def revoke(self, given: str, at: datetime) -> StoredKey:
+        """End the one key that is not revoked and has a name, a prefix, or is the key itself.
+
+        Raises:
+            ConfigurationError: none has it, or several do.
+        """
+
+        def revoke(execute: Execute) -> StoredKey:
+            key = _named(given, [_key(row) for row in execute(_ALL)])
+            execute(_REVOKE, {"digest": key.digest, "at": timestamp(at)})
+            return key
+
+        return self._transact(revoke)
+
+    def used(self, key: StoredKey, at: datetime) -> None:
+        """Note that a key was used."""
+        self._transact(lambda execute: execute(_USED, {"digest": key.digest, "at": timestamp(at)}))
+
+    def close(self) -> None:
+        """Close the connection that writes; the next use opens it again."""
+        with self._lock:
+            self._store.close()
+
+    def _transact(self, work: Callable[[Execute], T]) -> T:
+        def run(execute: Execute) -> T:
+            if not self._made:
+                self._upgrade(execute)
+            return work(execute)
+
+        with self._lock:
+            result = self._store.transact(run)
+            self._made = True
+            return result
+
+    def _upgrade(self, execute: Execute) -> None:
+        execute(f"CREATE TABLE IF NOT EXISTS {_VERSION} (version INTEGER NOT NULL)")
+        found = execute(f"SELECT version FROM {_VERSION}")  # noqa: S608
+        seen = cast("int", found[0][0]) if found else 0
+        if seen > len(_VERSIONS):
+            raise LedgerError(
+                f"the keys in {self.name} have schema version {seen}, this specclient knows up to "
+                f"{len(_VERSIONS)}; upgrade specclient, or {LEDGER_HINT}"
+            )
+        if seen == len(_VERSIONS):
+            return
+        for statement in _VERSIONS[seen:]:
+            execute(statement)
+        if not found:
+            execute(f"INSERT INTO {_VERSION} VALUES (0)")  # noqa: S608
+        execute(f"UPDATE {_VERSION} SET version = {len(_VERSIONS)}")  # noqa: S608
+
+
+def _named(given: str, keys: Iterable[StoredKey]) -> StoredKey:
+    live = [key for key in keys if key.revoked_at is None]
+    found = [key for key in live if given == key.name or digest_of(given) == key.digest]
+    if not found and given.startswith(PREFIX) and len(given) > len(PREFIX):
+        found = [key for key in live if key.prefix.startswith(given)]
+    if len(found) == 1:
+        return found[0]
+    shown = f"{given[: len(PREFIX) + 6]}…" if given.startswith(PREFIX) else given[:80]
+    if found:
+        raise ConfigurationError(f"{len(found)} keys begin with {shown!r}; give the name of one")
+    known = ", ".join(key.name for key in live) or "none"
+    raise ConfigurationError(f"no key is named {shown!r} or begins so; there are: {known}")
+
+
+def _values(key: StoredKey) -> dict[str, SQLValue]:
+    values: dict[str, Any] = {name: getattr(key, name) for name in _COLUMNS}
+    values.update((name, timestamp(values[name])) for name in _TIMES if values[name] is not None)
+    return values | {"models": json.dumps(key.models), "tags": json.dumps(dict(key.tags))}
+
+
+def _key(row: tuple[SQLValue, ...]) -> StoredKey:
+    values: dict[str, Any] = dict(zip(_COLUMNS, row, strict=True))
+    values.update((name, datetime.fromisoformat(values[name])) for name in _TIMES if values[name])
+    values["models"], values["tags"] = tuple(json.loads(values["models"])), json.loads(values["tags"])
+    return StoredKey(**values)
+
+
+def _nothing(_: Execute) -> None:
+    """Make the table, where it is missing."""

@@ -1,0 +1,177 @@
+"""Turn a request of the Responses API into one of chat completions, for engines, which know no other.
+
+What an answer would have to be kept for (``previous_response_id``, ``conversation``, ``background``) is
+refused, and so are tools that OpenAI runs itself. Fields:
+https://platform.openai.com/docs/api-reference/responses/create.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from specclient.serving.errors import bad_request
+from specclient.types.inference_methods import CHAT
+from specclient.types.request import Request
+
+__all__ = ["chat_request_of"]
+
+#: Fields that both have, by their names there.
+_SAME = {
+    "max_output_tokens": "max_completion_tokens",
+    "metadata": "metadata",
+    "parallel_tool_calls": "parallel_tool_calls",
+    "temperature": "temperature",
+    "top_p": "top_p",
+    "user": "user",
+}
+#: Fields that ask for nothing which an engine would do otherwise.
+_IDLE = frozenset(
+    {"max_tool_calls", "prompt_cache_key", "prompt_cache_options", "prompt_cache_retention", "reasoning",
+     "safety_identifier", "service_tier", "store", "stream_options", "truncation"}
+)  # fmt: skip
+_READ = frozenset({"include", "input", "instructions", "text", "tool_choice", "tools", "top_logprobs"})
+_LOGPROBS = "message.output_text.logprobs"
+#: What may be included of answers: what an engine has none of is left out, as where there was none.
+_INCLUDED = frozenset({_LOGPROBS, "reasoning.encrypted_content"})
+_ROLES = frozenset({"assistant", "developer", "system", "user"})
+_TEXTS = frozenset({"input_text", "output_text", "text"})
+
+
+def chat_request_of(request: Request) -> Request:
+    """Return the chat completion that a response is made of.
+
+    Raises:
+        ProblemError: 400, naming the field that an engine cannot serve, or that is wrong.
+    """
+    given = {name: value for name, value in request.params.items() if value is not None}
+    for name in given:
+        if name not in _READ and name not in _IDLE and name not in _SAME:
+            raise bad_request(
+                name, f"{name} is not supported by a model of this server; leave it out and send all of "
+                "the conversation as input"
+            )  # fmt: skip
+    params: dict[str, Any] = {_SAME[name]: given[name] for name in given if name in _SAME}
+    params["messages"] = _messages(given)
+    params |= _logprobs(given)
+    if "text" in given:
+        params |= _format(given["text"])
+    if given.get("tools"):
+        params["tools"] = [_tool(tool, place) for place, tool in enumerate(_array(given["tools"], "tools"))]
+        if "tool_choice" in given:
+            params["tool_choice"] = _tool_choice(given["tool_choice"])
+    if request.stream:
+        params["stream_options"] = {"include_usage": True}
+    return replace(request, method=CHAT, params=params)
+
+
+def _logprobs(given: Mapping[str, Any]) -> dict[str, Any]:
+    included = _array(given.get("include", []), "include")
+    if not all(isinstance(entry, str) and entry in _INCLUDED for entry in included):
+        raise bad_request(
+            "include", f"include asks for what there is not; allowed: {', '.join(sorted(_INCLUDED))}"
+        )
+    if _LOGPROBS not in included and "top_logprobs" not in given:
+        return {}
+    return {"logprobs": True, "top_logprobs": given.get("top_logprobs", 0)}
+
+
+def _messages(given: Mapping[str, Any]) -> list[dict[str, Any]]:
+    messages: list[dict[str, Any]] = []
+    if "instructions" in given:
+        if not isinstance(given["instructions"], str):
+            raise bad_request("instructions", "instructions must be a text")
+        messages.append({"role": "system", "content": given["instructions"]})
+    sent = given.get("input")
+    if isinstance(sent, str):
+        return [*messages, {"role": "user", "content": sent}]
+    for place, item in enumerate(_array(sent, "input")):
+        name = f"input[{place}]"
+        kind = _object(item, name).get("type") or "message"
+        if kind == "message":
+            messages.append(_message(item, name))
+        elif kind == "function_call":
+            _add_call(messages, item)
+        elif kind == "function_call_output":
+            output = _content(item.get("output"), f"{name}.output")
+            messages.append({"role": "tool", "tool_call_id": item.get("call_id"), "content": output})
+        elif kind != "reasoning":
+            raise bad_request(name, f"{name} is an item that this model does not read; it must be a message, "
+                      "a function_call or a function_call_output")  # fmt: skip
+    if not messages:
+        raise bad_request("input", "input is missing; it must be a text or an array of items")
+    return messages
+
+
+def _message(item: Mapping[str, Any], name: str) -> dict[str, Any]:
+    role = item.get("role")
+    if not isinstance(role, str) or role not in _ROLES:
+        raise bad_request(f"{name}.role", f"{name}.role must be one of {', '.join(sorted(_ROLES))}")
+    return {"role": role, "content": _content(item.get("content"), f"{name}.content")}
+
+
+def _add_call(messages: list[dict[str, Any]], item: Mapping[str, Any]) -> None:
+    """Add a call of a function to the assistant's message that it is a part of."""
+    function = {"name": item.get("name"), "arguments": item.get("arguments")}
+    call = {"id": item.get("call_id"), "type": "function", "function": function}
+    if not messages or messages[-1]["role"] != "assistant":
+        messages.append({"role": "assistant", "content": None})
+    messages[-1].setdefault("tool_calls", []).append(call)
+
+
+def _content(content: object, name: str) -> Any:
+    if isinstance(content, str):
+        return content
+    parts = []
+    for place, part in enumerate(_array(content, name)):
+        here = _object(part, f"{name}[{place}]")
+        kind = here.get("type")
+        if isinstance(kind, str) and kind in _TEXTS:
+            parts.append({"type": "text", "text": here.get("text")})
+        elif kind == "refusal":
+            parts.append({"type": "text", "text": here.get("refusal")})
+        elif kind == "input_image":
+            parts.append({"type": "image_url", "image_url": {"url": here.get("image_url")}})
+        else:
+            raise bad_request(f"{name}[{place}]", f"{name}[{place}] is a part that this model does not read; "
+                      "it must be an input_text, output_text or input_image")  # fmt: skip
+    return parts
+
+
+def _format(text: object) -> dict[str, Any]:
+    asked = _object(text, "text")
+    form = _object(asked.get("format") or {"type": "text"}, "text.format")
+    found: dict[str, Any] = {"verbosity": asked["verbosity"]} if asked.get("verbosity") else {}
+    if form.get("type") == "json_schema":
+        schema = {name: value for name, value in form.items() if name != "type"}
+        return {**found, "response_format": {"type": "json_schema", "json_schema": schema}}
+    return {**found, "response_format": form} if form.get("type") != "text" else found
+
+
+def _tool(tool: object, place: int) -> dict[str, Any]:
+    given = _object(tool, f"tools[{place}]")
+    if given.get("type") != "function":
+        raise bad_request(
+            f"tools[{place}].type", f"tools[{place}] is no function; this server runs no tools itself"
+        )
+    function = {name: value for name, value in given.items() if name != "type" and value is not None}
+    return {"type": "function", "function": function}
+
+
+def _tool_choice(choice: object) -> object:
+    if isinstance(choice, Mapping) and choice.get("type") == "function":
+        return {"type": "function", "function": {"name": choice.get("name")}}
+    return choice
+
+
+def _array(value: object, name: str) -> list[Any]:
+    if isinstance(value, list):
+        return value
+    raise bad_request(name, f"{name} must be {'a text or ' if name == 'input' else ''}an array")
+
+
+def _object(value: object, name: str) -> Mapping[str, Any]:
+    if isinstance(value, Mapping):
+        return value
+    raise bad_request(name, f"{name} must be an object")

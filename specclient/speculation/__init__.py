@@ -1,1 +1,0 @@
-"""What speculation did, told in one vocabulary."""

@@ -1,0 +1,1 @@
+"""Structured output of chat completions."""

@@ -1,0 +1,124 @@
+"""Turn the chunks of a streamed chat completion into events, and into the completion so far."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import partial
+from typing import Any, Generic
+
+from specclient.errors import (
+    APIResponseValidationError,
+    ContentFilterFinishReasonError,
+    LengthFinishReasonError,
+)
+from specclient.structured.chat.choice import ChoiceState
+from specclient.structured.chat.events import ChatCompletionStreamEvent, ChunkEvent, ResponseFormatT
+from specclient.structured.chat.parsing import parsed_completion
+from specclient.structured.construction import lazy_event, merge_extras, recast
+from specclient.structured.schema import decoder
+from specclient.structured.tools import ChatTools, ToolMapping
+from specclient.types.chat import ChatCompletionChunk, ParsedChatCompletion
+
+
+class ChatCompletionStreamState(Generic[ResponseFormatT]):
+    """Accumulates chunks; ``chat.completions.stream`` uses it, and it can be fed by hand.
+
+    A chunk costs what is in it, however much came before: what needs the whole text so far (its partial
+    JSON) is worked out when an event's reader asks.
+
+    Args:
+        input_tools: those sent with the request, whose strict calls are parsed.
+        response_format: what the text is to become; see :func:`.chat_parsing.parse_chat_completion`.
+    """
+
+    def __init__(
+        self, *, input_tools: Iterable[ToolMapping] | Any = None, response_format: Any = None
+    ) -> None:
+        self._tools = ChatTools(input_tools)
+        self._decode = decoder(response_format)
+        self._parses = self._decode is not None or self._tools.parseable
+        self._completion: ParsedChatCompletion[Any] | None = None
+        self._choices: dict[int, ChoiceState] = {}
+
+    @property
+    def current_completion_snapshot(self) -> ParsedChatCompletion[Any]:
+        """The completion so far: one object, which grows with every chunk.
+
+        Raises:
+            APIResponseValidationError: before the first chunk.
+        """
+        if self._completion is None:
+            raise APIResponseValidationError(
+                message="The stream has brought no chunk yet, so no completion either."
+            )
+        for choice in self._choices.values():
+            choice.show_parsed()
+        return self._completion
+
+    def get_final_completion(self) -> ParsedChatCompletion[ResponseFormatT]:
+        """Return the completion, parsed; to be called once the stream has ended.
+
+        Raises:
+            APIResponseValidationError: where no chunk came.
+            LengthFinishReasonError: where a choice was cut off.
+            ContentFilterFinishReasonError: where a choice was filtered.
+            pydantic.ValidationError: where a text does not fit its type.
+        """
+        return parsed_completion(self.current_completion_snapshot, self._decode, self._tools)
+
+    def handle_chunk(self, chunk: ChatCompletionChunk) -> list[ChatCompletionStreamEvent[ResponseFormatT]]:
+        """Add ``chunk`` to the completion, and return what happened, in order.
+
+        Raises:
+            LengthFinishReasonError: where something is to be parsed, and the answer was cut off.
+            ContentFilterFinishReasonError: where something is to be parsed, and the answer was filtered.
+            pydantic.ValidationError: where a text that is complete does not fit its type.
+        """
+        first = self._completion is None
+        completion = self._completion = self._completion or _begun(chunk)
+        for piece in chunk.choices:
+            choice = self._choices.get(piece.index)
+            if choice is None:
+                choice = self._choices[piece.index] = ChoiceState(piece, self._decode, self._tools)
+                completion.choices.append(choice.snapshot)
+                completion.choices.sort(key=lambda one: one.index)
+            else:
+                choice.add(piece)
+            if not first:
+                choice.note(piece)
+                self._check_finish(piece.finish_reason, completion)
+        if not first:
+            _take_totals(completion, chunk)
+        events: list[Any] = [
+            lazy_event(ChunkEvent, {"snapshot": partial(_snapshot, self)}, type="chunk", chunk=chunk)
+        ]
+        for piece in chunk.choices:
+            events.extend(self._choices[piece.index].events(piece))
+        return events
+
+    def _check_finish(self, reason: str | None, completion: ParsedChatCompletion[Any]) -> None:
+        if self._parses and reason == "length":
+            raise LengthFinishReasonError(completion=completion)
+        if self._parses and reason == "content_filter":
+            raise ContentFilterFinishReasonError(completion=completion)
+
+
+def _snapshot(state: ChatCompletionStreamState[Any]) -> ParsedChatCompletion[Any]:
+    return state.current_completion_snapshot
+
+
+def _begun(chunk: ChatCompletionChunk) -> ParsedChatCompletion[Any]:
+    """Return the completion that begins with ``chunk``, without its choices."""
+    fingerprint = chunk.system_fingerprint
+    told: dict[str, Any] = {"choices": [], "object": "chat.completion", "system_fingerprint": fingerprint}
+    return recast(chunk, ParsedChatCompletion, **told)
+
+
+def _take_totals(completion: ParsedChatCompletion[Any], chunk: ChatCompletionChunk) -> None:
+    """Note what a chunk says of the whole answer; what it leaves out stays as it was."""
+    merge_extras(completion, chunk)
+    completion.usage = chunk.usage or completion.usage
+    completion.system_fingerprint = chunk.system_fingerprint or completion.system_fingerprint
+    moderation = getattr(chunk, "moderation", None)
+    if moderation is not None:
+        completion.moderation = moderation

@@ -1,0 +1,147 @@
+"""Turn a running chat completion into what ``chat.completions.stream`` gives: events, then the completion."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Generic
+
+from specclient.call.stream import AsyncStream, Stream
+from specclient.structured.chat.events import ChatCompletionStreamEvent, ResponseFormatT
+from specclient.structured.chat.state import ChatCompletionStreamState
+from specclient.structured.event_stream import (
+    AsyncEventStream,
+    AsyncRequest,
+    AsyncStreamManager,
+    EventStream,
+    StreamManager,
+)
+from specclient.structured.tools import ToolMapping
+from specclient.types.chat import ChatCompletionChunk, ParsedChatCompletion
+
+
+class ChatCompletionStream(EventStream[ChatCompletionStreamEvent[ResponseFormatT]], Generic[ResponseFormatT]):
+    """The events of one chat completion: ``for event in stream``.
+
+    Args:
+        raw_stream: the chunks.
+        response_format: what the text is to become; see :func:`.chat_parsing.parse_chat_completion`.
+        input_tools: those sent with the request, whose strict calls are parsed.
+    """
+
+    def __init__(
+        self,
+        *,
+        raw_stream: Stream[ChatCompletionChunk],
+        response_format: Any = None,
+        input_tools: Iterable[ToolMapping] | Any = None,
+    ) -> None:
+        self._state = _state(response_format, input_tools)
+        super().__init__(raw_stream, _handler(self._state))
+
+    @property
+    def current_completion_snapshot(self) -> ParsedChatCompletion[Any]:
+        """The completion so far: one object, which grows."""
+        return self._state.current_completion_snapshot
+
+    def get_final_completion(self) -> ParsedChatCompletion[ResponseFormatT]:
+        """Read to the end, and return the whole completion, parsed.
+
+        Raises:
+            LengthFinishReasonError: where a choice was cut off.
+            ContentFilterFinishReasonError: where a choice was filtered.
+            pydantic.ValidationError: where a text does not fit its type.
+            APIError: whatever ended the stream.
+        """
+        return _final(self.until_done(), self._state)
+
+
+class AsyncChatCompletionStream(
+    AsyncEventStream[ChatCompletionStreamEvent[ResponseFormatT]], Generic[ResponseFormatT]
+):
+    """The events of one chat completion: ``async for event in stream``. See :class:`ChatCompletionStream`."""
+
+    def __init__(
+        self,
+        *,
+        raw_stream: AsyncStream[ChatCompletionChunk],
+        response_format: Any = None,
+        input_tools: Iterable[ToolMapping] | Any = None,
+    ) -> None:
+        self._state = _state(response_format, input_tools)
+        super().__init__(raw_stream, _handler(self._state))
+
+    @property
+    def current_completion_snapshot(self) -> ParsedChatCompletion[Any]:
+        """The completion so far: one object, which grows."""
+        return self._state.current_completion_snapshot
+
+    async def get_final_completion(self) -> ParsedChatCompletion[ResponseFormatT]:
+        """Read to the end, and return the whole completion, parsed; raises as the synchronous one does."""
+        return _final(await self.until_done(), self._state)
+
+
+class ChatCompletionStreamManager(
+    StreamManager[ChatCompletionStream[ResponseFormatT]], Generic[ResponseFormatT]
+):
+    """What ``chat.completions.stream`` returns, for ``with``.
+
+    Args:
+        api_request: sends the request.
+        response_format, input_tools: see :class:`ChatCompletionStream`.
+    """
+
+    def __init__(
+        self,
+        api_request: Callable[[], Stream[ChatCompletionChunk]],
+        *,
+        response_format: Any = None,
+        input_tools: Iterable[ToolMapping] | Any = None,
+    ) -> None:
+        wrap = partial(
+            ChatCompletionStream[ResponseFormatT], response_format=response_format, input_tools=input_tools
+        )
+        super().__init__(api_request, wrap)
+
+
+class AsyncChatCompletionStreamManager(
+    AsyncStreamManager[AsyncChatCompletionStream[ResponseFormatT]], Generic[ResponseFormatT]
+):
+    """What ``chat.completions.stream`` returns, for ``async with``.
+
+    Args:
+        api_request: the request, or what makes it; see :class:`.AsyncStreamManager`.
+        response_format, input_tools: see :class:`ChatCompletionStream`.
+    """
+
+    def __init__(
+        self,
+        api_request: AsyncRequest,
+        *,
+        response_format: Any = None,
+        input_tools: Iterable[ToolMapping] | Any = None,
+    ) -> None:
+        wrap = partial(
+            AsyncChatCompletionStream[ResponseFormatT],
+            response_format=response_format,
+            input_tools=input_tools,
+        )
+        super().__init__(api_request, wrap)
+
+
+def _state(response_format: Any, input_tools: Any) -> ChatCompletionStreamState[Any]:
+    return ChatCompletionStreamState(response_format=response_format, input_tools=input_tools)
+
+
+def _handler(state: ChatCompletionStreamState[Any]) -> Callable[[ChatCompletionChunk], list[Any]]:
+    def handle(chunk: ChatCompletionChunk) -> list[Any]:
+        # Azure's asynchronous filter sends objects in between that are no chunks.
+        return state.handle_chunk(chunk) if chunk.object == "chat.completion.chunk" else []
+
+    return handle
+
+
+def _final(stream: Any, state: ChatCompletionStreamState[Any]) -> ParsedChatCompletion[Any]:
+    final = state.get_final_completion()
+    final.attach_meta(stream.meta)
+    return final

@@ -1,0 +1,141 @@
+"""Turn a running response into what ``responses.stream`` gives: events, then the response."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, Generic
+
+from specclient.call.stream import AsyncStream, Stream
+from specclient.structured.event_stream import (
+    AsyncEventStream,
+    AsyncRequest,
+    AsyncStreamManager,
+    EventStream,
+    StreamManager,
+)
+from specclient.structured.responses.events import ResponseStreamEvent, TextFormatT
+from specclient.structured.responses.state import ResponseStreamState
+from specclient.structured.tools import ToolMapping
+from specclient.types.responses.parsed_response import ParsedResponse
+
+
+class ResponseStream(EventStream[ResponseStreamEvent[TextFormatT]], Generic[TextFormatT]):
+    """The events of one response: ``for event in stream``.
+
+    Args:
+        raw_stream: the API's events.
+        text_format: what the texts are to become; see :func:`.response_parsing.parse_response`.
+        input_tools: those sent with the request, whose strict calls are parsed.
+        starting_after: the sequence number up to which events are only accumulated, not told.
+    """
+
+    def __init__(
+        self,
+        *,
+        raw_stream: Stream[Any],
+        text_format: Any = None,
+        input_tools: Iterable[ToolMapping] | Any = None,
+        starting_after: int | None = None,
+    ) -> None:
+        self._state = _state(text_format, input_tools)
+        super().__init__(raw_stream, _handler(self._state, starting_after))
+
+    def get_final_response(self) -> ParsedResponse[TextFormatT]:
+        """Read to the end, and return the whole response, parsed.
+
+        Raises:
+            RuntimeError: where the response was not completed.
+            pydantic.ValidationError: where a text does not fit its type.
+            APIError: whatever ended the stream.
+        """
+        return _final(self.until_done(), self._state)
+
+
+class AsyncResponseStream(AsyncEventStream[ResponseStreamEvent[TextFormatT]], Generic[TextFormatT]):
+    """The events of one response: ``async for event in stream``. See :class:`ResponseStream`."""
+
+    def __init__(
+        self,
+        *,
+        raw_stream: AsyncStream[Any],
+        text_format: Any = None,
+        input_tools: Iterable[ToolMapping] | Any = None,
+        starting_after: int | None = None,
+    ) -> None:
+        self._state = _state(text_format, input_tools)
+        super().__init__(raw_stream, _handler(self._state, starting_after))
+
+    async def get_final_response(self) -> ParsedResponse[TextFormatT]:
+        """Read to the end, and return the whole response, parsed; raises as the synchronous one does."""
+        return _final(await self.until_done(), self._state)
+
+
+class ResponseStreamManager(StreamManager[ResponseStream[TextFormatT]], Generic[TextFormatT]):
+    """What ``responses.stream`` returns, for ``with``.
+
+    Args:
+        api_request: sends the request.
+        text_format, input_tools, starting_after: see :class:`ResponseStream`.
+    """
+
+    def __init__(
+        self,
+        api_request: Callable[[], Stream[Any]],
+        *,
+        text_format: Any = None,
+        input_tools: Iterable[ToolMapping] | Any = None,
+        starting_after: int | None = None,
+    ) -> None:
+        wrap = partial(
+            ResponseStream[TextFormatT],
+            text_format=text_format,
+            input_tools=input_tools,
+            starting_after=starting_after,
+        )
+        super().__init__(api_request, wrap)
+
+
+class AsyncResponseStreamManager(AsyncStreamManager[AsyncResponseStream[TextFormatT]], Generic[TextFormatT]):
+    """What ``responses.stream`` returns, for ``async with``.
+
+    Args:
+        api_request: the request, or what makes it; see :class:`.AsyncStreamManager`.
+        text_format, input_tools, starting_after: see :class:`ResponseStream`.
+    """
+
+    def __init__(
+        self,
+        api_request: AsyncRequest,
+        *,
+        text_format: Any = None,
+        input_tools: Iterable[ToolMapping] | Any = None,
+        starting_after: int | None = None,
+    ) -> None:
+        wrap = partial(
+            AsyncResponseStream[TextFormatT],
+            text_format=text_format,
+            input_tools=input_tools,
+            starting_after=starting_after,
+        )
+        super().__init__(api_request, wrap)
+
+
+def _state(text_format: Any, input_tools: Any) -> ResponseStreamState[Any]:
+    return ResponseStreamState(text_format=text_format, input_tools=input_tools)
+
+
+def _handler(state: ResponseStreamState[Any], after: int | None) -> Callable[[Any], list[Any]]:
+    def handle(event: Any) -> list[Any]:
+        told = state.handle_event(event)
+        return told if after is None else [one for one in told if one.sequence_number > after]
+
+    return handle
+
+
+def _final(stream: Any, state: ResponseStreamState[Any]) -> ParsedResponse[Any]:
+    if state.completed is None:
+        last = f"its last event was `{state.last}`" if state.last else "it brought no event"
+        raise RuntimeError(f"Didn't receive a `response.completed` event: the stream ended, and {last}.")
+    state.completed.attach_meta(stream.meta)
+    return state.completed

@@ -1,0 +1,1 @@
+"""Telemetry: what servers report of speculation, in answers, headers and metrics."""

@@ -1,0 +1,1 @@
+"""HTTP clients behind one interface: aiohttp, httpx, or the caller's own."""

@@ -1,0 +1,67 @@
+"""The rows of the methods that have a resource of their own shape: chat, completions, responses, …"""
+
+from __future__ import annotations
+
+from specclient.types.api_method import ApiMethod
+from specclient.types.chat import ChatCompletion, ChatCompletionChunk
+from specclient.types.completion import Completion
+from specclient.types.create_params import (
+    ChatCreateParams,
+    CompletionCreateParams,
+    EmbeddingCreateParams,
+    ModerationCreateParams,
+    ResponseCreateParams,
+)
+
+CHAT = ApiMethod(
+    name="chat.completions.create",
+    verb="POST",
+    path="/chat/completions",
+    params=frozenset(ChatCreateParams.__annotations__) | {"messages"},
+    gives=ChatCompletion,
+    event=ChatCompletionChunk,
+    metered=True,
+    operation="chat",
+)
+
+COMPLETION = ApiMethod(
+    name="completions.create",
+    verb="POST",
+    path="/completions",
+    params=frozenset(CompletionCreateParams.__annotations__) | {"prompt"},
+    gives=Completion,
+    event=Completion,
+    metered=True,
+    operation="completion",
+)
+
+EMBEDDING = ApiMethod(
+    name="embeddings.create",
+    verb="POST",
+    path="/embeddings",
+    params=frozenset(EmbeddingCreateParams.__annotations__) | {"input"},
+    gives="CreateEmbeddingResponse",
+    metered=True,
+    operation="embedding",
+)
+
+MODERATION = ApiMethod(
+    name="moderations.create",
+    verb="POST",
+    path="/moderations",
+    params=frozenset(ModerationCreateParams.__annotations__) | {"input"},
+    gives="ModerationCreateResponse",
+    metered=True,
+    operation="moderation",
+)
+
+RESPONSE = ApiMethod(
+    name="responses.create",
+    verb="POST",
+    path="/responses",
+    params=frozenset(ResponseCreateParams.__annotations__),
+    gives="responses.Response",
+    event="responses.ResponseStreamEvent",
+    metered=True,
+    operation="response",
+)

@@ -1,0 +1,212 @@
+"""``specclient config``: what is written, what is shown and where it comes from, what is found wrong."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+from specclient_cli.config.template import TEMPLATE
+
+from specclient.config import Settings, load
+
+
+def test_init_writes_a_file_that_changes_nothing(run, in_empty_folder) -> None:
+    code, out, _ = run("config", "init")
+    file = in_empty_folder / "specclient.toml"
+    assert (code, out) == (0, "wrote specclient.toml\n")
+    assert file.read_text() == TEMPLATE
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert load(env={}).model_dump() == Settings().model_dump()
+    assert [p.name for p in in_empty_folder.iterdir()] == ["specclient.toml"], "nothing is left beside it"
+
+
+def test_every_line_of_the_template_can_be_taken_as_it_is(tmp_path: Path) -> None:
+    settable = (line for line in TEMPLATE.splitlines() if line.startswith("#") and line[1] != " ")
+    file = tmp_path / "all.toml"
+    file.write_text("\n".join(line[1:] for line in settable))
+    settings = load(file, env={})
+
+    def left_out(model) -> set[str]:
+        return set(type(model).model_fields) - model.model_fields_set
+
+    assert left_out(settings) == set(), "every setting is explained"
+    assert left_out(settings.local) == set()
+    assert left_out(settings.local.models["big"]) == set()
+    assert left_out(settings.prices["mine/llama"]) == set()
+    assert left_out(settings.policies["fast"]) == set()
+    assert left_out(settings.budgets["team"]) == {"tokens"}
+    assert left_out(settings.providers["mine"]) == {"api_key", "headers", "price_provider"}
+
+
+def test_init_replaces_only_when_told(run, in_empty_folder) -> None:
+    file = in_empty_folder / "specclient.toml"
+    file.write_text('default_model = "mine"\n')
+    code, _, err = run("config", "init")
+    assert (code, err.count("\n")) == (3, 1)
+    assert "--force" in err
+    assert file.read_text() == 'default_model = "mine"\n'
+    assert run("config", "init", "--force")[0] == 0
+    assert file.read_text() == TEMPLATE
+
+
+def test_init_elsewhere(run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert run("config", "init", "--path", str(tmp_path / "new" / "a.toml"))[0] == 0
+    assert (tmp_path / "new" / "a.toml").read_text() == TEMPLATE
+    assert run("--config", str(tmp_path / "b.toml"), "config", "init")[0] == 0
+    monkeypatch.setenv("SPECCLIENT_CONFIG", str(tmp_path / "c.toml"))
+    assert run("config", "init")[0] == 0
+    assert (tmp_path / "b.toml").read_text() == (tmp_path / "c.toml").read_text() == TEMPLATE
+    (tmp_path / "file").write_text("")
+    code, _, err = run("config", "init", "--path", str(tmp_path / "file" / "x.toml"))
+    assert (code, err.count("\n")) == (3, 1)
+    assert "--path" in err
+
+
+def test_init_that_fails_midway_leaves_what_was_there(run, in_empty_folder, monkeypatch) -> None:
+    file = in_empty_folder / "specclient.toml"
+    file.write_text("# mine\n")
+
+    def fail(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("os.fsync", fail)
+    code, _, err = run("config", "init", "--force")
+    assert code == 3
+    assert "No space left" in err
+    assert file.read_text() == "# mine\n"
+    assert [p.name for p in in_empty_folder.iterdir()] == ["specclient.toml"]
+
+
+def test_show_tells_where_each_setting_comes_from(run, in_empty_folder, monkeypatch) -> None:
+    (in_empty_folder / "specclient.toml").write_text(
+        'default_model = "a"\ntransport = "httpx"\n[local]\nslots = 7\n'
+        '[providers.mine]\nbase_url = "http://127.0.0.1:1/v1"\napi_key = "sk-very-secret"\n'
+        '[providers.mine.headers]\nauthorization = "Bearer sk-other-secret"\n'
+    )
+    monkeypatch.setenv("SPECCLIENT_TRANSPORT", "aiohttp")
+    code, out, _ = run("config", "show", "--json")
+    told = json.loads(out)
+    assert code == 0
+    assert told["file"] == str(in_empty_folder / "specclient.toml")
+    settings = told["settings"]
+    assert settings["default_model"] == {"value": "a", "source": "file"}
+    assert settings["transport"] == {"value": "aiohttp", "source": "SPECCLIENT_TRANSPORT"}
+    assert settings["ledger"]["source"] == "SPECCLIENT_LEDGER"
+    assert settings["default_provider"] == {"value": "openai", "source": "default"}
+    assert settings["local.slots"] == {"value": 7, "source": "file"}
+    assert settings["local.threads"] == {"value": None, "source": "default"}
+    assert settings["providers.mine.api_key"] == {"value": "set", "source": "file"}
+    text = run("config", "show")[1]
+    assert "secret" not in out + text
+    assert ["local.slots", "file", "7"] in [line.split() for line in text.splitlines()]
+
+
+def test_show_tells_of_capabilities_what_is_said(run, in_empty_folder) -> None:
+    (in_empty_folder / "specclient.toml").write_text(
+        '[providers.mine]\nbase_url = "http://h"\ncapabilities = { prefill = false, telemetry = ["vllm"] }\n'
+    )
+    shown = json.loads(run("config", "show", "providers", "--json")[1])["settings"]
+    assert shown["providers.mine.capabilities"]["value"] == {"prefill": False, "telemetry": ["vllm"]}
+
+
+def test_check_names_an_address_that_is_missing(run, in_empty_folder) -> None:
+    (in_empty_folder / "specclient.toml").write_text('default_model = "baseten/m"\n')
+    code, out, _ = run("config", "check")
+    assert code == 3
+    assert "baseten: no address: give base_url under [providers.baseten]" in out
+
+
+def test_show_narrowed(run) -> None:
+    code, out, _ = run("config", "show", "local", "transport", "--json")
+    assert code == 0
+    assert {key.partition(".")[0] for key in json.loads(out)["settings"]} == {"local", "transport"}
+    code, _, err = run("config", "show", "nothing")
+    assert (code, "nothing" in err, "candidates" in err) == (2, True, True)
+
+
+def test_show_hides_the_password_of_a_database(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SPECCLIENT_LEDGER", "postgresql://me:hunter2@db.example/costs")
+    _, out, _ = run("config", "show")
+    assert "db.example/costs" in out
+    assert "hunter2" not in out
+
+
+def test_check_of_a_fresh_installation(run) -> None:
+    code, out, _ = run("config", "check")
+    assert code == 0
+    assert "problem" not in out
+    assert "openai: no key: set OPENAI_API_KEY" in out
+
+
+def test_check_knows_what_is_bundled(run, in_empty_folder) -> None:
+    (in_empty_folder / "specclient.toml").write_text(
+        '[local.models.x]\npath = "demo"\nheads = ["bundled:eagle3", "bundled:medusa"]\n'
+        '[local.models.y]\npath = "bundled:target"\ndraft = "bundled:draft"\nheads = "org/heads"\n'
+    )
+    code, out, _ = run("config", "check", "--json")
+    assert code == 0
+    assert [f["level"] for f in json.loads(out) if f["about"] == "local/x"] == []
+    told = [(f["level"], f["text"]) for f in json.loads(out) if f["about"] == "local/y"]
+    assert told == [("note", "heads 'org/heads' is taken as a hub id; not looked up")]
+
+
+@pytest.mark.parametrize(
+    ("text", "about", "told"),
+    [
+        ("x = [", "file", "not valid TOML"),
+        ("colour = 1", "file", "colour"),
+        ('transport = "pigeon"', "file", "pigeon"),
+        ('[policies.p]\nminimize = "luck"', "file", "luck"),
+        ("[policies.p]\nmax_latency_s = nan", "file", "nan"),
+        ('[prices."a/b"]\ninput = -1\noutput = 1', "file", "-1"),
+        ("[providers.mine]", "file", "base_url"),
+        ('default_provider = "nobody"', "file", "nobody"),
+        ('candidates = ["groq/llama"]', "groq", "GROQ_API_KEY"),
+        ('candidates = ["nobody/llama"]', "nobody", "unknown provider"),
+        ('[local.models.x]\npath = "./nothing"', "local/x", "config.json"),
+        ('[local.models.x]\npath = "org/model"\ndraft = "/nothing/at/all"', "local/x", "/nothing/at/all"),
+        ('[local.models.x]\npath = "demo"\nheads = "./nope"', "local/x", "heads: ./nope is no folder"),
+        ('[local.models.x]\npath = "demo"\nheads = ["bundled:nope"]', "local/x", "bundled:eagle3"),
+    ],
+    ids=str,
+)
+def test_check_finds_problems(run, in_empty_folder, text: str, about: str, told: str) -> None:
+    (in_empty_folder / "specclient.toml").write_text(text + "\n")
+    code, out, _ = run("config", "check", "--json")
+    assert code == 3
+    problems = [f for f in json.loads(out) if f["level"] == "problem"]
+    assert [f["about"] for f in problems] == [about]
+    assert told in problems[0]["text"]
+    assert "problem" in run("config", "check")[1]
+
+
+def test_check_finds_a_broken_ledger_and_a_missing_engine(run, tmp_path, monkeypatch) -> None:
+    broken = tmp_path / "broken"
+    broken.write_bytes(b"no database" * 100)
+    monkeypatch.setenv("SPECCLIENT_LEDGER", str(broken))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    code, out, _ = run("config", "check", "--json")
+    problems = {f["about"]: f["text"] for f in json.loads(out) if f["level"] == "problem"}
+    assert code == 3
+    assert set(problems) == {"ledger", "local engine"}
+    assert "pip install 'specclient[local]'" in problems["local engine"]
+
+
+def test_a_file_that_cannot_be_read_stops_every_command(run, tmp_path: Path) -> None:
+    (tmp_path / "latin.toml").write_bytes(b'default_model = "\xff"\n')
+    for words in (["cost", "report"], ["complete", "x"], ["config", "show"], ["models"], ["demo"]):
+        code, out, err = run("--config", str(tmp_path / "latin.toml"), *words)
+        assert (code, out, err.count("\n")) == (3, "", 1)
+        assert "latin.toml" in err
+    code, _, err = run("--config", str(tmp_path / "none.toml"), "models")
+    assert code == 3
+    assert "specclient config init" in err
+
+
+def test_engine_that_is_not_installed(shell, in_empty_folder) -> None:
+    (in_empty_folder / "torch.py").write_text("raise ModuleNotFoundError('no torch here', name='torch')\n")
+    done = shell("complete", "x", "-m", "local/demo")
+    assert (done.returncode, done.stdout, done.stderr.count("\n")) == (3, "", 1)
+    assert "pip install 'specclient[local]'" in done.stderr

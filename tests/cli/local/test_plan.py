@@ -1,0 +1,162 @@
+"""``specclient local plan``: what models take, from their shapes alone."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import huggingface_hub
+import pytest
+import tiny_heads
+from specclient_cli.local.plan import MemorySize
+from tiny_vocabularies import behind_another, lettered
+
+
+@pytest.fixture
+def shape(pair, tmp_path: Path) -> Path:
+    """A checkpoint of which only the shape is there."""
+    folder = tmp_path / "shape"
+    folder.mkdir()
+    shutil.copy(pair[0] / "config.json", folder)
+    return folder
+
+
+def test_a_shape_is_enough(run, shape) -> None:
+    code, out, err = run("local", "plan", str(shape), "--slots", "3", "--context", "128", "--json")
+    told = json.loads(out)
+    assert (code, err) == (0, "")
+    (device,) = told["devices"]
+    (model,) = device["models"]
+    # Two layers, two heads of eight for keys and as many for values, four bytes a number.
+    assert model["kv_per_token"] == device["kv_per_token"] == 2 * 2 * 2 * 8 * 4
+    assert device["caches"] == 3 * 128 * model["kv_per_token"]
+    assert device["weights"] >= 4 * model["parameters"]
+    assert device["total"] >= device["weights"] + device["caches"]
+    assert (device["fits"], device["max_context"]) == (True, 512)
+    halved = json.loads(run("local", "plan", str(shape), "--dtype", "float16", "--json")[1])["devices"][0]
+    assert 2 * halved["weights"] == device["weights"]
+
+
+def test_room_is_what_the_memory_leaves(run, shape) -> None:
+    arguments = ("local", "plan", str(shape), "--context", "512", "--slots", "8", "--json")
+    (whole,) = json.loads(run(*arguments)[1])["devices"]
+    short = whole["total"] - whole["caches"] // 2
+    (device,) = json.loads(run(*arguments, "--memory", str(short))[1])["devices"]
+    assert not device["fits"]
+    assert 0 < device["max_context"] < 512
+    assert 0 < device["max_slots"] < 8
+    for fewer in (("--slots", str(device["max_slots"])), ("--context", str(device["max_context"]))):
+        (fitting,) = json.loads(run(*arguments, "--memory", str(short), *fewer)[1])["devices"]
+        assert fitting["fits"]
+    (more,) = json.loads(run(*arguments, "--memory", str(short), "--slots", str(device["max_slots"] + 1))[1])[
+        "devices"
+    ]
+    assert not more["fits"]
+
+
+def test_a_pair_is_shown_with_its_sum(run, local, pair) -> None:
+    code, out, _ = run("local", "plan", "demo")
+    assert code == 0
+    header, target, draft, together, verdict, room = out.splitlines()
+    assert [line.split()[0] for line in (target, draft, together)] == ["target", "draft", "together"]
+    assert "KV a token" in header
+    assert verdict.startswith("✓ fits: ")
+    assert room.startswith("room for context up to 512 with 4 slots, or up to ")
+    out = run("local", "plan", "demo", "--memory", "1KiB")[1]
+    assert "✗ does not fit" in out
+    assert "half-precision dtype or quantised weights" in out
+
+
+def test_of_a_hub_id_only_the_shape_is_fetched(run, shape, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+
+    def download(name: str, *, allow_patterns: list[str]) -> str:
+        asked.append((name, allow_patterns))
+        return str(shape)
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    assert run("local", "plan", "some/model", "--draft", "some/other")[0] == 0
+    assert asked == [
+        (name, ["config.json", "generation_config.json"]) for name in ("some/model", "some/other")
+    ]
+
+
+def test_heads_are_planned_with_the_states_they_read(run, tmp_path: Path) -> None:
+    from tiny_models import write_checkpoint
+
+    target = write_checkpoint(tmp_path / "target", **tiny_heads.TARGET)
+    own = [tiny_heads.medusa(tmp_path / "medusa"), tiny_heads.eagle3(tmp_path / "eagle")]
+    arguments = ("local", "plan", str(target), *(word for folder in own for word in ("--heads", str(folder))))
+    code, out, _ = run(*arguments)
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()[1:6]] == [
+        "target",
+        "hidden",
+        "medusa",
+        "eagle",
+        "together",
+    ]
+    (device,) = json.loads(run(*arguments, "--json")[1])["devices"]
+    _, states, medusa, eagle = device["models"]
+    # EAGLE-3 reads after 2 and 1 of four layers, Medusa after all of them: three rows of 32 numbers.
+    assert (states["kv_per_token"], states["weights"]) == (3 * 32 * 4, 300 * 32 * 4)
+    assert (medusa["kv_per_token"], medusa["weights"]) == (0, 3 * (32 + 300) * 32 * 4)
+    assert eagle["kv_per_token"] == 2 * 2 * 8 * 4
+    assert device["caches"] == sum(model["caches"] for model in device["models"])
+
+
+@pytest.mark.parametrize(
+    ("asked", "way", "said"),
+    [
+        ((), "shared", "it is held to the tokens that both have (draft_vocabulary='shared'); answers stay"),
+        (("--draft-vocabulary", "retokenised"), "retokenised", "its text is encoded again by the target's"),
+        (
+            ("--draft-vocabulary", "same"),
+            "refused",
+            "and is refused: draft_vocabulary is 'same'; leave it out",
+        ),
+    ],
+)
+def test_what_becomes_of_a_draft_of_another_vocabulary_is_said(run, pair, tmp_path, asked, way, said) -> None:
+    target, draft = pair
+    other = behind_another(draft, tmp_path / "other")
+    arguments = ("local", "plan", str(target), "--draft", str(draft), "--draft", str(other), *asked)
+    told = json.loads(run(*arguments, "--json")[1])
+    assert [(each["draft"], each["way"]) for each in told["other_vocabularies"]] == [(str(other), way)]
+    code, out, _ = run(*arguments)
+    flat = " ".join(out.split())
+    assert code == 0
+    assert f"{other} has another vocabulary ({told['other_vocabularies'][0]['difference']}" in flat
+    assert said in flat
+    assert f"{draft} has another vocabulary" not in flat
+
+
+def test_a_draft_that_shares_nothing_is_refused_with_a_way_out(run, pair, tmp_path) -> None:
+    from tiny_models import write_checkpoint
+
+    other = write_checkpoint(tmp_path / "other", vocab_size=9, tokenizer=lettered("¤αβγδεζηθ"))
+    flat = " ".join(run("local", "plan", str(pair[0]), "--draft", str(other))[1].split())
+    assert "has another vocabulary" in flat
+    assert "✗" in flat
+    assert "choose a draft of the target's family, or method 'ngram'" in flat
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (("nowhere/none",), 1, "nowhere/none is no local folder and could not be fetched"),
+        (("demo", "--context", "513"), 3, "context is 513; allowed is 2 to 512"),
+        (("demo", "--memory", "lots"), 2, "'lots' is no size; write 24GiB or 80GB"),
+        (("demo", "--device", "tpu"), 3, "device is 'tpu'; allowed are auto, cpu"),
+    ],
+)
+def test_what_cannot_be_planned(run, local, arguments, code, said) -> None:
+    found, out, err = run("local", "plan", *arguments)
+    assert (found, out) == (code, "")
+    assert said in err
+
+
+def test_sizes() -> None:
+    sizes = {"24GiB": 24 * 2**30, "80GB": 80 * 10**9, "1.5 MiB": 3 * 2**19, "512": 512, "2T": 2 * 10**12}
+    assert {text: MemorySize().convert(text, None, None) for text in sizes} == sizes

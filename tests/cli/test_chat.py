@@ -1,0 +1,106 @@
+"""``specclient chat``: a conversation in a terminal, and one question through a pipe."""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+
+import pytest
+from loopback_server import TEXT, broken_stream, events, reply
+from pseudo_terminal import Terminal
+
+from specclient.ledger.ledger import Ledger
+
+FRAME = b'data: {"choices": [{"index": 0, "delta": {"content": "half "}}]}\n\n'
+
+
+@pytest.fixture
+def talk(hosted, monkeypatch):
+    """A conversation with ``mine/m-large`` in a terminal."""
+    monkeypatch.setenv("SPECCLIENT_LEDGER_DURABILITY", "sync")  # its rows are read while it goes on
+    terminal = Terminal("chat", "-m", "mine/m-large", "--system", "Be brief.", "--tag", "team=a", width=200)
+    terminal.read_until("> ")
+    yield terminal
+    if terminal.process.poll() is None:
+        terminal.process.kill()
+        terminal.wait()
+
+
+def _say(terminal: Terminal, text: str, until: str = "> ") -> str:
+    before = len(terminal.output)
+    terminal.type(text + "\n")
+    return terminal.read_until(lambda output: until in output[before:].partition("\n")[2])[before:]
+
+
+def test_a_conversation_remembers_and_forgets(talk, hosted) -> None:
+    assert "/reset" in talk.output
+    assert TEXT in _say(talk, "one")
+    _say(talk, "two")
+    first, second = (r.json["messages"] for r in hosted.requests)
+    assert first == [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "one"}]
+    assert second == [*first, {"role": "assistant", "content": TEXT}, {"role": "user", "content": "two"}]
+    assert "forgotten" in _say(talk, "/reset")
+    assert "now mine/m-small" in _say(talk, "/model mine/m-small")
+    _say(talk, "three")
+    assert hosted.requests[2].json["model"] == "m-small"
+    assert [m["content"] for m in hosted.requests[2].json["messages"]] == ["Be brief.", "three"]
+    assert "mine/m-small; others:" in _say(talk, "/model")
+    assert "/nope is unknown" in _say(talk, "/nope")
+    rows = Ledger(os.environ["SPECCLIENT_LEDGER"]).rows()
+    assert [row.tags for row in rows] == [{"team": "a"}] * 3
+    total = sum(row.completion_tokens for row in rows)
+    assert f"3 answers, {total} tokens, $" in _say(talk, "/cost")
+    talk.type("/exit\n")
+    assert talk.wait() == 0
+
+
+def test_a_failed_answer_ends_neither_the_conversation_nor_stays_in_it(talk, hosted) -> None:
+    hosted.script(reply(400, {"error": {"message": "no thanks"}}))
+    assert "specclient: 400" in _say(talk, "one")
+    assert TEXT in _say(talk, "two")
+    assert [m["content"] for m in hosted.requests[1].json["messages"]] == ["Be brief.", "two"]
+    assert "1 answer, " in _say(talk, "/cost")
+    talk.type("\x04")
+    assert talk.wait() == 0
+
+
+def test_interrupt_stops_an_answer(talk, hosted) -> None:
+    hosted.script(broken_stream(FRAME, how="hang"))
+    _say(talk, "one", until="half ")
+    talk.process.send_signal(signal.SIGINT)
+    talk.read_until(lambda output: "> " in output.partition("stopped")[2])  # its prompt, not the next one's
+    assert TEXT in _say(talk, "two")
+    assert [row.status for row in Ledger(os.environ["SPECCLIENT_LEDGER"]).rows()] == ["cancelled", "ok"]
+    assert talk.interrupt() == 130
+
+
+def test_an_answer_does_not_steer_the_terminal(talk, hosted) -> None:
+    frame = b'data: {"choices": [{"index": 0, "delta": {"content": "a\\u001b[2Jb\\u0007"}}]}\n\n'
+    hosted.script(events(frame))
+    assert "a␛[2Jb␇" in _say(talk, "one")
+
+
+def test_a_pipe_is_answered_once(run, hosted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("two\nlines"))
+    code, out, err = run("chat", "-m", "mine/m-large")
+    assert (code, out, err) == (0, f"{TEXT}\n", "")
+    assert [r.json["messages"] for r in hosted.requests] == [[{"role": "user", "content": "two\nlines"}]]
+
+
+def test_a_pipe_that_is_refused(run, hosted, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hello"))
+    hosted.script(reply(400, {"error": {"message": "no thanks"}}))
+    code, out, err = run("chat", "-m", "mine/m-large")
+    assert (code, out) == (1, "")
+    assert err == "specclient: 400 BadRequestError: no thanks\n"
+
+
+def test_the_bundled_model_says_what_it_is(local) -> None:
+    terminal = Terminal("chat", "--max-tokens", "4", width=200)
+    terminal.read_until("does not converse")
+    terminal.read_until("> ")
+    assert "4 tokens" in _say(terminal, "def f(x):")
+    terminal.type("/exit\n")
+    assert terminal.wait() == 0

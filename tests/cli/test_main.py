@@ -1,0 +1,129 @@
+"""Every command explains itself, starts without heavy modules, and is completed by the shell."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import subprocess
+import sys
+
+import click
+import pytest
+from specclient_cli import completion
+from specclient_cli.main import COMMANDS, cli
+
+HEAVY = ("torch", "transformers", "tokenizers", "tiktoken", "genai_prices")
+
+
+def _walk(command: click.Command, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], click.Command]]:
+    found = [(path, command)]
+    if isinstance(command, click.Group):
+        context = click.Context(command, info_name="x")
+        for name in command.list_commands(context):
+            inner = command.get_command(context, name)
+            assert inner is not None
+            found += _walk(inner, (*path, name))
+    return found
+
+
+EVERY = _walk(cli)
+
+
+@pytest.mark.parametrize(("path", "command"), EVERY, ids=[" ".join(p) or "specclient" for p, _ in EVERY])
+def test_help_is_worth_reading(path: tuple[str, ...], command: click.Command, run) -> None:
+    code, out, err = run(*path, "--help")
+    assert (code, err) == (0, "")
+    assert all(len(line) <= 80 for line in out.splitlines())
+    assert "Examples:" in out
+    assert "specclient" in out.split("Examples:")[1]
+    if not isinstance(command, click.Group):
+        assert "Environment:" in out
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            assert parameter.help, f"{parameter.opts} has no help"
+        else:
+            assert parameter.name is not None
+            assert parameter.name.upper() in inspect.cleandoc(command.help or ""), "an argument is explained"
+
+
+def test_the_table_of_commands_says_what_they_say() -> None:
+    for path, command in EVERY:
+        if len(path) == 1:
+            assert (command.help or "").splitlines()[0] == COMMANDS[path[0]][1]
+
+
+def test_exit_codes_are_documented(run) -> None:
+    _, out, _ = run("--help")
+    for code in ("0", "1", "2", "3", "4", "130"):
+        assert f" {code}  " in out
+    _, out, _ = run("--version")
+    assert out.startswith("specclient ")
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["--help", "config show", "cost report", "route explain --help", "models", "local plan --help"],
+)
+def test_engine_is_imported_only_where_it_is_needed(words: str) -> None:
+    code = (
+        "import sys; from specclient_cli.main import run\n"
+        f"code = run({words.split()!r})\n"
+        f"print('loaded', *sorted(set({HEAVY!r}) & set(sys.modules)))\nsys.exit(code)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, "loaded"), done.stderr
+
+
+def test_help_needs_no_sdk() -> None:
+    code = (
+        "import sys; from specclient_cli.main import run; run(['--help'])\n"
+        "print('loaded', *sorted({'rich', 'pydantic', 'sqlalchemy', 'httpx'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "loaded"
+
+
+@pytest.mark.parametrize("name", completion.SHELLS)
+def test_completion_scripts(name: str, run) -> None:
+    code, out, _ = run("completion", name)
+    assert code == 0
+    assert "_SPECCLIENT_COMPLETE" in out
+
+
+def test_completion_takes_the_shell_of_the_user(run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SHELL", "/usr/bin/fish")
+    assert run("completion")[1] == run("completion", "fish")[1]
+    monkeypatch.setenv("SHELL", "/bin/tcsh")
+    code, _, err = run("completion")
+    assert code == 2
+    assert "'tcsh'" in err
+    assert "bash, zsh, fish" in err
+
+
+def _complete(shell, words: str) -> list[str]:
+    env = {
+        **os.environ,
+        "_SPECCLIENT_COMPLETE": "bash_complete",
+        "COMP_WORDS": f"specclient {words}",
+        "COMP_CWORD": str(len(words.split(" "))),
+    }
+    code = "import sys; sys.argv = ['specclient']; from specclient_cli.main import main; main()"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env)
+    assert not done.stderr
+    return [line.partition(",")[2] for line in done.stdout.splitlines() if line]
+
+
+def test_words_are_completed(shell, hosted) -> None:
+    assert _complete(shell, "co") == ["complete", "cost", "config", "completion"]
+    assert {"mine/m-large", "mine/m-small", "mine/"} <= set(_complete(shell, "complete x -m mi"))
+    assert "local/demo" in _complete(shell, "complete x -m lo")
+    assert _complete(shell, "complete x --policy ") == ["cheap"]
+    assert _complete(shell, "models list mi") == ["mistral", "mine"]
+    assert _complete(shell, "cost report --by day,pro") == ["day,provider"]
+    assert "providers.mine.base_url" in _complete(shell, "config show prov")
+
+
+def test_completion_survives_a_broken_file(shell, in_empty_folder) -> None:
+    (in_empty_folder / "specclient.toml").write_text("no = [")
+    assert "local/demo" in _complete(shell, "complete x -m lo")
+    assert _complete(shell, "complete x --policy ") == []

@@ -1,0 +1,69 @@
+"""Turn the names of Anthropic's bodies under ``tests/data/anthropic`` into bytes, chunks and settings."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from loopback_server import OpenAIServer
+from paths import DATA
+from pydantic import SecretStr
+
+from specclient import Settings
+from specclient.config import ProviderSettings
+from specclient.providers.anthropic.dialect import AnthropicDialect
+from specclient.providers.endpoint import Endpoint
+from specclient.transport.sse import SSEDecoder
+from specclient.types.inference_methods import CHAT
+from specclient.types.request import PerCallOptions, Request
+from specclient.types.wire import WireResponse
+
+BODIES = DATA / "anthropic"
+#: Answers that are there whole and as the stream that says the same.
+PAIRS = ("text", "tools", "thinking", "web_search", "refusal", "structured")
+KEY = "sk-ant-key"
+ENDPOINT = Endpoint(
+    name="anthropic",
+    base_url="https://api.anthropic.com/v1/",
+    speaks="anthropic",
+    key=SecretStr(KEY),
+    key_header="x-api-key",
+)
+DIALECT = AnthropicDialect(clock=lambda: 1_000.0)
+
+
+def body(name: str) -> bytes:
+    return (BODIES / name).read_bytes()
+
+
+def completion(content: bytes) -> Any:
+    """Return a whole answer as a chat completion."""
+    return DIALECT.decode(CHAT, WireResponse(200, {}, content))
+
+
+def chunks(stream: bytes) -> list[Any]:
+    """Return what the events of a stream become."""
+    read, found = DIALECT.events(CHAT), []
+    for event in SSEDecoder().feed(stream):
+        got = read(event.data, event.event)
+        found += got if isinstance(got, list) else [] if got is None else [got]
+    return found
+
+
+def sse(*events: dict[str, Any]) -> bytes:
+    """Return events as Anthropic streams them."""
+    return b"".join(b"event: %b\ndata: %b\n\n" % (e["type"].encode(), json.dumps(e).encode()) for e in events)
+
+
+def sent(
+    params: dict[str, Any], *, stream: bool = False, model: str = "claude-opus-5", **options: Any
+) -> Any:
+    """Return the body that a chat with these parameters goes out with."""
+    request = Request(CHAT, f"anthropic/{model}", params, stream=stream, options=PerCallOptions(**options))
+    return json.loads(DIALECT.encode(request, ENDPOINT, model).content)
+
+
+def settings(server: OpenAIServer, **more: Any) -> Settings:
+    """Return a configuration whose provider ``anthropic``, a preset, is a server on loopback."""
+    provider = ProviderSettings(base_url=server.base_url, api_key=SecretStr(KEY))
+    return Settings.model_validate({"providers": {"anthropic": provider}, **more})

@@ -1,0 +1,64 @@
+"""Exact enumeration of a verification walk: every outcome with its probability."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+from specclient_local.decoding.verify import verify
+from specclient_local.request.token_tree import ROOT
+from tiny_models import enumerate_outcomes
+
+VOCAB = 4
+
+
+def random_distribution(rng, zeros=0):
+    p = rng.dirichlet(np.full(VOCAB, 0.7))
+    p[rng.choice(VOCAB, zeros, replace=False)] = 0.0
+    return p / p.sum()
+
+
+class Target:
+    """A random distribution for every context, made when first asked for."""
+
+    def __init__(self, rng, *, greedy=False):
+        self.rng, self.greedy, self.known = rng, greedy, {}
+
+    def __call__(self, context):
+        if context not in self.known:
+            p = random_distribution(self.rng, zeros=int(self.rng.integers(0, 2)))
+            self.known[context] = int(p.argmax()) if self.greedy else p
+        return self.known[context]
+
+    def of(self, context, token):
+        p = self(context)
+        return float(p == token) if isinstance(p, int) else float(p[token])
+
+
+def path_to(tree, node):
+    return () if node == ROOT else (*path_to(tree, tree.parents[node]), tree.tokens[node])
+
+
+def won(tree, target, chooser, walk):
+    rows = [target(())] + [target(path_to(tree, node)) for node in range(len(tree))]
+    verdict = walk(tree, rows, chooser)
+    return (*(tree.tokens[node] for node in verdict.path), verdict.token)
+
+
+def worst_error(propose, target, horizon, walk=verify):
+    """Return max |difference| between the walk's law of the first ``horizon`` tokens and the target's.
+
+    A round that wins fewer tokens is followed by plain draws, which are the target's by definition.
+    """
+    law = defaultdict(float)
+    for weight, tokens in enumerate_outcomes(lambda c: won(propose(c), target, c, walk)):
+        contexts = [(tokens[:horizon], weight)]
+        for _ in range(horizon - len(tokens[:horizon])):
+            contexts = [((*c, t), w * target.of(c, t)) for c, w in contexts for t in range(VOCAB)]
+        for context, w in contexts:
+            law[context] += w
+    worst = abs(sum(law.values()) - 1.0)
+    for context in np.ndindex(*[VOCAB] * horizon):
+        exact = float(np.prod([target.of(context[:i], context[i]) for i in range(horizon)]))
+        worst = max(worst, abs(law[context] - exact))
+    return worst

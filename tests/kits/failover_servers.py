@@ -1,0 +1,195 @@
+"""Turn loopback servers into routes of one client, tried in a given order, and its ledger into rows."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from loopback_server import Behaviour, OpenAIServer, Received, Wire, events, reply
+
+from specclient import AsyncOpenAI, Policy, Settings
+from specclient.ledger.row import LedgerRow
+from specclient.types.request import Request
+from specclient.types.route import Alternative, Candidate, Decision
+from specclient.types.strategy import Strategy
+
+ASK: Any = [{"role": "user", "content": "Say something about foxes."}]
+ANSWER = "The quick brown fox jumps over the lazy dog and then it sleeps."
+PRICE = {"input": 1, "output": 4}
+#: What vLLM and others take; the second server of a kit continues by it.
+CONTINUES = {"prefill": "continue_final_message"}
+
+
+def status(number: int, /, *, message: str = "no", **more: Any) -> Behaviour:
+    """Refuse with a status, and what else the error object holds."""
+    error = {"message": message, "type": None, "param": None, "code": None, **more}
+    return reply(number, {"error": error})
+
+
+def words(text: str) -> list[str]:
+    first, *rest = text.split(" ")
+    return [first, *(f" {word}" for word in rest)]
+
+
+def usage_of(text: str) -> dict[str, int]:
+    count = len(text.split())
+    return {"prompt_tokens": 10, "completion_tokens": count, "total_tokens": 10 + count}
+
+
+def frames(asked: Any, text: str, name: str = "c1", finish: str = "stop") -> list[bytes]:
+    """Return the events of a stream: the role, a word each, the end, the usage where it is asked for."""
+    chat = "messages" in asked
+    kind = "chat.completion.chunk" if chat else "text_completion"
+    base = {"id": name, "object": kind, "created": len(name), "model": asked["model"]}
+    rows: list[dict[str, Any]] = [{"delta": {"role": "assistant", "content": ""}}] if chat else []
+    rows += [{"delta": {"content": each}} if chat else {"text": each} for each in words(text)]
+    rows.append({"delta": {}, "finish_reason": finish} if chat else {"text": "", "finish_reason": finish})
+    sent = [{**base, "choices": [{"index": 0, "finish_reason": None, **row}]} for row in rows]
+    if (asked.get("stream_options") or {}).get("include_usage"):
+        sent.append({**base, "choices": [], "usage": usage_of(text)})
+    return [b"data: " + json.dumps(frame).encode() + b"\n\n" for frame in sent] + [b"data: [DONE]\n\n"]
+
+
+def answering(text: str = ANSWER, *, name: str = "c1", after_s: float = 0.0) -> Behaviour:
+    """Answer with a text, whole or streamed word by word, ``after_s`` seconds later."""
+
+    async def run(received: Received, wire: Wire) -> None:
+        asked = received.json
+        await asyncio.sleep(after_s)
+        if asked.get("stream"):
+            return await events(*frames(asked, text, name))(received, wire)
+        row: dict[str, Any] = {"index": 0, "finish_reason": "stop"}
+        if "messages" in asked:
+            row["message"], kind = {"role": "assistant", "content": text}, "chat.completion"
+        else:
+            row["text"], kind = text, "text_completion"
+        body = {"id": name, "object": kind, "created": 1, "model": asked["model"], "choices": [row]}
+        return await reply(200, {**body, "usage": usage_of(text)})(received, wire)
+
+    return run
+
+
+def continuing(answer: str = ANSWER, *, name: str = "c2", echo: bool = False) -> Behaviour:
+    """Give what is left of an answer behind the assistant's turn, or the prompt's end after ``|``."""
+
+    async def run(received: Received, wire: Wire) -> None:
+        asked = received.json
+        given = asked["messages"][-1]["content"] if "messages" in asked else asked["prompt"].partition("|")[2]
+        assert answer.startswith(given), given
+        rest = answer if echo else answer.removeprefix(given)
+        await answering(rest, name=name)(received, wire)
+
+    return run
+
+
+def breaking(text: str, *, how: str = "reset", name: str = "c1") -> Behaviour:
+    """Stream the beginning of an answer, then ``reset``, ``close``, ``hang``, or tell of an ``error``."""
+
+    async def run(received: Received, wire: Wire) -> None:
+        pieces = frames(received.json, text, name)
+        pieces = pieces[: len(words(text)) + ("messages" in received.json)]
+        await wire.head(200, {"content-type": "text/event-stream", "transfer-encoding": "chunked"})
+        for piece in pieces:
+            await wire.chunk(piece)
+        await asyncio.sleep(0.02)  # a reset may overtake what is still in the client's socket buffer
+        if how == "error":
+            await wire.chunk(b'data: {"error": {"message": "dead", "code": 500, "type": "server_error"}}\n\n')
+            await wire.chunk(b"")
+        elif how == "reset":
+            wire.reset()
+        elif how == "hang":
+            await wire.client_left()
+        wire.keep = False
+
+    return run
+
+
+class Kit:
+    """Servers, the routes to them, and the client that takes these in the given order.
+
+    Attributes:
+        servers: one for each route; ``routes``: ``s0/m``, ``s1/m``, …, and what else is named.
+        policy, patience_s, strategies: of the decisions that are made.
+        chooses: the router's own way to decide.
+    """
+
+    def __init__(self, client: AsyncOpenAI, servers: Sequence[OpenAIServer], routes: Sequence[str]) -> None:
+        self.client = client
+        self.servers = servers
+        self.routes = list(routes)
+        self.policy = Policy()
+        self.patience_s: float | None = None
+        self.strategies: dict[str, Strategy] = {}
+        self.chooses = client.pipeline.router.decide
+        client.pipeline.router.decide = self.decide  # type: ignore[method-assign]
+
+    def decide(self, request: Request) -> Decision:
+        """Take the first route, with the others as its alternatives, in order."""
+        if request.model != "auto":
+            return self.chooses(request)
+        policy = request.policy if isinstance(request.policy, Policy) else self.policy
+        first, *others = [
+            Alternative(
+                route,
+                *route.split("/", 1),
+                strategy=self.strategies.get(route),
+                patience_s=self.patience_s,
+                latency_limit_s=self.patience_s,
+            )
+            for route in self.routes
+        ]
+        candidates = [
+            Candidate(route, cost=Decimal(i), latency_s=float(i), verdict="left" if i else "chosen")
+            for i, route in enumerate(self.routes)
+        ]
+        return Decision(
+            chosen=first.route,
+            provider=first.provider,
+            model=first.model,
+            candidates=candidates,
+            reason="the first of all",
+            policy=policy,
+            taken=first,
+            alternatives=tuple(others),
+        )
+
+    async def rows(self) -> list[LedgerRow]:
+        """Return what the ledger has, oldest first."""
+        await asyncio.to_thread(self.client._core.parts.ledger.flush, 10)
+        return sorted(self.client._core.parts.ledger.rows(), key=lambda row: row.started_at)
+
+    def asked(self) -> list[int]:
+        """Return how many requests each server has had."""
+        return [len(server.requests) for server in self.servers]
+
+
+@asynccontextmanager
+async def kit(
+    folder: Path,
+    count: int = 2,
+    *,
+    routes: Sequence[str] = (),
+    capabilities: Callable[[int], dict[str, Any]] = lambda _: {},
+    settings: dict[str, Any] | None = None,
+    **options: Any,
+) -> AsyncIterator[Kit]:
+    """Start servers, and a client for them; ``routes`` stand in for ``s0/m``, ``s1/m``, …"""
+    async with AsyncExitStack() as stack:
+        servers = [stack.enter_context(OpenAIServer()) for _ in range(count)]
+        tables = {
+            "candidates": ["s0/m"],
+            "providers": {
+                f"s{i}": {"base_url": each.base_url, "capabilities": capabilities(i)}
+                for i, each in enumerate(servers)
+            },
+            "prices": {f"s{i}/*": PRICE for i in range(count)},
+        }
+        config = Settings.model_validate({**tables, **(settings or {})})
+        client = AsyncOpenAI(config=config, ledger=str(folder / "l.db"), **{"max_retries": 0, **options})
+        await stack.enter_async_context(client)
+        yield Kit(client, servers, routes or [f"s{i}/m" for i in range(count)])

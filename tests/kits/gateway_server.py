@@ -1,0 +1,120 @@
+"""Turn settings into our own server on loopback, in this process, on a thread and loop of its own.
+
+with Served() as served:                      # local/demo, local/demo-target
+    served.base_url                           # http://127.0.0.1:PORT/v1
+with Served(settings, key="k", limits=Limits(running=1)) as served: ...
+served.client                                 # the AsyncOpenAI behind it, to look into; it lives on that loop
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Sequence
+from typing import Any, Self
+
+from loopback_server import OpenAIServer
+from pydantic import SecretStr
+
+from specclient import AsyncOpenAI
+from specclient.config import Settings
+from specclient.serving import Limits, bind, create_app, make_server
+from specclient.serving.keys.cache import KeyCache
+from specclient.serving.keys.rate_limits import UsageMeter
+
+
+class Served:
+    """The server; a context manager.
+
+    Args:
+        settings: the client's; those of an empty configuration by default.
+        key: what requests must bring.
+        ring, meter: stored keys, and what counts their use; see :func:`specclient.serving.create_app`.
+        models: those that are served; all by default.
+        limits: see :class:`specclient.serving.Limits`.
+        options: further options of the client behind it.
+    """
+
+    def __init__(
+        self,
+        settings: Settings | None = None,
+        *,
+        key: str | None = None,
+        ring: KeyCache | None = None,
+        meter: UsageMeter | None = None,
+        models: Sequence[str] = (),
+        limits: Limits | None = None,
+        **options: Any,
+    ) -> None:
+        self.limits = limits or Limits(grace_s=5)
+        self.client = AsyncOpenAI(config=settings or Settings(), **options)
+        app = create_app(
+            self.client,
+            key=SecretStr(key) if key else None,
+            ring=ring,
+            meter=meter,
+            models=models,
+            limits=self.limits,
+        )
+        self.service = app.state.service
+        self.server = make_server(app, self.limits)
+        self._socket = bind("127.0.0.1", 0)
+        self.port: int = self._socket.getsockname()[1]
+        self._thread = threading.Thread(target=self._run, daemon=True)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    @property
+    def base_url(self) -> str:
+        return f"{self.url}/v1"
+
+    def _run(self) -> None:
+        async def serve() -> None:
+            self.loop = asyncio.get_running_loop()
+            await self.server.serve(sockets=[self._socket])
+
+        asyncio.run(serve())
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        assert wait_until(lambda: self.server.started), "the server did not start"
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """Stop as a signal would; safe to call twice."""
+        self.server.should_exit = True
+        self._thread.join(30)
+        assert not self._thread.is_alive(), "the server did not stop"
+
+    def engine_jobs(self) -> int:
+        """Return how many requests the engines in this process hold, running and waiting."""
+        backend: Any = self.client.pipeline.places.get("local")
+        return sum(engine.unfinished for engine in backend._engines.values())
+
+
+def upstream_settings(server: OpenAIServer, **more: object) -> Settings:
+    """Return settings with a provider ``mine``, the default one, on loopback."""
+    tables = {
+        "default_provider": "mine",
+        "ledger": "off",
+        "candidates": ["mine/m-large", "mine/m-small"],
+        "providers": {"mine": {"base_url": server.base_url, "api_key": "sk-upstream", "models": ["m-large"]}},
+        "prices": {"mine/m-large": {"input": 2, "output": 8}, "mine/m-small": {"input": 1, "output": 4}},
+    }
+    return Settings.model_validate({**tables, **more})
+
+
+def wait_until(true: Any, seconds: float = 20.0) -> bool:
+    """Tell whether something comes true within some seconds."""
+    end = time.monotonic() + seconds
+    while not true():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True

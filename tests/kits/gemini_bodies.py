@@ -1,0 +1,61 @@
+"""What the tests of Gemini's dialect share: an endpoint, and ways to encode chats and decode answers."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from paths import DATA
+from pydantic import SecretStr
+
+from specclient.providers.endpoint import Endpoint
+from specclient.types.chat import ChatCompletion
+from specclient.types.inference_methods import CHAT
+from specclient.types.request import PerCallOptions, Request
+from specclient.types.wire import WireRequest, WireResponse
+
+BODIES = DATA / "gemini"
+ENDPOINT = Endpoint(
+    name="gemini",
+    base_url="https://generativelanguage.googleapis.com/v1beta",
+    speaks="gemini",
+    key=SecretStr("AIza-key"),
+    key_header="x-goog-api-key",
+)
+GEMINI = ENDPOINT.dialect
+ASK = [{"role": "user", "content": "hi"}]
+SIGNATURE = "CiQB0e2Kb1+/aGVsbG8="
+#: What is recorded both whole and streamed.
+PAIRS = ("text", "thinking_tools", "signed_text", "blocked", "two", "structured")
+
+
+def encode(
+    messages: Any = ASK,
+    model: str = "gemini-2.5-flash",
+    *,
+    stream: bool = False,
+    extra: Any = None,
+    drop: bool | None = None,
+    **params: Any,
+) -> WireRequest:
+    """Return a chat as it would be sent."""
+    options = PerCallOptions(body=extra or {}, drop_params=drop)
+    request = Request(CHAT, model, {"messages": messages, **params}, stream=stream, options=options)
+    return GEMINI.encode(request, ENDPOINT, model)
+
+
+def body(*args: Any, **params: Any) -> Any:
+    """Return the decoded body of :func:`encode`."""
+    return json.loads(encode(*args, **params).content)
+
+
+def decoded(answer: Any) -> ChatCompletion:
+    """Return what an answer becomes."""
+    found = GEMINI.decode(CHAT, WireResponse(200, {}, json.dumps(answer).encode()))
+    assert isinstance(found, ChatCompletion)
+    return found
+
+
+def recorded(name: str) -> ChatCompletion:
+    """Return what a recorded answer becomes."""
+    return decoded(json.loads((BODIES / name).read_bytes()))

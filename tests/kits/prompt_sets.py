@@ -1,0 +1,61 @@
+"""Turn recorded questions and the standard library into two hundred prompts to compare answers on."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import dataclass
+from functools import cache
+from typing import Literal
+
+from paths import DATA
+from specclient_local.model.tokenizer import Tokenizer
+from specclient_local.training.corpus import modules
+
+Kind = Literal["library", "humaneval", "prose"]
+
+PROMPTS = DATA / "prompts"
+LIBRARY = 70
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """A prompt, what it is of, and where it is from."""
+
+    kind: Kind
+    id: str
+    text: str
+
+    def ids(self, tokenizer: Tokenizer, most: int = 64) -> list[int]:
+        """Encode it, start token included, cut to its first tokens."""
+        return tokenizer.encode(self.text)[:most]
+
+
+@cache
+def prompts() -> tuple[Prompt, ...]:
+    """Two hundred prompts, the three kinds taking turns, so that any first part of them has all three."""
+    kinds = [_library(), _recorded("humaneval"), _recorded("prose")]
+    longest = max(map(len, kinds))
+    return tuple(kind[i] for i in range(longest) for kind in kinds if i < len(kind))
+
+
+def _library() -> list[Prompt]:
+    """Cut forty lines out of held-out modules, from some line on; in order of names, so alike everywhere."""
+    dice = random.Random(0)
+    sources = [module for module in modules("heldout") if len(module.text) > 4000]
+    found: dict[str, Prompt] = {}
+    while len(found) < LIBRARY:
+        module = dice.choice(sources)
+        lines = module.text.splitlines(keepends=True)
+        begin = dice.randrange(max(1, len(lines) - 40))
+        text = "".join(lines[begin : begin + 40])
+        name = f"{module.name}:{begin + 1}"
+        if text.strip():
+            found[name] = Prompt("library", name, text)
+    return list(found.values())
+
+
+def _recorded(kind: Kind) -> list[Prompt]:
+    lines = (PROMPTS / f"{kind}.jsonl").read_text(encoding="utf-8").splitlines()
+    rows = [json.loads(line) for line in lines]
+    return [Prompt(kind, row["id"], row["prompt"]) for row in rows]

@@ -1,0 +1,257 @@
+"""Loopback servers that score prompts in other makers' forms, all with the bundled target behind them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from loopback_server import Behaviour, Received, Wire, reply
+from specclient_local.api.backend import BUNDLED, LocalBackend
+
+from specclient.types import inference_methods
+from specclient.types.request import Request
+
+TARGET = "demo-target"
+DRAFT = f"local/{BUNDLED / 'draft'}"
+
+PROMPTS = (
+    "def fibonacci(n):\n",
+    "class Stack:\n    def __init__(self):\n        self.",
+    "import os\n\n\ndef read(path):\n    with open(path) as",
+    "# é ü naïve ☃ snow\ndef f(text):\n    return '",
+    "for key, value in sorted(",
+    "try:\n    import json\nexcept ImportError:\n",
+    '"""A module that',
+    "def test_add(self):\n    self.assertEqual(",
+    "x = [\n    1,\n    2,\n",
+    "print('日本語のテスト', ",
+)
+
+
+class Scorer:
+    """The bundled target, asked for everything it can tell of a prompt.
+
+    Attributes:
+        largest: the most new tokens that a single request has asked for.
+    """
+
+    def __init__(self, backend: LocalBackend) -> None:
+        self._backend = backend
+        self.largest = 0
+
+    async def score(self, prompt: Any, count: int, top: int, stop: Any = None) -> dict[str, Any]:
+        self.largest = max(self.largest, count)
+        params = {
+            "prompt": prompt, "max_tokens": count, "temperature": 0, "echo": True, "logprobs": top,
+            "prompt_logprobs": top, "return_token_ids": True, "stop": stop,
+        }  # fmt: skip
+        request = Request(inference_methods.COMPLETION, f"local/{TARGET}", params)
+        answer, _ = await self._backend.complete(request, TARGET)
+        told = json.loads(answer.model_dump_json())
+        choice = told["choices"][0]
+        size = len(choice["prompt_token_ids"])
+        legacy = choice["logprobs"]
+        return {
+            "ids": choice["prompt_token_ids"],
+            "new": choice["token_ids"],
+            "rows": list(zip(legacy["token_ids"], legacy["tokens"], legacy["token_logprobs"], strict=True)),
+            "tops": legacy["top_logprobs"],
+            "ranked": choice["prompt_logprobs"],
+            "text": choice["text"],
+            "echo": size,
+            "finish": choice["finish_reason"],
+            "usage": told["usage"],
+        }
+
+
+def drafting(backend: LocalBackend) -> Behaviour:
+    """The bundled draft, behind a server."""
+
+    async def run(received: Received, wire: Wire) -> None:
+        asked = received.json
+        request = Request(
+            inference_methods.COMPLETION, DRAFT, {k: v for k, v in asked.items() if k != "model"}
+        )
+        answer, _ = await backend.complete(request, DRAFT.removeprefix("local/"))
+        await reply(200, json.loads(answer.model_dump_json()))(received, wire)
+
+    return run
+
+
+def _new_text(told: Mapping[str, Any], prompt: Any, decoded: str | None = None) -> str:
+    """Return the new text alone; of a prompt in ids, what is echoed is its decoded text."""
+    before = prompt if isinstance(prompt, str) else decoded
+    assert before is not None
+    assert told["text"].startswith(before)
+    return str(told["text"][len(before) :])
+
+
+Change = Callable[[int, dict[str, Any], dict[str, Any]], tuple[int, Any] | None]
+
+
+def vllm(scorer: Scorer, change: Change = lambda *_: None) -> Behaviour:
+    """vLLM's completions.
+
+    Args:
+        change: is given the number of the request, the body asked for and the choice in answer to it, and may
+            change that, or return a status and a body in its place.
+    """
+    count = 0
+
+    async def run(received: Received, wire: Wire) -> None:
+        nonlocal count
+        count += 1
+        asked = received.json
+        told = await scorer.score(asked["prompt"], asked["max_tokens"], 1, asked.get("stop"))
+        decoded = await scorer.score(told["ids"], 0, 1)
+        choice = {
+            "index": 0,
+            "text": told["text"][len(decoded["text"]) :],
+            "finish_reason": told["finish"],
+            "logprobs": None,
+            "token_ids": told["new"],
+            "prompt_token_ids": told["ids"],
+            "prompt_logprobs": told["ranked"] if asked.get("prompt_logprobs") else None,
+        }
+        other = change(count, asked, choice)
+        await (_completion(asked, choice, told) if other is None else reply(*other))(received, wire)
+
+    return run
+
+
+def sglang(scorer: Scorer) -> Behaviour:
+    """SGLang's ``/generate``."""
+
+    async def run(received: Received, wire: Wire) -> None:
+        if received.path != "/generate":
+            return await reply(404, {"error": {"message": received.path}})(received, wire)
+        asked = received.json
+        prompt = asked.get("input_ids") or asked["text"]
+        sampling = asked["sampling_params"]
+        assert sampling["temperature"] == 0
+        told = await scorer.score(prompt, sampling["max_new_tokens"], 1, sampling.get("stop"))
+        start = asked["logprob_start_len"]
+        rows = [[value, number, text] for number, text, value in told["rows"]]
+        inputs = rows[: told["echo"]][start:]
+        inputs[0] = [None, *inputs[0][1:]]
+        tops = [[]] + [
+            [
+                [row["logprob"], int(key), row["decoded_token"]]
+                for key, row in entry.items()
+                if row["rank"] == 1
+            ]
+            for entry in told["ranked"][start + 1 :]
+        ]
+        decoded = await scorer.score(prompt, 0, 1)
+        meta = {
+            "input_token_logprobs": inputs,
+            "input_top_logprobs": tops if asked.get("top_logprobs_num") else None,
+            "output_token_logprobs": rows[told["echo"] :],
+            "finish_reason": {"type": told["finish"]},
+            "prompt_tokens": told["usage"]["prompt_tokens"],
+            "completion_tokens": told["usage"]["completion_tokens"],
+        }
+        body = {
+            "text": _new_text(told, prompt, decoded["text"]),
+            "output_ids": told["new"],
+            "meta_info": meta,
+        }
+        return await reply(200, body)(received, wire)
+
+    return run
+
+
+def fireworks(scorer: Scorer, *, echoes_text: bool = True) -> Behaviour:
+    """Fireworks' completions: ``echo_last`` and legacy arrays with ids."""
+
+    async def run(received: Received, wire: Wire) -> None:
+        asked = received.json
+        prompt = asked["prompt"]
+        assert asked["logprobs"] <= 5
+        told = await scorer.score(prompt, asked["max_tokens"], asked["logprobs"], asked.get("stop"))
+        last = told["echo"] if asked.get("echo") else asked.get("echo_last", 0)
+        first = told["echo"] - last
+        rows, tops = told["rows"][first:], told["tops"][first:]
+        whole = told["text"]
+        before = (await scorer.score(told["ids"][:first], 0, 1))["text"] if first else ""
+        if not echoes_text or not last:
+            before = (await scorer.score(prompt, 0, 1))["text"]
+        logprobs = {
+            "token_ids": [number for number, _, _ in rows],
+            "tokens": [text for _, text, _ in rows],
+            "token_logprobs": [value for _, _, value in rows],
+            "top_logprobs": tops,
+        }
+        choice = {
+            "index": 0,
+            "text": whole[len(before) :],
+            "logprobs": logprobs,
+            "finish_reason": told["finish"],
+            "token_ids": told["new"],
+        }
+        await _completion(asked, choice, told)(received, wire)
+
+    return run
+
+
+def together(scorer: Scorer) -> Behaviour:
+    """Together's completions: text in, the prompt's log-probabilities beside the choices, no alternatives."""
+
+    async def run(received: Received, wire: Wire) -> None:
+        asked = received.json
+        assert isinstance(asked["prompt"], str)
+        told = await scorer.score(asked["prompt"], asked["max_tokens"], 1, asked.get("stop"))
+
+        def logprobs(rows: list[Any]) -> dict[str, Any]:
+            ids, texts, values = zip(*rows, strict=True) if rows else ((), (), ())
+            return {"token_ids": ids, "tokens": texts, "token_logprobs": values}
+
+        choice = {
+            "index": 0,
+            "text": _new_text(told, asked["prompt"]),
+            "logprobs": logprobs(told["rows"][told["echo"] :]),
+            "finish_reason": told["finish"],
+        }
+        echoed = {"text": asked["prompt"], "logprobs": logprobs(told["rows"][: told["echo"]])}
+        await _completion(asked, choice, told, prompt=[echoed] if asked.get("echo") else [])(received, wire)
+
+    return run
+
+
+def tgi(scorer: Scorer) -> Behaviour:
+    """TGI's ``/generate`` with ``decoder_input_details``; completions without any."""
+
+    async def run(received: Received, wire: Wire) -> None:
+        asked = received.json
+        if received.path == "/v1/completions":
+            return await together(scorer)(received, wire)
+        assert received.path == "/generate"
+        parameters = asked["parameters"]
+        told = await scorer.score(asked["inputs"], parameters["max_new_tokens"], 1, parameters.get("stop"))
+        rows = [{"id": number, "text": text, "logprob": value} for number, text, value in told["rows"]]
+        details = {
+            "finish_reason": "length" if told["finish"] == "length" else "eos_token",
+            "generated_tokens": len(told["new"]),
+            "prefill": rows[: told["echo"]],
+            "tokens": [{**row, "special": False} for row in rows[told["echo"] :]],
+        }
+        body = {"generated_text": _new_text(told, asked["inputs"]), "details": details}
+        return await reply(200, body)(received, wire)
+
+    return run
+
+
+def _completion(asked: Any, choice: Mapping[str, Any], told: Mapping[str, Any], **more: Any) -> Behaviour:
+    return reply(
+        200,
+        {
+            "id": "cmpl-1",
+            "object": "text_completion",
+            "created": 1,
+            "model": asked["model"],
+            "choices": [choice],
+            "usage": told["usage"],
+            **more,
+        },
+    )

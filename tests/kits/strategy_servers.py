@@ -1,0 +1,116 @@
+"""Behaviours of a loopback server for strategies: it verifies predictions, refuses, ignores, continues."""
+
+from __future__ import annotations
+
+import difflib
+import json
+from typing import Any
+
+from loopback_server import Behaviour, Received, Wire, events, reply
+
+ANSWER = "The quick brown fox jumps over the lazy dog and then it sleeps."
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, dict):
+        value = value["content"]
+    return value if isinstance(value, str) else "".join(part["text"] for part in value)
+
+
+def aligned(prediction: str, answer: str) -> tuple[int, int]:
+    """Return how many words of a prediction stand in the answer, wherever, and how many do not."""
+    mine, theirs = prediction.split(), answer.split()
+    same = sum(b.size for b in difflib.SequenceMatcher(None, mine, theirs).get_matching_blocks())
+    return same, len(mine) - same
+
+
+def chat_body(asked: Any, text: str, usage: dict[str, Any], **choice: Any) -> dict[str, Any]:
+    if "messages" in asked:
+        said = {"message": {"role": "assistant", "content": text}}
+        kind = "chat.completion"
+    else:
+        said, kind = {"text": text}, "text_completion"
+    row = {"index": 0, "finish_reason": "stop", **said, **choice}
+    return {
+        "id": "c1",
+        "object": kind,
+        "created": 1,
+        "model": asked["model"],
+        "choices": [row],
+        "usage": usage,
+    }
+
+
+def frames(asked: Any, pieces: list[str], usage: dict[str, Any]) -> list[bytes]:
+    chat = "messages" in asked
+    kind = "chat.completion.chunk" if chat else "text_completion"
+    base = {"id": "c1", "object": kind, "created": 1, "model": asked["model"]}
+    rows: list[dict[str, Any]] = [{"delta": {"role": "assistant", "content": ""}}] if chat else []
+    rows += [{"delta": {"content": piece}} if chat else {"text": piece} for piece in pieces]
+    rows.append({"delta": {}, "finish_reason": "stop"} if chat else {"text": "", "finish_reason": "stop"})
+    sent = [{**base, "choices": [{"index": 0, "finish_reason": None, **row}]} for row in rows]
+    if (asked.get("stream_options") or {}).get("include_usage"):
+        sent.append({**base, "choices": [], "usage": usage})
+    return [b"data: " + json.dumps(frame).encode() + b"\n\n" for frame in sent] + [b"data: [DONE]\n\n"]
+
+
+def _words(text: str) -> list[str]:
+    first, *rest = text.split(" ")
+    return [first, *(f" {word}" for word in rest)]
+
+
+def verifying(answer: str = ANSWER) -> Behaviour:
+    """Answer, and verify the prediction that came, word by word, as OpenAI counts it."""
+
+    async def run(received: Received, wire: Wire) -> None:
+        asked = received.json
+        words = len(answer.split())
+        given = asked.get("prediction") or asked.get("speculation")
+        accepted, rejected = aligned(_text(given), answer) if given else (0, 0)
+        usage = {
+            "prompt_tokens": 10,
+            "completion_tokens": words + rejected,
+            "total_tokens": 10 + words + rejected,
+            "completion_tokens_details": {
+                "accepted_prediction_tokens": accepted,
+                "rejected_prediction_tokens": rejected,
+            },
+        }
+        await answering(answer, usage)(received, wire)
+
+    return run
+
+
+def answering(text: str, usage: dict[str, Any] | None = None, **choice: Any) -> Behaviour:
+    """Answer with a text, whole or streamed word by word."""
+
+    async def run(received: Received, wire: Wire) -> None:
+        asked = received.json
+        words = len(text.split())
+        told = usage or {"prompt_tokens": 10, "completion_tokens": words, "total_tokens": 10 + words}
+        if asked.get("stream"):
+            await events(*frames(asked, _words(text), told))(received, wire)
+        else:
+            await reply(200, chat_body(asked, text, told, **choice), {"x-request-id": "req-1"})(
+                received, wire
+            )
+
+    return run
+
+
+def refusing(message: str = "Unrecognized request argument supplied: prediction") -> Behaviour:
+    """Refuse, as a server that knows no such field does."""
+    error = {"message": message, "type": "invalid_request_error", "param": "prediction", "code": None}
+    return reply(400, {"error": error})
+
+
+def continuing(whole: str = ANSWER, *, echo: bool = False) -> Behaviour:
+    """Continue the assistant's turn, or the prompt, that came last; ``echo`` sends it again."""
+
+    async def run(received: Received, wire: Wire) -> None:
+        asked = received.json
+        begun = asked["messages"][-1]["content"] if "messages" in asked else asked["prompt"].partition("|")[2]
+        rest = whole.removeprefix(begun) if whole.startswith(begun) else f"<lost:{begun}>"
+        await answering(begun + rest if echo else rest)(received, wire)
+
+    return run

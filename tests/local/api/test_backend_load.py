@@ -1,0 +1,52 @@
+"""A backend tells how busy its engines are, and loads nothing for it."""
+
+from __future__ import annotations
+
+from contextlib import aclosing
+
+import anyio
+import pytest
+from specclient_local.api.backend import create
+
+from specclient.errors import NotFoundError
+from specclient.types import inference_methods
+from specclient.types.request import Request
+from specclient.types.server_load import ServerLoad, SupportsLoad
+
+pytestmark = pytest.mark.anyio
+
+
+def chat(**params):
+    messages = [{"role": "user", "content": "hi"}]
+    return Request(inference_methods.CHAT, "local/m", {"messages": messages, "temperature": 0, **params})
+
+
+async def test_running_and_waiting_requests_are_told(checkpoint):
+    backend = create(
+        {"models": {"m": {"path": str(checkpoint(eos_token_id=None)), "slots": 2}}, "threads": 1}
+    )
+    assert isinstance(backend, SupportsLoad)
+    assert backend.busy("m") is None, "nothing is loaded yet"
+    with pytest.raises(NotFoundError):
+        backend.busy("nobody")
+    await backend.complete(chat(max_tokens=2), "m")
+    assert backend.busy("m") == ServerLoad(slots=2, cache_use=0.0)
+    assert backend.busy("m").utilisation == 0
+    async with (
+        anyio.create_task_group() as tasks,
+        aclosing(backend.stream(chat(max_tokens=100), "m")) as chunks,
+    ):
+        await anext(chunks)
+        for _ in range(4):
+            tasks.start_soon(backend.complete, chat(max_tokens=60), "m")
+        while (load := backend.busy("m")).waiting < 2:
+            await anyio.sleep(0.001)
+        assert (load.running, load.slots, load.utilisation) == (2, 2, 1.0)
+        while not backend.busy("m").cache_use:
+            await anyio.sleep(0.001)
+        tasks.cancel_scope.cancel()
+    with anyio.fail_after(30):
+        while backend.busy("m").running:
+            await anyio.sleep(0.01)
+    await backend.aclose()
+    assert backend.busy("m") is None

@@ -1,0 +1,59 @@
+"""Several streams as one: all run at once, and end together."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from specclient_local.api.stream_merging import merge_streams
+
+pytestmark = pytest.mark.anyio
+
+
+class Source:
+    """A stream that gives items as they are put, and knows that it was closed."""
+
+    def __init__(self):
+        self.items, self.closed = asyncio.Queue(), False
+
+    async def stream(self):
+        try:
+            while (item := await self.items.get()) is not None:
+                if isinstance(item, Exception):
+                    raise item
+                yield item
+        finally:
+            self.closed = True
+
+
+async def test_items_come_as_they_are_ready():
+    one, other = Source(), Source()
+    found, stream = [], merge_streams([one.stream(), other.stream()])
+    for source, item in ((other, "a"), (one, "b"), (other, "c")):
+        source.items.put_nowait(item)
+        found.append(await anext(stream))
+    other.items.put_nowait(None)
+    one.items.put_nowait("d")
+    one.items.put_nowait(None)
+    found += [item async for item in stream]
+    assert found == [(1, "a"), (0, "b"), (1, "c"), (0, "d")]
+    assert one.closed
+    assert other.closed
+
+
+async def test_closing_it_waits_for_none_of_them():
+    sources = [Source() for _ in range(3)]
+    sources[1].items.put_nowait("a")
+    stream = merge_streams([source.stream() for source in sources])
+    assert await anext(stream) == (1, "a")
+    await asyncio.wait_for(stream.aclose(), 20)
+    assert all(source.closed for source in sources)
+
+
+async def test_what_one_raises_ends_the_others():
+    sources = [Source() for _ in range(3)]
+    sources[0].items.put_nowait("never told")
+    sources[2].items.put_nowait(ValueError("of the third"))
+    with pytest.raises(ValueError, match="of the third"):
+        [item async for item in merge_streams([source.stream() for source in sources])]
+    assert all(source.closed for source in sources)

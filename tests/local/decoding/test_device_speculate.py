@@ -1,0 +1,420 @@
+"""Rounds on the device against the host's: the same tokens of the same numbers, in any company."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+from scipy import stats
+from specclient_local.decoding import device_speculate as on_device
+from specclient_local.decoding.device_speculate import DeviceSpeculator
+from specclient_local.decoding.speculate import Speculator
+from specclient_local.drafting.draft_model import DraftModel
+from specclient_local.loading import model_loader as opening
+from specclient_local.model.config import read_config
+from specclient_local.model.cuda_graphs import device_rounds as rounds
+from specclient_local.model.cuda_graphs.device_rounds import DeviceRoundRequest, DeviceRounds
+from specclient_local.model.cuda_graphs.static_runner import StaticRunner
+from specclient_local.model.decoder import TransformerDecoder
+from specclient_local.model.decoder_runner import DecoderRunner
+from specclient_local.model.sampling import distributions
+from specclient_local.model.weights import load_weights
+from specclient_local.request.params import SamplingParams
+from tiny_models import letter_tokenizer, load, run, sequence, write_checkpoint
+from torch._subclasses.fake_tensor import FakeTensorMode
+
+from specclient.errors import ConfigurationError, EngineError
+
+PROMPT = [7, 8, 9, 10]
+SETTINGS = [
+    {},
+    {"temperature": 1.0, "seed": 5},
+    {"temperature": 0.8, "top_p": 0.9, "seed": 6},
+    {"temperature": 1.0, "top_k": 20, "seed": 7},
+]
+
+
+def static(folder, slots, context=96):
+    config = read_config(folder)
+    with torch.inference_mode():
+        weights = load_weights(folder, config, "float32")
+        return StaticRunner(TransformerDecoder(config, weights, context), weights, slots, context)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    """A target whose second layer adds little, and as its draft the first layer, of fewer tokens."""
+    folder = tmp_path_factory.mktemp("device")
+    target = write_checkpoint(folder / "target", spread=0.15, tie_word_embeddings=True)
+    draft = Path(shutil.copytree(target, folder / "draft"))
+    tensors = load_file(target / "model.safetensors")
+    for name in ("self_attn.o_proj", "mlp.down_proj"):
+        tensors[f"model.layers.1.{name}.weight"] *= 0.3
+    save_file(tensors, target / "model.safetensors", {"format": "pt"})
+    tensors["model.embed_tokens.weight"] = tensors["model.embed_tokens.weight"][:280].clone()
+    save_file(tensors, draft / "model.safetensors", {"format": "pt"})
+    shape = json.loads((target / "config.json").read_text())
+    shape |= {"num_hidden_layers": 1, "vocab_size": 280, "layer_types": None}
+    (draft / "config.json").write_text(json.dumps(shape))
+    return target, draft
+
+
+@pytest.fixture(scope="module")
+def host(folders):
+    target, draft = (DecoderRunner.load(f, dtype="float32", slots=1, context=96) for f in folders)
+    return Speculator(target, {"draft": DraftModel(draft, 300)}, share=False)
+
+
+@pytest.fixture(scope="module")
+def device(folders):
+    target, draft = (static(folder, slots=6) for folder in folders)
+    return DeviceSpeculator(target, {"draft": DraftModel(draft, 300)}, share=False)
+
+
+@pytest.fixture
+def alone(host):
+    """Answer as the host does with the request alone."""
+
+    def answer(*given, **settings):
+        request = sequence(*given, **settings)
+        tokens = run(host, request)
+        host.end(request)
+        return tokens, request.tally
+
+    return answer
+
+
+def together(speculator, requests):
+    """Run requests in the same rounds until the last one has ended."""
+    for request in requests:
+        while not speculator.prefill(request):
+            pass
+    going = list(requests)
+    while going:
+        for request, won in zip(going, speculator.round(going), strict=True):
+            if isinstance(won, Exception):
+                raise won
+            for token in won.tokens:
+                if request.finish_reason is None:
+                    request.take(token)
+        for request in going:
+            if request.finish_reason is not None:
+                speculator.end(request)
+        going = [request for request in going if request.finish_reason is None]
+
+
+def never(*args, **kwargs):
+    raise AssertionError("took the general path")
+
+
+@pytest.mark.parametrize("settings", SETTINGS, ids=lambda s: "-".join(s) or "greedy")
+def test_a_draft_models_rounds_are_the_hosts(alone, device, monkeypatch, settings):
+    asked = [{**settings, "max_tokens": 30, "draft_length": length} for length in range(0, 9, 2)]
+    expected = [alone(PROMPT, **own) for own in asked]
+    monkeypatch.setattr(Speculator, "round", never)
+    for own, (tokens, tally) in zip(asked, expected, strict=True):
+        request = sequence(PROMPT, slot=3, **own)
+        together(device, [request])
+        assert request.new_tokens == tokens
+        assert (request.tally.accepted, request.tally.steps) == (tally.accepted, tally.steps)
+    assert sum(tally.accepted for _, tally in expected) > 20
+
+
+def company():
+    """Requests of every kind that may share a round, and of kinds that may not."""
+    likely = [*PROMPT, *PROMPT, *PROMPT]
+    return [
+        (PROMPT, {"draft_length": 3}),
+        ([11, 12], {"method": "plain", "temperature": 0.9, "seed": 2}),
+        (likely, {"method": "ngram", "draft_length": 4}),
+        (likely, {"method": "prediction", "predicted": [5, 6] * 9, "temperature": 0.7, "seed": 3}),
+        ([200], {"draft_length": 5, "logit_bias": {4: 1.0}, "temperature": 1.0, "seed": 4}),
+        ([290, 299, 3], {"draft_length": 2, "logprobs": 1, "temperature": 0.5, "top_p": 0.9, "seed": 9}),
+    ]
+
+
+def test_each_in_a_mixed_batch_gets_what_it_gets_alone(alone, device):
+    expected = [alone(tokens, max_tokens=25, **asked)[0] for tokens, asked in company()]
+    requests = [
+        sequence(tokens, slot=slot, max_tokens=25, **asked) for slot, (tokens, asked) in enumerate(company())
+    ]
+    together(device, requests)
+    assert [request.new_tokens for request in requests] == expected
+
+
+def test_depths_differ_within_a_round_and_seeds_do_not_share(alone, device, monkeypatch):
+    sizes = []
+    asked = DeviceRounds.run
+    monkeypatch.setattr(DeviceRounds, "run", lambda self, asks: sizes.append(len(asks)) or asked(self, asks))
+    given = [
+        {"draft_length": 0},
+        {"draft_length": 5},
+        {"draft_length": 2},
+        {"draft_length": 3, "temperature": 1.0, "seed": 1},
+        {"draft_length": 4, "temperature": 1.0, "seed": 2},
+    ]
+    requests = [sequence(PROMPT, slot=slot, max_tokens=20, **own) for slot, own in enumerate(given)]
+    together(device, requests)
+    for request, own in zip(requests, given, strict=True):
+        assert request.new_tokens == alone(PROMPT, max_tokens=20, **own)[0]
+    assert set(sizes[:3]) == {3, 1}
+
+
+def test_a_round_leaves_alone_what_the_draft_holds_for_others(folders):
+    """Requests that ask the draft for nothing share rounds, and slots, with what earlier ones left in it."""
+    target, draft = (static(folder, slots=3) for folder in folders)
+    speculator = DeviceSpeculator(target, {"draft": DraftModel(draft, 300)})
+    for slot in (0, 1):
+        earlier = sequence([50 + slot, *range(20, 40)], slot=slot, max_tokens=4, draft_length=3)
+        run(speculator, earlier)
+        speculator.end(earlier)
+    held = [draft.cache.rows[:, slot, :, : draft.length(slot)].clone() for slot in (0, 1)]
+    assert [rows.shape[2] for rows in held] == [20, 20]
+    requests = [
+        sequence(PROMPT, slot=0, method="plain", max_tokens=8),
+        sequence(PROMPT * 3, slot=1, method="ngram", max_tokens=8, draft_length=2),
+        sequence(PROMPT, slot=2, max_tokens=8, draft_length=3),
+    ]
+    together(speculator, requests)
+    for slot, rows in enumerate(held):
+        assert draft.cache.rows[:, slot, :, : rows.shape[2]].equal(rows)
+
+
+def test_seeds_do_not_share_passes_where_rules_take_them_from_the_device_either(alone, device, monkeypatch):
+    sizes = []
+    passed = StaticRunner._forward
+    monkeypatch.setattr(
+        StaticRunner,
+        "_forward",
+        lambda self, parts, **own: sizes.append(len(parts)) or passed(self, parts, **own),
+    )
+    ruled = {"logit_bias": {4: 1.0}, "draft_length": 2, "temperature": 1.0}
+    given = [{**ruled, "seed": 1}, {**ruled, "seed": 2, "method": "plain"}]
+    requests = [sequence(PROMPT, slot=slot, max_tokens=8, **own) for slot, own in enumerate(given)]
+    together(device, requests)
+    assert set(sizes) == {1}
+    for request, own in zip(requests, given, strict=True):
+        assert request.new_tokens == alone(PROMPT, max_tokens=8, **own)[0]
+
+
+def test_a_round_that_breaks_fails_those_in_it_and_no_others(device, monkeypatch):
+    honest = DeviceRounds.run
+    monkeypatch.setattr(
+        DeviceRounds, "run", lambda self, asks: 1 / 0 if asks[0].params.seed == 5 else honest(self, asks)
+    )
+    settings = [{}, {"temperature": 1.0, "seed": 5}, {"logit_bias": {4: 1.0}}]
+    requests = [sequence(PROMPT, slot=slot, max_tokens=4, **own) for slot, own in enumerate(settings)]
+    for request in requests:
+        while not device.prefill(request):
+            pass
+    outcomes = device.round(requests)
+    for request in requests:
+        device.end(request, broken=True)
+    assert [isinstance(outcome, ZeroDivisionError) for outcome in outcomes] == [False, True, False]
+
+
+def compare_with_a_prefill(runner, slot, tokens):
+    length, vocab = runner.length(slot), runner.config.vocab_size
+    runner.truncate(4, 0)
+    runner.prefill(4, [token if token < vocab else 0 for token in tokens[:length]])
+    used, fresh = (runner.cache.rows[:, s, :, :length] for s in (slot, 4))
+    torch.testing.assert_close(used, fresh, atol=1e-5, rtol=0)
+    runner.truncate(4, 0)
+
+
+def test_caches_are_those_of_a_fresh_prefill(device):
+    kept = 0
+    for seed in range(4):
+        request = sequence(PROMPT, slot=2, max_tokens=30, temperature=0.6, seed=seed, draft_length=1 + seed)
+        run(device, request)
+        kept += request.tally.accepted
+        for runner in (device.target, device.drafters["draft"].runner):
+            assert runner.length(2) > len(request.tokens) - 6
+            compare_with_a_prefill(runner, 2, request.tokens)
+        device.end(request)
+    assert kept > 10
+
+
+def test_a_draft_left_behind_by_other_rounds_catches_up(alone, device):
+    expected = alone(PROMPT, max_tokens=30, draft_length=0)[0]
+    request = sequence(PROMPT, slot=1, max_tokens=30, draft_length=0)
+    while not device.prefill(request):
+        pass
+    for length in (0, 0, 0, 4, 0, 4, 4):
+        request.params = SamplingParams(max_tokens=30, draft_length=length)
+        (won,) = device.round([request])
+        for token in won.tokens:
+            request.take(token)
+    assert request.new_tokens == expected[: len(request.new_tokens)]
+    compare_with_a_prefill(device.drafters["draft"].runner, 1, request.tokens)
+    device.end(request)
+
+
+def test_a_context_is_filled_to_its_end(alone, device):
+    tokens = [(3 * i) % 280 for i in range(80)]
+    request = sequence(tokens, slot=0, max_tokens=16, draft_length=8)
+    together(device, [request])
+    assert request.new_tokens == alone(tokens, max_tokens=16, draft_length=8)[0]
+
+
+def test_who_breaks_is_told_and_the_others_go_on(alone, folders):
+    speculator = DeviceSpeculator(static(folders[0], slots=2), share=False)
+    good, bad = (sequence(PROMPT, slot=slot, method="plain", max_tokens=5) for slot in range(2))
+    for request in (good, bad):
+        speculator.prefill(request)
+    with torch.inference_mode():
+        speculator.target.cache.rows[:, 1, :, 0] = torch.nan
+    won, error = speculator.round([good, bad])
+    assert won.tokens == alone(PROMPT, method="plain", max_tokens=5)[0][:1]
+    assert isinstance(error, EngineError)
+    assert "not finite" in str(error)
+
+
+def test_a_draft_that_breaks_costs_guesses_alone(alone, folders):
+    target, draft = (static(folder, slots=1) for folder in folders)
+    speculator = DeviceSpeculator(target, {"draft": DraftModel(draft, 300)}, share=False)
+    for settings in SETTINGS:
+        request = sequence(PROMPT, max_tokens=9, draft_length=3, **settings)
+        speculator.prefill(request)
+        with torch.inference_mode():
+            draft.cache.rows[:, 0, :, 0] = torch.nan
+        while request.finish_reason is None:
+            (won,) = speculator.round([request])
+            request.take(won.tokens[0])
+        assert request.new_tokens == alone(PROMPT, max_tokens=9, draft_length=0, **settings)[0]
+        assert request.tally.drafted == 0
+        speculator.end(request)
+        assert not draft.cache.rows.isnan().any()
+
+
+def test_a_round_waits_for_nothing_but_its_result(device, monkeypatch):
+    asked = []
+    replay = DeviceRounds._replay
+    monkeypatch.setattr(
+        DeviceRounds, "_replay", lambda self, *given: asked.append(given) or replay(self, *given)
+    )
+    for settings in SETTINGS:
+        params = SamplingParams(**settings)
+        for given in (None, [3, 4, 5]):
+            asks = [DeviceRoundRequest(s, PROMPT, 3, 3, params, given, [0.5] * 7) for s in (1, 3)]
+            device._rounds.run(asks)
+    assert len(asked) == 2 * len(SETTINGS)
+    with torch.inference_mode(), FakeTensorMode(allow_non_fake_inputs=True) as mode:
+        for shape, values in asked:
+            won = mode.from_tensor(torch.zeros(shape.slots, shape.depth + rounds._WON, dtype=torch.long))
+            device._rounds._round(shape, mode.from_tensor(values), won)
+
+
+VOCAB, SAMPLES, PAD = 8, 3000, 60
+
+
+def law_of_rounds(tmp_path, params):
+    """Chi-square of the first two tokens of many rounds of a tiny pair against the target's own law."""
+    shape = {
+        "vocab_size": VOCAB,
+        "hidden_size": 16,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "eos_token_id": None,
+        "bos_token_id": None,
+        "tokenizer": letter_tokenizer(VOCAB),
+    }
+    target = static(write_checkpoint(tmp_path / "t", seed=5, spread=0.25, **shape), PAD)
+    draft = static(write_checkpoint(tmp_path / "d", seed=6, spread=0.25, num_hidden_layers=1, **shape), PAD)
+    prompt, device = [3, 1, 4, 1, 5], DeviceRounds(target, draft)
+    (after,) = distributions(target.read(0, prompt)[-1:], params)
+    law = np.zeros((VOCAB, VOCAB))
+    for token in range(VOCAB):
+        target.truncate(0, len(prompt))
+        law[token] = after[token] * distributions(target.score(0, [token]), params)[0]
+    for slot in range(PAD):
+        for runner in (target, draft):
+            runner.truncate(slot, 0)
+            runner.prefill(slot, prompt[:-1])
+    rng, counts, kept = np.random.default_rng(0), np.zeros((VOCAB, VOCAB)), 0
+    for _ in range(SAMPLES // PAD):
+        first = device.run(
+            [DeviceRoundRequest(s, prompt, 4, 2, params, uniform=rng.random(5)) for s in range(PAD)]
+        )
+        won = [gained.tokens for gained in first]
+        kept += sum(len(tokens) - 1 for tokens in won)
+        short = [slot for slot, tokens in enumerate(won) if len(tokens) == 1]
+        asks = [DeviceRoundRequest(s, [5, *won[s]], 5, 2, params, uniform=rng.random(5)) for s in short]
+        for slot, gained in zip(short, device.run(asks) if asks else (), strict=True):
+            won[slot] = won[slot] + gained.tokens
+        for tokens in won:
+            counts[tokens[0], tokens[1]] += 1
+    assert kept > SAMPLES / 4
+    expected = law.ravel() * counts.sum()
+    likely = expected >= 5
+    observed = np.append(counts.ravel()[likely], counts.ravel()[~likely].sum())
+    wanted = np.append(expected[likely], expected[~likely].sum())
+    used = wanted > 0
+    assert observed[~used].sum() == 0
+    return float(stats.chisquare(observed[used], wanted[used] * counts.sum() / wanted.sum()).pvalue)
+
+
+@pytest.mark.parametrize("settings", [{}, {"top_p": 0.8}, {"top_k": 5}], ids=lambda s: "-".join(s) or "all")
+def test_rounds_have_the_targets_law(tmp_path, settings):
+    assert law_of_rounds(tmp_path, SamplingParams(temperature=0.9, **settings)) > 0.001
+
+
+@pytest.mark.parametrize("mutant", ["accept always", "claim a wrong q"])
+def test_the_same_test_finds_wrong_rounds(tmp_path, monkeypatch, mutant):
+    right = rounds.accept_sampled
+
+    def wrong(p, q, drafts, certain, uniform):
+        if mutant == "claim a wrong q":
+            return right(p, torch.full_like(q, 1 / VOCAB), drafts, certain, uniform)
+        return right(p, q, drafts, certain, torch.zeros_like(uniform))
+
+    monkeypatch.setattr(rounds, "accept_sampled", wrong)
+    assert law_of_rounds(tmp_path, SamplingParams(temperature=0.9)) < 1e-6
+
+
+def test_an_engine_answers_the_same_with_static_shapes(folders, monkeypatch):
+    """Through batching, shared prompts and answers that end at different times; rounds are the device's."""
+    asked = [
+        ("def f(x):", {}),
+        ("def f(x):", {"temperature": 1.0, "seed": 1}),
+        ("import os", {"draft_length": 6, "temperature": 0.7, "seed": 2, "top_p": 0.8}),
+        ("import os", {"method": "ngram"}),
+        ("x", {"method": "plain", "max_tokens": 7}),
+        ("x", {"logprobs": 2}),
+        ("y", {"overflow": "slide", "max_tokens": 100, "draft_length": 5}),
+        ("x" * 30, {"prediction": "xxxxxx", "max_tokens": 12}),
+    ]
+    taken, run_round = [], DeviceRounds.run
+    answers = {}
+    for graphs in ("off", "on"):
+        with load(*folders, slots=3, context=90, graphs=graphs) as engine:
+            monkeypatch.setattr(DeviceRounds, "run", lambda *given: taken.append(1) or run_round(*given))
+            events = [[] for _ in asked]
+            for (prompt, settings), sink in zip(asked, events, strict=True):
+                engine.add(prompt, sink.append, **{"max_tokens": 20, **settings})
+            while engine.step():
+                pass
+            assert (len(taken) > 20) == (graphs == "on")
+        answers[graphs] = [sink[-1].generation.token_ids for sink in events]
+    assert answers["on"] == answers["off"]
+
+
+def test_a_device_without_the_numbers_that_draws_take_is_refused(folders, monkeypatch):
+    monkeypatch.setattr(opening, "resolve_device", torch.device)
+    with pytest.raises(ConfigurationError, match="graphs is 'on', but mps has no float64"):
+        opening.load_model(folders[0], opening.ModelPlacement(device="mps", graphs="on"), slots=1, context=64)
+    with pytest.raises(ConfigurationError, match="graphs is 'always'; allowed are auto, on, off"):
+        load(*folders, graphs="always")
+
+
+def test_what_the_device_leaves_alone_is_all_that_shapes_an_answer_otherwise():
+    """A parameter added to the engine is either read by the device's rounds or sends a request elsewhere."""
+    read = {"temperature", "top_p", "top_k"}
+    by_host = {"max_tokens", "min_tokens", "seed", "stop", "stop_token_ids", "overflow"}
+    by_host |= {"draft_length", "method", "prediction"}
+    assert set(SamplingParams.__slots__) == read | by_host | set(on_device._BEYOND)

@@ -1,0 +1,143 @@
+"""What a request asks of its answer: which rules it gets, what it is refused for, and what ends it."""
+
+from __future__ import annotations
+
+import pytest
+from specclient_local.decoding.sequence_builder import SequenceBuilder
+from specclient_local.engine.answer import AnswerText, RequestClock
+from specclient_local.model.config import read_config
+from specclient_local.model.tokenizer import Tokenizer
+from specclient_local.request.params import SamplingParams
+from tiny_models import load, sequence, write_checkpoint
+
+from specclient.errors import BadRequestError, ContextOverflowError
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_checkpoint(tmp_path_factory.mktemp("target"), seed=1, eos_token_id=[1, 7])
+
+
+@pytest.fixture(scope="module")
+def requests(folder):
+    return SequenceBuilder(Tokenizer(folder), read_config(folder), 40, "plain", ("plain",))
+
+
+def rules(requests, **params):
+    return requests.sequence(0, "def f", SamplingParams(max_tokens=8, **params)).rules
+
+
+def test_a_request_that_asks_for_nothing_has_no_rules(requests):
+    assert rules(requests, temperature=0.7, top_p=0.9, min_p=0.1, typical_p=0.5, stop="x", seed=3) is None
+
+
+@pytest.mark.parametrize(
+    ("asked", "parts"),
+    [
+        ({"repetition_penalty": 1.1}, (True, False, False)),
+        ({"presence_penalty": -0.1}, (True, False, False)),
+        ({"frequency_penalty": 0.1}, (True, False, False)),
+        ({"logit_bias": {3: 0.5}}, (True, False, False)),
+        ({"min_tokens": 1}, (False, True, False)),
+        ({"bad_words": ["x"]}, (False, True, False)),
+        ({"regex": "a"}, (False, False, True)),
+        ({"regex": "a", "min_tokens": 1, "logit_bias": {3: 0.5}}, (True, True, True)),
+    ],
+    ids=str,
+)
+def test_a_request_gets_the_rules_it_asks_for_and_no_others(requests, asked, parts):
+    got = rules(requests, **asked)
+    assert tuple(part is not None for part in (got.weights, got.masks, got.grammar)) == parts
+
+
+@pytest.mark.parametrize(
+    ("asked", "message"),
+    [
+        ({"logit_bias": {300: 1.0}}, "logit_bias is 300; allowed is token ids from 0 to 299"),
+        ({"stop_token_ids": [5, 999]}, "stop_token_ids is 999; allowed is token ids from 0 to 299"),
+        ({"regex": "a{"}, "regex cannot be used: .*"),
+        ({"json_schema": {"type": "nothing"}}, "json_schema cannot be used: Invalid type: nothing"),
+    ],
+)
+def test_what_does_not_fit_the_model_is_refused_before_anything_is_queued(folder, asked, message):
+    events = []
+    with load(folder) as engine:
+        with pytest.raises(BadRequestError, match=f"(?s){message}") as refused:
+            engine.add("def f", events.append, max_tokens=8, **asked)
+        assert refused.value.param == next(iter(asked))
+        assert not engine.step()
+    assert not events
+
+
+def test_a_minimum_that_the_context_cannot_hold_is_refused(requests):
+    with pytest.raises(ContextOverflowError, match="at least 39 new ones exceed the context of 40"):
+        requests.sequence(0, "def f", SamplingParams(min_tokens=39, max_tokens=None))
+
+
+def test_bad_words_are_masked_with_and_without_a_space_before_them_but_no_end_token_is(requests):
+    masks = rules(requests, bad_words=["turn", " if", "<|eos|>"]).masks
+    encode = requests.tokenizer.encode
+    sequences = {
+        (*before, last) for known in masks._after.values() for before in known for last in known[before]
+    }
+    sequences |= {(token,) for token in masks._never}
+    assert sequences == {
+        (*encode(text, begins=False),) for text in ("turn", " turn", "if", " if", " <|eos|>")
+    }
+
+
+def test_a_stop_id_ends_the_answer(folder):
+    with load(folder) as engine:
+        free = engine.generate("def f(n):", max_tokens=12)
+        at = next(i for i, token in enumerate(free.token_ids) if i > 2 and token not in free.token_ids[:i])
+        stopped = engine.generate("def f(n):", max_tokens=12, stop_token_ids=[free.token_ids[at]])
+        later = engine.generate(
+            "def f(n):", max_tokens=12, stop_token_ids=[free.token_ids[at]], min_tokens=at + 1
+        )
+    assert stopped.finish_reason == "stop"
+    assert stopped.token_ids == free.token_ids[: at + 1]
+    assert later.token_ids[:at] == free.token_ids[:at]
+    assert later.token_ids[at] != free.token_ids[at]
+
+
+def answered(tokenizer, text, **params):
+    """Push a text letter by letter; return what came out, and why it ended."""
+    request = sequence(tokenizer.encode("def f"), max_tokens=30, eos=[1], **params)
+    answer = AnswerText.begin(request, tokenizer, RequestClock(0.0))
+    out = ""
+    for token in [t for letter in text for t in tokenizer.encode(letter, begins=False)]:
+        piece = answer.push([token], [False])
+        out += piece.text
+        if piece.finish_reason is not None:
+            assert piece.generation.text == out
+            break
+    return out, piece.finish_reason
+
+
+@pytest.mark.parametrize(
+    ("min_tokens", "text"), [(0, "x"), (3, "x"), (4, "xaby"), (6, "xaby"), (7, "xabyabzq"), (8, "xabyabzq")]
+)
+def test_a_stop_string_complete_before_the_minimum_is_text(requests, min_tokens, text):
+    """The stop string is complete after the third and after the sixth letter."""
+    got = answered(requests.tokenizer, "xabyabzqab", stop="ab", min_tokens=min_tokens)
+    assert got == (text, "stop")
+
+
+def test_a_stop_string_may_begin_in_what_an_early_one_left(requests):
+    tokenizer = requests.tokenizer
+    assert answered(tokenizer, "aaab", stop=["aa", "ab"], min_tokens=4) == ("aa", "stop")
+    assert answered(tokenizer, "ababab", stop=["ab", "aba"], min_tokens=5) == ("abab", "stop")
+
+
+@pytest.mark.parametrize(
+    ("stops", "first"),
+    [(["bo", "na", "cx"], "bona"), (["bona", "c", "x"], "bonac"), (["ona", "a", "cx"], "bona")],
+)
+def test_several_early_stop_strings_in_one_token_all_pass(requests, stops, first):
+    """A token that brings two of them, and perhaps the beginning of a third."""
+    (token,) = (t for t in range(300) if requests.tokenizer.piece(t) == b"bonac")
+    request = sequence([5], max_tokens=9, stop=stops, min_tokens=2)
+    answer = AnswerText.begin(request, requests.tokenizer, RequestClock(0.0))
+    assert answer.push([token], [True]).text == first
+    piece = answer.push(requests.tokenizer.encode("x", begins=False), [False])
+    assert (piece.text, piece.finish_reason) == ("", "stop")

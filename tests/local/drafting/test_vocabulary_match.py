@@ -1,0 +1,380 @@
+"""Drafts of another vocabulary: the target's tokens when greedy, its law when sampled, and who is refused."""
+
+from __future__ import annotations
+
+import logging
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from specclient_local.api.backend import BUNDLED
+from specclient_local.decoding.speculate import Speculator
+from specclient_local.drafting.retokenised import RetokenisedDrafter, continuation, retokenised_prefix
+from specclient_local.drafting.shared_vocabulary import CommonTokensProcessor, SharedVocabularyDrafter
+from specclient_local.drafting.vocabulary_match import match_vocabularies
+from specclient_local.loading.drafter_set import drafter_for_model
+from specclient_local.model.config import read_config
+from specclient_local.model.decoder_runner import DecoderRunner
+from specclient_local.model.tokenizer import Tokenizer
+from tiny_models import law_of_rounds, load, sequence, write_checkpoint
+from tiny_vocabularies import behind_another, lettered, trained
+
+from specclient.errors import CheckpointError, ConfigurationError
+
+PYTHON = ["def fibonacci(n):\n    return n if n < 2 else fibonacci(n - 1)\n"] * 4
+PROSE = ["the words of a sentence, and of another one that was longer than it\n"] * 4
+SMALL = {"hidden_size": 16, "num_attention_heads": 2, "num_key_value_heads": 1, "bos_token_id": None}
+WAYS = ("shared", "retokenised")
+
+
+@pytest.fixture(scope="module")
+def letters(tmp_path_factory):
+    """A target over eight letters, and a draft of six of them, in another order, beside three others."""
+    folder = tmp_path_factory.mktemp("letters")
+    shape = {**SMALL, "eos_token_id": None}
+    target = write_checkpoint(
+        folder / "t", seed=5, spread=0.25, vocab_size=8, tokenizer=lettered("abcdefgh"), **shape
+    )
+    other = {**shape, "num_hidden_layers": 1, "tokenizer": lettered("xhyfzdcba")}
+    return target, write_checkpoint(folder / "d", seed=6, spread=0.25, vocab_size=9, **other)
+
+
+@pytest.fixture(scope="module")
+def cut_otherwise(tmp_path_factory):
+    """A target and a draft whose byte-level tokenizers learned their merges of different texts."""
+    folder = tmp_path_factory.mktemp("bytes")
+    shape = {**SMALL, "eos_token_id": None, "max_position_embeddings": 256}
+    target = write_checkpoint(
+        folder / "t", seed=1, spread=0.2, vocab_size=300, tokenizer=trained(PYTHON, 300), **shape
+    )
+    other = {**shape, "num_hidden_layers": 1, "tokenizer": trained(PROSE, 320)}
+    return target, write_checkpoint(folder / "d", seed=2, spread=0.2, vocab_size=320, **other)
+
+
+@pytest.fixture(scope="module")
+def bundled(tmp_path_factory):
+    """The bundled draft behind other ids, and behind tokenizers with a quarter of the merges and with few."""
+    folder = tmp_path_factory.mktemp("bundled")
+    source = BUNDLED / "draft"
+    return {
+        "ids": behind_another(source, folder / "ids"),
+        "merges": behind_another(source, folder / "merges", merges=1000),
+        "few": behind_another(source, folder / "few", merges=30),
+    }
+
+
+def speculator(target, draft, way):
+    """A speculator with one draft of another vocabulary, without an engine around it."""
+    runner = DecoderRunner.load(target, dtype="float32", slots=1, context=64)
+    small = DecoderRunner.load(draft, dtype="float32", slots=1, context=64, exact=False)
+    configs = runner.config, small.config
+    other = match_vocabularies(Tokenizer(target), Tokenizer(draft), configs, way)
+    return Speculator(runner, {"draft": drafter_for_model(small, configs[0].vocab_size, other)}), small
+
+
+def law_of(target, draft, way, prompt, **params):
+    return law_of_rounds(speculator(target, draft, way)[0], prompt, **params)
+
+
+def joint(folder, prompt, temperature, top_k):
+    """The target's exact law of two tokens by transformers' own model."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+    def after(tokens):
+        with torch.inference_mode():
+            logits = model(input_ids=torch.tensor([tokens])).logits[0, -1].double() / temperature
+        least = logits.topk(top_k).values[-1]
+        return torch.softmax(logits.masked_fill(logits < least, -torch.inf), -1)
+
+    first = after(prompt)
+    return {
+        (a, b): float(first[a] * p)
+        for a in first.nonzero().flatten().tolist()
+        for b, p in enumerate(after([*prompt, a]))
+        if p > 0
+    }
+
+
+def apart(found, wanted):
+    return max(abs(found.get(pair, 0.0) - wanted.get(pair, 0.0)) for pair in {*found, *wanted})
+
+
+PROMPT = [3, 1, 4, 1, 5]
+SHAPES = {
+    "chain": {"draft_length": 2},
+    "tree": {"draft_tree": (2,), "draft_length": 1},
+    "grown": {"draft_tree": "grow", "draft_length": 2},
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_guesses_of_common_tokens_leave_the_targets_law(letters, shape):
+    law, kept = law_of(*letters, "shared", PROMPT, temperature=1.1, top_k=3, **SHAPES[shape])
+    assert apart(law, joint(letters[0], PROMPT, 1.1, 3)) < 1e-5
+    assert kept > 0
+
+
+def test_a_draft_that_says_it_drew_from_its_whole_vocabulary_is_found(letters, monkeypatch):
+    """Without renormalising over the common tokens the same rounds have another law."""
+
+    def lying(self, q, ids):
+        if isinstance(q, int):
+            return ids[q]
+        law = np.zeros(self._vocab)
+        law[self._common.target] = 0.6 * q[self._common.draft]
+        return law
+
+    monkeypatch.setattr(SharedVocabularyDrafter, "_law", lying)
+    law, _ = law_of(*letters, "shared", PROMPT, temperature=1.1, top_k=3, draft_length=2)
+    assert apart(law, joint(letters[0], PROMPT, 1.1, 3)) > 1e-3
+
+
+def test_retokenised_guesses_leave_the_targets_law(cut_otherwise):
+    for seed_text in ("def fib", "the ", "return n"):
+        prompt = Tokenizer(cut_otherwise[0]).encode(seed_text)
+        law, _ = law_of(*cut_otherwise, "retokenised", prompt, temperature=1.5, top_k=4, draft_length=2)
+        assert apart(law, joint(cut_otherwise[0], prompt, 1.5, 4)) < 1e-5
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_sampled_continuations_have_the_targets_law(cut_otherwise, way):
+    target, draft = cut_otherwise
+    prompt = Tokenizer(target).encode("return ")
+    wanted = joint(target, prompt, 1.0, 3)
+    counts = dict.fromkeys(wanted, 0)
+    with load(target, draft, draft_vocabulary=way, slots=4) as engine:
+        for first in range(0, 400, 4):
+            sinks = [[] for _ in range(4)]
+            for i, sink in enumerate(sinks):
+                params = {"max_tokens": 3, "temperature": 1.0, "top_k": 3, "draft_length": 2}
+                engine.add(prompt, sink.append, seed=first + i, **params)
+            while engine.step():
+                pass
+            for sink in sinks:
+                if isinstance(sink[-1], BaseException):
+                    raise sink[-1]
+                one, two, *_ = sink[-1].generation.token_ids
+                counts[one, two] += 1
+    pairs = sorted(wanted)
+    expected = np.array([wanted[pair] * 400 for pair in pairs])
+    seen = np.array([counts[pair] for pair in pairs])
+    small = expected < 5.0
+    if small.any():
+        expected = np.append(expected[~small], expected[small].sum())
+        seen = np.append(seen[~small], seen[small].sum())
+    assert stats.chisquare(seen, expected * seen.sum() / expected.sum()).pvalue > 0.001
+
+
+PROMPTS = ["def f(x):", "import ", "the words of", "x = [1, 2]\n" * 6, "Grüße, ", "\n", "class A:\n    def b"]
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("way", WAYS)
+def test_greedy_answers_are_the_targets_own(cut_otherwise, way, batch):
+    drafted = 0
+    with load(*cut_otherwise, draft_vocabulary=way, slots=batch) as engine:
+        plain = [engine.generate(p, max_tokens=32, method="plain").token_ids for p in PROMPTS]
+        for length in (1, 3, None):
+            for begin in range(0, len(PROMPTS), batch):
+                sinks = [[] for _ in PROMPTS[begin : begin + batch]]
+                for prompt, sink in zip(PROMPTS[begin:], sinks, strict=False):
+                    engine.add(prompt, sink.append, max_tokens=32, draft_length=length)
+                while engine.step():
+                    pass
+                for sink, wanted in zip(sinks, plain[begin:], strict=False):
+                    answer = sink[-1].generation
+                    assert answer.token_ids == wanted
+                    drafted += answer.speculation.drafted
+    assert drafted > 0
+
+
+def code(count):
+    from specclient_local.measure.prompts import held_out
+
+    tokenizer = Tokenizer(BUNDLED / "target")
+    return held_out(tokenizer, count)
+
+
+def figures(engine, prompts, **params):
+    answers = [engine.generate(p, max_tokens=48, draft_length=3, **params) for p in prompts]
+    drafted = sum(a.speculation.drafted for a in answers)
+    return [a.token_ids for a in answers], sum(a.speculation.accepted for a in answers) / drafted
+
+
+def test_the_same_draft_behind_other_ids_is_accepted_as_often(bundled):
+    """Nothing is trained: what the bundled draft says in its own ids it says in others."""
+    prompts = code(4)
+    with load(BUNDLED / "target", BUNDLED / "draft") as engine:
+        wanted, rate = figures(engine, prompts)
+    with load(BUNDLED / "target", bundled["ids"], draft_vocabulary="shared") as engine:
+        tokens, own = figures(engine, prompts)
+    assert tokens == wanted
+    assert own == pytest.approx(rate, abs=1e-9), "token for token the same guesses"
+    with load(BUNDLED / "target", bundled["ids"], draft_vocabulary="retokenised") as engine:
+        tokens, own = figures(engine, prompts)
+    assert tokens == wanted
+    assert own > 0.8 * rate, "cut alike, it loses where texts end within a token"
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_draft_that_cuts_text_otherwise_is_accepted(bundled, way, record_property):
+    prompts = code(4)
+    with load(BUNDLED / "target", bundled["merges"], draft_vocabulary=way) as engine:
+        tokens, rate = figures(engine, prompts)
+        plain = [engine.generate(p, max_tokens=48, method="plain").token_ids for p in prompts]
+        assert tokens == plain
+    record_property("acceptance", rate)
+    assert rate > 0.05
+
+
+@pytest.mark.parametrize("random", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_the_drafts_cache_holds_what_was_said(bundled, cut_otherwise, way, random):
+    """After each round its rows are those of a fresh pass over the same tokens, whatever was refused."""
+    target, draft = cut_otherwise if random else (BUNDLED / "target", bundled["merges"])
+    speculating, small = speculator(target, draft, way)
+    fresh = DecoderRunner.load(draft, dtype="float32", slots=1, context=64, exact=False)
+    drafter = speculating.drafters["draft"]
+    request = sequence(Tokenizer(target).encode("def add(a, b):\n    "), max_tokens=30, draft_length=3)
+    while not speculating.prefill(request):
+        pass
+    for _ in range(8):
+        (won,) = speculating.round([request])
+        for token in won.tokens:
+            request.take(token)
+        drafter._read(request)
+        state = drafter._reading if way == "shared" else drafter._telling
+        tokens = state[0].shadow.tokens[: small.length(0)]
+        assert len(tokens) == small.length(0) > 0
+        fresh.truncate(0, 0)
+        fresh.prefill(0, tokens)
+        for own, new in zip(small.cache.views(0), fresh.cache.views(0), strict=True):
+            rows = len(tokens)
+            got, want = (each.narrow(_position_axis(each, small), 0, rows) for each in (own, new))
+            torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
+    speculating.end(request)
+
+
+def test_what_is_cut_otherwise_with_more_text_leaves_the_drafts_cache(bundled):
+    """An answer that grows letter by letter: the draft's last tokens merge into others again and again."""
+    target, draft = BUNDLED / "target", bundled["merges"]
+    speculating, small = speculator(target, draft, "retokenised")
+    fresh = DecoderRunner.load(draft, dtype="float32", slots=1, context=64, exact=False)
+    drafter, tokenizer = speculating.drafters["draft"], Tokenizer(target)
+    request = sequence(tokenizer.encode("def add(a, b):\n    "), max_tokens=40, draft_length=3)
+    while not speculating.prefill(request):
+        pass
+    cut = 0
+    for letter in "return self.append(x)":
+        before = list(drafter._telling[0].shadow.tokens)
+        (tree,) = drafter.propose([request], [(1, 1, 1)])
+        drafter.commit(request, tree, [])
+        (token,) = tokenizer.encode(letter, begins=False)
+        request.take(token)
+        drafter._read(request)
+        shadow = drafter._telling[0].shadow.tokens
+        cut += shadow[: len(before)] != before
+        tokens = shadow[: small.length(0)]
+        assert len(tokens) == small.length(0) > 0
+        fresh.truncate(0, 0)
+        fresh.prefill(0, tokens)
+        for own, new in zip(small.cache.views(0), fresh.cache.views(0), strict=True):
+            got, want = (each.narrow(_position_axis(each, small), 0, len(tokens)) for each in (own, new))
+            torch.testing.assert_close(got, want, atol=1e-4, rtol=1e-4)
+    assert cut > 3, "tokens that stood were cut otherwise"
+    speculating.end(request)
+
+
+def _position_axis(view, runner):
+    """Which axis of a view of the cache counts positions."""
+    sizes = [i for i, size in enumerate(view.shape) if size >= runner.context]
+    return sizes[0]
+
+
+def test_text_is_cut_as_the_target_would(bundled):
+    tokenizer = Tokenizer(BUNDLED / "target")
+    whole = tokenizer.encode("for name in values:\n    print(name)")
+    for end in range(1, len(whole)):
+        text = continuation(tokenizer, whole[:end], whole[end:])
+        found = retokenised_prefix(tokenizer, whole[:end], text)
+        assert tokenizer.decode([*whole[:end], *found]) == tokenizer.decode(whole)
+        assert found == whole[end:]
+    assert retokenised_prefix(tokenizer, whole, "") == []
+    # Within a word the tokens that stand are not cut again: what follows is encoded by itself.
+    inside = tokenizer.encode("retur")
+    assert tokenizer.decode([*inside, *retokenised_prefix(tokenizer, inside, "n x")]) == "return x"
+
+
+def test_which_way_is_chosen_and_said(letters, cut_otherwise, bundled, caplog):
+    def way(target, draft, asked="auto"):
+        configs = read_config(target), read_config(draft)
+        return match_vocabularies(Tokenizer(target), Tokenizer(draft), configs, asked).way
+
+    assert way(BUNDLED / "target", bundled["ids"]) == "shared"
+    assert way(BUNDLED / "target", bundled["merges"]) == "shared"
+    assert way(BUNDLED / "target", bundled["few"]) == "retokenised"
+    with (
+        caplog.at_level(logging.WARNING, "specclient"),
+        load(BUNDLED / "target", bundled["few"]) as engine,
+    ):
+        assert engine.method == "draft"
+    assert "encoded again by the target's tokenizer" in caplog.text
+    caplog.clear()
+    with load(BUNDLED / "target", BUNDLED / "draft"):
+        assert not caplog.text
+    with pytest.raises(ConfigurationError, match="draft_vocabulary is 'other'"):
+        load(BUNDLED / "target", BUNDLED / "draft", draft_vocabulary="other")
+    with pytest.raises(CheckpointError, match=r"vocabularies differ.*draft_vocabulary='auto'"):
+        load(BUNDLED / "target", bundled["ids"], draft_vocabulary="same")
+
+
+def test_what_neither_way_can_do_is_refused(letters, cut_otherwise, tmp_path):
+    target, other = letters
+    with pytest.raises(CheckpointError, match=r"do not both give text back.*leave draft_vocabulary out"):
+        load(target, other, draft_vocabulary="retokenised")
+    shape = {**SMALL, "eos_token_id": None, "vocab_size": 5}
+    nothing = write_checkpoint(tmp_path / "d", tokenizer=lettered("vwxyz"), **shape)
+    for asked in ("auto", "shared", "retokenised"):
+        with pytest.raises(CheckpointError, match=r"share 0%.*family, or method 'ngram'"):
+            load(target, nothing, draft_vocabulary=asked)
+    with pytest.raises(CheckpointError, match="cannot be sampled"):
+        load(target, nothing, draft_vocabulary="shared")
+
+
+def test_drafts_of_several_vocabularies_draft_together(bundled):
+    prompts = code(2)
+    drafts = [BUNDLED / "draft", bundled["ids"], bundled["few"]]
+    with load(BUNDLED / "target", drafts) as engine:
+        assert engine.method == "union"
+        kinds = [type(each) for each in engine._speculator.drafters["union"].models]
+        assert kinds[1:] == [SharedVocabularyDrafter, RetokenisedDrafter]
+        tokens, rate = figures(engine, prompts)
+        plain = [engine.generate(p, max_tokens=48, method="plain").token_ids for p in prompts]
+    assert tokens == plain
+    assert rate > 0.0
+
+
+def test_rules_of_a_request_reach_the_draft_in_its_own_tokens(letters):
+    """What the request forbids is not guessed; what the draft alone has neither."""
+    tokenizers = [Tokenizer(folder) for folder in letters]
+    configs = tuple(read_config(folder) for folder in letters)
+    common = match_vocabularies(*tokenizers, configs, "shared").common
+
+    class NoC:
+        ended = False
+
+        def shape(self, logits, paths):
+            assert [list(path) for path in paths] == [[0], [0, 7]]  # "a", "ah" in the target's ids
+            shaped = logits.clone()
+            shaped[:, 2] = -torch.inf
+            return shaped
+
+        def take(self, token):
+            raise AssertionError
+
+    shaped = CommonTokensProcessor(common, 8, NoC()).shape(torch.zeros(2, 9), [[8], [8, 1]])
+    allowed = [("xhyfzdcba"[i]) for i in range(9) if shaped[0, i] == 0.0]
+    assert allowed == ["h", "f", "d", "b", "a"]

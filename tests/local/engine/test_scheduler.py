@@ -1,0 +1,110 @@
+"""Slots first come, first served; a request's random stream; and the figures of its rounds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy import stats
+from specclient_local.engine.scheduler import Scheduler
+from specclient_local.request.sequence import RandomStream, SpeculationCounts
+from tiny_models import sequence
+
+
+def first(sequence, free):
+    return free[0]
+
+
+def test_slots_go_to_the_first_come():
+    scheduler = Scheduler(2)
+    requests = [sequence([1], slot=None) for _ in range(4)]
+    for request in requests:
+        scheduler.add(request)
+    assert scheduler.admit(first) == requests[:2]
+    assert sorted(request.slot for request in requests[:2]) == [0, 1]
+    assert scheduler.admit(first) == []
+    freed = requests[1].slot
+    scheduler.release(requests[1])
+    scheduler.release(requests[2])
+    assert scheduler.admit(first) == [requests[3]]
+    assert requests[3].slot == freed
+    for request in (requests[0], requests[3]):
+        scheduler.release(request)
+    assert not scheduler.running
+    assert not scheduler.waiting
+
+
+def test_a_sequence_without_a_slot_says_so():
+    with pytest.raises(RuntimeError, match="holds no slot"):
+        _ = sequence([1], slot=None).granted
+
+
+def test_a_sequence_ends_at_an_end_token_or_its_limit():
+    request = sequence([1, 2], limit=2, eos=[9])
+    request.take(5)
+    assert request.finish_reason is None
+    request.take(6)
+    assert request.finish_reason == "length"
+    assert request.new_tokens == [5, 6]
+    ended = sequence([1], limit=5, eos=[9])
+    ended.take(9)
+    assert (ended.finish_reason, ended.new_tokens) == ("stop", [9])
+
+
+def test_dice_depend_on_their_seed_alone():
+    assert RandomStream(3).uniform() == RandomStream(3).uniform()
+    one, other = RandomStream(3), RandomStream(3)
+    RandomStream(4).uniform()
+    assert [one.uniform() for _ in range(200)] == [other.uniform() for _ in range(200)]
+    assert RandomStream(None).uniform() != RandomStream(None).uniform()
+
+
+def test_every_seed_of_the_range_has_a_stream_of_its_own():
+    seeds = [1, 1 + 2**32, 1 + 2**63, -1, 2**64 - 1, -(2**63), 0]
+    assert len({RandomStream(seed).uniform() for seed in seeds}) == len(seeds)
+
+
+def test_draws_have_the_law_of_the_distribution_and_never_probability_zero():
+    p = np.array([0.0, 0.2, 0.0, 0.5, 0.3, 0.0])
+    dice = RandomStream(0)
+    counts = np.bincount([dice.draw(p) for _ in range(5000)], minlength=6)
+    assert counts[[0, 2, 5]].sum() == 0
+    assert stats.chisquare(counts[[1, 3, 4]], 5000 * p[[1, 3, 4]]).pvalue > 0.001
+    accepted = sum(dice.accept(0.25) for _ in range(5000))
+    assert stats.binomtest(accepted, 5000, 0.25).pvalue > 0.001
+
+
+@pytest.mark.parametrize("number", [0.0, 1.0 - 2**-53])
+def test_the_ends_of_the_unit_interval_draw_possible_tokens(number):
+    dice = RandomStream(0)
+    dice._buffer = [number]
+    assert dice.draw(np.array([0.0, 0.4, 0.6, 0.0])) == (1 if number == 0.0 else 2)
+
+
+def test_certain_outcomes_consume_no_randomness():
+    dice, fresh = RandomStream(1), RandomStream(1)
+    assert dice.accept(1.0)
+    assert not dice.accept(0.0)
+    assert dice.draw(7) == 7
+    assert dice.uniform() == fresh.uniform()
+
+
+def test_figures_of_rounds():
+    tally = SpeculationCounts()
+    for depth, drafted, accepted in [(3, 3, 3), (3, 3, 1), (2, 2, 0), (0, 0, 0)]:
+        tally.count(depth, drafted, accepted)
+    figures = tally.speculation("draft")
+    assert (figures.drafted, figures.accepted, figures.steps) == (8, 4, 4)
+    assert figures.acceptance_rate == 0.5
+    assert figures.mean_accepted_length == 2.0
+    assert figures.per_position == (2 / 3, 1 / 3, 1 / 2)
+    assert (figures.method, figures.source) == ("draft", "engine")
+
+
+def test_plain_decoding_claims_no_rates():
+    tally = SpeculationCounts()
+    tally.count(0, 0, 0)
+    figures = tally.speculation("plain")
+    assert (figures.drafted, figures.accepted, figures.steps) == (0, 0, 1)
+    assert figures.acceptance_rate is None
+    assert figures.mean_accepted_length is None
+    assert figures.per_position is None

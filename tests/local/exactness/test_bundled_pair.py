@@ -1,0 +1,137 @@
+"""The bundled pair on held-out source: greedy speculation gives, token for token, greedy decoding."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+
+import pytest
+from specclient_local.api.backend import BUNDLED
+from specclient_local.engine.engine import Engine
+from specclient_local.model import decoder
+from specclient_local.training.corpus import modules
+
+from specclient.errors import CheckpointError
+
+PROMPTS = 200
+NEW_TOKENS = 12
+
+
+@pytest.fixture(scope="module")
+def pair():
+    with Engine.load(BUNDLED / "target", BUNDLED / "draft", threads=1) as engine:
+        yield engine
+
+
+@pytest.fixture(scope="module")
+def prompts(pair):
+    """Two hundred cuts of held-out modules: from some line on, 32 to 64 tokens, the start token first."""
+    dice, cuts = random.Random(0), []
+    sources = [module.text for module in modules("heldout")]
+    while len(cuts) < PROMPTS:
+        lines = dice.choice(sources).splitlines(keepends=True)
+        ids = pair.tokenizer.encode("".join(lines[dice.randrange(len(lines)) :][:40]))
+        length = dice.randint(32, 64)
+        if len(ids) > length:
+            cuts.append(ids[:length])
+    return cuts
+
+
+@pytest.fixture(scope="module")
+def plain(pair, prompts):
+    """What plain decoding answers to a prompt, by its place among them."""
+    return cache(lambda i: pair.generate(prompts[i], max_tokens=NEW_TOKENS, method="plain").token_ids)
+
+
+@pytest.mark.parametrize("length", range(1, 9))
+def test_greedy_speculation_is_greedy_decoding(pair, prompts, plain, length, record_property):
+    """Every prompt at one of the eight lengths; at all of them, and to longer answers, in the soak."""
+    drafted = accepted = 0
+    for i in range(length % 8, PROMPTS, 8):
+        answer = pair.generate(prompts[i], max_tokens=NEW_TOKENS, draft_length=length)
+        assert answer.token_ids == plain(i), f"prompt {i}, draft length {length}"
+        drafted += answer.speculation.drafted
+        accepted += answer.speculation.accepted
+    record_property("acceptance_rate", accepted / drafted)
+    print(f"draft length {length}: {accepted} of {drafted} drafts accepted over {PROMPTS // 8} prompts")
+    assert accepted > 0.2 * drafted
+
+
+@pytest.fixture(scope="module")
+def headed():
+    """The bundled target with the heads that are shipped for it."""
+    with Engine.load("demo", heads=["bundled:eagle3", "bundled:medusa"], threads=1) as engine:
+        yield engine
+
+
+HEADS = {
+    "eagle chain": {"method": "eagle", "draft_length": 5},
+    "eagle tree": {"method": "eagle", "draft_length": 5, "draft_tree": "grow"},
+    "medusa tree": {"method": "medusa", "draft_length": 6, "draft_tree": "grow"},
+}
+
+
+@pytest.mark.parametrize("way", HEADS)
+def test_the_shipped_heads_draft_well_and_change_no_answer(headed, prompts, plain, way):
+    """Counts are the same on every machine: greedy answers, drafted for by the same numbers."""
+    tokens = rounds = 0
+    for i, prompt in enumerate(prompts[:12]):
+        answer = headed.generate(prompt, max_tokens=NEW_TOKENS, **HEADS[way])
+        assert answer.token_ids == plain(i)
+        tokens += len(answer.token_ids)
+        rounds += answer.speculation.steps
+    print(f"{way}: {tokens / rounds:.2f} tokens a pass")
+    assert tokens > 2.0 * rounds
+
+
+def test_the_shipped_heads_are_small():
+    sizes = [p.stat().st_size for name in ("eagle3", "medusa") for p in (BUNDLED / name).iterdir()]
+    assert sum(sizes) <= 6_000_000
+
+
+def test_what_is_not_bundled_is_said():
+    with pytest.raises(CheckpointError, match=r"bundled are .*bundled:eagle3, bundled:medusa"):
+        Engine.load("demo", heads="bundled:eagle4")
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+@pytest.mark.parametrize("way", HEADS)
+def test_shipped_heads_change_no_long_answer(headed, prompts, way):
+    for i, prompt in enumerate(prompts):
+        expected = headed.generate(prompt, max_tokens=128, method="plain").token_ids
+        answer = headed.generate(prompt, max_tokens=128, **HEADS[way])
+        assert answer.token_ids == expected, f"prompt {i}, {way}"
+
+
+@pytest.mark.soak
+@pytest.mark.timeout(7200)
+def test_greedy_speculation_is_greedy_decoding_over_long_answers(pair, prompts):
+    for i, prompt in enumerate(prompts):
+        expected = pair.generate(prompt, max_tokens=128, method="plain").token_ids
+        for length in (*range(1, 9), None):
+            answer = pair.generate(prompt, max_tokens=128, draft_length=length)
+            assert answer.token_ids == expected, f"prompt {i}, draft length {length}"
+
+
+def test_it_is_without_a_compiler_too(prompts, monkeypatch):
+    """Where torch computes the passes, row by row as the kernels it chose compute them."""
+    monkeypatch.setattr(decoder, "native_passes", lambda *given: None)
+    with Engine.load(BUNDLED / "target", BUNDLED / "draft", threads=1) as engine:
+        assert not engine._speculator.target.decoder.exact_rows
+        for i, prompt in enumerate(prompts[:16]):
+            plain = engine.generate(prompt, max_tokens=NEW_TOKENS, method="plain")
+            drafted = engine.generate(prompt, max_tokens=NEW_TOKENS, draft_length=1 + i % 8)
+            assert drafted.token_ids == plain.token_ids
+
+
+def test_the_pair_speculates_better_than_chance(pair):
+    answer = pair.generate("def fibonacci(n):\n", max_tokens=64, draft_length=4)
+    assert answer.speculation.mean_accepted_length > 1.5
+
+
+def test_demo_is_the_bundled_pair(prompts, plain):
+    with Engine.load("demo", threads=1) as engine:
+        answer = engine.generate(prompts[0], max_tokens=len(plain(0)), temperature=0.0)
+    assert answer.token_ids == plain(0)
+    assert answer.speculation.method == "draft"

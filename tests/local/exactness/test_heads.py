@@ -1,0 +1,202 @@
+"""Medusa and EAGLE heads in the running engine: the target's tokens when greedy, its law when sampling."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tiny_heads
+import torch
+from scipy import stats
+from specclient_local.decoding.speculate import Speculator
+from specclient_local.drafting.eagle import EagleDrafter
+from specclient_local.drafting.medusa import MedusaDrafter
+from specclient_local.loading.drafter_set import drafter_for_heads
+from specclient_local.loading.model_loader import ModelPlacement, load_model
+from specclient_local.model.config import read_config
+from specclient_local.model.heads.checkpoint import required_hidden_layers
+from tiny_models import law_of_rounds, letter_tokenizer, load, table_of, write_checkpoint
+
+VOCAB = 8
+PROMPT = [3, 1, 4, 1, 5]
+LETTERS = {"hidden": 16, "vocab": VOCAB, "heads": 2, "kv": 1}
+KINDS = ("medusa", "eagle", "eagle3")
+TREES = (None, (2, 2, 1), "grow")
+
+
+def letter_heads(folder, kind):
+    """Heads over eight letters, whose guesses are kept now and then."""
+    if kind == "medusa":
+        return tiny_heads.medusa(folder, hidden=16, vocab=VOCAB, spread=0.2)
+    if kind == "eagle":
+        return tiny_heads.eagle(folder, spread=0.25, **LETTERS)
+    return tiny_heads.eagle3(folder, spread=0.25, draft=5, **LETTERS)
+
+
+@pytest.fixture(scope="module")
+def letters(tmp_path_factory):
+    """A target over eight letters, and heads of each kind."""
+    folder = tmp_path_factory.mktemp("letters")
+    shape = {
+        "vocab_size": VOCAB,
+        "hidden_size": 16,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "num_hidden_layers": 4,
+        "eos_token_id": None,
+        "bos_token_id": None,
+        "tokenizer": letter_tokenizer(VOCAB),
+    }
+    target = write_checkpoint(folder / "target", seed=5, spread=0.2, **shape)
+    return target, {kind: letter_heads(folder / kind, kind) for kind in KINDS}
+
+
+@pytest.fixture(scope="module")
+def byte_heads(tmp_path_factory):
+    """A target over bytes, and heads of each kind and layout."""
+    folder = tmp_path_factory.mktemp("bytes")
+    heads = {
+        "medusa": tiny_heads.medusa(folder / "medusa", spread=0.02),
+        "medusa shared": tiny_heads.medusa(folder / "shared", spread=0.02, own_heads=False, blocks=2),
+        "eagle": tiny_heads.eagle(folder / "eagle"),
+        "eagle3": tiny_heads.eagle3(folder / "eagle3"),
+        "eagle3 wide": tiny_heads.speculators_eagle3(folder / "wide", own_width=16, norm_output=True),
+    }
+    return write_checkpoint(folder / "target", spread=0.1, **tiny_heads.TARGET), heads
+
+
+def speculator(target, heads, slots=1):
+    """A speculator that drafts by heads, without an engine around it."""
+    taps = required_hidden_layers(heads, read_config(target))
+    runner = load_model(target, ModelPlacement(), slots=slots, context=64, taps=taps)
+    method, drafter = drafter_for_heads(runner, heads)
+    return Speculator(runner, {method: drafter}), method
+
+
+@pytest.mark.parametrize("batch", [1, 4])
+@pytest.mark.parametrize("name", ["medusa", "medusa shared", "eagle", "eagle3", "eagle3 wide"])
+def test_greedy_answers_are_the_targets_own(byte_heads, name, batch):
+    target, heads = byte_heads
+    prompts = [
+        "def f(x):",
+        "import ",
+        "x",
+        "class A:\n    def b",
+        "return 1\n" * 6,
+        "(((",
+        "a b c d e f",
+        "\n",
+    ]
+    accepted = 0
+    with load(target, heads=heads[name], slots=batch) as engine:
+        assert engine.method == name.split()[0].rstrip("3")
+        plain = [engine.generate(p, max_tokens=24, method="plain").token_ids for p in prompts]
+        for tree in TREES:
+            for begin in range(0, len(prompts), batch):
+                sinks = [[] for _ in prompts[begin : begin + batch]]
+                for prompt, sink in zip(prompts[begin:], sinks, strict=False):
+                    engine.add(prompt, sink.append, max_tokens=24, draft_tree=tree, draft_length=3)
+                while engine.step():
+                    pass
+                for sink, wanted in zip(sinks, plain[begin:], strict=False):
+                    answer = sink[-1].generation
+                    assert answer.token_ids == wanted, (name, tree)
+                    assert answer.speculation.drafted > 0
+                    accepted += answer.speculation.accepted
+    assert accepted > 0
+
+
+def joint(folder, temperature, top_k):
+    """The target's exact law of two tokens, [V, V], by transformers' own model."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        ids = torch.tensor([[*PROMPT, t] for t in range(VOCAB)])
+        logits = model(input_ids=ids).logits.double() / temperature
+    if top_k:
+        kth = logits.topk(top_k).values[..., -1:]
+        logits = logits.masked_fill(logits < kth, -torch.inf)
+    p = torch.softmax(logits, -1)
+    return (p[0, -2][:, None] * p[:, -1]).numpy()
+
+
+def law_of(target, heads, **params):
+    speculating, method = speculator(target, heads)
+    law, kept = law_of_rounds(speculating, PROMPT, method=method, **params)
+    return table_of(law, VOCAB), kept
+
+
+SHAPES = {
+    "chain": {"draft_length": 2},
+    "tree": {"draft_tree": (2,), "draft_length": 1},
+    "grown": {"draft_tree": "grow", "draft_length": 2},
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_rounds_have_the_targets_law(letters, kind, shape):
+    target, heads = letters
+    law, kept = law_of(target, heads[kind], temperature=1.1, top_k=3, **SHAPES[shape])
+    np.testing.assert_allclose(law, joint(target, 1.1, 3), atol=1e-5)
+    assert kept > 0
+
+
+def lie(propose):
+    """Wrap a drafter's ``propose``: it drafts as before and says it drew from the uniform distribution."""
+
+    def lying(self, requests, shapes):
+        trees = propose(self, requests, shapes)
+        for tree in trees:
+            tree.q = [np.full(VOCAB, 1.0 / VOCAB) for _ in tree.q]
+        return trees
+
+    return lying
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_rounds_find_a_drafter_that_lies(letters, monkeypatch, kind):
+    target, heads = letters
+    drafter = MedusaDrafter if kind == "medusa" else EagleDrafter
+    monkeypatch.setattr(drafter, "propose", lie(drafter.propose))
+    law, _ = law_of(target, heads[kind], temperature=1.1, top_k=3, **SHAPES["chain"])
+    assert np.abs(law - joint(target, 1.1, 3)).max() > 1e-3
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_sampled_continuations_have_the_targets_law(letters, kind):
+    target, heads = letters
+    counts = np.zeros((VOCAB, VOCAB))
+    with load(target, heads=heads[kind], slots=4) as engine:
+        for first in range(0, 400, 4):
+            sinks = [[] for _ in range(4)]
+            for i, sink in enumerate(sinks):
+                tree = TREES[(first // 4 + i) % 3]
+                params = {"max_tokens": 3, "temperature": 1.0, "draft_length": 2, "draft_tree": tree}
+                engine.add(PROMPT, sink.append, seed=first + i, **params)
+            while engine.step():
+                pass
+            for sink in sinks:
+                one, two, *_ = sink[-1].generation.token_ids
+                counts[one, two] += 1
+    assert counts.sum() == 400
+    expected = joint(target, 1.0, 0).ravel() * 400
+    small = expected < 5.0
+    seen = np.append(counts.ravel()[~small], counts.ravel()[small].sum())
+    wanted = np.append(expected[~small], expected[small].sum())
+    assert stats.chisquare(seen, wanted).pvalue > 0.001
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_seed_gives_the_same_answer_alone_and_in_company(byte_heads, kind):
+    target, heads = byte_heads
+    with load(target, heads=heads[kind], slots=3) as engine:
+        alone = engine.generate("def f(x):", max_tokens=20, temperature=1.0, seed=4)
+        events: dict[int, list] = {i: [] for i in range(3)}
+        for i, sink in events.items():
+            engine.add("def f(x):", sink.append, max_tokens=20, temperature=1.0, seed=4 + (i == 1))
+        while engine.step():
+            pass
+    answers = [sink[-1].generation.token_ids for sink in events.values()]
+    assert answers[0] == answers[2] == alone.token_ids
+    assert answers[1] != alone.token_ids

@@ -1,0 +1,457 @@
+"""The running engine against the target alone: its law when sampling, its tokens when greedy, its caches."""
+
+from __future__ import annotations
+
+import collections
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from specclient_local.decoding import verify as walk
+from specclient_local.decoding.speculate import Speculator
+from specclient_local.drafting import union
+from specclient_local.drafting.draft_model import DraftModel
+from specclient_local.drafting.ngram import NgramDrafter
+from specclient_local.drafting.prediction import PredictionDrafter
+from specclient_local.drafting.union import UnionDrafter
+from specclient_local.loading.drafter_set import layer_skip_runner
+from specclient_local.model.decoder_runner import DecoderRunner
+from specclient_local.request.token_tree import ROOT, TokenTree, without_token
+from tiny_models import (
+    disturbed,
+    law_of_rounds,
+    letter_tokenizer,
+    load,
+    run,
+    sequence,
+    table_of,
+    write_checkpoint,
+)
+
+VOCAB = 8
+PROMPT = [3, 1, 4, 1, 5]
+SAMPLES = 1000
+FEWER = 500
+"""Where the same drafters' laws are enumerated as well."""
+
+
+@pytest.fixture(scope="module")
+def tiny_pair(tmp_path_factory):
+    """A target and a draft over eight letters, alike enough that drafts are kept about half the time."""
+    shape = {
+        "vocab_size": VOCAB,
+        "hidden_size": 16,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 1,
+        "eos_token_id": None,
+        "bos_token_id": None,
+        "tokenizer": letter_tokenizer(VOCAB),
+    }
+    folder = tmp_path_factory.mktemp("letters")
+    return (
+        write_checkpoint(folder / "target", seed=5, spread=0.25, **shape),
+        write_checkpoint(folder / "draft", seed=6, spread=0.25, num_hidden_layers=1, **shape),
+    )
+
+
+def joint(folder, temperature, top_p, top_k, prompt=PROMPT):
+    """The target's exact law of two tokens, [V, V], by transformers' own model and warpers."""
+    from transformers import (
+        AutoModelForCausalLM,
+        LogitsProcessorList,
+        TemperatureLogitsWarper,
+        TopKLogitsWarper,
+        TopPLogitsWarper,
+    )
+
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    warp = LogitsProcessorList([TemperatureLogitsWarper(temperature)])
+    if top_k:
+        warp.append(TopKLogitsWarper(top_k))
+    if top_p < 1.0:
+        warp.append(TopPLogitsWarper(top_p))
+    with torch.inference_mode():
+        ids = torch.tensor([[*prompt, t] for t in range(VOCAB)])
+        logits = model(input_ids=ids).logits.double()
+        first = torch.softmax(warp(ids[:1], logits[0, -2][None]), -1)[0]
+        second = torch.softmax(warp(ids, logits[:, -1]), -1)
+    return (first[:, None] * second).numpy()
+
+
+def p_value(counts, law):
+    """Chi-square of counts against a law; cells with few expected are taken together."""
+    expected = law.ravel() * counts.sum()
+    counts = counts.ravel()
+    if counts[expected < 1e-9].any():
+        return 0.0
+    small = expected < 5.0
+    observed = np.append(counts[~small], counts[small].sum())
+    wanted = np.append(expected[~small], expected[small].sum())
+    keep = wanted > 0.0
+    statistic = ((observed - wanted)[keep] ** 2 / wanted[keep]).sum()
+    return float(stats.chi2.sf(statistic, keep.sum() - 1))
+
+
+def sample(engine, samples=SAMPLES, **params):
+    """Draw two-token continuations with the engine, two at a time, a seed each."""
+    counts, last = np.zeros((VOCAB, VOCAB)), []
+    for seed in range(samples):
+        events = []
+        engine.add(PROMPT, events.append, seed=seed, **params)
+        last.append(events)
+        if len(last) == 2:
+            while engine.step():
+                pass
+            for events in last:
+                assert not isinstance(events[-1], BaseException), events[-1]
+                first, second, *_ = events[-1].generation.token_ids
+                counts[first, second] += 1
+            last.clear()
+    return counts, events[-1].generation.speculation
+
+
+SETTINGS = {
+    "cool": {"temperature": 0.6},
+    "top-p": {"temperature": 1.0, "top_p": 0.8},
+    "top-k": {"temperature": 1.3, "top_k": 3},
+    "all": {"temperature": 0.9, "top_p": 0.9, "top_k": 5},
+}
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_sampled_continuations_have_the_targets_law(tiny_pair, name, record_property):
+    settings = SETTINGS[name]
+    law = joint(tiny_pair[0], settings["temperature"], settings.get("top_p", 1.0), settings.get("top_k", 0))
+    with load(*tiny_pair) as engine:
+        counts, _ = sample(engine, max_tokens=3, draft_length=2, **settings)
+    p = p_value(counts, law)
+    record_property("p_value", p)
+    print(f"chi-square {name}: p = {p:.3f} over {SAMPLES} continuations")
+    assert p > 0.001
+
+
+def resample_from_p(p, q):
+    return p
+
+
+def accept_always(p, q, token):
+    return 1.0
+
+
+def claim_uniform(propose):
+    """Wrap a drafter's ``propose``: it draws as before and says it drew from the uniform distribution."""
+
+    def claiming(self, requests, shapes):
+        trees = propose(self, requests, shapes)
+        for tree in trees:
+            tree.q = [np.full(VOCAB, 1.0 / VOCAB) for _ in tree.q]
+        return trees
+
+    return claiming
+
+
+@pytest.mark.parametrize("mutant", ["accept always", "resample from p", "claim a wrong q"])
+def test_the_same_test_finds_a_wrong_verifier(tiny_pair, monkeypatch, mutant, record_property):
+    with load(*tiny_pair) as engine:
+        if mutant == "accept always":
+            monkeypatch.setattr(walk, "acceptance_probability", accept_always)
+        elif mutant == "resample from p":
+            monkeypatch.setattr(walk, "residual", resample_from_p)
+        else:
+            monkeypatch.setattr(DraftModel, "propose", claim_uniform(DraftModel.propose))
+        counts, _ = sample(engine, max_tokens=3, draft_length=2, temperature=1.0)
+    p = p_value(counts, joint(tiny_pair[0], 1.0, 1.0, 0))
+    record_property("p_value", p)
+    print(f"chi-square with a verifier that is wrong ({mutant}): p = {p:.1e}")
+    assert p < 1e-6
+
+
+class RandomTrees:
+    """Proposes trees of arbitrary shape: siblings without replacement, independent ones, picked ones."""
+
+    def __init__(self, vocab, seed):
+        self.vocab, self.rng = vocab, np.random.default_rng(seed)
+
+    def begin(self, request):
+        return True
+
+    def commit(self, request, tree, path):
+        pass
+
+    def end(self, request):
+        pass
+
+    def propose(self, requests, shapes):
+        return [self._tree(request, len(shape)) for request, shape in zip(requests, shapes, strict=True)]
+
+    def _tree(self, request, length):
+        tree, leaves = TokenTree(), [ROOT]
+        for _ in range(length):
+            leaves = [child for leaf in leaves for child in self._below(tree, leaf, request.dice)][:3]
+        return tree
+
+    def _below(self, tree, leaf, dice):
+        q = self.rng.dirichlet(np.ones(self.vocab))
+        first = dice.draw(q)
+        second = dice.draw(without_token(q, first))
+        nodes = tree.branch(leaf, [first, second], q)
+        return [*nodes, tree.add(leaf, int(self.rng.integers(self.vocab)))]
+
+
+def test_random_trees_have_the_targets_law_too(tiny_pair, record_property):
+    target = DecoderRunner.load(tiny_pair[0], dtype="float32", slots=1, context=64)
+    speculator = Speculator(target, {"draft": RandomTrees(VOCAB, seed=0)})
+    counts, kept = np.zeros((VOCAB, VOCAB)), 0
+    for seed in range(SAMPLES):
+        request = sequence(PROMPT, max_tokens=3, temperature=1.0, seed=seed, draft_length=2)
+        first, second, _ = run(speculator, request)[:3]
+        counts[first, second] += 1
+        kept += request.tally.accepted
+        speculator.end(request)
+    p = p_value(counts, joint(tiny_pair[0], 1.0, 1.0, 0))
+    record_property("p_value", p)
+    print(f"chi-square random trees: p = {p:.3f}, {kept / SAMPLES:.2f} drafts kept a continuation")
+    assert kept > SAMPLES / 2
+    assert p > 0.001
+
+
+DRAFTERS = {
+    "draft tree": {"method": "draft", "draft_tree": (2,), "draft_length": 1},
+    "draft grown": {"method": "draft", "draft_tree": "grow", "draft_length": 2},
+    "layers grown": {"method": "layer_skip", "draft_tree": "grow", "draft_length": 3},
+    "n-gram": {"method": "ngram", "draft_length": 3},
+    "n-gram judged": {"method": "ngram"},
+    "union": {"method": "union", "draft_length": 1},
+    "union grown": {"method": "union", "draft_tree": "grow", "draft_length": 2},
+}
+AGAIN = [3, 1, 4, 1, 5, 3, 1]
+"""A prompt whose end stood in it before."""
+
+
+def drafting(pair):
+    """A speculator that has every drafter, over the tiny pair."""
+    target, draft = (DecoderRunner.load(folder, dtype="float32", slots=1, context=64) for folder in pair)
+    one = DraftModel(draft, VOCAB)
+    methods = {
+        "draft": one,
+        "layer_skip": DraftModel(layer_skip_runner(target, (0,), 1), VOCAB),
+        "union": UnionDrafter([one], NgramDrafter()),
+    }
+    return Speculator(target, methods)
+
+
+def law_of(speculator, prompt, **params):
+    law, kept = law_of_rounds(speculator, prompt, **params)
+    return table_of(law, VOCAB), kept
+
+
+@pytest.mark.parametrize("name", DRAFTERS)
+def test_every_drafters_rounds_have_the_targets_law(tiny_pair, name):
+    # Fewer tokens where the guesses are drawn: every pair of them is an outcome.
+    top_k = 4 if name in ("draft tree", "union") else 6
+    settings = {"temperature": 1.1, "top_k": top_k}
+    law, kept = law_of(drafting(tiny_pair), AGAIN, **DRAFTERS[name], **settings)
+    np.testing.assert_allclose(law, joint(tiny_pair[0], 1.1, 1.0, top_k, AGAIN), atol=1e-5)
+    assert kept > 0
+
+
+@pytest.mark.parametrize("mutant", ["accept always", "resample from p", "merge equal draws", "claim a draw"])
+def test_the_same_rounds_find_what_is_wrong(tiny_pair, monkeypatch, mutant):
+    params, methods = DRAFTERS["draft grown"], drafting(tiny_pair)
+    if mutant == "accept always":
+        monkeypatch.setattr(walk, "acceptance_probability", accept_always)
+    elif mutant == "resample from p":
+        monkeypatch.setattr(walk, "residual", resample_from_p)
+    elif mutant == "merge equal draws":
+        # Of two draft models alike, equal draws are frequent.
+        model = methods.drafters["draft"]
+        other = DraftModel(DecoderRunner.load(tiny_pair[1], dtype="float32", slots=1, context=64), VOCAB)
+        methods.drafters["union"] = UnionDrafter([model, other], NgramDrafter())
+        params = DRAFTERS["union"]
+        monkeypatch.setattr(union, "_picked", lambda q, token: True)
+    else:
+        monkeypatch.setattr(DraftModel, "propose", claim_uniform(DraftModel.propose))
+    law, _ = law_of(methods, AGAIN, temperature=1.0, top_k=3, **params)
+    assert np.abs(law - joint(tiny_pair[0], 1.0, 1.0, 3, AGAIN)).max() > 1e-3
+
+
+@pytest.mark.parametrize("name", ["tree", "union"])
+def test_the_running_engines_trees_have_the_targets_law(tiny_pair, name, record_property):
+    """By chi-square, where there are too many outcomes to enumerate."""
+    params = {"method": "draft", "draft_tree": (3, 2)} if name == "tree" else {"method": "union"}
+    with load(tiny_pair[0], [tiny_pair[1]] * 2) as engine:
+        counts, figures = sample(engine, FEWER, max_tokens=3, draft_length=2, temperature=1.0, **params)
+    p = p_value(counts, joint(tiny_pair[0], 1.0, 1.0, 0))
+    record_property("p_value", p)
+    print(f"chi-square {name}: p = {p:.3f} over {FEWER} continuations")
+    assert figures.drafted > 2 * figures.steps - 2
+    assert p > 0.001
+
+
+PREDICTIONS = {
+    "one": [2],
+    "two": [6, 2],
+    "longer than the answer": [0, 1, 2, 3, 4, 5, 6, 7, 0],
+    "one token again and again": [3, 3, 3, 3, 3],
+    "the prompt": PROMPT,
+    "nothing": [],
+}
+
+
+def law_under_prediction(folder, prediction, settings):
+    """As :func:`law_of` for requests with a prediction."""
+    speculator = Speculator(DecoderRunner.load(folder, dtype="float32", slots=1, context=64))
+    return law_of(speculator, PROMPT, method="prediction", predicted=prediction, **settings)
+
+
+@pytest.mark.parametrize("draft_length", [1, 4, None])
+@pytest.mark.parametrize("prediction", PREDICTIONS)
+def test_predictions_leave_the_targets_law_as_it_is(tiny_pair, prediction, draft_length):
+    accepted = 0
+    for settings in SETTINGS.values():
+        expected = joint(
+            tiny_pair[0], settings["temperature"], settings.get("top_p", 1.0), settings.get("top_k", 0)
+        )
+        options = {**settings, "draft_length": draft_length}
+        law, kept = law_under_prediction(tiny_pair[0], PREDICTIONS[prediction], options)
+        np.testing.assert_allclose(law, expected, atol=1e-5)
+        accepted += kept
+    assert (accepted > 0) == (prediction != "nothing")
+
+
+@pytest.mark.parametrize("mutant", ["accept always", "resample from p", "claim a wrong q"])
+def test_the_same_enumeration_finds_a_wrong_verifier(tiny_pair, monkeypatch, mutant):
+    if mutant == "accept always":
+        monkeypatch.setattr(walk, "acceptance_probability", accept_always)
+    elif mutant == "resample from p":
+        monkeypatch.setattr(walk, "residual", resample_from_p)
+    else:
+        monkeypatch.setattr(PredictionDrafter, "propose", claim_uniform(PredictionDrafter.propose))
+    law, _ = law_under_prediction(tiny_pair[0], [6, 2, 2], {"temperature": 1.0})
+    assert np.abs(law - joint(tiny_pair[0], 1.0, 1.0, 0)).max() > 1e-3
+
+
+@pytest.fixture(scope="module")
+def byte_pair(tmp_path_factory):
+    """A target and a draft that is the target with its weights disturbed: most drafts are right."""
+    folder = tmp_path_factory.mktemp("bytes")
+    target = write_checkpoint(folder / "target", seed=1, spread=0.2, eos_token_id=None)
+    return target, disturbed(target, folder / "draft", 0.02)
+
+
+PROMPTS = [
+    "def f(x):",
+    "",
+    "import os\n",
+    "x",
+    "\u00e9\u4e2d\U0001f600 text",
+    "class A:\n    def b(self):\n        return",
+]
+
+
+def test_greedy_speculation_is_greedy_decoding(byte_pair):
+    kept = 0
+    with load(*byte_pair) as engine:
+        for prompt in PROMPTS:
+            plain = engine.generate(prompt, max_tokens=60, method="plain")
+            assert plain.speculation.method == "plain"
+            for length in (*range(9), None):
+                drafted = engine.generate(prompt, max_tokens=60, draft_length=length)
+                assert drafted.token_ids == plain.token_ids, f"{prompt!r} with draft length {length}"
+                assert drafted.text == plain.text
+                kept += drafted.speculation.accepted
+    assert kept > 500
+
+
+def test_greedy_decoding_is_transformers_greedy_decoding(byte_pair):
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(byte_pair[0], dtype=torch.float32).eval()
+    with load(*byte_pair) as engine:
+        got = engine.generate("def f(x):", max_tokens=40)
+        ids = torch.tensor([engine.tokenizer.encode("def f(x):")])
+        expected = model.generate(ids, max_new_tokens=40, do_sample=False, eos_token_id=None, pad_token_id=0)
+    assert got.token_ids == expected[0, ids.shape[1] :].tolist()
+
+
+def test_greedy_decoding_with_random_trees_is_greedy_decoding(byte_pair):
+    target = DecoderRunner.load(byte_pair[0], dtype="float32", slots=1, context=128)
+    plain = Speculator(target)
+    for seed in range(4):
+        prompt = np.random.default_rng(seed).integers(0, 300, 12).tolist()
+        expected = run(plain, sequence(prompt, method="plain", max_tokens=30))
+        target.truncate(0, 0)
+        # A drafter that knows the answer, hidden among random siblings, so that paths inside trees are kept.
+        speculator = Speculator(target, {"draft": Knowing(300, seed, expected)})
+        request = sequence(prompt, max_tokens=30, draft_length=3)
+        assert run(speculator, request) == expected
+        assert request.tally.accepted > 10
+        target.truncate(0, 0)
+
+
+class Knowing(RandomTrees):
+    """Random trees with the right token as the last sibling of every level."""
+
+    def __init__(self, vocab, seed, answer):
+        super().__init__(vocab, seed)
+        self.answer = answer
+
+    def _tree(self, request, length):
+        tree, leaf, done = TokenTree(), ROOT, len(request.new_tokens)
+        for token in self.answer[done : done + length]:
+            self._below(tree, leaf, request.dice)
+            leaf = tree.add(leaf, token)
+        return tree
+
+
+@pytest.mark.parametrize("drafter", ["draft", "trees"])
+def test_caches_are_those_of_a_fresh_prefill_whatever_was_refused(byte_pair, drafter):
+    target = DecoderRunner.load(byte_pair[0], dtype="float32", slots=2, context=128)
+    draft = DecoderRunner.load(byte_pair[1], dtype="float32", slots=2, context=128)
+    accepted = collections.Counter()
+    for seed in range(6):
+        source = DraftModel(draft, 300) if drafter == "draft" else RandomTrees(300, seed)
+        if drafter == "trees" and seed % 2:
+            known = run(Speculator(target), sequence([7, 8, 9], slot=1, method="plain", max_tokens=40))
+            target.truncate(1, 0)
+            source = Knowing(300, seed, known)
+        speculator = Speculator(target, {"draft": source})
+        temperature = 0.0 if seed % 2 else 0.7
+        request = sequence(
+            [7, 8, 9], max_tokens=40, temperature=temperature, seed=seed, draft_length=3 + seed % 3
+        )
+        run(speculator, request)
+        accepted[drafter] += request.tally.accepted
+        for runner in (target, draft) if drafter == "draft" else (target,):
+            length = runner.length(0)
+            assert length >= len(request.tokens) - 2
+            runner.prefill(1, request.tokens[:length])
+            used, fresh = (runner.cache.rows[:, slot, :, :length] for slot in (0, 1))
+            torch.testing.assert_close(used, fresh, atol=1e-5, rtol=0)
+            runner.truncate(1, 0)
+        speculator.end(request)
+    assert accepted[drafter] > 20
+
+
+def test_a_seed_gives_the_same_answer_alone_and_in_company(byte_pair):
+    with load(*byte_pair) as engine:
+        alone = engine.generate("def f(x):", max_tokens=30, temperature=1.0, seed=4)
+        events: dict[int, list] = {i: [] for i in range(3)}
+        for i, sink in events.items():
+            engine.add("def f(x):", sink.append, max_tokens=30, temperature=1.0, seed=4 + (i == 1))
+        while engine.step():
+            pass
+    answers = [sink[-1].generation.token_ids for sink in events.values()]
+    assert answers[0] == answers[2] == alone.token_ids
+    assert answers[1] != alone.token_ids
+
+
+def test_the_samples_of_the_sampling_transform_are_compared_over_all_cells(tiny_pair):
+    """The reference law is a law, and the restricting settings do leave tokens out."""
+    for settings in SETTINGS.values():
+        law = joint(
+            tiny_pair[0], settings["temperature"], settings.get("top_p", 1.0), settings.get("top_k", 0)
+        )
+        assert abs(law.sum() - 1.0) < 1e-9
+    assert (joint(tiny_pair[0], 1.3, 1.0, 3) == 0).sum() == 64 - 9

@@ -1,0 +1,270 @@
+"""Pairs turned into other servers' commands: every option against what the servers' own pages have."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import yaml
+from specclient_local.export import (
+    DEPLOYMENT_METHODS,
+    SERVERS,
+    Deployment,
+    LaunchPlan,
+    heads_method,
+    launch,
+    same_tokenizer,
+    sampling_defaults,
+)
+from tiny_models import write_checkpoint
+
+from specclient.errors import CheckpointError, ConfigurationError
+from specclient.providers import PRESETS
+
+#: What the pages in each row's ``sources`` list, read in November 2026.
+DOCUMENTED = {
+    "vllm": {
+        # docs.vllm.ai: configuration/engine_args, cli/serve; features/speculative_decoding/acceptance_metrics
+        "--served-model-name", "--host", "--port", "--max-model-len", "--dtype", "--tensor-parallel-size",
+        "--pipeline-parallel-size", "--speculative-config", "--per-request-spec-decode-metrics",
+    },
+    "sglang": {
+        # docs.sglang.io: advanced_features/server_arguments, advanced_features/speculative_decoding
+        "-m", "--model-path", "--served-model-name", "--host", "--port", "--context-length", "--dtype",
+        "--tp-size", "--pp-size", "--speculative-algorithm", "--speculative-draft-model-path",
+        "--speculative-num-steps", "--speculative-eagle-topk", "--speculative-num-draft-tokens",
+        "--speculative-ngram-max-bfs-breadth", "--enable-metrics",
+    },
+    "trtllm": {
+        # nvidia.github.io/TensorRT-LLM: commands/trtllm-serve
+        "--served_model_name", "--host", "--port", "--max_seq_len", "--tp_size", "--pp_size", "--config",
+    },
+    "llama.cpp": {
+        # tools/server/README.md after the options were renamed (pull request 22397)
+        "--model", "--alias", "--host", "--port", "--ctx-size", "--split-mode", "--tensor-split",
+        "--spec-type", "--spec-draft-model", "--spec-draft-n-max", "--spec-ngram-simple-size-n",
+        "--spec-ngram-simple-size-m", "--metrics",
+    },
+}  # fmt: skip
+CONVERT = {"--outfile", "--outtype", "--target-model-dir"}  # convert_hf_to_gguf.py; pull request 18039
+
+#: Keys of ``--speculative-config`` (features/speculative_decoding: schema, draft_model, n_gram).
+VLLM_KEYS = {
+    "method", "model", "num_speculative_tokens", "prompt_lookup_min", "prompt_lookup_max",
+    "use_heterogeneous_vocab",
+}  # fmt: skip
+
+#: Keys of the YAML (features/speculative-decoding, llm-api/reference: TorchLlmArgs).
+TRTLLM_KEYS = {"dtype", "disable_overlap_scheduler", "return_perf_metrics", "speculative_config"}
+TRTLLM_SPECULATIVE = {
+    "decoding_type", "max_draft_len", "speculative_model", "max_matching_ngram_size", "use_dynamic_tree",
+    "dynamic_tree_max_topK", "max_total_draft_tokens",
+}  # fmt: skip
+
+DRAFTED = Deployment(target="org/big", method="draft", draft="org/small", depth=5, same_tokenizer=True)
+
+
+def _asked(method: str) -> Deployment:
+    drafts = method in ("draft", "eagle", "eagle3", "medusa")
+    return Deployment(target="org/big", method=method, draft="org/small" if drafts else None, depth=5)
+
+
+def _value(found: LaunchPlan, option: str) -> str:
+    words = list(found.command)
+    assert words.count(option) == 1, words
+    return words[words.index(option) + 1]
+
+
+@pytest.mark.parametrize("server", SERVERS)
+@pytest.mark.parametrize("method", DEPLOYMENT_METHODS)
+def test_a_method_is_documented_or_refused_with_a_way_out(server: str, method: str) -> None:
+    asked = replace(
+        _asked(method), context=2048, dtype="bfloat16", tensor_parallel=2, host="0.0.0.0", port=9000
+    )
+    row = SERVERS[server]
+    if method != "none" and method not in row.methods:
+        with pytest.raises(ConfigurationError, match=rf"^{row.title}: method is '{method}'.*choose --method"):
+            launch(server, asked)
+        return
+    found = launch(server, asked)
+    used = {word for word in found.command if word.startswith("-")}
+    assert used <= DOCUMENTED[server]
+    for words in found.before:
+        if words[0] == "python3":
+            assert {word for word in words if word.startswith("-")} <= CONVERT
+    assert _value(found, "--port") == "9000"
+    assert found.base_url == "http://127.0.0.1:9000/v1", "0.0.0.0 is listened on, not asked"
+
+
+@pytest.mark.parametrize("server", SERVERS)
+def test_every_method_has_a_name_or_a_reason(server: str) -> None:
+    row = SERVERS[server]
+    assert set(row.methods) | set(row.missing) | {"none"} == set(DEPLOYMENT_METHODS)
+    assert not set(row.methods) & set(row.missing)
+    assert row.provider in PRESETS
+    assert str(row.port) in PRESETS[row.provider].base_url
+    assert all(source.startswith("https://") for source in row.sources)
+
+
+def test_vllm_takes_an_object_of_documented_keys() -> None:
+    for method in SERVERS["vllm"].methods:
+        said = json.loads(_value(launch("vllm", _asked(method)), "--speculative-config"))
+        assert set(said) <= VLLM_KEYS
+        assert said["num_speculative_tokens"] == 5
+    assert json.loads(_value(launch("vllm", DRAFTED), "--speculative-config")) == {
+        "method": "draft_model",
+        "model": "org/small",
+        "num_speculative_tokens": 5,
+    }
+    assert "--speculative-config" not in launch("vllm", _asked("none")).command
+
+
+def test_different_tokenizers_go_where_they_are_served_and_nowhere_else() -> None:
+    asked = replace(DRAFTED, same_tokenizer=False)
+    said = json.loads(_value(launch("vllm", asked), "--speculative-config"))
+    assert said["use_heterogeneous_vocab"] is True
+    for server in ("sglang", "trtllm", "llama.cpp"):
+        with pytest.raises(ConfigurationError, match=r"different tokenizers.*export to vllm"):
+            launch(server, asked)
+        unknown = launch(server, replace(DRAFTED, same_tokenizer=None))
+        assert any(note.startswith("Not checked") for note in unknown.notes)
+
+
+@pytest.mark.parametrize("parameter", ["min_p", "logit_bias"])
+def test_vllm_refuses_sampling_that_it_would_answer_with_400(parameter: str) -> None:
+    asked = replace(DRAFTED, sampling=("top_k", parameter))
+    with pytest.raises(ConfigurationError, match=rf"{parameter}.*400.*--method none"):
+        launch("vllm", asked)
+    launch("vllm", replace(asked, method="none"))
+    launch("sglang", asked)
+
+
+def test_trees_have_the_sizes_of_each_servers_own_terms() -> None:
+    asked = replace(_asked("eagle3"), depth=3, widths=(4, 2, 1))  # 4 + 8 + 8 guesses
+    found = launch("sglang", asked)
+    options = ("--speculative-num-steps", "--speculative-eagle-topk", "--speculative-num-draft-tokens")
+    assert [_value(found, option) for option in options] == ["3", "4", "21"], "the root counts there"
+    wide = launch("sglang", replace(asked, widths=(4, 4, 4)))  # 84 guesses, but 4 + 16 + 16 are scored
+    assert _value(wide, options[2]) == "37"
+    said = yaml.safe_load(launch("trtllm", asked).files["trtllm.yaml"])["speculative_config"]
+    assert said["use_dynamic_tree"] is True
+    assert (said["dynamic_tree_max_topK"], said["max_total_draft_tokens"]) == (4, 12), "topK × depth at most"
+    for server in ("vllm", "llama.cpp"):
+        with pytest.raises(ConfigurationError, match="chains alone"):
+            launch(server, asked)
+        launch(server, replace(asked, widths=(1, 1, 1)))
+
+
+def test_trtllm_reads_yaml_of_documented_keys() -> None:
+    for method in SERVERS["trtllm"].methods:
+        text = launch("trtllm", replace(_asked(method), draft='it\'s: a "path" é', dtype="float16")).files
+        said = yaml.safe_load(text["trtllm.yaml"])
+        assert set(said) <= TRTLLM_KEYS
+        assert set(said["speculative_config"]) <= TRTLLM_SPECULATIVE
+        assert said["dtype"] == "float16"
+        if method != "ngram":
+            assert said["speculative_config"]["speculative_model"] == 'it\'s: a "path" é'
+    metrics = launch("trtllm", replace(DRAFTED, port=9000)).metrics
+    assert metrics == "http://127.0.0.1:9000/prometheus/metrics"
+
+
+def test_pipelines_are_refused_where_speculation_does_not_run_over_them() -> None:
+    over = replace(DRAFTED, pipeline_parallel=2)
+    for server, way_out in (("vllm", "eagle3"), ("sglang", "none")):
+        with pytest.raises(ConfigurationError, match=f"pipeline_parallel is 2.*--method {way_out}"):
+            launch(server, over)
+        launch(server, replace(over, method="none"))
+    launch("vllm", replace(over, method="eagle3"))
+    assert _value(launch("trtllm", over), "--pp_size") == "2"
+    split = launch("llama.cpp", over)
+    assert (_value(split, "--split-mode"), _value(split, "--tensor-split")) == ("layer", "1,1")
+    assert _value(launch("llama.cpp", replace(DRAFTED, tensor_parallel=3)), "--split-mode") == "row"
+    with pytest.raises(ConfigurationError, match="one way"):
+        launch("llama.cpp", replace(over, tensor_parallel=2))
+
+
+def test_llamacpp_fetches_and_converts_what_is_no_gguf() -> None:
+    found = launch("llama.cpp", replace(DRAFTED, target="org/m", draft="other/m", dtype="bfloat16"))
+    made = [words[words.index("--outfile") + 1] for words in found.before if "--outfile" in words]
+    assert len(set(made)) == 2, "two models of one name are two files"
+    assert [_value(found, "--model"), _value(found, "--spec-draft-model")] == made
+    assert found.before[0] == ("hf", "download", "org/m", "--local-dir", "m")
+    assert all("bf16" in words for words in found.before if "--outfile" in words)
+    ready = replace(DRAFTED, target="/models/a.gguf", draft="/models/b.gguf")
+    assert launch("llama.cpp", ready).before == ()
+    heads = launch("llama.cpp", replace(_asked("eagle3"), target="/big", draft="/heads"))
+    assert heads.before[-1][-2:] == ("--target-model-dir", "/big")
+    with pytest.raises(ConfigurationError, match="name that folder"):
+        launch("llama.cpp", replace(_asked("eagle3"), target="/big.gguf"))
+
+
+@pytest.mark.skipif(shutil.which("sh") is None, reason="no POSIX shell")
+@pytest.mark.parametrize("server", SERVERS)
+def test_a_shell_runs_the_script_word_for_word(server: str, tmp_path: Path) -> None:
+    """Programs of those names write down what they are called with."""
+    odd = '/models/it\'s $(touch broken) "b" `c` \\ *'
+    asked = replace(DRAFTED, target=odd, draft=odd + "2", name="a b;c")
+    found = launch(server, asked)
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name in {found.command[0], *(words[0] for words in found.before)}:
+        program = programs / name
+        program.write_text(f'#!/bin/sh\nprintf "%s\\0" "$@" > "{tmp_path}/called"\n')
+        program.chmod(0o755)
+    work = tmp_path / "work"
+    work.mkdir()
+    env = {"PATH": f"{programs}{os.pathsep}{os.defpath}"}
+    subprocess.run(["sh", "-eu"], input=found.script, text=True, cwd=work, env=env, check=True)
+    called = (tmp_path / "called").read_text().split("\0")[:-1]
+    assert called == list(found.command[1:])
+    for name, text in found.files.items():
+        assert (work / name).read_text() == text
+    assert {path.name for path in work.iterdir()} == set(found.files)
+
+
+def test_what_cannot_be_is_refused_before_a_server_is_chosen() -> None:
+    with pytest.raises(ConfigurationError, match="add --draft"):
+        Deployment(target="org/big", method="draft")
+    with pytest.raises(ConfigurationError, match="add --heads"):
+        Deployment(target="org/big", method="eagle")
+    with pytest.raises(ConfigurationError, match="one width a level"):
+        replace(DRAFTED, widths=(2, 2))
+
+
+def test_folders_tell_their_heads_tokenizers_and_sampling(tmp_path: Path) -> None:
+    target = write_checkpoint(tmp_path / "target")
+    other = write_checkpoint(tmp_path / "other", vocab_size=280)
+    assert same_tokenizer(str(target), str(target)) is True
+    assert same_tokenizer(str(target), str(other)) is False
+    assert same_tokenizer(str(target), "org/elsewhere") is None
+    assert sampling_defaults(str(target)) == ()
+    (target / "generation_config.json").write_text('{"min_p": 0.05, "top_p": 0.9}')
+    assert sampling_defaults(str(target)) == ("min_p",)
+    heads = tmp_path / "heads"
+    heads.mkdir()
+    for raw, kind in (
+        ({"speculators_model_type": "eagle3"}, ("eagle3", "speculators")),
+        ({"speculators_model_type": "eagle"}, ("eagle", "speculators")),
+        ({"draft_vocab_size": 100}, ("eagle3", "")),
+        ({"num_hidden_layers": 1}, ("eagle", "")),
+        ({"medusa_num_heads": 4}, ("medusa", "")),
+    ):
+        (heads / "config.json").write_text(json.dumps(raw))
+        assert heads_method(str(heads)) == kind
+    (heads / "config.json").write_text('{"speculators_model_type": "mlp"}')
+    with pytest.raises(CheckpointError, match="known are eagle and eagle3"):
+        heads_method(str(heads))
+    with pytest.raises(ConfigurationError, match="name it with --method"):
+        heads_method("org/heads")
+
+
+def test_foreign_heads_are_said_to_be_foreign() -> None:
+    asked = replace(_asked("eagle3"), format="speculators")
+    assert not launch("vllm", asked).notes[1:]
+    for server in ("sglang", "trtllm", "llama.cpp"):
+        assert any("format of speculators" in note for note in launch(server, asked).notes)

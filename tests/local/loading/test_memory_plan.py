@@ -1,0 +1,169 @@
+"""What models and caches take: planned bytes are those that are there, and what does not fit is refused."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import tiny_heads
+import torch
+from safetensors.torch import load_file
+from specclient_local.loading.drafter_set import drafter_for_heads
+from specclient_local.loading.memory_plan import (
+    DeviceMemoryPlan,
+    ModelMemory,
+    _available,
+    _group,
+    free_memory,
+    plans,
+)
+from specclient_local.loading.model_loader import ModelPlacement, load_model
+from specclient_local.loading.options import EngineOptions
+from specclient_local.model.config import read_config
+from specclient_local.model.heads.checkpoint import required_hidden_layers
+from tiny_models import load
+
+from specclient.errors import ConfigurationError
+
+GIB = 2**30
+CPU = torch.device("cpu")
+
+
+@pytest.fixture(scope="module")
+def llama(checkpoint):
+    """The shape of Llama 3.1 8B, of which no weights are needed."""
+    tiny = read_config(checkpoint())
+    return replace(
+        tiny,
+        vocab_size=128256,
+        hidden_size=4096,
+        intermediate_size=14336,
+        layers=32,
+        heads=32,
+        kv_heads=8,
+        head_dim=128,
+        context=131072,
+        sliding=(False,) * 32,
+        tied=False,
+    )
+
+
+def test_a_model_everyone_knows_takes_what_everyone_knows(llama):
+    """Meta's model card: 8.03 billion parameters; 2 · 32 layers · 8 heads · 128 numbers a token."""
+    model = ModelMemory("target", llama, "bfloat16", copies_head=False)
+    assert model.weights == pytest.approx(8.03e9 * 2, rel=1e-3)
+    assert model.kv_per_token == 128 * 1024
+    assert replace(model, quantize="int8").weights == pytest.approx(8.03e9 + 128256 * 4096, rel=1e-3)
+    assert replace(model, quantize="int4").weights < 5 * GIB
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_plan_is_what_a_loaded_model_holds(checkpoint, tied, dtype):
+    folder = checkpoint(hidden_size=128, intermediate_size=512, tie_word_embeddings=tied, vocab_size=640)
+    runner = load_model(folder, ModelPlacement(dtype, "cpu"), slots=3, context=100)
+    options = EngineOptions(dtype=dtype, device="cpu", slots=3)
+    (model,) = plans(folder, [], options, 100, lambda device: None)["cpu"].models
+    assert model.caches(3, 100) == runner.cache.rows.nbytes
+    assert model.tables(100) == runner.causal.nbytes + runner.decoder.turns(slice(None)).nbytes
+    if runner.decoder.exact_rows:
+        passes = runner.decoder.passes
+        tensors = [*passes._panels.held, passes._panels.memory, runner.decoder.embedding]
+        held = {tensor.data_ptr(): tensor.nbytes for tensor in tensors}
+        assert model.weights == pytest.approx(sum(held.values()), rel=0.02)
+
+
+def test_room_is_found_for_contexts_and_slots(llama):
+    model = ModelMemory("target", llama, "bfloat16", copies_head=False)
+    draft = ModelMemory("draft", replace(llama, layers=2, sliding=(False,) * 2, context=8192), "bfloat16")
+    plan = DeviceMemoryPlan((model, draft), slots=4, context=4096, memory=40 * GIB)
+    assert plan.fits
+    for slots, context in [(4, plan.max_context), (plan.max_slots, 4096)]:
+        assert replace(plan, slots=slots, context=context).fits
+    assert not replace(plan, context=plan.max_context + 64).fits
+    assert not replace(plan, slots=plan.max_slots + 1).fits
+    short, long = (replace(plan, context=context).caches for context in (8192, 16384))
+    assert long - short == 4 * 8192 * model.kv_per_token, "the draft's cache ends at its own context"
+    none = replace(plan, memory=10 * GIB)
+    assert (none.max_context, none.max_slots, none.fits) == (0, 0, False)
+    unknown = replace(plan, memory=None)
+    assert (unknown.max_context, unknown.max_slots, unknown.fits) == (None, None, True)
+
+
+def test_what_does_not_fit_is_refused_with_all_its_figures(llama):
+    plan = DeviceMemoryPlan(
+        (ModelMemory("target", llama, "bfloat16", copies_head=False),), 64, 32768, 80 * GIB
+    )
+    with pytest.raises(ConfigurationError) as error:
+        plan.check("cuda:0")
+    for part in (
+        "the target's weights 15.0 GiB",
+        "64 slots of 32768 positions take 256.0 GiB (131072 bytes a token)",
+        "cuda:0 has 80.0 GiB free",
+        f"room for a context of {plan.max_context} or {plan.max_slots} slots",
+        "fewer slots, a smaller context, a half-precision dtype or quantised weights",
+    ):
+        assert part in str(error.value)
+
+
+def test_each_device_has_a_plan_of_its_own(checkpoint):
+    folder, draft = checkpoint(), checkpoint(num_hidden_layers=1)
+    options = EngineOptions(draft=(str(draft),), layer_skip=1, device="cpu", slots=2)
+    both = plans(folder, [draft], options, 64, lambda device: None)
+    assert [model.name for model in both["cpu"].models] == ["target", "layers", "draft"]
+    assert both["cpu"].weights == sum(ModelMemory("x", read_config(f)).weights for f in (folder, draft))
+
+
+@pytest.mark.parametrize("kind", ["medusa", "eagle", "eagle3", "speculators_eagle3"])
+def test_heads_take_what_loaded_ones_hold(checkpoint, tmp_path, kind):
+    """The numbers of the matrices in their file, the head's own cache, the hidden states kept for it."""
+    folder = checkpoint(**tiny_heads.TARGET, max_position_embeddings=256)
+    heads = getattr(tiny_heads, kind)(tmp_path, **({"own_width": 24} if kind.startswith("spec") else {}))
+    plan = plans(folder, [], EngineOptions(slots=3, device="cpu"), 100, lambda device: None, heads=[heads])[
+        "cpu"
+    ]
+    target, states, own = plan.models
+    runner = load_model(
+        folder,
+        ModelPlacement(),
+        slots=3,
+        context=100,
+        taps=tuple(sorted(set(required_hidden_layers(heads, target.config)))),
+    )
+    _, drafter = drafter_for_heads(runner, heads)
+    assert (target.caches(3, 100), states.caches(3, 100)) == (
+        runner.cache.rows.nbytes,
+        runner._features.nbytes,
+    )
+    unused = ("embed_tokens.weight",) if kind == "eagle" else ()
+    tensors = load_file(next(heads.glob("*.safetensors")))
+    numbers = [t.numel() for name, t in tensors.items() if t.dim() == 2 and name not in unused]
+    assert own.weights == 4 * own.parameters == 4 * sum(numbers)
+    if kind == "medusa":
+        assert (own.caches(3, 100), own.tables(100)) == (0, 0)
+    else:
+        eagle = drafter.runner
+        assert own.caches(3, 100) == eagle.cache.rows.nbytes
+        assert own.tables(100) == eagle.causal.nbytes + eagle.context * own.config.head_dim * 4
+    without = plans(folder, [], EngineOptions(slots=3, device="cpu"), 100, lambda device: None)["cpu"]
+    assert plan.total > without.total + own.weights + states.caches(3, 100)
+
+
+def test_a_loading_that_does_not_fit_names_the_free_memory(checkpoint, monkeypatch):
+    monkeypatch.setattr("specclient_local.loading.engine_loader.free_memory", lambda device: 10 * 2**20)
+    load(checkpoint(max_position_embeddings=2048)).close()
+    with pytest.raises(ConfigurationError, match=r"cpu has 10\.0 MiB free. There is room for .* 1\d slots"):
+        load(checkpoint(max_position_embeddings=2048), slots=64)
+
+
+def test_free_memory_is_the_least_that_any_source_tells(tmp_path):
+    (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemFree: 1 kB\nMemAvailable:      5 kB\n")
+    assert _available(tmp_path / "meminfo") == 5 * 1024
+    assert _available(tmp_path / "none") is None
+    assert _group(tmp_path) is None
+    for name, text in (("max", "1000\n"), ("current", "700\n"), ("stat", "anon 1\nfile 200\n")):
+        (tmp_path / f"memory.{name}").write_text(text)
+    assert _group(tmp_path) == 500
+    (tmp_path / "memory.max").write_text("max\n")
+    assert _group(tmp_path) is None
+    assert free_memory(CPU) > 2**20

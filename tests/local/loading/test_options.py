@@ -1,0 +1,63 @@
+"""How a model is to be loaded: each unusable setting is refused by name, before torch is imported."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from specclient_local.loading.options import EngineOptions
+
+from specclient.errors import ConfigurationError
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"method": "magic"}, "method is 'magic'; allowed are auto, plain, draft, ngram"),
+        ({"method": "prediction"}, "method is 'prediction'; allowed are auto, plain"),
+        ({"method": "draft"}, "'draft', but draft is None"),
+        ({"draft": 3}, "draft is 3; it names a folder"),
+        ({"draft": ["a", ""]}, r"draft is \['a', ''\]"),
+        ({"dtype": "fp32"}, "dtype is 'fp32'; allowed are float32, bfloat16, float16"),
+        ({"dtype": None}, "dtype is None"),
+        ({"draft_dtype": "half"}, "draft_dtype is 'half'; allowed are .*float16, None"),
+        ({"device": "gpu"}, "device is 'gpu'; allowed are auto, cpu, cuda, cuda:N, mps"),
+        ({"device": "cuda:x"}, "device is 'cuda:x'"),
+        ({"device": None}, "device is None"),
+        ({"draft_device": "tpu"}, "draft_device is 'tpu'; allowed are .*mps, None"),
+        ({"quantize": "int2"}, "quantize is 'int2'; allowed are int8, int4, fp8, None"),
+        ({"draft_quantize": 8}, "draft_quantize is 8"),
+        ({"draft_dtype": "float16"}, "draft_dtype is 'float16', but there is no draft; name one"),
+        ({"draft_device": "cpu"}, "draft_device is 'cpu', but there is no draft"),
+        ({"draft_quantize": "int8"}, "draft_quantize is 'int8', but there is no draft"),
+        ({"runner": "vllm"}, "runner is 'vllm'; allowed are auto, own, hf"),
+        ({"slots": 0}, "slots is 0; allowed is an integer of at least 1"),
+        ({"slots": True}, "slots is True"),
+        ({"context": 1}, "context is 1; allowed is None, or an integer of at least 2"),
+        ({"threads": 0}, "threads is 0"),
+        ({"methd": "plain"}, "'methd' is no option of a model; allowed are draft, method, dtype"),
+    ],
+)
+def test_an_unusable_setting_is_named_with_what_is_allowed(settings, message):
+    with pytest.raises(ConfigurationError, match=message):
+        EngineOptions.read(settings)
+
+
+def test_drafts_are_one_or_several_and_equal_options_are_equal_keys():
+    read = EngineOptions.read
+    assert EngineOptions().draft == read({"draft": None}).draft == ()
+    assert (
+        read({"draft": "a"})
+        == read({"draft": Path("a")})
+        == read({"draft": ["a"]})
+        == EngineOptions(draft=("a",))
+    )
+    assert read({"draft": ["a", Path("b")]}).draft == ("a", "b")
+    assert len({EngineOptions(("a",)), read({"draft": "a"}), EngineOptions(("a",), device="cuda:1")}) == 2
+
+
+def test_no_torch_is_imported_for_them():
+    code = "import sys, specclient_local.loading.options; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

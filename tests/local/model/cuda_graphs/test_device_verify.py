@@ -1,0 +1,180 @@
+"""The walk by tensors against the host's, number by number: transform, draws, acceptance, what is left."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+from specclient_local.decoding.verify import verify
+from specclient_local.model import sampling as sampling
+from specclient_local.model.cuda_graphs import device_verify as walk
+from specclient_local.request.params import SamplingParams
+from specclient_local.request.sequence import RandomStream
+from specclient_local.request.token_tree import TokenTree
+
+VOCAB, DEPTH, BATCH = 7, 3, 64
+SETTINGS = [
+    {"temperature": 0.0},
+    {"temperature": 0.7},
+    {"temperature": 1.0, "top_p": 0.8},
+    {"temperature": 1.3, "top_k": 3},
+    {"temperature": 0.9, "top_p": 0.9, "top_k": 5},
+    {"temperature": 1e-3},
+    {"temperature": 1.0, "top_k": 1},
+    {"temperature": 2.0, "top_p": 0.01},
+    {"temperature": 1.0, "top_k": 100},
+]
+
+
+def shaping(params):
+    return walk.SamplingTensors(
+        torch.tensor([p.temperature for p in params], dtype=torch.double),
+        torch.tensor([p.top_p for p in params], dtype=torch.double),
+        torch.tensor([p.top_k for p in params]),
+        cuts=any(p.temperature and (p.top_p < 1 or p.top_k) for p in params),
+    )
+
+
+def host_law(logits, params):
+    """[N, V] as the host has it."""
+    laws = sampling.distributions(logits, params)
+    return np.stack([np.eye(logits.shape[-1])[law] if isinstance(law, int) else law for law in laws])
+
+
+@pytest.mark.parametrize("vocab", [7, 300])
+def test_the_transform_is_the_hosts_for_every_request_of_a_batch(vocab):
+    params = [SamplingParams(**settings) for settings in SETTINGS]
+    logits = torch.randn(len(params), 5, vocab, generator=torch.manual_seed(0)) * 3
+    logits[:, 0, 2] = logits[:, 0, 4]  # a tie
+    logits[:, 1] = 0.0
+    found = walk.batch_probabilities(logits, shaping(params))
+    for own, rows, settings in zip(found, logits, params, strict=True):
+        np.testing.assert_allclose(own.numpy(), host_law(rows, settings), atol=1e-14)
+
+
+def test_without_a_cut_in_the_batch_nothing_is_sorted(monkeypatch):
+    monkeypatch.setattr(walk, "_cut", None)
+    params = [SamplingParams(temperature=0.5), SamplingParams(temperature=0.0, top_p=0.5, top_k=3)]
+    logits = torch.randn(2, 1, 9, generator=torch.manual_seed(0))
+    found = walk.batch_probabilities(logits, shaping(params))
+    np.testing.assert_allclose(found[0].numpy(), host_law(logits[0], params[0]), atol=1e-15)
+    assert found[1].tolist() == np.eye(9)[[int(logits[1, 0].argmax())]].tolist()
+
+
+class Counted(RandomStream):
+    """Dice that count the numbers taken."""
+
+    taken = 0
+
+    def uniform(self):
+        self.taken += 1
+        return super().uniform()
+
+
+def case(seed):
+    """A batch of requests that drew or picked their guesses, and what the host's walk makes of each."""
+    rng = np.random.default_rng(seed)
+    cold = rng.random(BATCH) < 0.2
+    p, q = rng.dirichlet(np.full(VOCAB, 0.5), (2, BATCH, DEPTH + 1))
+    p[rng.random(p.shape) < 0.3] = 0.0
+    p[..., 0] += 1e-3
+    close = rng.random(BATCH) < 0.2
+    p[close] = q[close]  # acceptance certain
+    p /= p.sum(-1, keepdims=True)
+    for law in (p, q):
+        law[cold] = np.eye(VOCAB)[law[cold].argmax(-1)]
+    picked = rng.random(BATCH) < 0.3
+    depth = rng.integers(0, DEPTH + 1, BATCH)
+    tokens = np.zeros((BATCH, DEPTH), dtype=int)
+    expected, uniform = [], []
+    for i in range(BATCH):
+        ahead = RandomStream(seed * BATCH + i)
+        uniform.append([ahead.uniform() for _ in range(2 * DEPTH + 1)])
+        dice = Counted(seed * BATCH + i)
+        tree = TokenTree()
+        for step in range(depth[i]):
+            law = int(q[i, step].argmax()) if cold[i] else q[i, step]
+            token = int(rng.integers(VOCAB)) if picked[i] else dice.draw(law)
+            tree.add(step - 1, token, None if picked[i] else law)
+            tokens[i, step] = token
+        target = [int(law.argmax()) if cold[i] else law for law in p[i, : depth[i] + 1]]
+        verdict = verify(tree, target, dice)
+        expected.append((len(verdict.path), verdict.token, dice.taken))
+    drafts = walk.DraftTensors(
+        torch.from_numpy(tokens),
+        torch.from_numpy(np.repeat(picked[:, None], DEPTH, 1)),
+        torch.from_numpy(depth),
+    )
+    numbers = torch.tensor(uniform, dtype=torch.double)
+    laws = torch.from_numpy(p), torch.from_numpy(q[:, :DEPTH].copy())
+    return *laws, drafts, torch.from_numpy(cold), numbers, expected
+
+
+def outcomes(walked):
+    return list(zip(walked.accepted.tolist(), walked.token.tolist(), walked.used.tolist(), strict=True))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_walk_takes_the_hosts_numbers_and_comes_to_the_hosts_tokens(seed):
+    *given, expected = case(seed)
+    assert outcomes(walk.accept_sampled(*given)) == expected
+    assert 0 < sum(accepted for accepted, _, _ in expected) < BATCH * DEPTH
+
+
+def test_drafts_that_were_all_picked_need_no_q():
+    p, _, drafts, cold, numbers, _ = case(1)
+    drafts = walk.DraftTensors(drafts.tokens, torch.ones_like(drafts.picked), drafts.depth)
+    one_hot = torch.nn.functional.one_hot(drafts.tokens, VOCAB).double()
+    with_q = walk.accept_sampled(
+        p, one_hot, walk.DraftTensors(drafts.tokens, drafts.picked, drafts.depth), cold, numbers
+    )
+    assert outcomes(walk.accept_sampled(p, None, drafts, cold, numbers)) == outcomes(with_q)
+
+
+def test_greedy_needs_no_probabilities():
+    p, _, drafts, _, numbers, _ = case(2)
+    one_hot = torch.nn.functional.one_hot(p.argmax(-1), VOCAB).double()
+    everyone = torch.ones(BATCH, dtype=torch.bool)
+    right = torch.rand(BATCH, DEPTH, generator=torch.manual_seed(0)) < 0.7
+    tokens = torch.where(right, p[:, :-1].argmax(-1), drafts.tokens)
+    drafts = walk.DraftTensors(tokens, torch.ones_like(right), drafts.depth)
+    slow = walk.accept_sampled(one_hot, None, drafts, everyone, numbers)
+    assert outcomes(walk.accept_greedy(p.argmax(-1), drafts)) == outcomes(slow)
+
+
+def law_of_the_walk(samples=200_000):
+    """Chi-square of the first token that a walk wins, from one p and q, against p."""
+    generator = torch.Generator().manual_seed(3)
+    p = torch.softmax(torch.randn(1, DEPTH + 1, VOCAB, generator=generator).double() * 1.5, -1)
+    q = torch.softmax(p.log()[:, :DEPTH] + torch.randn(1, DEPTH, VOCAB, generator=generator), -1)
+    p, q = p.expand(samples, -1, -1), q.expand(samples, -1, -1)
+    numbers = torch.rand(samples, 2 * DEPTH + 1, generator=generator, dtype=torch.double)
+    tokens = torch.stack([walk.draw_tokens(q[:, i], numbers[:, i]) for i in range(DEPTH)], 1)
+    drafts = walk.DraftTensors(
+        tokens, torch.zeros_like(tokens, dtype=torch.bool), torch.full((samples,), DEPTH)
+    )
+    walked = walk.accept_sampled(p, q, drafts, torch.zeros(samples, dtype=torch.bool), numbers)
+    first = torch.where(walked.accepted > 0, tokens[:, 0], walked.token)
+    counts = torch.bincount(first, minlength=VOCAB).double()
+    return float(stats.chisquare(counts.numpy(), (p[0, 0] * samples).numpy()).pvalue)
+
+
+def test_what_a_walk_wins_has_the_targets_law():
+    assert law_of_the_walk() > 0.001
+
+
+@pytest.mark.parametrize("mutant", ["resample from p", "reuse a number"])
+def test_the_same_test_finds_a_wrong_walk(monkeypatch, mutant):
+    if mutant == "resample from p":
+        monkeypatch.setattr(walk, "_residual", lambda p, q, drafts, at: p)
+    else:
+        monkeypatch.setattr(walk, "accept_sampled", _reusing(walk.accept_sampled))
+    assert law_of_the_walk() < 1e-6
+
+
+def _reusing(accept):
+    def wrong(p, q, drafts, certain, uniform):
+        return accept(p, q, drafts, certain, uniform[:, :1].expand(-1, uniform.shape[1]).contiguous())
+
+    return wrong

@@ -1,0 +1,369 @@
+"""Published heads: read as their authors compute them, refused where they do not fit, written for others."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import tiny_heads
+import torch
+from safetensors import safe_open
+from safetensors.torch import load_file, save_file
+from specclient_local.loading.model_loader import ModelPlacement, load_model
+from specclient_local.model.config import Rope, read_config
+from specclient_local.model.heads.checkpoint import read_heads, required_hidden_layers
+from specclient_local.model.heads.eagle_runner import EagleRunner
+from specclient_local.model.heads.medusa import MedusaHeads
+from specclient_local.model.heads.writer import write_eagle, write_medusa
+from specclient_local.model.pass_input import SlotInput
+from specclient_local.request.token_tree import TokenTree
+from tiny_models import load, write_checkpoint
+from torch.nn import functional as F
+
+from specclient.errors import CheckpointError, ConfigurationError
+
+TOKENS = [5, 17, 120, 33, 80, 201, 9]
+NEXT = 44
+EPS = 1e-5
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory):
+    return write_checkpoint(tmp_path_factory.mktemp("target"), spread=0.2, **tiny_heads.TARGET)
+
+
+def hidden_states(target, tokens):
+    """The target's hidden states after each number of layers, the last normalised, by transformers."""
+    from transformers import AutoModelForCausalLM
+
+    model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32).eval()
+    with torch.inference_mode():
+        return [
+            states[0] for states in model(torch.tensor([tokens]), output_hidden_states=True).hidden_states
+        ]
+
+
+def norm(x, weight):
+    return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + EPS) * weight
+
+
+def rotated(x, positions):
+    """Rotate ``[N, heads, D]`` the way transformers does: halves, not pairs."""
+    dim = x.shape[-1]
+    angles = positions[:, None] * 10_000.0 ** (-torch.arange(0, dim, 2) / dim)
+    cos, sin = (f(torch.cat((angles, angles), -1))[:, None] for f in (torch.cos, torch.sin))
+    return x * cos + torch.cat((-x[..., dim // 2 :], x[..., : dim // 2]), -1) * sin
+
+
+def layer_by_hand(w, prefix, h, x):
+    """A decoder layer whose attention sees ``h`` and whose residual is ``x``, as the papers have it."""
+    n, heads, kv, dim = len(h), 4, 2, x.shape[1] // 4
+    q, k, v = (F.linear(h, w[f"{prefix}self_attn.{name}_proj.weight"]).view(n, -1, dim) for name in "qkv")
+    at = torch.arange(n).float()
+    q, k = rotated(q, at), rotated(k, at)
+    k, v = (t.repeat_interleave(heads // kv, 1) for t in (k, v))
+    scores = torch.einsum("nhd,mhd->hnm", q, k) / dim**0.5
+    scores = scores.masked_fill(torch.ones(n, n).triu(1).bool(), -torch.inf)
+    out = torch.einsum("hnm,mhd->nhd", scores.softmax(-1), v).reshape(n, -1)
+    x = x + F.linear(out, w[f"{prefix}self_attn.o_proj.weight"])
+    h = norm(x, w[f"{prefix}post_attention_layernorm.weight"])
+    gate, up = (F.linear(h, w[f"{prefix}mlp.{name}_proj.weight"]) for name in ("gate", "up"))
+    return x + F.linear(F.silu(gate) * up, w[f"{prefix}mlp.down_proj.weight"])
+
+
+def eagle_by_hand(target, w, prefix="layers.0.", fc="fc."):
+    """Logits after the tokens, then after one guess below them: EAGLE-1."""
+    base = load_file(target / "model.safetensors")
+    embedding, head = base["model.embed_tokens.weight"], base["lm_head.weight"]
+    states, ids = hidden_states(target, TOKENS)[-1][:-1], TOKENS[1:]
+    for _ in range(2):
+        h = F.linear(torch.cat((embedding[ids], states), -1), w[f"{fc}weight"], w.get(f"{fc}bias"))
+        out = layer_by_hand(w, prefix, h, h)
+        yield F.linear(out[-1], head)
+        states, ids = torch.cat((states, out[-1:])), [*ids, NEXT]
+
+
+def eagle3_by_hand(target, w, flags, prefix):
+    """The same of EAGLE-3, over the target's vocabulary."""
+    base = load_file(target / "model.safetensors")
+    embedding = w.get("embed_tokens.weight", base["model.embed_tokens.weight"])
+    seen = [states[:-1] for states in hidden_states(target, TOKENS)]
+    fused = [seen[k] for k in (2, 2, 1)]  # of four layers: 2, 4 // 2 and 4 - 3
+    if flags.get("fc_norm"):
+        fused = [norm(x, w[f"fc_norm.{i}.weight"]) for i, x in enumerate(fused)]
+    fused = torch.cat(fused, -1)
+    if flags.get("norm_before_fc"):
+        fused = norm(fused, w["input_norm.weight"])
+    states, ids = F.linear(fused, w["fc.weight"]), TOKENS[1:]
+    for _ in range(2):
+        normed = norm(states, w[f"{prefix}hidden_norm.weight"])
+        h = torch.cat((norm(embedding[ids], w[f"{prefix}input_layernorm.weight"]), normed), -1)
+        out = layer_by_hand(w, prefix, h, normed if flags.get("norm_before_residual") else states)
+        last = norm(out[-1], w["norm.weight"])
+        wide = torch.full((tiny_heads.VOCAB,), -torch.inf)
+        wide[w["t2d"]] = F.linear(last, w["lm_head.weight"])
+        yield wide
+        states = torch.cat((states, last[None] if flags.get("norm_output") else out[-1:]))
+        ids = [*ids, NEXT]
+
+
+@torch.inference_mode()
+def eagle_by_engine(target, folder):
+    """The same by the engine's own runner."""
+    config = read_config(target)
+    runner = load_model(
+        target,
+        ModelPlacement(),
+        slots=1,
+        context=64,
+        taps=tuple(sorted(set(required_hidden_layers(folder, config)))),
+    )
+    found = read_heads(folder, config)
+    eagle = EagleRunner(found.shape, found.weights, runner)
+    runner.prefill(0, TOKENS[:-1])
+    layers = found.shape.tapped(config.layers)
+    states = eagle.head.read(runner.features(0, 0, len(TOKENS) - 1, layers))
+    eagle.extend(0, TOKENS[1:-1], states[:-1])
+    tree = TokenTree.chain([NEXT])
+    (first,), (hidden,) = eagle.step([SlotInput(0, TOKENS[-1:])], [states[-1:]])
+    (second,), _ = eagle.step([SlotInput(0, [], tree)], [hidden])
+    for logits in (first, second):
+        wide = torch.full((tiny_heads.VOCAB,), -torch.inf)
+        if found.weights.ids is None:
+            wide = logits[0]
+        else:
+            wide[found.weights.ids] = logits[0]
+        yield wide
+
+
+def check_same(one, other):
+    for a, b in zip(one, other, strict=True):
+        torch.testing.assert_close(a, b, atol=2e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize("bias", [True, False])
+def test_eagle_as_its_repository_publishes_it(target, tmp_path, bias):
+    folder = tiny_heads.eagle(tmp_path, bias=bias)
+    weights = load_file(folder / "model.safetensors")
+    check_same(eagle_by_hand(target, weights), eagle_by_engine(target, folder))
+
+
+def test_eagle_of_speculators(target, tmp_path):
+    folder = tiny_heads.speculators_eagle(tmp_path)
+    weights = load_file(folder / "model.safetensors")
+    check_same(eagle_by_hand(target, weights, "transformer.", "fusion_fc."), eagle_by_engine(target, folder))
+
+
+def test_eagle3_as_its_repository_publishes_it(target, tmp_path):
+    folder = tiny_heads.eagle3(tmp_path)
+    weights = load_file(folder / "model.safetensors")
+    check_same(eagle3_by_hand(target, weights, {}, "midlayer."), eagle_by_engine(target, folder))
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {},
+        {"norm_before_residual": True},
+        {"norm_output": True, "fc_norm": True},
+        {"norm_before_fc": True},
+        {"own_width": 16},
+    ],
+    ids=str,
+)
+def test_eagle3_of_speculators(target, tmp_path, flags):
+    folder = tiny_heads.speculators_eagle3(tmp_path, **flags)
+    weights = load_file(folder / "model.safetensors")
+    check_same(eagle3_by_hand(target, weights, flags, "layers.0."), eagle_by_engine(target, folder))
+
+
+def test_a_table_without_what_transformers_takes_anyway_is_read_whole(target, tmp_path):
+    """``speculators`` leaves out of a layer's table whatever is its class's default."""
+    folder = tiny_heads.speculators_eagle3(tmp_path)
+    whole = read_heads(folder, read_config(target)).shape
+    raw = json.loads((folder / "config.json").read_text())
+    for name in ("hidden_act", "max_position_embeddings", "num_hidden_layers", "rms_norm_eps"):
+        raw["transformer_layer_config"].pop(name)
+    raw["transformer_layer_config"]["num_hidden_layers"] = 1
+    (folder / "config.json").write_text(json.dumps(raw))
+    found = read_heads(folder, read_config(target)).shape
+    assert found.config.norm_eps == 1e-6
+    assert found.config.context == 2048
+    same = replace(found.config, norm_eps=1e-5, context=128, rope=whole.config.rope)
+    assert same == whole.config
+
+
+@pytest.mark.parametrize(("blocks", "own_heads"), [(1, True), (2, False)])
+def test_medusa_as_its_trainer_saves_it(target, tmp_path, blocks, own_heads):
+    folder = tiny_heads.medusa(tmp_path, blocks=blocks, own_heads=own_heads)
+    w = load_file(folder / "medusa_lm_head.safetensors")
+    runner = load_model(target, ModelPlacement(), slots=1, context=64, taps=(4,))
+    found = read_heads(folder, read_config(target))
+    assert (found.shape.heads, found.shape.blocks, found.method) == (3, blocks, "medusa")
+    heads = MedusaHeads(found.shape, found.weights, runner.shared_weights())
+    runner.prefill(0, TOKENS)
+    with torch.inference_mode():
+        rows = heads.logits(heads.read(runner.features(0, 6, 7, (4,))), 2)
+    assert rows.shape == (1, 2, tiny_heads.VOCAB)
+    head = load_file(target / "model.safetensors")["lm_head.weight"]
+    for i in range(2):
+        x = hidden_states(target, TOKENS)[-1][-1]
+        for j in range(blocks):
+            x = x + F.silu(F.linear(x, w[f"{i}.{j}.linear.weight"], w[f"{i}.{j}.linear.bias"]))
+        wanted = F.linear(x, w[f"{i}.{blocks}.weight"] if own_heads else head)
+        torch.testing.assert_close(rows[0, i], wanted, atol=1e-4, rtol=1e-4)
+
+
+def changed_config(folder, **changes):
+    raw = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(raw | changes))
+    return folder
+
+
+def changed_tensor(folder, name, tensor, file="model.safetensors"):
+    tensors = load_file(folder / file)
+    tensors[name] = tensor
+    if tensor is None:
+        del tensors[name]
+    save_file(tensors, folder / file)
+    return folder
+
+
+Q = "midlayer.self_attn.q_proj.weight"
+
+
+@pytest.mark.parametrize(
+    ("broken", "named"),
+    [
+        (
+            lambda f: changed_tensor(tiny_heads.eagle3(f), Q, torch.zeros(32, 32)),
+            r"model\.safetensors: tensor midlayer\.self_attn\.q_proj\.weight has shape \[32, 32\].*\[32, 6",
+        ),
+        (
+            lambda f: changed_tensor(tiny_heads.eagle3(f), "norm.weight", None),
+            r"model\.safetensors: tensor norm\.weight of shape \[32\] is missing",
+        ),
+        (
+            lambda f: changed_tensor(tiny_heads.eagle3(f), "norm.weight", torch.full((32,), torch.nan)),
+            r"norm\.weight holds 32 numbers that are not finite",
+        ),
+        (
+            lambda f: changed_tensor(tiny_heads.eagle3(f), "d2t", torch.zeros(120).long() + 250),
+            r"d2t does not lead",
+        ),
+        (lambda f: changed_tensor(tiny_heads.eagle3(f), "d2t", torch.zeros(120)), r"d2t holds float32"),
+        (
+            lambda f: changed_tensor(
+                tiny_heads.medusa(f), "1.1.weight", torch.zeros(9, 32), tiny_heads.MEDUSA
+            ),
+            r"medusa_lm_head\.safetensors: tensor 1\.1\.weight has shape \[9, 32\].*\[300, 32\]",
+        ),
+        (
+            lambda f: tiny_heads.eagle(f, hidden=16, heads=2, kv=1),
+            r"config\.json: the head is of a target with hidden size 16, but this target's is 32",
+        ),
+        (lambda f: tiny_heads.eagle3(f, vocab=299), r"vocabulary 299, but this target's is 300"),
+        (
+            lambda f: changed_config(tiny_heads.speculators_eagle3(f), speculators_model_type="dflash"),
+            r"speculators_model_type is 'dflash'; supported are eagle, eagle3",
+        ),
+        (
+            lambda f: changed_config(tiny_heads.speculators_eagle(f), layernorms=True),
+            r"layernorms is True; supported is false",
+        ),
+        (
+            lambda f: tiny_heads.speculators_eagle3(f, eagle_aux_hidden_state_layer_ids=[1, 2, 7]),
+            r"eagle_aux_hidden_state_layer_ids has 7, but the target has 4 layers",
+        ),
+        (lambda f: changed_config(tiny_heads.eagle(f), num_hidden_layers=2), r"num_hidden_layers is 2"),
+        (lambda f: changed_config(tiny_heads.eagle(f), mlp_bias=True), r"mlp_bias is true"),
+        (lambda f: changed_config(tiny_heads.eagle(f), model_type=None), r"no model_type"),
+    ],
+)
+def test_what_is_wrong_with_heads_is_said(target, tmp_path, broken, named):
+    with pytest.raises(CheckpointError, match=named):
+        read_heads(broken(tmp_path), read_config(target))
+
+
+@pytest.mark.parametrize("old", ["pytorch_model.bin", None])
+def test_pickled_weights_are_not_read_and_how_to_convert_them_is_said(target, tmp_path, old):
+    folder = tiny_heads.eagle(tmp_path)
+    (folder / "model.safetensors").unlink()
+    if old:
+        (folder / old).write_bytes(b"")
+    with pytest.raises(CheckpointError) as caught:
+        load(target, heads=folder)
+    said = str(caught.value)
+    assert "only safetensors are loaded" in said
+    assert "torch.load('pytorch_model.bin', weights_only=True)" in said
+    assert ("Convert pytorch_model.bin in that folder" in said) == bool(old)
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"method": "eagle"}, "heads is None"),
+        ({"method": "medusa", "heads": "eagle"}, "heads has none of that kind"),
+        ({"heads": ["eagle", "eagle"]}, "two folders of method 'eagle'"),
+        ({"heads": "eagle", "graphs": "on"}, "graphs is 'on' beside heads"),
+        ({"heads": "eagle", "runner": "hf"}, "transformers runs the target"),
+    ],
+)
+def test_what_cannot_be_loaded_with_heads_is_said(target, tmp_path, options, named):
+    folder = tiny_heads.eagle(tmp_path)
+    if "heads" in options:
+        given = options["heads"]
+        options = options | {"heads": str(folder) if given == "eagle" else [str(folder)] * 2}
+    with pytest.raises(ConfigurationError, match=named):
+        load(target, **options)
+
+
+def test_heads_of_both_methods_may_be_loaded_at_once(target, tmp_path):
+    folders = [tiny_heads.medusa(tmp_path / "medusa"), tiny_heads.eagle3(tmp_path / "eagle3")]
+    with load(target, heads=folders) as engine:
+        assert engine.method == "eagle"
+        assert {"medusa", "eagle"} <= set(engine.methods)
+        assert len(engine.costs["medusa"].verify) == 4, "a tree has no more levels than there are heads"
+        wanted = engine.generate("def f", max_tokens=12, method="plain").token_ids
+        for method in ("medusa", "eagle"):
+            answer = engine.generate("def f", max_tokens=12, method=method, draft_length=3)
+            assert (answer.token_ids, answer.speculation.method) == (wanted, method)
+
+
+@pytest.mark.parametrize(
+    "make", [tiny_heads.speculators_eagle, tiny_heads.speculators_eagle3], ids=["1", "3"]
+)
+def test_written_eagle_heads_are_what_was_read(target, tmp_path, make):
+    source = make(tmp_path / "source")
+    found = read_heads(source, read_config(target))
+    out = tmp_path / "out"
+    write_eagle(out, found.shape, found.weights, "someone/target", guesses=3, dtype=torch.float32)
+    assert sorted(path.name for path in out.iterdir()) == ["config.json", "model.safetensors"]
+    one, other = (load_file(folder / "model.safetensors") for folder in (source, out))
+    assert one.keys() == other.keys()
+    for name, tensor in one.items():
+        assert torch.equal(tensor, other[name]), name
+    given, told = (json.loads((folder / "config.json").read_text()) for folder in (source, out))
+    assert told["speculators_model_type"] == given["speculators_model_type"]
+    assert told["speculators_config"]["verifier"] == given["speculators_config"]["verifier"]
+    (proposal,) = told["speculators_config"]["proposal_methods"]
+    assert proposal["proposal_type"] == "greedy"
+    assert proposal["speculative_tokens"] == 3
+    assert isinstance(told["transformer_layer_config"], dict)
+    with safe_open(out / "model.safetensors", framework="pt") as file:
+        assert file.metadata() == {"format": "pt"}
+    read = read_heads(out, read_config(target)).shape
+    assert read == found.shape
+    assert read.config.rope == Rope(original_context=128)
+
+
+@pytest.mark.parametrize("own_heads", [True, False])
+def test_written_medusa_heads_are_what_was_read(target, tmp_path, own_heads):
+    source = tiny_heads.medusa(tmp_path / "source", own_heads=own_heads)
+    found = read_heads(source, read_config(target))
+    write_medusa(tmp_path / "out", found.shape, found.weights, "a/target", dtype=torch.float32)
+    one, other = (load_file(tmp_path / name / tiny_heads.MEDUSA) for name in ("source", "out"))
+    assert one.keys() == other.keys()
+    assert all(torch.equal(tensor, other[name]) for name, tensor in one.items())
+    assert read_heads(tmp_path / "out", read_config(target)).shape == found.shape

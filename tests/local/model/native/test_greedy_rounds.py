@@ -1,0 +1,244 @@
+"""Greedy rounds of one request in one call: the same answers, figures and caches as by the general way."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+from specclient_local.model.native import build as build
+from specclient_local.model.native import greedy_rounds as rounds
+from specclient_local.model.native.greedy_rounds import NativeRounds
+from tiny_models import disturbed, load, write_checkpoint
+
+pytestmark = pytest.mark.skipif(build.library() is None, reason="there is no C compiler")
+
+SHAPES = {
+    "grouped": {},
+    "no width is whole vectors": {"hidden_size": 36, "intermediate_size": 53, "head_dim": 6},
+    "norms of heads": {"kind": "qwen3", "head_dim": 20},
+}
+ASKED = [
+    {"method": "plain"},
+    *({"method": "draft", "draft_length": length} for length in (1, 2, 5, 8, None, "step")),
+    {"method": "draft", "draft_tree": (2, 1), "draft_length": 2},
+    *(
+        {"method": method, "draft_length": length}
+        for method in ("ngram", "layer_skip")
+        for length in (3, None)
+    ),
+    {"method": "prediction", "prediction": [9, 9, 4, 5]},
+    {"method": "union", "draft_length": 3},
+]
+PROMPTS = [[5, 6, 7, 8, 5, 6], [9] * 70, [2, 3]]
+
+
+@pytest.fixture(params=SHAPES)
+def engine(request, tmp_path):
+    shape = {"eos_token_id": None, "num_hidden_layers": 3, **SHAPES[request.param]}
+    target = write_checkpoint(tmp_path / "t", seed=1, spread=0.2, **shape)
+    with load(target, disturbed(target, tmp_path / "d", 0.03), layer_skip=2, slots=2) as engine:
+        yield engine
+
+
+@pytest.fixture
+def calls(monkeypatch):
+    """Who guessed in each of one request's rounds that was verified in one call."""
+    made, drafted, verified = [], NativeRounds._go, NativeRounds.verify_all
+
+    def after_a_draft(self, slot):
+        made.append("model")
+        return drafted(self, slot)
+
+    def alone(self, sequences, guesses):
+        if len(sequences) == 1:
+            made.append("given" if guesses[0] else "nobody")
+        return verified(self, sequences, guesses)
+
+    monkeypatch.setattr(NativeRounds, "_go", after_a_draft)
+    monkeypatch.setattr(NativeRounds, "verify_all", alone)
+    return made
+
+
+def told(engine, prompt, **asked):
+    """What is said of an answer that does not depend on time."""
+    answer = engine.generate(prompt, max_tokens=40, **asked)
+    figures = answer.speculation
+    if asked.get("draft_length", 0) is None:  # how far to draft follows measured times
+        figures = None
+    return answer.token_ids, answer.text, answer.finish_reason, figures
+
+
+def test_answers_and_figures_are_those_of_the_general_way(engine, calls):
+    speculator, own = engine.speculator, engine.speculator.rounds
+    for prompt, asked in itertools.product(PROMPTS, ASKED):
+        speculator.rounds = None
+        want = told(engine, prompt, **asked)
+        made = len(calls)
+        speculator.rounds = own
+        assert told(engine, prompt, **asked) == want, asked
+        trees = "draft_tree" in asked or asked["method"] == "union"
+        assert trees or len(calls) > made, f"{asked} took no single call"
+    assert set(calls) == {"model", "given", "nobody"}
+
+
+@pytest.mark.parametrize("shared", ["both", "the target's alone", "the draft's alone"])
+def test_threads_share_passes_of_a_round(pair, monkeypatch, shared):
+    monkeypatch.setattr(rounds, "MIN_PARALLEL_PRODUCTS", 10**12 if shared == "the draft's alone" else 0)
+    monkeypatch.setattr(
+        rounds, "MIN_PARALLEL_PRODUCTS_AWAKE", 10**12 if shared == "the target's alone" else 0
+    )
+    with load(*pair, threads=2) as engine:
+        for prompt in PROMPTS[:2]:
+            want = told(engine, prompt, method="plain")[0]
+            for length in (1, 4, 8):
+                assert told(engine, prompt, method="draft", draft_length=length)[0] == want
+        lanes = engine.speculator.rounds._target, *engine.speculator.rounds._drafts.values()
+        assert [lane._told.threads for lane in lanes] == {
+            "both": [2, 2], "the target's alone": [2, 1], "the draft's alone": [1, 2]
+        }[shared]  # fmt: skip
+
+
+def test_the_same_test_finds_a_guess_that_is_kept_wrongly(engine, monkeypatch):
+    want = told(engine, PROMPTS[0], method="plain")[0]
+    honest = NativeRounds._go
+
+    def generous(self, slot):
+        found = honest(self, slot)
+        return found._replace(kept=len(found.guesses))
+
+    monkeypatch.setattr(NativeRounds, "_go", generous)
+    assert told(engine, PROMPTS[0], method="draft", draft_length=4)[0] != want
+
+
+def test_caches_are_those_of_a_fresh_prefill(engine, calls):
+    target, draft = engine.speculator.target, engine.speculator.drafters["draft"].runner
+    pieces = []
+    engine.add(PROMPTS[0], pieces.append, max_tokens=40, method="draft", draft_length=3)
+    while sum(len(piece.token_ids) for piece in pieces) < 20:
+        engine.step()
+    tokens = [*PROMPTS[0], *(token for piece in pieces for token in piece.token_ids)]
+    assert calls.count("model") > 5
+    for runner in (target, draft):
+        slot = max((0, 1), key=runner.length)
+        length = min(runner.length(slot), len(tokens) - 1)
+        assert length > len(PROMPTS[0])
+        rows = runner.cache.rows[:, slot, :, :length].clone()
+        runner.truncate(1 - slot, 0)
+        runner.prefill(1 - slot, tokens[:length])
+        torch.testing.assert_close(rows, runner.cache.rows[:, 1 - slot, :, :length], rtol=0.0, atol=1e-5)
+
+
+def test_a_draft_that_breaks_off_costs_its_guesses_alone(engine, calls):
+    want = told(engine, PROMPTS[0], method="plain")[0]
+    draft = engine.speculator.drafters["draft"].runner
+    with torch.inference_mode():
+        draft.decoder.embedding[want[6]] = torch.nan
+    answer = engine.generate(PROMPTS[0], max_tokens=40, method="draft", draft_length=4)
+    assert answer.token_ids == want
+    assert "model" in calls
+    assert answer.speculation.drafted < 4 * answer.speculation.steps
+
+
+def test_only_what_can_be_done_in_one_call_is(engine, calls, tmp_path):
+    sinks = [[], []]  # before the engine has a thread of its own, which could begin with one alone
+    for sink in sinks:
+        engine.add(PROMPTS[0], sink.append, max_tokens=5, method="plain")
+    while engine.step():
+        pass
+    assert not calls, "two requests share their passes"
+    for asked in (
+        {"temperature": 1.0},
+        {"logprobs": 1},
+        {"logit_bias": {3: 1.0}},
+        {"prompt_logprobs": 1, "max_tokens": 1},
+    ):
+        engine.generate(PROMPTS[0], **{"max_tokens": 5, "method": "draft", **asked})
+        assert not calls, asked
+    sliding = write_checkpoint(tmp_path / "s", kind="mistral", sliding_window=9)
+    with load(sliding) as other:
+        assert other.speculator.rounds is None
+
+
+COMPANY = [
+    {"method": "plain"},
+    {"method": "draft", "draft_length": 3},
+    {"method": "ngram", "draft_length": 5},
+    {"method": "prediction", "prediction": [9, 9, 4, 5]},
+    {"method": "draft", "draft_length": 8},
+]
+
+
+@pytest.fixture
+def pair(tmp_path):
+    target = write_checkpoint(tmp_path / "t", seed=1, spread=0.2, eos_token_id=None)
+    return target, disturbed(target, tmp_path / "d", 0.03)
+
+
+@pytest.fixture
+def alone(pair):
+    """What each of a company is answered by itself."""
+    with load(*pair) as engine:
+        return [told(engine, PROMPTS[i % 3], **asked)[0] for i, asked in enumerate(COMPANY)]
+
+
+@pytest.fixture
+def crowd(pair):
+    """An engine that takes the steps that a test takes, and no others."""
+    with load(*pair, slots=len(COMPANY) + 1) as engine:
+        yield engine
+
+
+def together(engine, *others):
+    """Answer all prompts of a company at once, one after another joining it."""
+    sinks = []
+    for i, asked in enumerate((*COMPANY, *others)):
+        sinks.append([])
+        engine.add(PROMPTS[i % 3], sinks[-1].append, **{"max_tokens": 40, **asked})
+        engine.step()
+    while engine.step():
+        pass
+    return [sink[-1].generation.token_ids for sink in sinks]
+
+
+def test_several_requests_are_verified_in_one_call(crowd, alone, monkeypatch):
+    honest, made = NativeRounds.verify_all, []
+
+    def counted(self, sequences, guesses):
+        if len(sequences) > 1:
+            made.append(sum(map(len, guesses)))
+        return honest(self, sequences, guesses)
+
+    monkeypatch.setattr(NativeRounds, "verify_all", counted)
+    assert together(crowd) == alone
+    assert max(made) > 8, "chains of several requests in one pass"
+    made.clear()
+    assert together(crowd, {"temperature": 1.0, "max_tokens": 120})[: len(COMPANY)] == alone
+    assert len(made) < len(COMPANY), "with one that samples among them all go the general way"
+
+
+def test_the_same_test_finds_a_guess_that_is_kept_wrongly_in_company(crowd, alone, monkeypatch):
+    honest = NativeRounds.verify_all
+
+    def generous(self, sequences, guesses):
+        return [found._replace(kept=len(found.guesses)) for found in honest(self, sequences, guesses)]
+
+    monkeypatch.setattr(NativeRounds, "verify_all", generous)
+    assert together(crowd) != alone
+
+
+def test_numbers_that_are_not_finite_fail_their_own_request(crowd, alone, monkeypatch):
+    honest = NativeRounds.verify_all
+
+    def spoilt(self, sequences, guesses):
+        first, *rest = honest(self, sequences, guesses)
+        return [first._replace(largest=[float("nan")] * len(first.largest)), *rest] if rest else [first]
+
+    sinks = [[], []]
+    for prompt, sink in zip(PROMPTS, sinks, strict=False):
+        crowd.add(prompt, sink.append, max_tokens=40, method="plain")
+    monkeypatch.setattr(NativeRounds, "verify_all", spoilt)
+    while crowd.step():
+        pass
+    assert "not finite" in str(sinks[0][-1])
+    assert sinks[1][-1].generation.token_ids == alone[1]

@@ -1,0 +1,261 @@
+"""Beginnings of prompts that requests share: nothing about an answer tells whether there was one."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from specclient_local.model.pass_input import MAX_PASS_ROWS
+from specclient_local.model.prefix_cache import PrefixCache, _equal
+from tiny_models import load
+
+STEM = [7 + i % 200 for i in range(700)]
+GRAINS = (1, MAX_PASS_ROWS)
+
+
+def drain(engine):
+    while engine.step():
+        pass
+
+
+def answer(engine, prompt, **params):
+    """Run one request alone, by hand."""
+    events = []
+    engine.add(prompt, events.append, **params)
+    drain(engine)
+    assert not isinstance(events[-1], BaseException), events[-1]
+    return events[-1].generation
+
+
+@pytest.fixture(scope="module")
+def folders(checkpoint):
+    shape = {"max_position_embeddings": 1024, "spread": 0.2, "eos_token_id": None}
+    return checkpoint(**shape), checkpoint(**shape, seed=3)
+
+
+@pytest.fixture(params=GRAINS)
+def engine(folders, request, monkeypatch):
+    """An engine whose passes keep rows apart at any count, and one whose prompts are read in chunks."""
+    _grained(monkeypatch, request.param)
+    with load(*folders, slots=3) as engine:
+        if engine._speculator.target.grain != request.param:
+            pytest.skip("no compiled passes on this machine")
+        yield engine
+
+
+def _grained(monkeypatch, grain):
+    if grain > 1:
+        monkeypatch.setattr("specclient_local.model.decoder.native_passes", lambda *given: None)
+
+
+def rows(runner, slot):
+    return runner.cache.rows[:, slot, :, : runner.length(slot)]
+
+
+def test_a_prompt_that_begins_as_an_earlier_one_is_read_from_there_on(engine):
+    grain = engine._speculator.target.grain
+    first = answer(engine, STEM[:600], max_tokens=4)
+    assert first.cached_tokens == 0
+    again = answer(engine, STEM[:600], max_tokens=4)
+    assert again.cached_tokens == 599  # the last token is the root of the first round
+    longer = answer(engine, STEM[:650], max_tokens=4)
+    assert longer.cached_tokens == 600 // grain * grain if grain > 1 else longer.cached_tokens >= 600
+    other = answer(engine, [*STEM[:300], 5, *STEM[301:]], max_tokens=4)
+    assert other.cached_tokens == 300 // grain * grain
+    assert first.token_ids == again.token_ids
+
+
+def test_a_running_request_shares_what_it_has_read(engine):
+    """Two that arrive together read their common beginning once, chunk by chunk, and wait for nothing."""
+    sinks = [[], []]
+    for sink in sinks:
+        engine.add(STEM, sink.append, max_tokens=3)
+    drain(engine)
+    one, other = (sink[-1].generation for sink in sinks)
+    assert one.token_ids == other.token_ids
+    assert one.cached_tokens + other.cached_tokens == len(STEM) - 1
+
+
+def test_an_answer_is_shared_where_rows_keep_their_bits(engine):
+    """The next turn of a conversation begins with the last prompt and its answer."""
+    grain = engine._speculator.target.grain
+    told = answer(engine, STEM[:300], max_tokens=40, method="plain")
+    turn = answer(engine, [*STEM[:300], *told.token_ids, 9, 8, 7], max_tokens=4)
+    assert turn.cached_tokens == (300 + 39 if grain == 1 else 256)
+
+
+def test_rows_that_were_moved_are_not_shared(engine):
+    """A tree's kept guesses stand elsewhere than they were computed: their last bits may differ."""
+    runner = engine._speculator.target
+    runner.truncate(0, 0)
+    runner.prefill(0, STEM[:10])
+    assert runner.straight(0) == 10
+    runner.cache.keep(0, 6, [0, 2])
+    assert (runner.length(0), runner.straight(0)) == (8, 7)
+    runner.truncate(0, 7)
+    runner.prefill(0, STEM[7:9])
+    assert runner.straight(0) == 9
+
+
+def test_shared_rows_have_the_bits_of_rows_read(engine):
+    """After turns of many lengths over the same few stems, some answered by drafts, some cut short."""
+    rng, runner = random.Random(5), engine._speculator.target
+    for _ in range(12):
+        prompt = [*STEM[: rng.randrange(1, 690)], *(rng.randrange(2, 6) for _ in range(rng.randrange(4)))]
+        number = engine.add(prompt, lambda event: None, max_tokens=rng.randrange(1, 12))
+        while engine._worker.jobs[number].sequence not in engine._worker.batch.scheduler.ready:
+            engine.step()
+            if number not in engine._worker.jobs:
+                break
+        else:
+            slot, whole = engine._worker.jobs[number].sequence.granted, len(prompt) - 1
+            shared = runner.cache.rows[:, slot, :, :whole].clone()
+            spare = next(s for s in range(3) if s != slot)
+            engine._speculator._prefixes.forget(spare)
+            runner.prefill(spare, prompt[:whole])
+            assert torch.equal(shared, rows(runner, spare))
+            engine._speculator._prefixes.forget(spare)
+        if rng.random() < 0.5:
+            engine.cancel(number)
+        drain(engine)
+
+
+def test_the_draft_reads_a_common_beginning_once_too(engine, monkeypatch):
+    answer(engine, STEM[:600], max_tokens=2, draft_length=1)
+    rows, draft = [], engine._speculator.drafters["draft"].runner
+    honest = draft.prefill
+    monkeypatch.setattr(
+        draft, "prefill", lambda slot, tokens: rows.append(len(tokens)) or honest(slot, tokens)
+    )
+    answer(engine, STEM[:650], max_tokens=2)
+    assert sum(rows) == 649 - (600 if draft.grain == 1 else 512)
+    rows.clear()
+    answer(engine, STEM[:650], max_tokens=2, method="plain")
+    answer(engine, STEM[:650], max_tokens=2)
+    assert sum(rows) == 0
+
+
+def test_a_prompt_that_is_scored_is_read_whole_and_lends_what_it_read(engine):
+    grain = engine._speculator.target.grain
+    answer(engine, STEM[:600], max_tokens=2)
+    scored = answer(engine, STEM[:600], max_tokens=2, prompt_logprobs=1)
+    assert scored.cached_tokens == 0
+    assert len(scored.scored.scores) == 600
+    for slot in range(3):
+        engine._speculator._prefixes.forget(slot)
+    engine.add(STEM[:600], lambda event: None, max_tokens=0, prompt_logprobs=0)
+    drain(engine)
+    lent = answer(engine, STEM[:600], max_tokens=2)
+    assert lent.cached_tokens == (599 if grain == 1 else 512)
+
+
+def test_the_least_recently_used_slot_is_given_away():
+    slots = Slots(3)
+    prefixes = PrefixCache(slots)
+
+    def serve(tokens, free=(0, 1, 2)):
+        slot = prefixes.place(tokens, len(tokens) - 1, free)
+        slots.read(slot, tokens, prefixes.begin(slot, tokens, len(tokens) - 1))
+        prefixes.end(slot)
+        return slot
+
+    assert [serve([i, 5, 5, 5]) for i in range(3)] == [0, 1, 2]
+    assert serve([1, 5, 5, 8, 8]) == 1, "it holds the beginning and nothing more"
+    assert serve([2, 5, 9, 9]) == 0, "it holds more: a copy goes where the oldest was"
+    assert serve([6, 6, 6, 6]) == 1, "2 was copied from since"
+    assert serve([2, 5, 5, 5, 5]) == 2, "and still has its beginning"
+    assert serve([7, 7, 7, 7], free=(1, 2)) == 1, "0 is not free"
+    assert not slots.wiped
+
+
+@pytest.mark.parametrize(("rows", "moved", "shared"), [(6, 9, 5), (4, 9, 4), (6, 3, 3)])
+def test_what_is_shared_is_tokens_of_the_answer_computed_where_they_stand(rows, moved, shared):
+    """An answer may end before the draft that was kept, and what was moved is left out."""
+    slots = Slots(2)
+    prefixes = PrefixCache(slots)
+    tokens = [1, 2, 3]
+    slots.read(0, tokens, prefixes.begin(0, tokens, 2))
+    tokens += [4, 5]
+    slots.lengths[0], slots.moved = rows, moved
+    prefixes.end(0)
+    assert slots.lengths[0] == shared
+    assert prefixes.begin(1, [1, 2, 3, 4, 5, 6, 7, 8], 7) == shared
+
+
+@pytest.mark.parametrize("at", [0, 1, 7, 63, 64, 99, 100])
+def test_the_common_beginning_ends_at_the_first_difference(at):
+    one, other = list(range(100)), [*range(at), -1, *range(at + 1, 120)]
+    assert _equal(one, other[: max(100, at)], min(100, len(other))) == at
+    assert _equal(one, other, min(at, 50)) == min(at, 50)
+
+
+class Slots:
+    """Slots of a runner without a model."""
+
+    grain = 1
+
+    def __init__(self, slots):
+        self.slots, self.lengths, self.wiped = slots, [0] * slots, []
+        self.moved = 99
+
+    def read(self, slot, tokens, done):
+        self.lengths[slot] = len(tokens) - 1
+
+    def length(self, slot):
+        return self.lengths[slot]
+
+    def straight(self, slot):
+        return min(self.moved, self.lengths[slot])
+
+    def truncate(self, slot, length):
+        self.lengths[slot] = min(length, self.lengths[slot])
+
+    def copy(self, source, slot, start, end):
+        assert self.lengths[slot] == start < end <= self.lengths[source]
+        self.lengths[slot] = end
+
+    def wipe(self, slot):
+        self.lengths[slot] = 0
+        self.wiped.append(slot)
+
+
+@pytest.mark.parametrize("grain", GRAINS)
+@pytest.mark.parametrize("count", [30, pytest.param(1000, marks=pytest.mark.soak)])
+def test_an_answer_is_the_same_with_and_without_shared_beginnings(folders, monkeypatch, grain, count):
+    """Of prompts with random common beginnings, some cancelled; greedy, sampled, drafted, predicted."""
+    _grained(monkeypatch, grain)
+    rng = random.Random(grain)
+    stems = [[rng.randrange(2, 300) for _ in range(600)] for _ in range(3)]
+    requests = []
+    for seed in range(count):
+        prompt = rng.choice(stems)[: rng.choice([1, 40, 255, 256, 257, 300, 513, 600])]
+        prompt = [*prompt, *(rng.randrange(2, 4) for _ in range(rng.choice([0, 0, 1, 3])))]
+        params = {
+            "max_tokens": rng.choice([1, 3, 20]),
+            "temperature": rng.choice([0.0, 0.9]),
+            "seed": seed,
+            "logprobs": rng.choice([None, 1]),
+            "method": rng.choice(["plain", "draft"]),
+        }
+        requests.append((prompt, params, []))
+    with load(*folders, slots=3) as engine, load(*folders, slots=1, prefix_cache=False) as alone:
+        waiting = requests[::-1]
+        while waiting or engine.unfinished:
+            for _ in range(min(len(waiting), rng.choice([0, 0, 1, 2]))):
+                prompt, params, events = waiting.pop()
+                engine.add(prompt, events.append, **params)
+                if rng.random() < 0.2:
+                    gone = engine.add(prompt, lambda event: None, **params)
+                    for _ in range(rng.randrange(3)):
+                        engine.step()
+                    engine.cancel(gone)
+            engine.step()
+        cached = 0
+        for prompt, params, events in requests:
+            got, want = events[-1].generation, answer(alone, prompt, **params)
+            assert (got.token_ids, got.logprobs) == (want.token_ids, want.logprobs), params
+            assert want.cached_tokens == 0
+            cached += got.cached_tokens
+        assert cached > count * 50
+        assert sorted(engine._worker.batch.scheduler._free) == [0, 1, 2]

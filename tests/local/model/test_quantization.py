@@ -1,0 +1,143 @@
+"""Quantised weights: only the weight is rounded, rows stay exact, a quantised target's answers are kept."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+import torch
+from specclient_local.decoding.speculate import Speculator
+from specclient_local.drafting.draft_model import DraftModel
+from specclient_local.loading.model_loader import ModelPlacement, load_model
+from specclient_local.model.config import read_config
+from specclient_local.model.hf.runner import HfRunner
+from specclient_local.model.linear_kernels import KernelChooser, is_row_stable
+from specclient_local.model.quantization import int8_parts, quantize_weight
+from specclient_local.model.weights import load_weights
+from specclient_local.request.token_tree import TokenTree
+from tiny_models import load, run, sequence
+from torch.nn import functional as F
+
+from specclient.errors import ConfigurationError
+
+pytest.importorskip("torchao", reason="the extra quant is not installed")
+
+
+def rounded(weight):
+    """A weight as int8 with a scale a row holds it."""
+    numbers, scale = int8_parts(quantize_weight(weight, "int8"))
+    return numbers.float() * scale[:, None].float()
+
+
+def matrix(out=48, width=32):
+    return torch.randn(out, width, generator=torch.Generator().manual_seed(1))
+
+
+def test_int8_rounds_to_256_steps_of_each_row():
+    weight = matrix()
+    step = weight.abs().amax(dim=1, keepdim=True) / 127
+    assert (rounded(weight) - weight).abs().le(step * 0.51).all()
+    assert (rounded(weight) != weight).any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@torch.inference_mode()
+def test_products_round_the_weight_alone_and_keep_rows(dtype):
+    weight, x = matrix().to(dtype), torch.randn(9, 32, generator=torch.Generator().manual_seed(2)).to(dtype)
+    bias = torch.arange(48).to(dtype)
+    held = quantize_weight(weight, "int8")
+    kernel = KernelChooser()(held, bias)
+    expected = F.linear(x.float(), rounded(weight), bias.float())
+    torch.testing.assert_close(
+        kernel(x).float(), expected, atol=1e-4 if dtype == torch.float32 else 0.3, rtol=0
+    )
+    assert is_row_stable(kernel, weight)
+
+
+VARIANTS = {
+    "llama": {},
+    "qwen2-tied": {"kind": "qwen2", "tie_word_embeddings": True},
+    "llama-biases-odd-sizes": {"attention_bias": True, "mlp_bias": True, "intermediate_size": 50},
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+@torch.inference_mode()
+def test_a_quantised_model_is_the_model_of_rounded_weights(checkpoint, name):
+    """The reference is transformers' model, each matrix replaced by what int8 made of it."""
+    from transformers import AutoModelForCausalLM
+
+    folder = checkpoint(**VARIANTS[name])
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.weight = torch.nn.Parameter(rounded(module.weight.detach()))
+    ids = torch.randint(0, 300, (24,), generator=torch.Generator().manual_seed(3)).tolist()
+    expected = model(torch.tensor([ids])).logits[0]
+    runner = load_model(folder, ModelPlacement(quantize="int8"), slots=1, context=64)
+    together = runner.score(0, ids[:16], TokenTree.chain(ids[16:]))
+    torch.testing.assert_close(together, expected[15:], atol=1e-4, rtol=0)
+    runner.truncate(0, 16)
+    alone = torch.cat([runner.score(0, [token]) for token in ids[16:]])
+    assert torch.equal(alone, together[1:])
+
+
+def test_the_head_of_a_tied_model_is_quantised_and_its_embedding_is_not(checkpoint):
+    folder = checkpoint(kind="qwen2", tie_word_embeddings=True)
+    weights = load_weights(folder, read_config(folder), quantize="int8")
+    assert type(weights.embedding) is torch.Tensor
+    assert int8_parts(weights.head) is not None
+    assert int8_parts(weights.embedding) is None
+
+
+@pytest.mark.parametrize("runner", ["own", "hf"])
+def test_greedy_answers_of_a_quantised_target_are_its_plain_ones(checkpoint, runner):
+    """Drafted for by the model it was made of, and the other way round."""
+    folder = checkpoint(intermediate_size=64, spread=0.2)
+
+    def opened(quantize, exact):
+        return load_model(
+            folder, ModelPlacement(quantize=quantize, runner=runner), slots=1, context=100, exact=exact
+        )
+
+    for target, draft in (
+        (opened("int8", True), opened(None, False)),
+        (opened(None, True), opened("int8", False)),
+    ):
+        expected = run(Speculator(target), sequence([7, 8, 9], method="plain", max_tokens=40))
+        target.truncate(0, 0)
+        for length in (1, 4):
+            speculator = Speculator(target, {"draft": DraftModel(draft, 300)})
+            request = sequence([7, 8, 9], max_tokens=40, draft_length=length)
+            assert run(speculator, request) == expected
+            assert request.tally.accepted > 10
+            speculator.end(request)
+            target.truncate(0, 0)
+            draft.truncate(0, 0)
+
+
+def test_gpt2_whose_layers_are_transposed_is_quantised_too(checkpoint):
+    folder = checkpoint(kind="gpt2", n_embd=32, n_layer=2, n_head=4, n_positions=128, spread=0.3)
+    ids = list(range(40, 60))
+    plain, held = (
+        HfRunner.load(folder, dtype="float32", slots=1, context=64, quantize=quantize)
+        for quantize in (None, "int8")
+    )
+    difference = (plain.read(0, ids) - held.read(0, ids)).abs().max()
+    assert 1e-4 < difference < 0.1 * plain.read(0, ids).abs().max()
+
+
+def test_what_the_device_has_not_is_refused_with_what_has_it(checkpoint):
+    for kind in ("int4", "fp8"):
+        with pytest.raises(
+            ConfigurationError, match=f"quantize is '{kind}', which cpu has not; int8 .* CUDA"
+        ):
+            load(checkpoint(), quantize=kind)
+
+
+def test_without_the_library_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torchao", None)
+    with pytest.raises(
+        ConfigurationError, match=r"torchao is not installed: pip install 'specclient\[quant\]'"
+    ):
+        quantize_weight(matrix(), "int8")

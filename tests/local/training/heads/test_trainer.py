@@ -1,0 +1,223 @@
+"""Training of heads: what is learnt is what is drafted, runs go on after a kill, what is saved is loaded."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from specclient_local.model.config import BUNDLED, read_config
+from specclient_local.model.heads.eagle_runner import EagleRunner
+from specclient_local.model.pass_input import SlotInput
+from specclient_local.request.token_tree import TokenTree
+from specclient_local.training.heads import trainer as heads
+from specclient_local.training.heads.dataset import CollectedAnswers, CollectionSettings, HeadsTrainingRows
+from specclient_local.training.heads.learners import (
+    EagleLearner,
+    FrozenTarget,
+    heads_loss,
+    replayed_acceptance,
+)
+from specclient_local.training.heads.trainer import HeadsProgress, HeadsRecipe, train_heads
+from tiny_models import load, write_checkpoint
+
+from specclient.errors import ConfigurationError
+
+TEXTS = [f"def f{i}(x):\n    return x + {i}\n" * 12 for i in range(8)]
+SHORT = CollectionSettings(prompt=8, new=24, wander=2)
+SMALL = HeadsRecipe(
+    "eagle",
+    steps=24,
+    batch=4,
+    lr=1e-2,
+    depth=3,
+    ff=40,
+    draft_vocab=60,
+    prompts=40,
+    heldout=8,
+    collecting=SHORT,
+    precision="float32",
+    every=12,
+)
+KINDS = ("medusa", "eagle", "eagle3")
+
+
+@pytest.fixture(scope="module")
+def target(tmp_path_factory):
+    return write_checkpoint(tmp_path_factory.mktemp("target"), spread=0.1, num_hidden_layers=5)
+
+
+def recipe(kind, **changes):
+    return replace(SMALL, kind=kind, taps=(1, 2, 4) if kind == "eagle3" else None, **changes)
+
+
+def learner_of(target, kind):
+    """A head with random parameters, the target it reads, and rows of the target's answers."""
+    plan = recipe(kind)
+    runner = heads._target(target, plan, "cpu")
+    lent = heads._frozen(runner.shared_weights())
+    ids = torch.arange(0, 300, 5) if kind == "eagle3" else None
+    shape = heads._shape(plan, read_config(target), 60 if kind == "eagle3" else 0)
+    torch.manual_seed(0)
+    learner = EagleLearner(shape, lent, ids, depth=3, length=32)
+    with torch.no_grad():
+        for parameter in learner.parameters():
+            parameter.add_(torch.randn_like(parameter) * 0.1)
+    tokens = torch.randint(2, 300, (2, 20), generator=torch.Generator().manual_seed(1))
+    for slot in range(2):
+        runner.prefill(slot, tokens[slot].tolist())
+    layers = runner.layers
+    features = torch.stack([runner.features(slot, 0, 20, layers) for slot in range(2)]).clone()
+    best = torch.randint(2, 300, (2, 20), generator=torch.Generator().manual_seed(2))
+    return runner, learner, HeadsTrainingRows(tokens, torch.tensor([20, 20]), features, best)
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_what_is_learnt_at_each_depth_is_what_is_drafted_there(target, kind):
+    """Training runs all places of a row at once; a draft runs one place, guess by guess."""
+    runner, learner, rows = learner_of(target, kind)
+    with torch.inference_mode():
+        learnt = [learner.say(states) for states in learner.depths(rows, 3)]
+        eagle = EagleRunner(learner.shape, learner.weights(), runner)
+        for row, place in ((0, 0), (0, 7), (1, 14)):
+            ids = rows.ids[row].tolist()
+            seen = learner.shape.tapped(runner.config.layers)
+            states = eagle.head.read(runner.features(row, 0, place + 1, seen))
+            if place:
+                eagle.extend(row, ids[1 : place + 1], states[:-1])
+            given, tree, tokens = states[-1:], TokenTree(), ids[place + 1 : place + 2]
+            for k in range(3):
+                (logits,), (given,) = eagle.step([SlotInput(row, tokens, tree, held=max(0, k - 1))], [given])
+                torch.testing.assert_close(logits[0], learnt[k][row, place], atol=1e-4, rtol=1e-4)
+                tree.add(k - 1, ids[place + 2 + k])
+                tokens = []
+            eagle.truncate(row, 0)
+
+
+@pytest.mark.parametrize("kind", ["eagle", "eagle3"])
+def test_followed_from_some_places_a_head_says_what_it_says_from_all(target, kind):
+    _, learner, rows = learner_of(target, kind)
+    places = torch.tensor([0, 3, 4, 11, 18])
+    with torch.inference_mode():
+        for some, every in zip(learner.depths(rows, 3, places), learner.depths(rows, 3), strict=True):
+            torch.testing.assert_close(some, every[:, places], atol=1e-5, rtol=1e-5)
+
+
+def test_a_head_that_reads_the_embedding_begins_by_repeating_what_it_read():
+    """Tokens in random order, then in the same order again: each is followed by what followed it before."""
+    plan = HeadsRecipe("eagle3")
+    runner = heads._target(BUNDLED / "target", plan, "cpu")
+    lent = heads._frozen(runner.shared_weights())
+    vocab = runner.config.vocab_size
+    torch.manual_seed(0)
+    shape = heads._shape(plan, runner.config, vocab)
+    learner = EagleLearner(shape, lent, torch.arange(vocab), depth=1, length=80)
+    once = torch.randperm(vocab - 3, generator=torch.Generator().manual_seed(0))[:40] + 3
+    ids = torch.cat([once, once])[None]
+    runner.prefill(0, ids[0].tolist())
+    features = runner.features(0, 0, 80, runner.layers)[None].clone()
+    rows = HeadsTrainingRows(ids, torch.tensor([80]), features, ids)
+    with torch.inference_mode():
+        (states,) = learner.depths(rows, 1)
+        guessed = learner.say(states).argmax(-1)[0]
+    again = guessed[40:78] == ids[0, 42:]
+    assert again.float().mean() > 0.3
+    assert (guessed[:38] == ids[0, 2:40]).float().mean() < 0.05, "nothing was there to repeat"
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_short_run_learns_and_what_it_saves_drafts(target, tmp_path, kind):
+    told: list[HeadsProgress] = []
+    plan = recipe(kind, steps=48, lr=3e-2)
+    last = train_heads(target, TEXTS, TEXTS[:2], tmp_path / "out", plan, told=told.append)
+    losses = [p.loss for p in told if p.loss is not None]
+    assert losses[-1] < 0.95 * losses[0]
+    first = next(p for p in told if p.stage == "train")
+    assert last.tokens_per_round > first.tokens_per_round
+    assert {p.stage for p in told} == {"collect", "train"}
+    assert all(p.left_s is not None and p.left_s >= 0 for p in told if p.stage == "train" and p.done > 0)
+    file = "medusa_lm_head.safetensors" if kind == "medusa" else "model.safetensors"
+    assert {tensor.dtype for tensor in load_file(tmp_path / "out" / file).values()} <= {
+        torch.bfloat16,
+        torch.int64,
+        torch.bool,
+    }
+    with load(target, heads=tmp_path / "out") as engine:
+        wanted = engine.generate(TEXTS[0][:40], max_tokens=40, method="plain")
+        answer = engine.generate(TEXTS[0][:40], max_tokens=40, draft_length=3)
+    assert answer.token_ids == wanted.token_ids
+    assert answer.speculation.accepted > 0
+
+
+def test_a_run_that_was_killed_goes_on_as_if_it_had_not_been(target, tmp_path):
+    plan = recipe("eagle")
+    train_heads(target, TEXTS, TEXTS[:2], tmp_path / "whole", plan)
+
+    class Killed(Exception):
+        pass
+
+    def killing(at):
+        def told(progress):
+            if (progress.stage, progress.done) == at:
+                raise Killed
+
+        return told
+
+    for at in (("collect", 32), ("train", 15)):
+        with pytest.raises(Killed):
+            train_heads(target, TEXTS, TEXTS[:2], tmp_path / "again", plan, told=killing(at))
+    steps: list[int] = []
+    train_heads(
+        target,
+        TEXTS,
+        TEXTS[:2],
+        tmp_path / "again",
+        plan,
+        told=lambda p: steps.append(p.done) if p.loss else None,
+    )
+    assert steps[0] == 13, "the checkpoint after step 12 was taken up"
+    whole, again = (load_file(tmp_path / name / "model.safetensors") for name in ("whole", "again"))
+    assert all(torch.equal(tensor, again[name]) for name, tensor in whole.items())
+    with pytest.raises(ConfigurationError, match="holds a run with other settings"):
+        train_heads(target, TEXTS, TEXTS[:2], tmp_path / "again", replace(plan, lr=1.0))
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"collecting": CollectionSettings(prompt=8, new=500)}, "exceed the target's context of 128"),
+        ({"collecting": CollectionSettings(prompt=100, new=8)}, "no prompt has 100 tokens"),
+        ({"kind": "eagle3", "taps": (1, 2, 9)}, "taps are 1, 2, 9"),
+        ({"kind": "eagle3", "taps": (2, 2, 3)}, "taps are 2, 2, 3"),
+    ],
+)
+def test_what_cannot_be_trained_is_said(target, tmp_path, changes, named):
+    with pytest.raises(ConfigurationError, match=named):
+        train_heads(target, ["short"], ["short"], tmp_path, replace(SMALL, **changes))
+
+
+def test_places_behind_an_end_token_neither_teach_nor_count(target):
+    runner, learner, rows = learner_of(target, "eagle")
+    teacher = FrozenTarget(heads._frozen(runner.shared_weights()), learner.ids)
+    cut = replace(rows, lengths=torch.tensor([20, 9]))
+    spoilt = replace(cut, features=cut.features.clone())
+    spoilt.features[1, 9:] = 50.0
+    one, other = (heads_loss(learner, teacher, r, torch.Generator().manual_seed(0)) for r in (cut, spoilt))
+    torch.testing.assert_close(one, other)
+    rounds, first, second = replayed_acceptance(learner, cut, 4, 2).tolist()
+    assert 0 <= second <= first < rounds
+    whole = replayed_acceptance(learner, rows, 4, 2)[0]
+    assert rounds < whole, "rounds end with the answer"
+
+
+def test_pieces_hold_the_targets_own_answers(target, tmp_path):
+    train_heads(target, TEXTS, TEXTS[:2], tmp_path / "out", recipe("medusa", steps=1, every=1))
+    pieces = CollectedAnswers(sorted((tmp_path / "out" / "work" / "heldout").glob("*.safetensors")))
+    rows = pieces.rows([0, len(pieces) - 1], torch.device("cpu"))
+    with load(target) as engine:
+        for ids in rows.ids.tolist():
+            answer = engine.generate(ids[:8], max_tokens=24, stop_token_ids=[], method="plain")
+            assert ids[8 : 8 + len(answer.token_ids)] == answer.token_ids
+    assert json.loads((tmp_path / "out" / "config.json").read_text())["original_lm_head"] is True

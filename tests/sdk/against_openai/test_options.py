@@ -1,0 +1,279 @@
+"""What a client, a copy of it and a call can be told: each has the effect that the OpenAI client gives it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import httpx
+import httpx2
+import pytest
+from both_clients import Both, Side
+from loopback_server import reply
+
+ASK: dict[str, Any] = {"model": "m-large", "messages": [{"role": "user", "content": "hi"}]}
+FAILED = reply(500, {"error": {"message": "x"}}, {"retry-after-ms": "1"})
+
+
+def chat(client: Any, **options: Any) -> Any:
+    return client.chat.completions.create(**ASK, **options)
+
+
+def shown(client: Any) -> dict[str, Any]:
+    """Return what a client says of itself."""
+    names = (
+        "api_key",
+        "admin_api_key",
+        "organization",
+        "project",
+        "webhook_secret",
+        "base_url",
+        "timeout",
+        "max_retries",
+    )
+    found = {name: getattr(client, name) for name in names}
+    found["closed"] = client.is_closed()
+    found["query"] = dict(client.default_query)
+    found["custom"] = {
+        name: value
+        for name, value in client.default_headers.items()
+        if name.lower().startswith(("x-mine", "openai-"))
+    }
+    return found
+
+
+CLIENTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "headers": {"default_headers": {"X-Mine": "1", "User-Agent": "me/1", "Accept": "text/plain"}},
+    "own authorization": {"default_headers": {"Authorization": "Basic abc"}},
+    "query": {"default_query": {"a": 1, "b": ["x", "y"], "c": {"d": True}, "e": None}},
+    "names": {"organization": "org-1", "project": "proj-1", "webhook_secret": "whsec"},
+    "admin": {"admin_api_key": "sk-admin-key"},
+    "timeout": {"timeout": 7},
+    "no timeout": {"timeout": None},
+    "httpx timeout": {"timeout": httpx.Timeout(5.0, read=7.0)},
+    "retries": {"max_retries": 5},
+}
+
+
+@pytest.mark.parametrize("name", CLIENTS)
+def test_clients(both: Both, name: str) -> None:
+    def scenario(side: Side) -> Any:
+        side.get(chat(side.client))
+        return shown(side.client)
+
+    both.same(scenario, **CLIENTS[name])
+
+
+COPIES: dict[str, dict[str, Any]] = {
+    "nothing": {},
+    "key": {"api_key": "sk-other-key"},
+    "names": {"organization": "org-2", "project": "proj-2", "webhook_secret": "s2"},
+    "none changes nothing": {
+        "api_key": None,
+        "organization": None,
+        "base_url": None,
+        "default_headers": None,
+    },
+    "added headers": {"default_headers": {"X-Mine-2": "2", "x-mine": "again"}},
+    "set headers": {"set_default_headers": {"X-Mine-2": "2"}},
+    "no headers": {"set_default_headers": {}},
+    "added query": {"default_query": {"b": 2}},
+    "set query": {"set_default_query": {"b": 2}},
+    "no query": {"set_default_query": {}},
+    "timeout": {"timeout": 9},
+    "no timeout": {"timeout": None},
+    "retries": {"max_retries": 1},
+    "both headers": {"default_headers": {"a": "1"}, "set_default_headers": {"b": "2"}},
+    "both queries": {"default_query": {"a": "1"}, "set_default_query": {"b": "2"}},
+    "unknown": {"no_such_option": 1},
+}
+
+
+@pytest.mark.parametrize("name", COPIES)
+def test_copies(both: Both, name: str) -> None:
+    def scenario(side: Side) -> Any:
+        seen = []
+        copied = side.client.with_options(**COPIES[name])
+        side.get(chat(copied))
+        side.get(chat(side.client))
+        seen += [shown(copied), shown(side.client)]
+        seen.append(shown(side.client.copy(timeout=3).copy(max_retries=4)))
+        return seen
+
+    both.same(
+        scenario, default_headers={"X-Mine": "1"}, default_query={"a": 1}, timeout=7, organization="org-1"
+    )
+
+
+CALLS: dict[str, dict[str, Any]] = {
+    "headers": {"extra_headers": {"X-Mine": "call", "Authorization": "Bearer other"}},
+    "omitted header": {"extra_headers": {"X-Mine": "omit"}},
+    "query": {"extra_query": {"a": 2, "c": ["x"]}},
+    "body": {"extra_body": {"temperature": 1, "mine": {"deep": [1]}}, "temperature": 0},
+    "model in body": {"extra_body": {"model": "other"}},
+    "stream in body": {"extra_body": {"stream": False}},
+    "nothing given": {"extra_headers": None, "extra_query": None, "extra_body": None},
+    "timeout": {"timeout": 4},
+    "no timeout": {"timeout": None},
+    "retry count": {"extra_headers": {"x-stainless-retry-count": "9"}},
+    "null": {"temperature": None, "stop": None},
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_calls(both: Both, name: str) -> None:
+    def scenario(side: Side) -> Any:
+        given = dict(CALLS[name])
+        if name == "omitted header":
+            given["extra_headers"] = {"X-Mine": side.lib.Omit(), "Accept": side.lib.omit}
+        return side.get(chat(side.client, **given))
+
+    both.same(scenario, default_headers={"X-Mine": "1"}, default_query={"a": 1})
+
+
+def test_values_that_are_not_given(both: Both) -> None:
+    def scenario(side: Side) -> Any:
+        lib = side.lib
+        seen = [
+            bool(lib.NOT_GIVEN),
+            bool(lib.omit),
+            isinstance(lib.not_given, lib.NotGiven),
+            repr(lib.NOT_GIVEN),
+        ]
+        side.get(
+            chat(
+                side.client,
+                temperature=lib.NOT_GIVEN,
+                stop=lib.omit,
+                tools=lib.not_given,
+                timeout=lib.not_given,
+            )
+        )
+        made = side.make(api_key="k", base_url=f"{side.url}/v1", timeout=lib.NOT_GIVEN)
+        return [*seen, made.timeout]
+
+    both.same(scenario)
+
+
+URLS = ["/v1", "/v1/", "", "/", "/a/b/"]
+
+
+@pytest.mark.parametrize("url", URLS)
+@pytest.mark.parametrize("kind", [str, httpx2.URL])
+def test_base_urls(both: Both, url: str, kind: Callable[[str], Any]) -> None:
+    def scenario(side: Side) -> Any:
+        client = side.make(api_key="k", base_url=kind(side.url + url), max_retries=0)
+        side.get(chat(client, extra_query={"z": 1}))
+        return client.base_url, type(client.base_url).__name__
+
+    both.same(scenario)
+
+
+def test_attributes_can_be_set(both: Both) -> None:
+    def scenario(side: Side) -> Any:
+        client = side.client
+        copied = client.copy()
+        seen = []
+        for name, value in {
+            "api_key": "sk-new-key",
+            "base_url": f"{side.url}/other",
+            "organization": "org-2",
+            "project": "p-2",
+            "max_retries": 1,
+            "timeout": 2,
+            "webhook_secret": "w",
+        }.items():
+            setattr(client, name, value)
+            side.get(chat(client))
+            seen.append(getattr(client, name))
+        client.organization = None
+        side.get(chat(client))
+        side.get(chat(copied))
+        return seen
+
+    both.same(scenario, organization="org-1")
+
+
+def test_retries(both: Both) -> None:
+    both.same(lambda side: side.get(chat(side.client)), FAILED, FAILED, max_retries=2)
+    both.same(lambda side: side.get(chat(side.client)), FAILED, FAILED, max_retries=1)
+    both.same(lambda side: side.get(chat(side.client.with_options(max_retries=1))), FAILED)
+    both.same(lambda side: side.get(chat(side.client, stream=True)), FAILED, max_retries=1)
+
+
+def test_redirects_keep_method_and_body(both: Both) -> None:
+    def scenario(side: Side) -> Any:
+        return side.get(chat(side.client))
+
+    both.same(scenario, reply(307, b"", {"location": "/v2/chat/completions"}))
+    both.same(scenario, reply(308, b"", {"location": "/v2/chat/completions"}))
+
+
+def test_a_function_gives_the_key_before_each_try(both: Both) -> None:
+    def scenario(side: Side) -> Any:
+        keys = iter(["k-1", "k-2", "k-3", "k-4", "k-5"])
+
+        def fresh() -> str:
+            return next(keys)
+
+        async def afresh() -> str:
+            return next(keys)
+
+        client = side.make(
+            api_key=afresh if side.is_async else fresh, base_url=f"{side.url}/v1", max_retries=1
+        )
+        seen = [client.api_key]
+        side.get(chat(client))
+        side.get(chat(client.with_options(timeout=5), stream=True))
+        side.get(chat(client, extra_headers={"Authorization": "Bearer mine"}))
+        side.get(chat(client.with_options(api_key="fixed")))
+        return seen
+
+    both.same(scenario, FAILED)
+
+
+def test_a_function_that_fails_to_give_a_key(both: Both) -> None:
+    def scenario(side: Side) -> Any:
+        def fails() -> str:
+            raise ZeroDivisionError("no key today")
+
+        async def afails() -> str:
+            raise ZeroDivisionError("no key today")
+
+        client = side.make(
+            api_key=afails if side.is_async else fails, base_url=f"{side.url}/v1", max_retries=1
+        )
+        side.get(chat(client))
+
+    both.same(scenario)
+
+
+def test_clients_close(both: Both) -> None:
+    def scenario(side: Side) -> Any:
+        with side.within(side.make(api_key="k", base_url=f"{side.url}/v1")) as client:
+            side.get(chat(client))
+            seen = [client.is_closed()]
+        return [*seen, client.is_closed()]
+
+    both.same(scenario)
+
+
+RESIDENCIES: list[dict[str, Any]] = [
+    *({"data_residency": region} for region in ("global", "us", "eu", "ae", "au", "in", "jp")),
+    {"data_residency": "moon"},
+    {"data_residency": "eu", "base_url": "http://127.0.0.1:9"},
+]
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("options", RESIDENCIES, ids=str)
+def test_data_residency(both: Both, options: dict[str, Any]) -> None:
+    def scenario(side: Side) -> Any:
+        client = side.make(api_key="k", **options)
+        moved = client.with_options(base_url="http://127.0.0.1:9")
+        seen = [client.base_url, moved.base_url, moved.with_options(data_residency="jp").base_url]
+        client.base_url = "http://127.0.0.1:9/v2"
+        return [*seen, client.base_url]
+
+    both.same(scenario)

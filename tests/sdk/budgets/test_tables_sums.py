@@ -1,0 +1,90 @@
+"""Whatever calls do, and in whatever order: what budgets have spent and hold is what the calls say."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from functools import partial
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specclient import Budget
+from specclient.budgets import tables as book
+from specclient.budgets.tables import BudgetCharge, BudgetTransaction, CallBound
+from specclient.budgets.worker import MemoryDatabase
+from specclient.ledger.schema import Execute
+
+STEP = st.one_of(
+    st.tuples(st.just("reserve"), st.integers(0, 40), st.integers(0, 40)),
+    st.tuples(st.just("settle"), st.integers(0, 20), st.integers(0, 60)),
+    st.tuples(st.just("release"), st.integers(0, 20), st.just(0)),
+    st.tuples(st.just("renew"), st.integers(0, 20), st.just(0)),
+)
+
+
+class Model:
+    """What two budgets, one in dollars and one in tokens, must come to; and the same steps on their page."""
+
+    def __init__(self) -> None:
+        day = datetime(2026, 1, 1, tzinfo=UTC)
+        budgets = Budget(name="n", usd="1e-7"), Budget(name="t", tokens=150)
+        self.accounts = [book.account(each, "", day) for each in budgets]
+        self.now, self.spent = 0.0, [0, 0]
+        self.open: dict[str, tuple[tuple[int, int], float]] = {}
+        self.names = iter(range(10**6))
+
+    def held(self, unit: int) -> int:
+        return sum(amounts[unit] for amounts, _ in self.open.values())
+
+    def step(self, page: BudgetTransaction, kind: str, number: int, amount: int) -> None:
+        page.lapse(self.now)
+        if kind == "reserve":
+            name, limits = str(next(self.names)), [each.budget.limit for each in self.accounts]
+            wanted = number, amount
+            fits = all(not wanted[u] or self.spent[u] + self.held(u) + wanted[u] <= limits[u] for u in (0, 1))
+            refusing = page.reserve(name, self.accounts, CallBound(number, amount, 0), self.now + 10)
+            assert (refusing is None) is fits
+            if fits:
+                self.open[name] = wanted, self.now + 10
+        elif self.open:
+            chosen = list(self.open)[number % len(self.open)]
+            if kind == "renew":
+                page.renew(chosen, self.accounts, self.now + 10)
+                self.open[chosen] = self.open[chosen][0], self.now + 10
+                return
+            del self.open[chosen]
+            page.release(chosen, self.accounts)
+            if kind == "settle":
+                page.spend(self.accounts, BudgetCharge(amount, 2 * amount))
+                self.spent = [self.spent[0] + amount, self.spent[1] + 2 * amount]
+
+    def found(self, page: BudgetTransaction) -> list[tuple[int, int]]:
+        return [(each.spent, each.reserved) for each in map(page.stand, self.accounts)]
+
+    def expected(self) -> list[tuple[int, int]]:
+        return [(self.spent[unit], self.held(unit)) for unit in (0, 1)]
+
+
+@given(st.lists(st.tuples(st.integers(0, 7), st.lists(STEP, max_size=6)), max_size=12))
+def test_any_order_of_steps_keeps_the_sums(pages: list[tuple[int, list[tuple[str, int, int]]]]) -> None:
+    """Spent is what was settled, reserved is what is open and not lapsed, and no room is given twice."""
+    model, memory = Model(), MemoryDatabase()
+    memory.transact(lambda execute: BudgetTransaction(execute).create())
+
+    def one(execute: Execute, steps: list[tuple[str, int, int]]) -> None:
+        page = BudgetTransaction(execute)
+        for step in steps:
+            model.step(page, *step)
+            assert model.found(page) == model.expected()
+
+    def again(execute: Execute) -> None:
+        page = BudgetTransaction(execute)
+        page.lapse(model.now)
+        assert model.found(page) == model.expected()
+
+    for seconds, steps in pages:
+        model.now += seconds
+        model.open = {name: held for name, held in model.open.items() if held[1] > model.now}
+        memory.transact(partial(one, steps=steps))
+        memory.transact(again)
+    memory._connection.close()

@@ -1,0 +1,254 @@
+"""Targets that tell less than they should, or what cannot be: the answer is right, or there is an error."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import anyio
+import pytest
+from loopback_server import OpenAIServer
+from remote_servers import DRAFT, PROMPTS, Scorer, together, vllm
+from specclient_local.api.backend import LocalBackend
+
+from specclient import APIResponseValidationError, AsyncOpenAI, RateLimitError, Settings, Strategy
+from specclient.call.strategies.remote import draft_length
+from specclient.call.strategies.remote.echo_logprobs import read_echo
+from specclient.call.strategies.remote.scoring import ScoringRequest
+from specclient.types.completion import Completion
+
+pytestmark = pytest.mark.anyio
+
+PROMPT, MOST = PROMPTS[0], 14
+
+
+@pytest.fixture(scope="module")
+def scorer() -> Iterator[Scorer]:
+    made = LocalBackend({"threads": 1})
+    yield Scorer(made)
+    anyio.run(made.aclose)
+
+
+def _client(server: OpenAIServer, form: str = "prompt_logprobs") -> AsyncOpenAI:
+    far = {"base_url": server.base_url, "capabilities": {"verification": form}}
+    settings = {"providers": {"far": far}, "local": {"threads": 1}, "ledger": "off"}
+    return AsyncOpenAI(config=Settings.model_validate(settings), max_retries=0)
+
+
+async def _answer(scorer: Scorer, change: Any, *, depth: int | None = 3, **more: Any) -> tuple[Any, int]:
+    """Return the answer of a server that changes what it tells, and how often it was asked."""
+    params = {"prompt": PROMPT, "max_tokens": MOST, "temperature": 0, **more}
+    with OpenAIServer() as server:
+        server.script(*[vllm(scorer, change)] * 60)
+        async with _client(server) as client:
+            answer = await client.completions.create(
+                model="far/m",
+                **params,
+                extra_body={"return_token_ids": True},
+                strategy=Strategy(kind="remote", draft=DRAFT, depth=depth),
+            )
+        return answer, len(server.requests)
+
+
+async def _alone(scorer: Scorer, prompt: Any = PROMPT, count: int = MOST, stop: Any = None) -> Any:
+    told = await scorer.score(prompt, count, 1, stop)
+    decoded = await scorer.score(told["ids"], 0, 1)
+    return told["text"][len(decoded["text"]) :], told["new"], told["finish"]
+
+
+def _told(answer: Any) -> Any:
+    choice = answer.choices[0]
+    return choice.text, choice.token_ids, choice.finish_reason
+
+
+def rows(change: Callable[[dict[str, Any]], Any]) -> Any:
+    """Return what changes the scores of a draft's tokens."""
+
+    def run(_: int, asked: Any, choice: Any) -> None:
+        for entry in choice["prompt_logprobs"] or ():
+            if entry:
+                change(entry)
+
+    return run
+
+
+def field(name: str, value: Any) -> Any:
+    return rows(lambda entry: [row.update({name: value}) for row in entry.values()])
+
+
+def choice(at: int = 1, **fields: Any) -> Any:
+    """Return what changes fields of the choice, from some request on."""
+
+    def run(number: int, _: Any, told: Any) -> None:
+        if number >= at:
+            told.update(fields)
+
+    return run
+
+
+HARMLESS = {
+    "no rank": rows(lambda entry: [row.pop("rank") for row in entry.values()]),
+    "a rank of null": field("rank", None),
+    "every rank 1": field("rank", 1),
+    "a rank as text": field("rank", "1"),
+    "a log-probability of null": field("logprob", None),
+    "no text of tokens": field("decoded_token", None),
+    "a number as the text of tokens": field("decoded_token", 5),
+    "a wrong text of tokens": field("decoded_token", "zzz"),
+    "an alternative that is no id": rows(lambda entry: entry.update(other={"rank": 2})),
+    "ids without text": choice(text=None),
+    "no finish_reason": choice(finish_reason=None),
+}
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+async def test_what_is_not_told_costs_rounds_but_no_token(scorer: Scorer, name: str) -> None:
+    answer, _ = await _answer(scorer, HARMLESS[name])
+    assert _told(answer) == await _alone(scorer)
+
+
+UNREADABLE = {
+    "no scores": (choice(prompt_logprobs=None), "no prompt_logprobs"),
+    "scores of too few": (choice(prompt_logprobs=[None]), "no prompt_logprobs"),
+    "scores of other tokens": (
+        rows(lambda entry: [entry.update({f"t{key}": entry.pop(key)}) for key in list(entry)]),
+        "does not tell of token",
+    ),
+    "no ids": (choice(2, token_ids=None), "no token_ids"),
+    "ids that are none": (choice(2, token_ids=[True]), "no token_ids"),
+    "text without ids": (choice(2, token_ids=[]), "new text without its tokens"),
+    "more than asked for": (choice(2, token_ids=[5] * 30), "30 new tokens where 1 were asked for"),
+}
+
+
+@pytest.mark.parametrize("name", UNREADABLE)
+async def test_what_cannot_be_is_an_error(scorer: Scorer, name: str) -> None:
+    change, match = UNREADABLE[name]
+    with pytest.raises(APIResponseValidationError, match=match):
+        await _answer(scorer, change)
+
+
+async def test_a_target_that_can_say_no_more_ends_the_answer(scorer: Scorer) -> None:
+    answer, asked = await _answer(scorer, choice(2, token_ids=[], text="", finish_reason="length"))
+    text, ids, finish = _told(answer)
+    alone = await _alone(scorer)
+    assert finish == "length"
+    assert ids
+    assert ids == alone[1][: len(ids)]
+    assert alone[0].startswith(text)
+    assert asked < 10
+
+
+async def test_a_limit_of_requests_midway_is_the_callers_to_see(scorer: Scorer) -> None:
+    def change(number: int, *_: Any) -> Any:
+        return (429, {"error": {"message": "slow down"}}) if number == 3 else None
+
+    with pytest.raises(RateLimitError, match="slow down"):
+        await _answer(scorer, change)
+
+
+async def test_a_target_that_takes_no_more_of_a_draft_decodes_on_alone(scorer: Scorer) -> None:
+    def change(number: int, asked: Any, _: Any) -> Any:
+        full = number > 2 and asked.get("prompt_logprobs")
+        return (400, {"error": {"message": "the context is full"}}) if full else None
+
+    answer, asked = await _answer(scorer, change)
+    assert _told(answer) == await _alone(scorer)
+    assert asked == 4
+    assert "decoded on by the target alone: it takes no more of a draft" in answer.meta.strategy_reason
+    assert "the context is full" in answer.meta.strategy_reason
+
+
+@pytest.mark.parametrize("stop", ["\n", "Return", "urn", ["ion of", "\n    R"]])
+async def test_a_stop_string_that_the_rounds_have_begun_ends_what_is_decoded_alone(
+    scorer: Scorer, monkeypatch: Any, stop: Any
+) -> None:
+    for given_up_after in range(1, 5):
+        monkeypatch.setattr(draft_length, "_FEWEST_ROUNDS", given_up_after)
+        monkeypatch.setattr(draft_length, "target_alone_is_faster", lambda *_, **__: True)
+        answer, _ = await _answer(scorer, lambda *_: None, depth=None, stop=stop, max_tokens=30)
+        assert _told(answer) == await _alone(scorer, count=30, stop=stop)
+
+
+async def test_a_prompt_that_ends_amid_a_character(scorer: Scorer) -> None:
+    whole = (await scorer.score("s = '\U0001f642日", 0, 1))["ids"]
+    for size in range(4, len(whole) + 1):
+        answer, _ = await _answer(scorer, lambda *_: None, prompt=whole[:size], max_tokens=8)
+        assert _told(answer) == await _alone(scorer, whole[:size], 8)
+
+
+async def test_the_calls_of_an_answer_do_not_share_its_idempotency_key(scorer: Scorer) -> None:
+    with OpenAIServer() as server:
+        server.script(*[vllm(scorer)] * 60)
+        async with _client(server) as client:
+            await client.completions.create(
+                model="far/m", prompt=PROMPT, max_tokens=8, temperature=0,
+                extra_headers={"Idempotency-Key": "k", "x-mine": "1"},
+                strategy=Strategy(kind="remote", draft=DRAFT, depth=2),
+            )  # fmt: skip
+    assert len(server.requests) > 2
+    assert all("idempotency-key" not in request.headers for request in server.requests)
+    assert {request.headers["x-mine"] for request in server.requests} == {"1"}
+
+
+async def test_chunks_of_a_stream_have_one_id(scorer: Scorer) -> None:
+    count = 0
+
+    def change(number: int, asked: Any, choice: Any) -> Any:
+        nonlocal count
+        count = number
+        body = {"id": f"cmpl-{number}", "object": "text_completion", "created": number, "model": "m"}
+        return 200, {**body, "choices": [choice]}
+
+    with OpenAIServer() as server:
+        server.script(*[vllm(scorer, change)] * 60)
+        async with _client(server) as client:
+            stream = await client.completions.create(
+                model="far/m", prompt=PROMPT, max_tokens=8, temperature=0, stream=True,
+                strategy=Strategy(kind="remote", draft=DRAFT, depth=2),
+            )  # fmt: skip
+            chunks = [chunk async for chunk in stream]
+    assert count > 2
+    assert {chunk.id for chunk in chunks} == {"cmpl-1"}
+
+
+def _echo(tokens: list[int], values: list[float | None], new: int) -> Completion:
+    told = {"token_ids": tokens, "tokens": ["t"] * len(tokens), "token_logprobs": values}
+    choice = {"index": 0, "text": "t" * len(tokens), "logprobs": told, "finish_reason": "length"}
+    usage = {"prompt_tokens": 1, "completion_tokens": new, "total_tokens": 1 + new}
+    body = {"id": "c", "object": "text_completion", "created": 1, "model": "m", "choices": [choice]}
+    return Completion.construct(**body, usage=usage)
+
+
+def test_an_echo_of_more_than_was_sent_says_nothing_of_what_comes_behind_the_draft() -> None:
+    sure = [None, -0.01, -0.01, -0.01, -0.01]
+    seen = read_echo(_echo([1, 2, 3, 4, 5], sure, 1), ScoringRequest((1, 2), "tt", (3,), "t"))
+    assert seen.spots == ()  # 4 stands between the draft and what is new
+    seen = read_echo(_echo([1, 2, 3, 4], sure[:4], 1), ScoringRequest((1, 2), "tt"))
+    assert seen.prompt == (1, 2, 3)
+    seen = read_echo(
+        _echo([1, 2, 3, 4], [None, -0.01, math.nan, -0.01], 1), ScoringRequest((1, 2), "tt", (3,), "t")
+    )
+    assert [spot.greedy for spot in seen.spots] == [None]
+
+
+async def test_a_draft_whose_text_is_longer_than_its_tokens(scorer: Scorer, monkeypatch: Any) -> None:
+    """A server that ends a draft without telling the token it ended with: one real token too few is known."""
+    from specclient.call.strategies.remote.draft_client import DraftClient
+
+    proposed = DraftClient.propose
+
+    async def shorter(self: DraftClient, before: Any, depth: int) -> Any:
+        ids, said = await proposed(self, before, depth)
+        return ids[:-1], said
+
+    monkeypatch.setattr(DraftClient, "propose", shorter)
+    with OpenAIServer() as server:
+        server.script(*[together(scorer)] * 100)
+        async with _client(server, "echo") as client:
+            answer = await client.completions.create(
+                model="far/m", prompt=PROMPT, max_tokens=MOST, temperature=0,
+                strategy=Strategy(kind="remote", draft=DRAFT, depth=3),
+            )  # fmt: skip
+    assert answer.choices[0].text == (await _alone(scorer))[0]

@@ -1,0 +1,54 @@
+"""Accounts at a provider are told apart by marks: one for each, whoever asks at once, and not without end."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+
+import pytest
+
+from specclient.client.shared_state import SharedState
+
+
+@pytest.fixture
+def parts() -> SharedState:
+    return SharedState({"ledger": "off"})
+
+
+@pytest.fixture
+def hurried() -> Iterator[None]:
+    """Threads that take turns as often as can be."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def test_the_first_account_has_no_mark_and_each_keeps_its_own(parts: SharedState) -> None:
+    assert [parts.account(identity) for identity in (7, 8, 7, 9, 8)] == ["", " #1", "", " #2", " #1"]
+
+
+def test_no_two_accounts_share_a_mark_whichever_threads_ask(parts: SharedState, hurried: None) -> None:
+    marks: list[dict[int, str]] = [{} for _ in range(8)]
+
+    def ask(mine: dict[int, str]) -> None:
+        for identity in range(2000):
+            mine[identity] = parts.account(identity)
+
+    threads = [threading.Thread(target=ask, args=[mine]) for mine in marks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(mine == marks[0] for mine in marks)
+    assert len(set(marks[0].values())) == 2000
+
+
+def test_an_account_in_use_keeps_its_mark_and_the_others_are_forgotten(parts: SharedState) -> None:
+    for identity in range(1, 10_000):
+        assert parts.account(0) == ""
+        parts.account(identity)
+    assert parts.account(0) == ""
+    assert len(parts._accounts) <= 4096
+    assert parts.account(1) == " #10000"  # a new one, which no other has had

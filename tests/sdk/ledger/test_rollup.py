@@ -1,0 +1,298 @@
+"""Sums kept beside the rows are the sums over the rows: exactly, by any grouping, over any time."""
+
+from __future__ import annotations
+
+import random
+from collections import defaultdict
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from specclient.errors import ConfigurationError
+from specclient.ledger import rollup
+from specclient.ledger.encoding import encoded_row
+from specclient.ledger.ledger import Ledger
+from specclient.ledger.rollup import EDGES_S
+from specclient.ledger.schema import CALLS_TABLE, DIMENSIONS, HOURS_TABLE, SUM_NAMES
+from specclient.ledger.totals import ROLLUP_GROUPS, CallTotals
+from specclient.types.usage import NANO, Cost, Speculation, Usage
+
+BEGIN = datetime(2026, 1, 30, 22, tzinfo=UTC)
+HOURS_LONG = 60
+SECOND = timedelta(seconds=1)
+
+#: Whatever falls on, just before and amid the edges of hours and days.
+times = st.builds(
+    lambda hour, offset: BEGIN + timedelta(hours=hour, microseconds=offset),
+    st.integers(0, HOURS_LONG),
+    st.sampled_from([0, 1, 1_800_000_000, 3_599_999_999]),
+)
+maybe = st.none() | st.integers(0, 10**12)
+
+
+def seconds(unit):
+    return st.none() | st.sampled_from([0.0, 1e-7, 0.001, 0.0014142, 524.288, 1e9]) | st.floats(0, unit)
+
+
+@st.composite
+def calls(draw, build, number):
+    provider = draw(st.sampled_from(["openai", "local"]))
+    model = draw(st.sampled_from(["a", "b"]))
+    nano = draw(st.none() | st.integers(0, 10**14))
+    return build(
+        f"c{number}",
+        f"{provider}/{model}",
+        started_at=draw(times),
+        streamed=draw(st.booleans()),
+        status=draw(st.sampled_from(["ok", "error", "cancelled"])),
+        error=draw(st.sampled_from([None, "APITimeoutError"])),
+        served_model=draw(st.sampled_from([None, "a-1"])),
+        usage=Usage(*(draw(maybe) for _ in range(7)), estimated=draw(st.booleans())),
+        speculation=draw(
+            st.none() | st.builds(Speculation, st.sampled_from([None, "draft"]), maybe, maybe, maybe)
+        ),
+        cost=Cost(None if nano is None else nano / NANO, {}, "somewhere", estimated=draw(st.booleans())),
+        attempts=draw(st.integers(0, 3)),
+        ttft_s=draw(seconds(10)),
+        latency_s=draw(seconds(600)) or 0.0,
+        engine_s=draw(seconds(60)),
+        parent=draw(st.sampled_from([None, "p"])),
+        purpose=draw(st.sampled_from(["call", "retry", "draft"])),
+        strategy=draw(st.sampled_from([None, "remote"])),
+        pair=draw(st.sampled_from([None, "a+b"])),
+    )
+
+
+def group_of(row, by):
+    at = row.started_at
+    names = {
+        "hour": f"{at:%Y-%m-%d %H}:00",
+        "day": f"{at:%Y-%m-%d}",
+        "month": f"{at:%Y-%m}",
+        "served": row.served_model,
+        "streamed": "true" if row.streamed else "false",
+    }
+    return tuple(str(names[name] if name in names else getattr(row, name)).replace("None", "") for name in by)
+
+
+def us(value):
+    return 0 if value is None else min(round(value * 1e6), 10**12)
+
+
+def summed(rows):
+    """Say the same as `rollup`, from rows, in as plain words as can be."""
+    drafts = [row for row in rows if row.accepted is not None and row.drafted is not None]
+    passes = [row for row in rows if row.accepted is not None and row.steps]
+    ok = [row for row in rows if row.status == "ok"]
+    unknown = [row for row in rows if row.cost_nano is None]
+    took = [(row, us(row.latency_s if row.engine_s is None else row.engine_s)) for row in rows]
+    timed = [(row, span) for row, span in took if row.completion_tokens and span]
+
+    def total(name, among=rows):
+        return sum(getattr(row, name) or 0 for row in among)
+
+    return {
+        "calls": len(rows),
+        "parts": sum(row.parent is not None for row in rows),
+        "errors": sum(row.status == "error" for row in rows),
+        "tokens_in": total("prompt_tokens"),
+        "tokens_out": total("completion_tokens"),
+        "tokens_cached": total("cached_tokens"),
+        "tokens_written": total("cache_write_tokens"),
+        "tokens_reasoning": total("reasoning_tokens"),
+        "predicted_accepted": total("predicted_accepted"),
+        "predicted_rejected": total("predicted_rejected"),
+        "drafts": len(drafts),
+        "drafted": total("drafted", drafts),
+        "accepted": total("accepted", drafts),
+        "kept": total("accepted", passes),
+        "passes": total("steps", passes),
+        "cost_nano": total("cost_nano"),
+        "estimated": sum(
+            row.cost_nano is not None and (row.cost_estimated or row.usage_estimated) for row in rows
+        ),
+        "unpriced": len(unknown),
+        "unanswered": sum(
+            row.status == "error" and row.prompt_tokens is None and row.completion_tokens is None
+            for row in unknown
+        ),
+        "attempts": total("attempts"),
+        "latency_us": sum(us(row.latency_s) for row in ok),
+        "engine_us": sum(us(row.engine_s) for row in rows),
+        "ttft_us": sum(us(row.ttft_s) for row in rows),
+        "ttfts": sum(row.ttft_s is not None for row in rows),
+        "timed_tokens": sum(row.completion_tokens for row, _ in timed),
+        "timed_us": sum(span for _, span in timed),
+        "latencies": tuple(
+            sum(low < us(row.latency_s) <= high for row in ok)
+            for low, high in zip([-1, *CLASSES], [*CLASSES, 10**15], strict=True)
+        ),
+    }
+
+
+CLASSES = [round(edge * 1e6) for edge in EDGES_S]
+
+
+def agree(ledger, since, until, by):
+    groups = defaultdict(list)
+    for row in ledger.rows(since, until):
+        groups[group_of(row, by)].append(row)
+    expected = {group: summed(rows) for group, rows in groups.items()}
+    found = ledger.rollup(since, until, by)
+    assert [sums.group for sums in found] == sorted(groups)
+    told = {s.group: {name: getattr(s, name) for name in s.__slots__ if name != "group"} for s in found}
+    assert told == expected
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def ledger(request, tmp_path):
+    if request.param == "sqlite":
+        setting = str(tmp_path / "ledger.sqlite3")
+    else:
+        setting = request.getfixturevalue("postgres_url")
+    made = Ledger(setting)
+    yield made
+    made.close()
+
+
+def emptied(ledger):
+    def work(execute):
+        execute(f"DELETE FROM {CALLS_TABLE}")
+        execute(f"DELETE FROM {HOURS_TABLE}")
+
+    ledger.transact(work)
+
+
+@settings(max_examples=15, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(data=st.data())
+def test_the_sums_are_those_of_the_rows(data, ledger, make_call):
+    emptied(ledger)
+    for batch in range(data.draw(st.integers(1, 3))):
+        for n in range(data.draw(st.integers(0, 6))):
+            ledger.submit(data.draw(calls(make_call, f"{batch}-{n}")))
+        if data.draw(st.booleans()):
+            ledger.flush()
+    by = data.draw(st.lists(st.sampled_from(sorted(ROLLUP_GROUPS)), unique=True, max_size=4))
+    since, until = data.draw(st.none() | times), data.draw(st.none() | times)
+    agree(ledger, since, until, by)
+    before = data.draw(times)
+    kept = [row.id for row in ledger.rows() if row.started_at >= before]
+    every = len(ledger.rows())
+    assert ledger.prune(before) == every - len(kept)
+    assert [row.id for row in ledger.rows()] == kept
+    agree(ledger, since, until, by)
+    agree(ledger, None, None, list(DIMENSIONS))
+
+
+def stored_sums(ledger):
+    names = ", ".join((*DIMENSIONS, *SUM_NAMES))
+    return ledger.transact(lambda execute: execute(f"SELECT {names} FROM {HOURS_TABLE} ORDER BY {names}"))
+
+
+def test_sums_made_anew_are_those_that_were_kept(ledger, make_call):
+    for n in range(50):
+        at = BEGIN + timedelta(minutes=7 * n)
+        ledger.submit(make_call(f"c{n}", started_at=at, usage=Usage(prompt=n), status="ok", latency_s=n / 7))
+        if n % 9 == 0:
+            ledger.flush()
+    ledger.flush()
+    kept = stored_sums(ledger)
+    assert len(kept) == 6
+    ledger.transact(rollup.rebuild)
+    assert stored_sums(ledger) == kept
+
+
+def test_a_row_that_is_there_already_is_not_summed_again(ledger, make_call):
+    for n in (1, 2, 1):
+        ledger.submit(make_call(f"c{n}"))
+        ledger.flush()
+    assert [sums.calls for sums in ledger.rollup()] == [2]
+
+
+def test_whole_hours_are_read_from_the_sums_and_the_rest_from_rows(ledger, make_call):
+    """The one place where they may disagree on purpose: here rows are taken away beneath the sums."""
+    for hour in range(5):
+        ledger.submit(make_call(f"c{hour}", started_at=BEGIN + timedelta(hours=hour, minutes=30)))
+    ledger.flush()
+    ledger.transact(lambda execute: execute(f"DELETE FROM {CALLS_TABLE}"))
+
+    def hours(since, until):
+        return [sums.group[0][-5:-3] for sums in ledger.rollup(since, until, ["hour"])]
+
+    assert hours(None, None) == ["22", "23", "00", "01", "02"]
+    assert hours(BEGIN, BEGIN + timedelta(hours=2)) == ["22", "23"]
+    assert hours(BEGIN + SECOND, BEGIN + timedelta(hours=3) - SECOND) == ["23"]
+    assert hours(BEGIN + SECOND, BEGIN + timedelta(hours=1, seconds=-1)) == []
+
+
+def test_times_of_other_zones_are_meant_as_they_are(ledger, make_call):
+    ledger.submit(make_call("c", started_at=BEGIN))
+    there = timezone(timedelta(hours=5, minutes=30))
+    since = BEGIN.astimezone(there)
+    assert len(ledger.rollup(since, since + SECOND)) == 1
+    assert ledger.rollup(since + SECOND) == []
+    assert ledger.rollup(None, since) == []
+    assert ledger.prune(since) == 0
+    assert ledger.prune(since + SECOND) == 1
+
+
+def test_rows_that_cannot_be_written_are_in_the_sums(tmp_path, make_call, monkeypatch):
+    monkeypatch.setattr("specclient.ledger.sqlite.BUSY_S", 0.01)
+    path = tmp_path / "ledger.sqlite3"
+    ledger, other = Ledger(str(path)), Ledger(str(path))
+    ledger.submit(make_call("c1"))
+    ledger.flush()
+
+    def held(execute):
+        execute(f"DELETE FROM {CALLS_TABLE} WHERE id = 'none'")
+        ledger.submit(make_call("c2", status="error"))
+        return ledger.rollup(by=["status"])
+
+    assert [(sums.group, sums.calls) for sums in other.transact(held)] == [(("error",), 1), (("ok",), 1)]
+    assert [(sums.group, sums.calls) for sums in ledger.rollup(by=["status"])] == [
+        (("error",), 1),
+        (("ok",), 1),
+    ]
+    ledger.close()
+    other.close()
+
+
+def test_an_unknown_name_is_named_with_those_there_are(ledger):
+    with pytest.raises(ConfigurationError, match=r"cannot sum by 'tag'; the names are .*provider.*day"):
+        ledger.rollup(by=["provider", "tag"])
+
+
+def test_nothing_sums_to_nothing(tmp_path):
+    assert Ledger("off").rollup(by=["day"]) == []
+    ledger = Ledger(str(tmp_path / "none.sqlite3"))
+    assert ledger.rollup() == []
+    assert ledger.prune(BEGIN) == 0
+    assert not (tmp_path / "none.sqlite3").exists()
+
+
+def test_percentiles_are_within_their_class(tmp_path, make_call):
+    ledger = Ledger(str(tmp_path / "ledger.sqlite3"))
+    dice = random.Random(7)
+    latencies = sorted(dice.lognormvariate(0, 1) for _ in range(1000))
+    for n, latency_s in enumerate(latencies):
+        ledger.submit(make_call(f"c{n}", latency_s=latency_s))
+    ledger.submit(make_call("failed", status="error", latency_s=1e6))
+    (sums,) = ledger.rollup()
+    ledger.close()
+    for share in (0.001, 0.5, 0.9, 0.95, 0.99, 1.0):
+        true = latencies[int(share * 1000) - 1]
+        assert true / 2**0.5 <= sums.latency_s(share) <= true * 2**0.5
+        if 0.1 < share < 0.99:
+            assert sums.latency_s(share) == pytest.approx(true, rel=0.06)
+    assert CallTotals.of((), [0] * len(SUM_NAMES)).latency_s(0.5) is None
+
+
+def test_a_batch_of_many_hours_is_one_transaction(ledger, make_call):
+    ledger._writer.store.write(
+        [encoded_row(make_call(f"c{n}", started_at=BEGIN + timedelta(hours=n))) for n in range(30)]
+    )
+    assert sum(sums.calls for sums in ledger.rollup(by=["hour"])) == 30
+    assert len(ledger.rollup(by=["hour"])) == 30
+    assert [s.group for s in ledger.rollup(by=["month"])] == [("2026-01",), ("2026-02",)]

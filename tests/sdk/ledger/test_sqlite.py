@@ -1,0 +1,412 @@
+"""Both kinds of store keep what they are given; a setting finds its store; the default needs no toolkit."""
+
+from __future__ import annotations
+
+import sqlite3
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+
+import pytest
+
+from specclient.errors import ConfigurationError, LedgerError
+from specclient.ledger import sqlite
+from specclient.ledger.encoding import encoded_row
+from specclient.ledger.ledger import Ledger
+from specclient.ledger.location import locate
+from specclient.ledger.row import LedgerRow
+from specclient.ledger.schema import COLUMN_NAMES, VERSIONS
+from specclient.ledger.sqlite import SQLiteStore
+
+#: As version 1 was made by SQLAlchemy.
+VERSION_1 = """
+CREATE TABLE specclient_schema (
+	version INTEGER NOT NULL
+);
+CREATE TABLE calls (
+	id TEXT NOT NULL,
+	started_at TEXT NOT NULL,
+	operation TEXT NOT NULL,
+	provider TEXT NOT NULL,
+	model TEXT NOT NULL,
+	served_model TEXT,
+	route TEXT NOT NULL,
+	streamed BOOLEAN NOT NULL,
+	status TEXT NOT NULL,
+	error TEXT,
+	http_status INTEGER,
+	prompt_tokens BIGINT,
+	completion_tokens BIGINT,
+	cached_tokens BIGINT,
+	cache_write_tokens BIGINT,
+	reasoning_tokens BIGINT,
+	usage_estimated BOOLEAN NOT NULL,
+	method TEXT,
+	drafted BIGINT,
+	accepted BIGINT,
+	steps BIGINT,
+	predicted_accepted BIGINT,
+	predicted_rejected BIGINT,
+	cost_nano BIGINT,
+	cost_by_kind TEXT NOT NULL,
+	price_source TEXT NOT NULL,
+	cost_estimated BOOLEAN NOT NULL,
+	attempts INTEGER NOT NULL,
+	ttft_s DOUBLE,
+	latency_s DOUBLE NOT NULL,
+	engine_s DOUBLE,
+	request_id TEXT,
+	tags TEXT NOT NULL,
+	decision TEXT NOT NULL,
+	PRIMARY KEY (id)
+);
+CREATE INDEX ix_calls_started_at ON calls (started_at);
+INSERT INTO specclient_schema VALUES (1);
+"""
+
+
+class OfSQLite:
+    """An SQLite file, and what it holds."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def store(self):
+        return SQLiteStore(str(self.path))
+
+    def run(self, script):
+        with closing(sqlite3.connect(self.path)) as connection:
+            connection.executescript(script)
+
+    def fetch(self, sql):
+        with closing(sqlite3.connect(self.path)) as connection:
+            return connection.execute(sql).fetchall()
+
+    def columns(self):
+        return {(name, kind, null) for _, name, kind, null, *_ in self.fetch("PRAGMA table_info(calls)")}
+
+    def indexes(self):
+        return {row[1:] for row in self.fetch("PRAGMA index_list(calls)")}
+
+
+class OfPostgres:
+    """A database of a PostgreSQL server, and what it holds."""
+
+    def __init__(self, url):
+        self.url = url
+
+    def store(self):
+        return locate(self.url)
+
+    def run(self, script):
+        import psycopg
+
+        with psycopg.connect(self.url) as connection:
+            connection.execute(script.replace("DOUBLE", "DOUBLE PRECISION"))
+
+    def fetch(self, sql):
+        import psycopg
+
+        with psycopg.connect(self.url) as connection:
+            return connection.execute(sql).fetchall()
+
+    def columns(self):
+        sql = "SELECT column_name, data_type, is_nullable FROM information_schema.columns"
+        return set(self.fetch(f"{sql} WHERE table_name = 'calls'"))
+
+    def indexes(self):
+        return set(self.fetch("SELECT indexname FROM pg_indexes WHERE tablename = 'calls'"))
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "ledger.sqlite3"
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def made(request, tmp_path):
+    """Make empty databases of each kind."""
+
+    def make():
+        if request.param == "sqlite":
+            return OfSQLite(tmp_path / f"{len(list(tmp_path.iterdir()))}.sqlite3")
+        return OfPostgres(request.getfixturevalue("postgres_url"))
+
+    return make
+
+
+@pytest.fixture
+def base(made):
+    return made()
+
+
+@pytest.fixture
+def opened(base):
+    """Make stores of one database that are closed when the test ends."""
+    stores = []
+
+    def make():
+        stores.append(base.store())
+        return stores[-1]
+
+    yield make
+    for store in stores:
+        store.close()
+
+
+def all_of(store):
+    names = ", ".join(COLUMN_NAMES)
+    return list(store.query(f"SELECT {names} FROM calls ORDER BY started_at, id"))
+
+
+def test_the_order_of_columns_is_that_of_a_row(make_call):
+    values = dict(zip(COLUMN_NAMES, encoded_row(make_call(streamed=True)), strict=True))
+    assert tuple(LedgerRow.__dataclass_fields__) == COLUMN_NAMES
+    assert (values["id"], values["route"], values["streamed"]) == ("c1", "openai/gpt-4.1", True)
+    assert LedgerRow.from_values(tuple(values.values())) == LedgerRow.of(make_call(streamed=True))
+
+
+def test_a_store_goes_on_where_another_left(base, opened, make_call):
+    first = encoded_row(make_call("c1", streamed=True, latency_s=1.5, tags={"team": "rød"}))
+    second = encoded_row(make_call("c2", http_status=429))
+    store = opened()
+    store.write([first])
+    store.close()
+    assert base.fetch("SELECT version FROM specclient_schema") == [(len(VERSIONS),)]
+    opened().write([first, second])  # the first is there already, and stays as it is
+    opened().write([(*second[:-1], "another")])
+    assert all_of(opened()) == [first, second]
+
+
+OLD_ROW = """
+INSERT INTO calls VALUES ('old', '2026-01-31T12:00:00.000000+00:00', 'chat', 'openai', 'gpt', NULL,
+    'openai/gpt', true, 'ok', NULL, NULL, 10, 5, NULL, NULL, NULL, false, 'draft', 8, 6, 2, NULL, NULL, 3,
+    '{"input":3}', 'somewhere', false, 1, 0.25, 1.5, NULL, 'req', '{"team":"red"}', '{}');
+"""
+
+
+def test_a_ledger_of_version_1_keeps_its_rows(base, opened, made, make_call):
+    base.run(VERSION_1 + OLD_ROW)
+    new = encoded_row(make_call("new", session="s", metadata={"a": "b"}))
+    opened().write([new])
+    new_too, old = all_of(opened())
+    assert new_too == new
+    assert old[: len(VERSIONS[0])] == (
+        "old", "2026-01-31T12:00:00.000000+00:00", "chat", "openai", "gpt", None, "openai/gpt",
+        True, "ok", None, None, 10, 5, None, None, None, False, "draft", 8, 6, 2, None, None, 3,
+        '{"input":3}', "somewhere", False, 1, 0.25, 1.5, None, "req", '{"team":"red"}', "{}",
+    )  # fmt: skip
+    row = LedgerRow.from_values(old)
+    assert (row.purpose, row.parent, row.speculation, row.metadata) == ("call", None, None, {})
+
+
+def test_a_ledger_of_version_1_is_brought_to_what_a_new_one_is(base, opened, made, make_call):
+    base.run(VERSION_1)
+    opened().write([encoded_row(make_call())])
+    new = made()
+    store = new.store()
+    store.write([encoded_row(make_call())])
+    store.close()
+    assert new.columns() == base.columns()
+    assert {index[:1] for index in new.indexes()} == {index[:1] for index in base.indexes()}
+    assert base.fetch("SELECT version FROM specclient_schema") == [(len(VERSIONS),)]
+
+
+def test_a_reader_may_be_the_first_to_open_an_old_ledger(base, opened):
+    base.run(VERSION_1 + OLD_ROW)
+    assert [row[0] for row in all_of(opened())] == ["old"]
+
+
+def test_columns_of_later_versions_may_be_unknown():
+    assert all(column.null for version in VERSIONS[1:] for column in version)
+
+
+def test_all_rows_or_none(opened, make_call):
+    store = opened()
+    good = encoded_row(make_call())
+    bad = ("c2", None, *good[2:])
+    for rows in ([good, bad], [bad]):
+        with pytest.raises(LedgerError, match=r"(?i)cannot write the ledger .*not.null.*SPECCLIENT_LEDGER"):
+            store.write(rows)
+        assert all_of(store) == []
+    store.write([good])
+    assert all_of(store) == [good]
+
+
+def test_another_programs_table_is_left_as_it_was(base, opened, make_call):
+    base.run("CREATE TABLE calls (number TEXT)")
+    before = base.columns()
+    for use in (
+        lambda s: s.write([encoded_row(make_call())]),
+        all_of,
+        lambda s: s.transact(lambda execute: 1),
+    ):
+        with pytest.raises(LedgerError, match=r"its table 'calls' is another program's.*SPECCLIENT_LEDGER"):
+            use(opened())
+    assert base.columns() == before
+    assert base.fetch("SELECT * FROM calls") == []
+
+
+# -- transactions ----------------------------------------------------------------------------------
+
+
+def test_a_transaction_gives_what_its_work_gives(opened, make_call):
+    store = opened()
+
+    def work(execute):
+        execute("CREATE TABLE limits (name TEXT PRIMARY KEY, spent BIGINT NOT NULL)")
+        execute("INSERT INTO limits VALUES (:name, :spent)", {"name": "day", "spent": 2**62})
+        execute(
+            "INSERT INTO limits VALUES (:name, :spent) "
+            "ON CONFLICT (name) DO UPDATE SET spent = limits.spent + excluded.spent",
+            {"name": "day", "spent": -1},
+        )
+        return execute("SELECT name, SUM(spent) FROM limits GROUP BY name")
+
+    assert store.transact(work) == [("day", 2**62 - 1)]
+    assert list(store.query("SELECT spent FROM limits WHERE name = :name", {"name": "day"})) == [(2**62 - 1,)]
+
+
+def test_a_transaction_that_raises_changes_nothing(opened, make_call):
+    store = opened()
+    store.write([encoded_row(make_call())])
+
+    def work(execute):
+        execute("DELETE FROM calls")
+        raise KeyError("no")
+
+    with pytest.raises(KeyError):
+        store.transact(work)
+    assert len(all_of(store)) == 1
+    with pytest.raises(LedgerError, match=r"cannot write the ledger .*nowhere.*SPECCLIENT_LEDGER"):
+        store.transact(lambda execute: execute("DELETE FROM nowhere"))
+    store.transact(lambda execute: execute("DELETE FROM calls"))
+    assert all_of(store) == []
+
+
+def test_transactions_exclude_each_other_and_all_other_writing(opened, make_call):
+    """Read, wait, write: with any other order of things in between, increments are lost."""
+    opened().transact(lambda execute: execute("CREATE TABLE tally (n BIGINT)"))
+    opened().transact(lambda execute: execute("INSERT INTO tally VALUES (0)"))
+
+    def add(execute):
+        ((n,),) = execute("SELECT n + (SELECT COUNT(*) FROM calls) * 0 FROM tally")
+        ((calls,),) = execute("SELECT COUNT(*) FROM calls")
+        execute("UPDATE tally SET n = :n", {"n": n + 1})
+        assert execute("SELECT COUNT(*) FROM calls") == [(calls,)]
+
+    def work(number):
+        store = opened()
+        for n in range(10):
+            store.transact(add)
+            store.write([encoded_row(make_call(f"{number}-{n}"))])
+
+    with ThreadPoolExecutor(4) as threads:
+        list(threads.map(work, range(4)))
+    assert list(opened().query("SELECT n FROM tally")) == [(40,)]
+    assert len(all_of(opened())) == 40
+
+
+def test_writing_waits_for_a_lock_only_so_long(path, make_call, monkeypatch):
+    monkeypatch.setattr(sqlite, "BUSY_S", 0.01)
+    store = SQLiteStore(str(path))
+    store.write([encoded_row(make_call("c1"))])
+    store.close()
+    with closing(sqlite3.connect(path, isolation_level=None)) as held:
+        held.execute("BEGIN IMMEDIATE")
+        for rows in ([encoded_row(make_call("c2"))], [encoded_row(make_call(f"c{n}")) for n in (3, 4)]):
+            with pytest.raises(LedgerError, match="locked"):
+                store.write(rows)
+        assert len(all_of(store)) == 1  # readers do not wait
+    store.close()
+
+
+# -- settings --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("setting", "file"),
+    [
+        ("/a/b.sqlite3", "/a/b.sqlite3"),
+        ("b.sqlite3", "b.sqlite3"),
+        ("sqlite:///b.sqlite3", "b.sqlite3"),
+        ("sqlite:////a/b c%20.sqlite3", "/a/b c%20.sqlite3"),
+        ("sqlite+pysqlite:////a/b.sqlite3", "/a/b.sqlite3"),
+        ("sqlite:///file:/a/b?mode=ro&uri=true", "file:/a/b?mode=ro"),
+        ("sqlite:///file:/a/b?uri=true", "file:/a/b"),
+    ],
+)
+def test_files_are_kept_by_the_standard_library(setting, file):
+    store = locate(setting)
+    assert isinstance(store, SQLiteStore)
+    assert store.name == file == Ledger(setting).location
+
+
+def test_the_home_folder_may_be_meant(monkeypatch, tmp_path):
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert Ledger("~/calls.db").location == str(tmp_path / "calls.db")
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgresql+psycopg"])
+def test_a_server_is_named_without_its_password(scheme):
+    store = locate(f"{scheme}://me:hunter2@db.example/costs")
+    assert store.exists()
+    assert store.name == f"{scheme}://me:***@db.example/costs"
+
+
+@pytest.mark.parametrize(
+    "url", ["mysql://me:hunter2@h/costs", "nonsense://me:hunter2@h", "x y://me:hunter2@h"]
+)
+def test_other_databases_are_refused(url):
+    with pytest.raises(ConfigurationError, match=r"SQLite file or a PostgreSQL.*SPECCLIENT_LEDGER") as raised:
+        locate(url)
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_server_without_the_toolkit_names_the_extra(monkeypatch):
+    monkeypatch.delitem(sys.modules, "specclient.ledger.postgres")
+    monkeypatch.setitem(sys.modules, "sqlalchemy", None)
+    with pytest.raises(ConfigurationError, match=r"pip install 'specclient\[postgres\]'") as raised:
+        locate("postgresql://me:hunter2@h/costs")
+    assert "hunter2" not in str(raised.value)
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "sqlite://",
+        "sqlite:///",
+        "sqlite:///:memory:",
+        "sqlite+pysqlite://",
+        "sqlite:///file::memory:?uri=true",
+        "sqlite:///file:x?mode=memory&uri=true",
+    ],
+)
+def test_a_database_in_memory_would_be_lost(setting):
+    with pytest.raises(ConfigurationError, match=r"kept in memory only.*SPECCLIENT_LEDGER"):
+        locate(setting)
+
+
+def test_options_that_would_be_ignored_are_refused():
+    with pytest.raises(ConfigurationError, match=r"'timeout=30' is not taken.*SPECCLIENT_LEDGER"):
+        locate("sqlite:///ledger.db?timeout=30")
+
+
+def test_the_default_ledger_imports_no_database_toolkit(path):
+    script = """
+import asyncio, sys
+from datetime import UTC, datetime
+from specclient.ledger.ledger import Ledger
+from specclient.types.call import Call
+from specclient.types.route import Decision
+
+call = Call(id="c1", started_at=datetime.now(UTC), operation="chat", model="m", route=Decision("m", "p", "m"))
+ledger = Ledger(sys.argv[1])
+asyncio.run(ledger.record(call))
+assert [row.id for row in ledger.rows()] == ["c1"]
+ledger.close()
+sys.exit("sqlalchemy" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", script, str(path)], check=False)
+    assert done.returncode == 0

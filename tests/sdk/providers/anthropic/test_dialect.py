@@ -1,0 +1,536 @@
+"""Chats become requests of Anthropic's Messages API; what cannot be expressed is refused by its name."""
+
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from typing import Any
+
+import pydantic
+import pytest
+from anthropic_bodies import DIALECT, ENDPOINT, KEY, PAIRS, body, completion, sent
+
+from specclient import (
+    BadRequestError,
+    ConfigurationError,
+    NotFoundError,
+    UnsupportedParameterError,
+    pydantic_function_tool,
+)
+from specclient.providers import dialect
+from specclient.providers.anthropic.dialect import VERSION, AnthropicDialect
+from specclient.providers.anthropic.params import SMALLEST_BUDGET, default_max_tokens
+from specclient.types.api_method import ApiMethod
+from specclient.types.inference_methods import CHAT, COMPLETION, EMBEDDING, MODERATION, RESPONSE
+from specclient.types.request import PerCallOptions, Request
+
+ASK = [{"role": "user", "content": "u"}]
+PNG = base64.b64encode(b"\x89PNG").decode()
+
+
+def _turns(*messages: Any) -> Any:
+    return sent({"messages": messages})["messages"]
+
+
+def test_where_a_chat_goes_and_with_what() -> None:
+    wire = DIALECT.encode(Request(CHAT, "m", {"messages": ASK}), ENDPOINT, "claude-opus-5")
+    assert (wire.method, wire.url) == ("POST", "https://api.anthropic.com/v1/messages")
+    assert wire.headers["x-api-key"] == KEY
+    assert "authorization" not in wire.headers
+    assert wire.headers["anthropic-version"] == VERSION
+    assert wire.deployment == "anthropic/claude-opus-5"
+    assert isinstance(dialect("anthropic"), AnthropicDialect)
+
+
+def test_what_says_nothing_is_left_out() -> None:
+    empty = {"type": "text", "text": ""}
+    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    told = sent(
+        {
+            "messages": [
+                {"role": "system", "content": ""},
+                {"role": "system", "content": [empty]},
+                {"role": "system", "content": "s"},
+                {"role": "user", "content": [empty, {"type": "text", "text": "u"}]},
+                {"role": "assistant", "content": [empty]},
+                {"role": "assistant", "content": [empty], "tool_calls": [call]},
+                {"role": "tool", "tool_call_id": "1", "content": [empty]},
+            ]
+        }
+    )
+    assert told["system"] == "s"
+    assert told["messages"] == [
+        {"role": "user", "content": [{"type": "text", "text": "u"}]},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "1", "name": "f", "input": {}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "1"}]},
+    ]
+
+
+@pytest.mark.parametrize("name", ["anthropic-version", "Anthropic-Version"])
+def test_the_callers_version_wins(name: str) -> None:
+    options = PerCallOptions(headers={name: "2026-10-21"})
+    wire = DIALECT.encode(Request(CHAT, "m", {"messages": ASK}, options=options), ENDPOINT, "m")
+    assert {k: v for k, v in wire.headers.items() if "version" in k} == {"anthropic-version": "2026-10-21"}
+    endpoint = replace(ENDPOINT, headers={name: "2026-10-21"})
+    wire = DIALECT.encode(Request(CHAT, "m", {"messages": ASK}), endpoint, "m")
+    assert wire.headers["anthropic-version"] == "2026-10-21"
+
+
+def test_a_version_that_is_taken_out_stays_out() -> None:
+    options = PerCallOptions(headers={"anthropic-version": None})
+    wire = DIALECT.encode(Request(CHAT, "m", {"messages": ASK}, options=options), ENDPOINT, "m")
+    assert "anthropic-version" not in wire.headers
+
+
+def test_options_of_the_call_go_with_it() -> None:
+    options = PerCallOptions(
+        query={"beta": "true"}, timeout=3, max_retries=1, deadline_s=9, headers={"x-a": "b"}
+    )
+    wire = DIALECT.encode(Request(CHAT, "m", {"messages": ASK}, options=options), ENDPOINT, "m")
+    assert wire.url.endswith("/messages?beta=true")
+    assert (wire.timeout, wire.max_retries, wire.deadline_s) == (3, 1, 9)
+    assert wire.headers["x-a"] == "b"
+
+
+def test_a_missing_key_is_named() -> None:
+    endpoint = replace(ENDPOINT, key=None, key_required=True, key_env=("ANTHROPIC_API_KEY",))
+    with pytest.raises(ConfigurationError, match="ANTHROPIC_API_KEY"):
+        DIALECT.encode(Request(CHAT, "m", {"messages": ASK}), endpoint, "m")
+
+
+def test_instructions_are_the_system_prompt_wherever_they_stand() -> None:
+    told = sent(
+        {"messages": [{"role": "system", "content": "a"}, *ASK, {"role": "developer", "content": "b"}]}
+    )
+    assert told["system"] == [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    assert told["messages"] == ASK
+    assert sent({"messages": [{"role": "system", "content": "a"}, *ASK]})["system"] == "a"
+
+
+def test_breakpoints_of_the_cache() -> None:
+    control = {"type": "ephemeral", "ttl": "1h"}
+    parts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b", "cache_control": control}]
+    told = sent({"messages": [{"role": "system", "content": parts}, {**ASK[0], "cache_control": control}]})
+    assert told["system"] == parts
+    assert told["messages"][0]["content"] == [{"type": "text", "text": "u", "cache_control": control}]
+    for asked, ours in ({}, {"type": "ephemeral"}), ({"ttl": "30m"}, control):
+        part = {"type": "text", "text": "a", "prompt_cache_breakpoint": {"mode": "explicit", **asked}}
+        (turn,) = _turns({"role": "user", "content": [part]})
+        assert turn["content"] == [{"type": "text", "text": "a", "cache_control": ours}]
+    part = {"type": "text", "text": "a", "prompt_cache_breakpoint": {"mode": "explicit", "ttl": "12h"}}
+    with pytest.raises(
+        UnsupportedParameterError, match=r"messages\[0\].content\[0\].prompt_cache_breakpoint"
+    ):
+        _turns({"role": "user", "content": [part]})
+
+
+def test_images_and_files() -> None:
+    pdf = base64.b64encode(b"%PDF").decode()
+    parts = [
+        {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{PNG}", "detail": "auto"}},
+        {"type": "image_url", "image_url": {"url": "https://x/y.png"}},
+        {"type": "file", "file": {"file_data": f"data:application/pdf;base64,{pdf}", "filename": "a.pdf"}},
+        {"type": "file", "file": {"file_data": "data:text/plain,a%20b"}},
+        {"type": "file", "file": {"file_id": "file_1"}},
+        {"type": "search_result", "source": "s", "title": "t", "content": []},
+        "text",
+    ]
+    (turn,) = _turns({"role": "user", "content": parts})
+    assert turn["content"] == [
+        {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": PNG}},
+        {"type": "image", "source": {"type": "url", "url": "https://x/y.png"}},
+        {
+            "type": "document",
+            "source": {"type": "base64", "media_type": "application/pdf", "data": pdf},
+            "title": "a.pdf",
+        },
+        {"type": "document", "source": {"type": "text", "media_type": "text/plain", "data": "a b"}},
+        {"type": "document", "source": {"type": "file", "file_id": "file_1"}},
+        parts[5],
+        {"type": "text", "text": "text"},
+    ]
+
+
+def _call(arguments: Any, id_: str = "t1") -> dict[str, Any]:
+    return {"id": id_, "type": "function", "function": {"name": "f", "arguments": arguments}}
+
+
+def test_calls_and_their_results() -> None:
+    control = {"type": "ephemeral"}
+    turns = _turns(
+        *ASK,
+        {"role": "assistant", "content": None, "tool_calls": [_call('{"a": 1}'), _call("", "t2")]},
+        {"role": "tool", "tool_call_id": "t1", "content": "one", "name": "f"},
+        {
+            "role": "tool",
+            "tool_call_id": "t2",
+            "content": [{"type": "text", "text": "two"}],
+            "is_error": True,
+            "cache_control": control,
+        },
+        {"role": "user", "content": "and?"},
+        {"role": "assistant", "content": "so", "tool_calls": [_call("{}", "t3")]},
+        {"role": "tool", "tool_call_id": "t3", "content": ""},
+    )
+    assert turns[1]["content"] == [
+        {"type": "tool_use", "id": "t1", "name": "f", "input": {"a": 1}},
+        {"type": "tool_use", "id": "t2", "name": "f", "input": {}},
+    ]
+    assert turns[2] == {
+        "role": "user",
+        "content": [
+            {"type": "tool_result", "tool_use_id": "t1", "content": "one"},
+            {
+                "type": "tool_result",
+                "tool_use_id": "t2",
+                "content": [{"type": "text", "text": "two"}],
+                "is_error": True,
+                "cache_control": control,
+            },
+        ],
+    }
+    assert [turn["role"] for turn in turns] == ["user", "assistant", "user", "user", "assistant", "user"]
+    assert turns[4]["content"][0] == {"type": "text", "text": "so"}
+    assert turns[5]["content"] == [{"type": "tool_result", "tool_use_id": "t3"}]
+
+
+@pytest.mark.parametrize("arguments", ["{", "[]", '"a"', "null"])
+def test_arguments_that_are_no_object_are_named(arguments: str) -> None:
+    with pytest.raises(BadRequestError, match=r"messages\[0\].tool_calls\[0\].function.arguments is no JSON"):
+        _turns({"role": "assistant", "tool_calls": [_call(arguments)]})
+
+
+@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("as_dict", [False, True])
+def test_an_answer_goes_back_as_it_came(name: str, as_dict: bool) -> None:
+    message = completion(body(f"{name}.json")).choices[0].message
+    turns = _turns(*ASK, message.to_dict() if as_dict else message, *ASK)
+    came = json.loads(body(f"{name}.json"))["content"]
+    if name in ("thinking", "web_search"):
+        assert turns[1]["content"] == came
+    elif name == "tools":
+        assert turns[1]["content"] == [{k: v for k, v in b.items() if k != "caller"} for b in came]
+    elif name == "refusal":
+        assert turns == [*ASK, *ASK], "what says nothing is not sent: Anthropic refuses it"
+    else:
+        assert turns[1]["content"] == "".join(block["text"] for block in came)
+
+
+def test_an_answer_that_was_edited_goes_back_as_edited() -> None:
+    message = completion(body("thinking.json")).choices[0].message.to_dict()
+    (turn,) = _turns({**message, "content": "Yes."})
+    thoughts = [b for b in json.loads(body("thinking.json"))["content"] if "thinking" in b["type"]]
+    assert turn["content"] == [*thoughts, {"type": "text", "text": "Yes."}]
+    searched = completion(body("web_search.json")).choices[0].message.to_dict()
+    (turn,) = _turns({**searched, "tool_calls": [_call("{}")]})
+    assert turn["content"][-1]["type"] == "tool_use"
+
+
+def test_blocks_without_a_word_are_not_sent_back() -> None:
+    kept = [{"type": "text", "text": ""}, {"type": "thinking", "thinking": "x", "signature": "s"}]
+    (turn,) = _turns({"role": "assistant", "content": "", "content_blocks": kept})
+    assert turn["content"] == kept[1:]
+
+
+def test_an_instruction_between_two_results_does_not_part_them() -> None:
+    results = [{"role": "tool", "tool_call_id": name, "content": name} for name in ("a", "b")]
+    (turn,) = _turns(results[0], {"role": "system", "content": "s"}, results[1])
+    assert [block["tool_use_id"] for block in turn["content"]] == ["a", "b"]
+
+
+def test_what_nobody_signed_is_not_sent_back() -> None:
+    (turn,) = _turns({"role": "assistant", "content": "a", "reasoning_content": "of another model"})
+    assert turn == {"role": "assistant", "content": "a"}
+
+
+def test_a_trailing_turn_of_the_assistant_is_a_prefill() -> None:
+    assert _turns(*ASK, {"role": "assistant", "content": "It is"})[-1] == {
+        "role": "assistant",
+        "content": "It is",
+    }
+
+
+@pytest.mark.parametrize(
+    ("message", "place"),
+    [
+        ({"role": "function", "name": "f", "content": "x"}, "messages[0] has the role 'function'"),
+        ({"content": "x"}, "messages[0] has the role None"),
+        ("hi", "messages[0] has the role None"),
+        ({"role": "user", "content": 5}, "messages[0].content is a int"),
+        ({"role": "user", "content": [5]}, "messages[0].content[0] is a int"),
+        ({"role": "user", "content": [{"type": "image_url"}]}, "messages[0].content[0].image_url has no url"),
+        ({"role": "user", "content": [{"type": "file", "file": {"file_data": "AAAA"}}]}, "no data: URL"),
+        ({"role": "user", "content": [{"type": "input_audio"}]}, "messages[0].content[0]: it is sound"),
+        ({"role": "assistant", "audio": {"id": "a"}}, "messages[0].audio"),
+        ({"role": "assistant", "function_call": {"name": "f"}}, "messages[0].function_call"),
+        ({"role": "assistant", "tool_calls": [{"type": "custom"}]}, "messages[0].tool_calls[0]"),
+    ],
+)
+def test_messages_that_cannot_be_sent_are_named_even_where_parameters_are_dropped(
+    message: Any, place: str
+) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        sent({"messages": [message]}, drop_params=True)
+    assert place in str(caught.value)
+
+
+@pytest.mark.parametrize("messages", ["hi", {"role": "user"}, 5])
+def test_messages_that_are_no_list(messages: Any) -> None:
+    with pytest.raises(BadRequestError, match="messages is a"):
+        sent({"messages": messages})
+
+
+def test_the_length_of_an_answer() -> None:
+    assert sent({"messages": ASK})["max_tokens"] == default_max_tokens("claude-opus-5") == 64_000
+    assert sent({"messages": ASK, "max_tokens": 5})["max_tokens"] == 5
+    assert sent({"messages": ASK, "max_tokens": 5, "max_completion_tokens": 6})["max_tokens"] == 6
+    assert sent({"messages": ASK, "max_tokens": 0})["max_tokens"] == 0, "fills the cache"
+    assert default_max_tokens("claude-3-5-haiku-latest") == 8_192
+    assert default_max_tokens("anthropic/claude-opus-4-1-20250805") == 32_000
+    assert default_max_tokens("somebody-elses") == 8_192
+
+
+@pytest.mark.parametrize(
+    ("effort", "model", "expected"),
+    [
+        ("none", "claude-opus-5", {"thinking": {"type": "disabled"}}),
+        *(
+            (effort, model, {"thinking": {"type": "adaptive"}, "output_config": {"effort": ours}})
+            for effort, ours in [("minimal", "low"), ("medium", "medium"), ("xhigh", "xhigh"), ("max", "max")]
+            for model in ("claude-opus-4-6", "claude-sonnet-5-5", "claude-haiku-5-5", "somebody-elses")
+        ),
+        *(
+            ("low", model, {"thinking": {"type": "enabled", "budget_tokens": 4_096}})
+            for model in (
+                *("claude-haiku-4-5", "claude-haiku-4-5-20251001", "claude-opus-4-5", "claude-sonnet-4.5"),
+                *(
+                    "claude-opus-4-1-20250805",
+                    "claude-sonnet-4-20250514",
+                    "claude-sonnet-4",
+                    "claude-3-7-sonnet",
+                ),
+            )
+        ),
+    ],
+)
+def test_how_hard_to_think(effort: str, model: str, expected: dict[str, Any]) -> None:
+    told = sent({"messages": ASK, "reasoning_effort": effort}, model=model)
+    assert {k: told[k] for k in ("thinking", "output_config") if k in told} == expected
+
+
+def test_a_budget_leaves_half_of_the_answer_to_words() -> None:
+    asked = {"messages": ASK, "reasoning_effort": "high"}
+    told = sent({**asked, "max_tokens": 2 * SMALLEST_BUDGET}, model="claude-haiku-4-5")
+    assert told["thinking"]["budget_tokens"] == SMALLEST_BUDGET
+    with pytest.raises(UnsupportedParameterError, match="2048"):
+        sent({**asked, "max_tokens": 2 * SMALLEST_BUDGET - 1}, model="claude-haiku-4-5")
+
+
+def test_tools_and_which_to_call() -> None:
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}}
+    function = {"name": "f", "description": "d", "parameters": schema, "strict": True}
+    search = {"type": "web_search_20260318", "name": "web_search"}
+    control = {"type": "ephemeral"}
+    tools = [
+        {"type": "function", "function": function, "cache_control": control},
+        {"type": "function", "function": {"name": "g"}},
+        search,
+    ]
+    told = sent({"messages": ASK, "tools": tools})
+    assert told["tools"] == [
+        {"name": "f", "description": "d", "input_schema": schema, "strict": True, "cache_control": control},
+        {"name": "g", "input_schema": {"type": "object", "properties": {}}},
+        search,
+    ]
+    assert "tool_choice" not in told
+    named = {"type": "function", "function": {"name": "f"}}
+    for choice, ours in [
+        ("auto", {"type": "auto"}),
+        ("none", {"type": "none"}),
+        ("required", {"type": "any"}),
+        (named, {"type": "tool", "name": "f"}),
+        ({"type": "any"}, {"type": "any"}),
+    ]:
+        assert sent({"messages": ASK, "tools": tools, "tool_choice": choice})["tool_choice"] == ours
+        alone = sent({"messages": ASK, "tools": tools, "tool_choice": choice, "parallel_tool_calls": False})
+        one = {} if choice == "none" else {"disable_parallel_tool_use": True}
+        assert alone["tool_choice"] == {**ours, **one}
+    alone = sent({"messages": ASK, "tools": tools, "parallel_tool_calls": False})
+    assert alone["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
+    assert "tool_choice" not in sent({"messages": ASK, "parallel_tool_calls": False})
+
+
+def test_the_form_of_an_answer() -> None:
+    schema = {"type": "object", "properties": {}, "additionalProperties": False}
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema, "description": "d"}}
+    told = sent({"messages": ASK, "response_format": form, "reasoning_effort": "high"})
+    assert told["output_config"] == {
+        "effort": "high",
+        "format": {"type": "json_schema", "schema": {"description": "d", **schema}},
+    }
+    assert "output_config" not in sent({"messages": ASK, "response_format": {"type": "text"}})
+    with pytest.raises(UnsupportedParameterError, match="give a json_schema"):
+        sent({"messages": ASK, "response_format": {"type": "json_object"}})
+    assert "output_config" not in sent(
+        {"messages": ASK, "response_format": {"type": "json_object"}}, drop_params=True
+    )
+
+
+def test_other_parameters() -> None:
+    told = sent(
+        {
+            "messages": ASK,
+            "temperature": 1,
+            "top_p": 0.5,
+            "stop": "x",
+            "user": "u1",
+            "service_tier": "default",
+            "n": 1,
+            "logprobs": False,
+            "presence_penalty": 0,
+            "seed": None,
+            "stream_options": {"include_usage": True},
+            "modalities": ["text"],
+            "store": False,
+        },
+        stream=True,
+    )
+    assert told == {
+        "model": "claude-opus-5",
+        "max_tokens": 64_000,
+        "messages": ASK,
+        "temperature": 1,
+        "top_p": 0.5,
+        "stop_sequences": ["x"],
+        "metadata": {"user_id": "u1"},
+        "service_tier": "standard_only",
+        "stream": True,
+    }
+    assert sent({"messages": ASK, "stop": ("a", "b")})["stop_sequences"] == ["a", "b"]
+    assert sent({"messages": ASK, "metadata": {"user_id": "m"}, "user": "u"})["metadata"] == {"user_id": "m"}
+
+
+def test_extra_body_is_anthropics_own_and_wins() -> None:
+    extra = {
+        "top_k": 3,
+        "thinking": {"type": "between_tools"},
+        "temperature": 0.1,
+        "max_tokens": 7,
+        "output_config": {"effort": "max"},
+        "stream_options": {"include_usage": True},
+    }
+    schema = {"type": "object"}
+    told = sent(
+        {
+            "messages": ASK,
+            "reasoning_effort": "low",
+            "temperature": 0.9,
+            "response_format": {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}},
+        },
+        body=extra,
+    )
+    assert told == {
+        "model": "claude-opus-5",
+        "max_tokens": 7,
+        "messages": ASK,
+        "temperature": 0.1,
+        "top_k": 3,
+        "thinking": {"type": "between_tools"},
+        "output_config": {"effort": "max", "format": {"type": "json_schema", "schema": schema}},
+    }
+
+
+_REFUSED: list[tuple[str, Any]] = [
+    ("n", 2),
+    ("logprobs", True),
+    ("top_logprobs", 3),
+    ("seed", 0),
+    ("frequency_penalty", 0.5),
+    ("presence_penalty", -1),
+    ("logit_bias", {"5": 1}),
+    ("prediction", {"type": "content", "content": "x"}),
+    ("audio", {"voice": "alloy", "format": "wav"}),
+    ("modalities", ["text", "audio"]),
+    ("functions", [{"name": "f"}]),
+    ("function_call", "auto"),
+    ("store", True),
+    ("verbosity", "low"),
+    ("web_search_options", {}),
+    ("prompt_cache_key", "k"),
+    ("moderation", {"model": "m"}),
+    ("temperature", 1.5),
+    ("temperature", -0.1),
+    ("service_tier", "flex"),
+    ("metadata", {"team": "a"}),
+    ("reasoning_effort", "immense"),
+    ("response_format", {"type": "json_object"}),
+    ("tool_choice", {"type": "allowed_tools", "allowed_tools": {}}),
+    ("tools[0]", None),
+    ("messages[0].name", None),
+    ("messages[0].content[0].image_url.detail", None),
+]
+_WITHIN: dict[str, dict[str, Any]] = {
+    "tools[0]": {"tools": [{"type": "custom", "custom": {"name": "c"}}]},
+    "messages[0].name": {"messages": [{**ASK[0], "name": "Ann"}]},
+    "messages[0].content[0].image_url.detail": {
+        "messages": [
+            {
+                "role": "user",
+                "content": [{"type": "image_url", "image_url": {"url": "https://x", "detail": "high"}}],
+            }
+        ]
+    },
+}
+
+
+@pytest.mark.parametrize(("name", "value"), _REFUSED, ids=lambda value: str(value)[:30])
+def test_what_cannot_be_expressed_is_refused_or_dropped(name: str, value: Any) -> None:
+    params = {"messages": ASK, **_WITHIN.get(name, {name: value})}
+    with pytest.raises(UnsupportedParameterError) as caught:
+        sent(params)
+    assert "'anthropic'" in str(caught.value)
+    assert repr(name) in str(caught.value)
+    assert "drop_params=True" in str(caught.value)
+    assert caught.value.param == name
+    told = sent(params, drop_params=True)
+    assert name not in told
+    assert set(told) == {"model", "max_tokens", "messages"}
+
+
+def test_whose_word_on_dropping_counts() -> None:
+    request = Request(CHAT, "m", {"messages": ASK, "seed": 1})
+    dropping = replace(ENDPOINT, drop_params=True)
+    assert b"seed" not in DIALECT.encode(request, dropping, "m").content
+    with pytest.raises(UnsupportedParameterError):
+        DIALECT.encode(replace(request, options=PerCallOptions(drop_params=False)), dropping, "m")
+
+
+@pytest.mark.parametrize("method", [COMPLETION, EMBEDDING, MODERATION, RESPONSE], ids=lambda m: m.operation)
+def test_other_methods_are_not_served(method: ApiMethod) -> None:
+    with pytest.raises(NotFoundError, match=f"'anthropic' .* not {method.name}"):
+        DIALECT.encode(Request(method, "m", {}), ENDPOINT, "m")
+
+
+def test_a_call_by_path_goes_out_as_it_is() -> None:
+    method = ApiMethod(name="post", verb="POST", path="/messages/count_tokens", gives=object)
+    wire = DIALECT.encode(Request(method, params={"model": "m", "messages": ASK}), ENDPOINT, "")
+    assert wire.url.endswith("/v1/messages/count_tokens")
+    assert json.loads(wire.content) == {"model": "m", "messages": ASK}
+    assert wire.headers["anthropic-version"] == VERSION
+
+
+def test_what_has_no_json_form_is_named() -> None:
+    with pytest.raises(BadRequestError, match=r"'top_p'.*NaN"):
+        sent({"messages": ASK, "top_p": float("nan")})
+
+
+def test_a_tool_made_of_a_model() -> None:
+    class Look(pydantic.BaseModel):
+        """Looks."""
+
+        at: str
+
+    (tool,) = sent({"messages": ASK, "tools": [pydantic_function_tool(Look)]})["tools"]
+    assert (tool["name"], tool["strict"], tool["description"]) == ("Look", True, "Looks.")
+    assert tool["input_schema"]["required"] == ["at"]

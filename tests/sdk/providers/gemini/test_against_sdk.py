@@ -1,0 +1,306 @@
+"""A request written once for this client and once for the google-genai package is the same on the wire."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from typing import Any
+
+import pytest
+from gemini_bodies import DATA, ENDPOINT, GEMINI, SIGNATURE, encode, recorded
+from google import genai
+from google.genai import types
+from loopback_server import Behaviour, OpenAIServer, Received, events, reply
+
+from specclient.types.chat import ChatCompletion
+from specclient.types.inference_methods import EMBEDDING
+from specclient.types.request import Request
+from specclient.types.wire import WireRequest
+
+MODEL = "gemini-2.5-flash"
+PNG = base64.b64decode("iVBORw0KGgo=") + b"\xff\xfe\xfa"
+PNG_URL = f"data:image/png;base64,{base64.b64encode(PNG).decode()}"
+SCHEMA = {"type": "object", "properties": {"title_text": {"type": "string"}}, "required": ["title_text"]}
+HARMLESS = {"category": "HARM_CATEGORY_HARASSMENT", "threshold": "BLOCK_ONLY_HIGH"}
+
+#: What these hold is the user's own: no names of Gemini's.
+_USERS = frozenset({"args", "response", "parametersJsonSchema", "responseJsonSchema"})
+#: Base64, whose two alphabets Gemini reads alike; the package writes the one for URLs.
+_BASE64 = frozenset({"data", "thoughtSignature"})
+
+
+def _one_spelling(value: Any) -> Any:
+    """Return a body with every name as the reference has it: the package writes some as Python does."""
+    if isinstance(value, list):
+        return [_one_spelling(entry) for entry in value]
+    if not isinstance(value, dict):
+        return value
+    found = {}
+    for name, inner in value.items():
+        wire = re.sub(r"_([a-z])", lambda letter: letter[1].upper(), name)
+        if wire in _BASE64:
+            found[wire] = inner.replace("-", "+").replace("_", "/")
+        else:
+            found[wire] = inner if wire in _USERS else _one_spelling(inner)
+    return found
+
+
+def _package(server: OpenAIServer) -> genai.Client:
+    options = types.HttpOptions(base_url=server.url, api_version="v1beta")
+    return genai.Client(api_key="AIza-key", http_options=options)
+
+
+def _same(ours: WireRequest, theirs: Received) -> None:
+    """Compare two requests: where they go, what carries the key, and every field of the body."""
+    assert isinstance(ours.content, bytes)
+    target = theirs.path + (f"?{theirs.query}" if theirs.query else "")
+    assert ours.url == "https://generativelanguage.googleapis.com" + target
+    assert (ours.method, ours.headers["x-goog-api-key"]) == (theirs.method, theirs.headers["x-goog-api-key"])
+    expected, sent = _one_spelling(theirs.json), json.loads(ours.content)
+    if not expected.get("generationConfig", True):
+        del expected["generationConfig"]  # the package sends an empty one
+    for body in (expected, sent):
+        body.get("tools", []).sort(key=str)  # of no tool does it matter where it stands
+    assert sent == expected
+
+
+def _user(*parts: types.Part) -> types.Content:
+    return types.Content(role="user", parts=list(parts))
+
+
+def _model(*parts: types.Part) -> types.Content:
+    return types.Content(role="model", parts=list(parts))
+
+
+def _calls(*names: str) -> list[dict[str, Any]]:
+    return [
+        {"id": f"id-{name}", "type": "function", "function": {"name": name, "arguments": '{"deep_key": [1]}'}}
+        for name in names
+    ]
+
+
+def _function(name: str) -> dict[str, Any]:
+    return {"type": "function", "function": {"name": name, "description": "Does it.", "parameters": SCHEMA}}
+
+
+_DECLARED = types.FunctionDeclaration(name="f", description="Does it.", parameters_json_schema=SCHEMA)
+_HI: dict[str, Any] = {"messages": [{"role": "user", "content": "hi"}]}
+
+CASES: dict[str, tuple[dict[str, Any], Any, types.GenerateContentConfigDict]] = {
+    "text": (_HI, "hi", {}),
+    "system": (
+        {
+            "messages": [
+                {"role": "system", "content": "Be brief."},
+                {"role": "user", "content": "a"},
+                {"role": "assistant", "content": "b"},
+                {"role": "user", "content": "c"},
+            ]
+        },
+        [_user(types.Part(text="a")), _model(types.Part(text="b")), _user(types.Part(text="c"))],
+        {"system_instruction": "Be brief."},
+    ),
+    "settings": (
+        {
+            **_HI, "temperature": 0.25, "top_p": 0.5, "n": 2, "max_completion_tokens": 64, "stop": ["a", "b"],
+            "seed": 7, "presence_penalty": 0.5, "frequency_penalty": -0.5, "logprobs": True,
+            "top_logprobs": 3, "modalities": ["text", "image"], "service_tier": "flex",
+            "extra": {"top_k": 40, "safety_settings": [HARMLESS], "cached_content": "cachedContents/1"},
+        },
+        "hi",
+        {
+            "temperature": 0.25, "top_p": 0.5, "candidate_count": 2, "max_output_tokens": 64,
+            "stop_sequences": ["a", "b"], "seed": 7, "presence_penalty": 0.5, "frequency_penalty": -0.5,
+            "response_logprobs": True, "logprobs": 3, "response_modalities": ["TEXT", "IMAGE"],
+            "service_tier": types.ServiceTier.FLEX, "top_k": 40, "safety_settings": [HARMLESS],  # type: ignore[typeddict-item]
+            "cached_content": "cachedContents/1",
+        },
+    ),
+    "tools": (
+        {
+            **_HI,
+            "tools": [_function("f"), {"googleSearch": {}}],
+            "tool_choice": {"type": "function", "function": {"name": "f"}},
+        },
+        "hi",
+        {
+            "tools": [
+                types.Tool(function_declarations=[_DECLARED]),
+                types.Tool(google_search=types.GoogleSearch()),
+            ],
+            "tool_config": types.ToolConfig(
+                function_calling_config=types.FunctionCallingConfig(
+                    mode=types.FunctionCallingConfigMode.ANY, allowed_function_names=["f"]
+                )
+            ),
+        },
+    ),
+    "calls and results": (
+        {
+            "messages": [
+                {"role": "user", "content": "go"},
+                {"role": "assistant", "content": None, "tool_calls": [
+                    {**_calls("f")[0], "extra_content": {"google": {"thought_signature": SIGNATURE}}},
+                    *_calls("g"),
+                ]},
+                {"role": "tool", "tool_call_id": "id-f", "content": '{"snake_key": 1}'},
+                {"role": "tool", "tool_call_id": "id-g", "content": "done"},
+            ]
+        },
+        [
+            _user(types.Part(text="go")),
+            _model(
+                types.Part(
+                    function_call=types.FunctionCall(id="id-f", name="f", args={"deep_key": [1]}),
+                    thought_signature=base64.b64decode(SIGNATURE),
+                ),
+                types.Part(function_call=types.FunctionCall(id="id-g", name="g", args={"deep_key": [1]})),
+            ),
+            _user(
+                types.Part(
+                    function_response=types.FunctionResponse(id="id-f", name="f", response={"snake_key": 1})
+                ),
+                types.Part(
+                    function_response=types.FunctionResponse(id="id-g", name="g", response={"output": "done"})
+                ),
+            ),
+        ],
+        {},
+    ),
+    "a result with an image": (
+        {
+            "messages": [
+                {"role": "user", "content": "go"},
+                {"role": "assistant", "tool_calls": _calls("f")},
+                {"role": "tool", "tool_call_id": "id-f", "content": [
+                    {"type": "text", "text": '{"seen": 1}'},
+                    {"type": "image_url", "image_url": {"url": PNG_URL}},
+                ]},
+            ]
+        },
+        [
+            _user(types.Part(text="go")),
+            _model(
+                types.Part(function_call=types.FunctionCall(id="id-f", name="f", args={"deep_key": [1]}))
+            ),
+            _user(
+                types.Part(
+                    function_response=types.FunctionResponse(
+                        id="id-f",
+                        name="f",
+                        response={"seen": 1},
+                        parts=[
+                            types.FunctionResponsePart(
+                                inline_data=types.FunctionResponseBlob(data=PNG, mime_type="image/png")
+                            )
+                        ],
+                    )
+                )
+            ),
+        ],
+        {},
+    ),
+    "images and files": (
+        {
+            "messages": [{"role": "user", "content": [
+                {"type": "text", "text": "What is it?"},
+                {"type": "image_url", "image_url": {"url": PNG_URL}},
+                {"type": "image_url", "image_url": {"url": "https://example.com/cat.jpg"}},
+                {"type": "input_audio", "input_audio": {"data": "UklGRg==", "format": "wav"}},
+            ]}]
+        },
+        [
+            _user(
+                types.Part(text="What is it?"),
+                types.Part.from_bytes(data=PNG, mime_type="image/png"),
+                types.Part.from_uri(file_uri="https://example.com/cat.jpg", mime_type="image/jpeg"),
+                types.Part.from_bytes(data=b"RIFF", mime_type="audio/wav"),
+            )
+        ],
+        {},
+    ),
+    "structured output": (
+        {
+            **_HI,
+            "response_format": {"type": "json_schema", "json_schema": {"name": "x", "schema": SCHEMA}},
+        },
+        "hi",
+        {"response_mime_type": "application/json", "response_json_schema": SCHEMA},
+    ),
+    "thinking by budget": (
+        {**_HI, "reasoning_effort": "medium", "extra": {"thinkingConfig": {"includeThoughts": True}}},
+        "hi",
+        {"thinking_config": types.ThinkingConfig(thinking_budget=8192, include_thoughts=True)},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("stream", [False, True])
+def test_chats(openai_server: OpenAIServer, name: str, stream: bool) -> None:
+    ours, contents, config = CASES[name]
+    answer: Behaviour = reply(200, json.loads((DATA / "text.json").read_bytes()))
+    if stream:
+        answer = events((DATA / "text.sse").read_bytes())
+    openai_server.script(answer)
+    with _package(openai_server) as client:
+        if stream:
+            list(client.models.generate_content_stream(model=MODEL, contents=contents, config=config))
+        else:
+            client.models.generate_content(model=MODEL, contents=contents, config=config)
+    _same(encode(**ours, stream=stream), openai_server.requests[0])
+
+
+def test_thinking_by_level(openai_server: OpenAIServer) -> None:
+    openai_server.script(reply(200, json.loads((DATA / "text.json").read_bytes())))
+    thinking = types.ThinkingConfig(thinking_level=types.ThinkingLevel.LOW)
+    with _package(openai_server) as client:
+        client.models.generate_content(
+            model="gemini-3-pro-preview",
+            contents="hi",
+            config=types.GenerateContentConfig(thinking_config=thinking),
+        )
+    _same(encode(model="gemini-3-pro-preview", reasoning_effort="low"), openai_server.requests[0])
+
+
+def test_embeddings(openai_server: OpenAIServer) -> None:
+    openai_server.script(reply(200, json.loads((DATA / "embeddings.json").read_bytes())))
+    with _package(openai_server) as client:
+        client.models.embed_content(
+            model="gemini-embedding-001",
+            contents=["a", "b"],
+            config=types.EmbedContentConfig(output_dimensionality=3),
+        )
+    request = Request(EMBEDDING, "gemini-embedding-001", {"input": ["a", "b"], "dimensions": 3})
+    _same(GEMINI.encode(request, ENDPOINT, "gemini-embedding-001"), openai_server.requests[0])
+
+
+@pytest.mark.parametrize("name", ["text", "thinking_tools", "logprobs", "grounded", "structured", "two"])
+def test_answers_are_read_alike(openai_server: OpenAIServer, name: str) -> None:
+    openai_server.script(reply(200, json.loads((DATA / f"{name}.json").read_bytes())))
+    with _package(openai_server) as client:
+        theirs = client.models.generate_content(model=MODEL, contents="hi")
+    ours: ChatCompletion = recorded(f"{name}.json")
+    assert (ours.id, ours.model) == (theirs.response_id, theirs.model_version)
+    for choice, candidate in zip(ours.choices, theirs.candidates or (), strict=True):
+        parts = (candidate.content.parts or []) if candidate.content else []
+        assert choice.message.content == "".join(
+            part.text for part in parts if part.text and not part.thought
+        )
+        thoughts = "".join(part.text for part in parts if part.text and part.thought)
+        assert (choice.message.model_extra or {}).get("reasoning_content", "") == thoughts
+        called = [part.function_call for part in parts if part.function_call]
+        made: Any = choice.message.tool_calls or ()
+        assert [(call.function.name, json.loads(call.function.arguments)) for call in made] == [
+            (call.name, call.args) for call in called
+        ]
+        assert choice.index == (candidate.index or 0)
+        assert candidate.finish_reason is not None
+        assert (choice.model_extra or {})["native_finish_reason"] == candidate.finish_reason.value
+    usage, told = GEMINI.usage(ours), theirs.usage_metadata
+    assert usage is not None
+    assert told is not None
+    assert usage.prompt == (told.prompt_token_count or 0) + (told.tool_use_prompt_token_count or 0)
+    assert usage.completion == (told.candidates_token_count or 0) + (told.thoughts_token_count or 0)
+    assert (usage.cached, usage.reasoning) == (told.cached_content_token_count, told.thoughts_token_count)

@@ -1,0 +1,94 @@
+"""What is said of providers, in the README and in tables, is what their presets say."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+
+import pytest
+from paths import ROOT
+
+from specclient import Settings
+from specclient.providers import PRESETS
+from specclient.providers.capability_table import COLUMNS, markdown, words
+from specclient.providers.configuration import endpoints
+from specclient.types.capabilities import Capabilities
+
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_readme_says_what_the_presets_say() -> None:
+    assert markdown() in README, "paste what `python -m specclient.providers.capability_table` prints"
+
+
+def test_the_table_can_be_printed() -> None:
+    command = [sys.executable, "-m", "specclient.providers.capability_table"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == markdown() + "\n"
+
+
+def test_every_provider_is_a_line_of_it() -> None:
+    lines = markdown().splitlines()
+    for row in PRESETS.values():
+        assert any(line.startswith(f"| {row.title} | `{row.name}/` | {row.dialect} |") for line in lines)
+        assert not row.note or f"- **{row.title}**: {row.note}." in lines
+    assert any(line.startswith("| Vertex AI") for line in lines)
+    assert len({line.count("|") for line in lines if line.startswith("|")}) == 1
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        (Capabilities(), ("unknown", "unknown", "unknown", "unknown", "unknown")),
+        (
+            Capabilities(
+                prediction=False, telemetry=(), prefill=False, verification=False, streamed_usage=False
+            ),
+            ("no", "no", "no", "no", "no"),
+        ),
+        (
+            Capabilities(
+                prediction=True,
+                speculation=True,
+                draft_model=True,
+                draft_length="options.n",
+                telemetry=("vllm", "openai"),
+                prefill="prefix",
+                verification="echo",
+                streamed_usage="asked",
+            ),
+            (
+                "prediction, speculation, draft_model, options.n",
+                "vllm, openai",
+                "prefix",
+                "echo",
+                "include_usage",
+            ),
+        ),
+        (
+            Capabilities(draft_model=True, streamed_usage="unasked"),
+            ("draft_model", "unknown", "unknown", "unknown", "by itself"),
+        ),
+    ],
+)
+def test_words(known: Capabilities, expected: tuple[str, ...]) -> None:
+    told = words(known)
+    assert tuple(told.values()) == expected
+    assert list(told) == list(COLUMNS)
+
+
+def test_the_readmes_file_can_be_used() -> None:
+    part = README.split("## What works with what")[1].split("```toml\n")[1].split("```")[0]
+    known = endpoints(Settings.model_validate(tomllib.loads(part)), {"MINE_API_KEY": "k"})["mine"]
+    assert known.capabilities == Capabilities(prediction=True, verification="prompt_logprobs")
+
+
+def test_the_readmes_code_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINE_API_KEY", "k")
+    part = README.split("## What works with what")[1].split("```python\n")[1].split("```")[0]
+    made: dict[str, object] = {}
+    exec(part, made)
+    place = made["client"].pipeline.places.get("mine")  # type: ignore[attr-defined]
+    assert place.capabilities == Capabilities(prediction=True, verification="prompt_logprobs")
+    assert place.drop_params

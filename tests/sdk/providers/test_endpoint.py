@@ -1,0 +1,66 @@
+"""Base URLs and keys that cannot work are refused where they are given, without showing a secret."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import SecretStr
+
+from specclient.errors import ConfigurationError
+from specclient.providers import Preset
+from specclient.providers.endpoint import Endpoint, checked_base_url
+
+
+@pytest.mark.parametrize(
+    ("url", "way_out"),
+    [
+        ("api.openai.com/v1", "'https://api.openai.com/v1'"),
+        ("localhost:8000/v1", "'http://localhost:8000/v1'"),
+        ("127.0.0.1:8000", "'http://127.0.0.1:8000'"),
+        ("", "such as 'https://api.openai.com/v1'"),
+        ("/v1", "such as 'https://"),
+        ("ftp://host/v1", "such as 'https://"),
+        ("http://", "such as 'https://"),
+        ("http://host:port/v1", "no URL"),
+        ("http://[::1/v1", "no URL"),
+    ],
+)
+def test_a_base_url_that_cannot_be_used_names_one_that_can(url: str, way_out: str) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        checked_base_url(url)
+    assert way_out in str(caught.value)
+    assert repr(url) in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["http://user:hunter2@host/v1", "https://hunter2@host/v1"])
+def test_a_password_in_a_base_url_is_refused_and_not_shown(url: str) -> None:
+    with pytest.raises(ConfigurationError, match="'host' holds a user name or password") as caught:
+        checked_base_url(url)
+    assert "hunter2" not in str(caught.value)
+
+
+@pytest.mark.parametrize("url", ["http://[::1]:8000/v1", "https://host/a/b?c=d", "HTTP://host"])
+def test_base_urls_that_can_be_used(url: str) -> None:
+    assert checked_base_url(f" {url}\n") == url
+
+
+def test_a_keys_blanks_are_dropped_and_an_empty_key_is_none() -> None:
+    assert Preset("x", "http://h").endpoint(key=SecretStr(" k\n")).key == SecretStr("k")
+    assert Preset("x", "http://h").endpoint(key=SecretStr("  ")).key is None
+
+
+@pytest.mark.parametrize("key", ["sk-1\nsk-2", "sk-…", "a\0b"])
+def test_a_key_that_no_header_can_carry(key: str) -> None:
+    with pytest.raises(ConfigurationError, match="key of provider 'x'") as caught:
+        Preset("x", "http://h").endpoint(key=SecretStr(key))
+    assert key not in str(caught.value)
+
+
+def test_an_endpoints_repr_shows_no_secret() -> None:
+    endpoint = Endpoint(
+        name="x",
+        base_url="http://h",
+        key=SecretStr("sk-secret"),
+        headers={"api-key": "sk-secret"},
+        query={"key": "sk-secret"},
+    )
+    assert "sk-secret" not in repr(endpoint)

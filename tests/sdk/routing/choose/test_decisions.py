@@ -1,0 +1,579 @@
+"""The choice is the best of what is allowed, and every candidate is told why, with figures."""
+
+from __future__ import annotations
+
+import pickle
+import random
+from decimal import Decimal
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from specclient.errors import NoRouteError
+from specclient.prices.billing import PriceRates, Quote
+from specclient.routing.choose.decisions import choose, choose_in_order, named_decision
+from specclient.routing.choose.explanation import DecisionSnapshot
+from specclient.routing.choose.exploration import Explorer
+from specclient.routing.choose.route_options import RouteOption, RouteRequest, Tariff
+from specclient.routing.choose.score_table import ScoreTable
+from specclient.routing.learn.route_estimate import AnswerLength, RouteEstimate
+from specclient.types.route import Policy
+
+ASKED = RouteRequest("chat", 1000, AnswerLength(100, 200, 400))
+
+
+def priced(dollars_a_call):
+    return Tariff.of(Quote(PriceRates(per_call=Decimal(str(dollars_a_call))), "a test"))
+
+
+def option(route="a/b", cost=None, **values):
+    provider, _, model = route.partition("/")
+    tariff = None if cost is None else priced(cost)
+    return RouteOption(route, provider, model, tariff=tariff, **values)
+
+
+def known(seconds=None, calls=9, late=1.0, **values):
+    """An estimate by which an answer of the test's length takes so many seconds."""
+    if seconds is None:
+        return RouteEstimate(**values)
+    defaults = {"ttft_limit_s": seconds / 2, "doubtful": False, "assumed": False}
+    return RouteEstimate(
+        evidence=calls, calls=calls, ttft_s=seconds / 2, token_s=seconds / 400, late=late, **defaults | values
+    )
+
+
+def ask(policy, *given_options, explorer=None, asked=ASKED):
+    """Choose among (option, estimate) pairs."""
+    options = [option for option, _ in given_options]
+    estimates = {option.route: estimate for option, estimate in given_options}
+    return choose(policy, options, estimates.__getitem__, asked, explorer=explorer)
+
+
+def reasons(decision):
+    return {c.route: (c.verdict, c.reason) for c in decision.candidates}
+
+
+def test_cheapest_with_its_reasons():
+    decision = ask(
+        Policy(), (option("x/dear", "0.0013"), known(1, 1)), (option("x/cheap", "0.00042"), known(4.2, 3))
+    )
+    assert (decision.chosen, decision.provider, decision.model) == ("x/cheap", "x", "cheap")
+    assert decision.reason == "cheapest: predicted $0.00042, predicted 4.2 s (3 calls measured)"
+    assert reasons(decision) == {
+        "x/cheap": ("chosen", decision.reason),
+        "x/dear": ("left", "predicted $0.0013, predicted 1 s (1 call measured), 3.1× the chosen"),
+    }
+    assert [c.route for c in decision.candidates] == ["x/dear", "x/cheap"]
+    assert (decision.task, decision.prompt_tokens, decision.explored) == ("chat", 1000, False)
+
+
+def test_fastest():
+    decision = ask(
+        Policy(minimize="latency"), (option("x/slow", 0), known(4)), (option("x/fast", 9), known(0.5))
+    )
+    assert decision.chosen == "x/fast"
+    assert reasons(decision)["x/slow"][1].endswith("8× the chosen")
+
+
+def test_a_dollar_and_a_second_are_weighed():
+    pair = (option("x/dear", "0.005"), known(1)), (option("x/slow", "0.001"), known(4))
+    assert ask(Policy(minimize={"cost": 1, "latency": 0.002}), *pair).chosen == "x/dear"  # .007 and .009
+    assert ask(Policy(minimize={"cost": 1, "latency": 0.001}), *pair).chosen == "x/slow"  # .006 and .005
+
+
+def test_limits_are_named_with_the_excess():
+    decision = ask(
+        Policy(max_cost_usd=0.001, max_latency_s=2),
+        (option("x/ok", "0.001"), known(2)),
+        (option("x/slow", "0.0001"), known(4.2)),
+        (option("x/dear", "0.0035"), known(0.1)),
+    )
+    assert decision.chosen == "x/ok"  # a limit may be reached
+    told = reasons(decision)
+    assert told["x/slow"] == ("refused", "predicted 4.2 s exceeds max_latency_s 2 by 2.2 s")
+    assert told["x/dear"] == ("refused", "predicted $0.0035 exceeds max_cost_usd 0.001 by $0.0025")
+    (missed,) = decision.candidates[1].broken
+    assert (missed.constraint, missed.limit, missed.predicted) == ("max_latency_s", 2, 4.2)
+    assert missed.over == pytest.approx(2.2)
+
+
+def test_limits_of_time_are_kept_by_the_percentile_and_not_by_the_median():
+    sure, shaky = (option("x/sure", 2), known(1.5, late=1.2)), (option("x/shaky", 1), known(1, late=3.0))
+    assert ask(Policy(max_latency_s=4), sure, shaky).chosen == "x/shaky"
+    assert ask(Policy(max_latency_s=2), sure, shaky).chosen == "x/sure"
+    first = (
+        (option("x/first", 2), known(9, ttft_limit_s=0.2)),
+        (option("x/late", 1), known(1, ttft_limit_s=0.5)),
+    )
+    decision = ask(Policy(max_ttft_s=0.3), *first)
+    assert decision.chosen == "x/first"
+    assert reasons(decision)["x/late"][1] == "predicted 0.5 s exceeds max_ttft_s 0.3 by 0.2 s"
+    assert ask(Policy(deadline_s=1.2), sure, shaky).chosen == "x/shaky"  # half of its calls make it
+
+
+def test_a_limit_is_compared_exactly():
+    assert ask(Policy(max_cost_usd=0.1), (option("x/y", "0.1"), known())).chosen == "x/y"
+    with pytest.raises(NoRouteError):
+        ask(Policy(max_cost_usd=0.1), (option("x/y", "0.1000000000000000001"), known()))
+
+
+def test_deny_allow_and_local_only():
+    options = (
+        (option("openai/gpt-4.1-mini", 1), known()),
+        (option("local/demo", 2, local=True), known()),
+        (option("openai/o3", 3), known()),
+    )
+    assert ask(Policy(deny=("openai/gpt-4.1",)), *options).chosen == "local/demo"
+    assert ask(Policy(allow=("openai/",), deny=("openai/gpt-4.1-mini",)), *options).chosen == "openai/o3"
+    told = reasons(ask(Policy(allow=("local/",)), *options))
+    assert told["openai/o3"] == ("refused", "not among policy.allow 'local/'")
+    told = reasons(ask(Policy(deny=("openai/o3", "openai/g")), *options))
+    assert told["openai/gpt-4.1-mini"] == ("refused", "denied by policy.deny 'openai/g'")
+    decision = ask(Policy(local_only=True), *options)
+    assert decision.chosen == "local/demo"
+    assert reasons(decision)["openai/o3"] == (
+        "refused",
+        "it leaves this machine, and the policy is local_only",
+    )
+
+
+def test_quality_that_is_low_or_unknown_is_refused():
+    options = (
+        (option("x/low", 1, quality=0.4), known()),
+        (option("x/unknown", 1), known()),
+        (option("x/good", 9, quality=0.8), known()),
+    )
+    decision = ask(Policy(min_quality=0.5), *options)
+    assert decision.chosen == "x/good"
+    told = reasons(decision)
+    assert told["x/low"] == ("refused", "quality 0.4 is below min_quality 0.5 by 0.1")
+    assert "its quality is unknown" in told["x/unknown"][1]
+    assert "[quality]" in told["x/unknown"][1]
+
+
+def test_what_is_unavailable_says_the_way_out():
+    best = option("x/best", 0, unavailable="no key: set X_API_KEY")
+    decision = ask(Policy(), (best, known(0)), (option("x/y", 1), known()))
+    assert decision.chosen == "x/y"
+    assert reasons(decision)["x/best"] == ("unavailable", "no key: set X_API_KEY")
+
+
+def test_a_prompt_that_does_not_fit_is_sent_elsewhere():
+    small, large = (option("x/small", 1, context=1100), known(1)), (option("x/large", 2), known(1))
+    assert ask(Policy(), small, large).chosen == "x/small"
+    decision = ask(Policy(), small, large, asked=ASKED._replace(prompt_tokens=1200))
+    assert decision.chosen == "x/large"
+    assert reasons(decision)["x/small"][1] == "its context holds 1100 tokens, and the prompt has about 1200"
+
+
+def test_an_unknown_never_wins_against_a_known():
+    unpriced, measured = (option("x/unknown"), known(0.1)), (option("x/known", 9), known(9))
+    decision = ask(Policy(), unpriced, measured)
+    assert decision.chosen == "x/known"
+    assert reasons(decision)["x/unknown"][1].endswith("cannot win against a known cost")
+    decision = ask(Policy(minimize="latency"), (option("x/unknown", "0.1"), known()), measured)
+    assert decision.chosen == "x/known"
+
+
+def test_ties_are_broken_by_the_other_quantity_then_by_order():
+    def between(one, other):
+        return ask(Policy(), (option("x/one", 1), one), (option("x/other", 1), other)).chosen
+
+    assert between(known(2), known(1)) == "x/other"
+    assert between(known(1), known(1)) == "x/one"
+    assert between(known(), known(9)) == "x/other"
+
+
+def test_where_nothing_is_known_order_decides_and_says_so():
+    decision = ask(Policy(), (option("x/first"), known()), (option("x/second"), known()))
+    assert decision.chosen == "x/first"
+    assert decision.reason == (
+        "nothing is known of it yet; no candidate's cost is known, so the given order decides"
+    )
+    assert reasons(decision)["x/second"][1] == (
+        "nothing is known of it yet; after the chosen in the given order"
+    )
+
+
+def test_an_unknown_latency_stays_behind_those_known_to_keep_the_limit():
+    policy = Policy(max_latency_s=2)
+    unmeasured = option("x/unmeasured", "0.1"), known()
+    assert ask(policy, unmeasured).chosen == "x/unmeasured"
+    decision = ask(policy, unmeasured, (option("x/measured", 5), known(1)))
+    assert decision.chosen == "x/measured"
+    assert "not known to keep max_latency_s 2" in reasons(decision)["x/unmeasured"][1]
+
+
+def test_what_keeps_failing_is_taken_last_and_a_limit_of_time_takes_failures_into_account():
+    def between(policy, rate):
+        return ask(
+            policy, (option("x/a", 1), known(1, failure_rate=rate)), (option("x/b", 2), known(1))
+        ).chosen
+
+    assert between(Policy(), 0.3) == "x/a"
+    assert between(Policy(), 0.6) == "x/b"
+    assert between(Policy(max_latency_s=5), 0.03) == "x/a"
+    assert between(Policy(max_latency_s=5), 0.1) == "x/b"  # 5 % may miss it
+    assert between(Policy(max_latency_s=5, percentile=0.8), 0.1) == "x/a"
+    only = ask(Policy(max_latency_s=5), (option("x/a", 1), known(1, failure_rate=0.9)))
+    assert only.chosen == "x/a"
+    flaky = (option("x/fast", 1), known(1, failure_rate=0.4)), (option("x/slow", 1), known(1.5))
+    assert ask(Policy(minimize="latency"), *flaky).chosen == "x/slow"  # a failed try takes its time
+
+
+def test_no_route_lists_every_candidate_and_the_nearest_way_out():
+    policy = Policy(max_latency_s=1, deny=("x/no",))
+    with pytest.raises(NoRouteError) as raised:
+        ask(
+            policy,
+            (option("x/no", 1), known()),
+            (option("x/slow", 1), known(3.5)),
+            (option("x/slower", 1), known(4.5)),
+            (option("x/key", unavailable="no key"), known()),
+        )
+    assert str(raised.value) == (
+        "none of 4 candidates satisfies the policy:\n"
+        "  x/no: denied by policy.deny 'x/no'\n"
+        "  x/slow: predicted 3.5 s exceeds max_latency_s 1 by 2.5 s\n"
+        "  x/slower: predicted 4.5 s exceeds max_latency_s 1 by 3.5 s\n"
+        "  x/key: no key\n"
+        "nearest is x/slow: change max_latency_s from 1 to 3.5, or add candidates"
+    )
+    decision = raised.value.decision
+    assert decision.policy is policy
+    assert [c.verdict for c in decision.candidates] == ["refused", "refused", "refused", "unavailable"]
+
+
+@given(cost=st.decimals("0.0001", 10), seconds=st.floats(0.01, 90), quality=st.floats(0, 0.9))
+def test_the_way_out_is_one(cost, seconds, quality):
+    only = option("x/y", cost, quality=quality), known(seconds, late=1.3)
+    policy = Policy(max_cost_usd=0.00001, max_latency_s=0.001, min_quality=0.95)
+    with pytest.raises(NoRouteError) as raised:
+        ask(policy, only)
+    told = raised.value.decision.reason.rpartition("change ")[2].removesuffix(", or add candidates")
+    changes = dict.fromkeys(("max_cost_usd", "max_latency_s", "min_quality"))
+    for change in told.split(" and "):
+        changes[change.split()[0]] = float(change.split()[-1])
+    assert ask(Policy(**changes), only).chosen == "x/y"
+
+
+def test_no_candidates_at_all_names_the_setting():
+    with pytest.raises(NoRouteError, match="list some under `candidates`"):
+        ask(Policy())
+
+
+def test_a_named_model_is_a_decision_of_one():
+    decision = named_decision("local/demo", "local", "demo")
+    assert (decision.chosen, decision.provider, decision.model) == ("local/demo", "local", "demo")
+    assert [(c.route, c.verdict) for c in decision.candidates] == [("local/demo", "chosen")]
+    assert decision.policy is None
+
+
+def test_alternatives_are_the_rest_in_order_with_what_a_hedge_waits_for():
+    listed = (
+        (option("x/third", 3), known(1)),
+        (option("x/first", 1), known(2, late=1.5, ttft_limit_s=1.4)),
+        (option("x/second", 2), known(1, ttft_limit_s=0.7)),
+        (option("x/out", 0, unavailable="no key"), known(1)),
+    )
+    decision = ask(Policy(), *listed)
+    taken = decision.taken
+    assert (taken.route, taken.patience_s, taken.latency_limit_s) == ("x/first", 1.4, 3.0)
+    assert [other.route for other in decision.alternatives] == ["x/second", "x/third"]
+    assert decision.alternatives[0].patience_s == 0.7
+    alone = ask(Policy(fallbacks=False), *listed)  # as a hedge, or for a session
+    assert alone.alternatives == decision.alternatives
+    assert list(ask(Policy(fallbacks=()), *listed).alternatives) == []
+    unpriced = (option("x/unpriced"), known(1)), (option("x/failing", 0), known(1, failure_rate=0.8)), *listed
+    assert [other.route for other in ask(Policy(), *unpriced).alternatives] == [
+        "x/second", "x/third", "x/unpriced", "x/failing",
+    ]  # fmt: skip
+
+
+def test_a_given_order_is_kept_and_only_lasting_limits_bind_it():
+    listed = (
+        option("x/denied", 1),
+        option("x/dear", 9),
+        option("x/slow", 1),
+        option("x/fast", "0.1"),
+    )
+    policy = Policy(deny=("x/denied",), max_cost_usd=2, max_latency_s=1)
+    decision = choose_in_order(policy, listed, [known(1), known(1), known(8), known(0.1)], ASKED)
+    assert decision.chosen == "x/slow"
+    assert [other.route for other in decision.alternatives] == ["x/fast"]
+    assert decision.policy is policy
+    with pytest.raises(NoRouteError, match="denied by"):
+        choose_in_order(policy, listed[:1], [known()], ASKED)
+
+
+def test_a_decision_is_a_snapshot_that_can_be_sent_on():
+    policy, options = Policy(), [option("x/a", 1), option("x/b", 2)]
+    slate = ScoreTable(policy, options, "chat")
+    slate.update([known(1), known(1)])
+    early = slate.decide(ASKED)
+    slate.update([known(5), known(7)])
+    assert [c.latency_s for c in slate.decide(ASKED).candidates] == [5, 7]
+    assert [c.latency_s for c in early.candidates] == [1, 1]  # read only now
+    copied = pickle.loads(pickle.dumps(early))
+    assert copied == early
+    assert type(copied.candidates) is tuple
+
+
+def test_what_is_kept_of_a_decision_tells_only_as_many_candidates_as_are_asked_for():
+    listed = [(option(f"x/{i}", 50 - i), known(1)) for i in range(40)]
+    decision = ask(Policy(), *listed)
+    kept = decision.shortened(5)
+    assert [each.route for each in kept] == ["x/0", "x/1", "x/2", "x/3", "x/39"]
+    assert kept[-1].verdict == "chosen"
+    assert len(decision.candidates._made) == 5
+    assert [each.route for each in ask(Policy(), *listed[:3]).shortened(5)] == ["x/0", "x/1", "x/2"]
+    assert [each.route for each in ask(Policy(), *listed[::-1]).shortened(2)] == ["x/39", "x/38"]
+
+
+class TestExploring:
+    def choices(self, share, *listed, policy=None, calls=4000):
+        explorer = Explorer(random.Random(7))
+        policy = policy or Policy(minimize="latency", explore=share)
+        options = [each for each, _ in listed]
+        slate = ScoreTable(policy, options, "chat")
+        slate.update([estimate for _, estimate in listed])
+        return [slate.decide(ASKED, explorer) for _ in range(calls)]
+
+    best = (option("x/best", 1), known(1))
+
+    def test_the_share_is_as_asked_and_marked(self):
+        unknown = option("x/unknown", 1), known()
+        told = self.choices(0.1, self.best, unknown)
+        explored = [each for each in told if each.explored]
+        assert {each.chosen for each in explored} == {"x/unknown"}
+        assert {each.chosen for each in told if not each.explored} == {"x/best"}
+        assert 0.08 < len(explored) / len(told) < 0.12
+        assert "tried to learn more of it" in explored[0].reason
+        assert not any(each.explored for each in self.choices(0.0, self.best, unknown))
+
+    @pytest.mark.parametrize(
+        ("other", "policy"),
+        [
+            ((option("x/dear", 5), known(9, doubtful=True)), {"max_cost_usd": 2}),
+            ((option("x/slow", 1), known(9, doubtful=True, hopeful=2.0)), {"max_latency_s": 5}),
+            ((option("x/no", 1), known()), {"deny": ("x/no",)}),
+            ((option("x/off", 1, unavailable="no key"), known()), {}),
+            ((option("x/well-known", 1), known(2)), {}),
+            ((option("x/hopeless", 1), known(9, doubtful=True, hopeful=2.0)), {}),
+        ],
+        ids=lambda each: each[0].route if isinstance(each, tuple) else "",
+    )
+    def test_never_goes_where_the_policy_forbids_or_nothing_is_to_be_gained(self, other, policy):
+        told = self.choices(1.0, self.best, other, policy=Policy(minimize="latency", explore=1.0, **policy))
+        assert {each.chosen for each in told} == {"x/best"}
+
+    def test_a_price_is_not_learned_by_calling(self):
+        told = self.choices(1.0, self.best, (option("x/unpriced"), known()), policy=Policy(explore=1.0))
+        assert {each.chosen for each in told} == {"x/best"}
+
+    def test_a_free_route_is_never_left_to_learn_of_another(self):
+        free = option("local/free", 0, local=True), known(9)
+        told = self.choices(1.0, free, (option("x/unknown", 1), known()), policy=Policy(explore=1.0))
+        assert {each.chosen for each in told} == {"local/free"}
+
+    def test_what_was_left_for_being_slow_is_tried_again_once_and_judged_by_what_it_was(self):
+        slow = known(20, doubtful=True, retry=True, hopeful=40.0)
+        policy = Policy(max_latency_s=5, minimize="latency", explore=1e-6)
+        told = self.choices(0, self.best, (option("x/slow", 1), slow), policy=policy, calls=300)
+        assert [each.chosen for each in told].count("x/slow") == 1
+        assert told[0].chosen == "x/slow"
+        dear = self.choices(
+            0, self.best, (option("x/slow", 9), slow), policy=Policy(max_cost_usd=5, minimize="latency")
+        )
+        assert {each.chosen for each in dear} == {"x/best"}
+
+    def test_who_waits_for_a_try_and_cannot_win_costs_no_judgement(self, monkeypatch):
+        judged = []
+        judge = DecisionSnapshot._judge
+        monkeypatch.setattr(
+            DecisionSnapshot, "_judge", lambda self, index: judged.append(index) or judge(self, index)
+        )
+        dear = [
+            (option(f"x/dear-{n}", 2 + n), known(9, doubtful=True, retry=True, hopeful=2.0))
+            for n in range(50)
+        ]
+        told = self.choices(0.0, self.best, *dear, policy=Policy(explore=1e-6), calls=20)
+        assert {each.chosen for each in told} == {"x/best"}
+        assert not judged
+
+    def test_the_same_seed_gives_the_same_choices(self):
+        listed = self.best, (option("x/unknown", 1), known()), (option("x/other", 1), known())
+        once, again = (self.choices(0.3, *listed, calls=200) for _ in range(2))
+        assert [each.chosen for each in once] == [each.chosen for each in again]
+
+
+amounts = st.none() | st.decimals(0, 10, places=3)
+estimates = st.builds(
+    known,
+    st.none() | st.sampled_from([0.0, 0.5, 1.0, 3.0]),
+    late=st.sampled_from([1.0, 1.5]),
+    failure_rate=st.sampled_from([0.0, 0.02, 0.3, 0.9]),
+    doubtful=st.booleans(),
+    retry=st.booleans(),
+    hopeful=st.sampled_from([1.0, 2.0]),
+)
+listed_options = st.lists(
+    st.tuples(
+        st.builds(
+            option,
+            route=st.sampled_from(["a/x", "a/y", "b/x", "b/y"]),
+            cost=amounts,
+            unavailable=st.none() | st.just("no key"),
+            local=st.booleans(),
+            quality=st.none() | st.sampled_from([0.2, 0.8]),
+        ),
+        estimates,
+    ),
+    max_size=4,
+    unique_by=lambda pair: pair[0].route,
+)
+policies = st.builds(
+    Policy,
+    minimize=st.sampled_from(["cost", "latency"]) | st.just({"cost": 1, "latency": 0.5}),
+    max_cost_usd=st.none() | st.floats(0, 10),
+    max_latency_s=st.none() | st.floats(0, 4),
+    max_ttft_s=st.none() | st.floats(0, 2),
+    min_quality=st.none() | st.just(0.5),
+    allow=st.lists(st.sampled_from(["a/", "b/x"]), max_size=2),
+    deny=st.lists(st.sampled_from(["a/x", "b/"]), max_size=2),
+    local_only=st.booleans(),
+    explore=st.sampled_from([0.0, 0.5]),
+)
+
+
+def decided(policy, listed, explorer=None):
+    try:
+        return ask(policy, *listed, explorer=explorer)
+    except NoRouteError as error:
+        return error.decision
+
+
+def keeps(policy, option, estimate, times=1.0):
+    """The limits, written the other way round: what is known of a chosen route breaks none."""
+    cost = None if option.tariff is None else option.tariff.quote.rates.per_call
+    if policy.max_cost_usd is not None and (cost is None or cost > Decimal(str(policy.max_cost_usd))):
+        return False
+    slow = None if estimate.ttft_s is None else estimate.late * estimate.ttft_s * 2
+    if policy.max_latency_s is not None and (slow or 0) / times > policy.max_latency_s:
+        return False
+    if policy.max_ttft_s is not None and (estimate.ttft_limit_s or 0) / times > policy.max_ttft_s:
+        return False
+    if policy.min_quality is not None and (option.quality is None or option.quality < policy.min_quality):
+        return False
+    allowed = not policy.allow or any(option.route.startswith(p) for p in policy.allow)
+    denied = any(option.route.startswith(p) for p in policy.deny)
+    return allowed and not denied and option.unavailable is None and (option.local or not policy.local_only)
+
+
+@given(policy=policies, listed=listed_options)
+def test_only_what_keeps_the_policy_is_chosen_or_left(policy, listed):
+    decision = decided(policy, listed)
+    assert [c.route for c in decision.candidates] == [option.route for option, _ in listed]
+    for candidate, pair in zip(decision.candidates, listed, strict=True):
+        assert (candidate.verdict in ("chosen", "left")) == keeps(policy, *pair)
+        assert candidate.reason
+    chosen_ones = [c.route for c in decision.candidates if c.verdict == "chosen"]
+    assert chosen_ones == ([decision.chosen] if any(keeps(policy, *pair) for pair in listed) else [])
+    assert {c.route for c in decision.candidates if c.verdict == "left"} == {
+        other.route for other in decision.alternatives
+    }
+
+
+@given(policy=policies, listed=listed_options, seed=st.integers(0, 99))
+def test_exploring_never_breaks_a_limit_and_is_deterministic(policy, listed, seed):
+    decision = decided(policy, listed, Explorer(random.Random(seed)))
+    chosen = {option.route: (option, estimate) for option, estimate in listed}.get(decision.chosen)
+    if chosen is not None:
+        # who is tried is judged by what it could well take: by its estimate it was left
+        assert keeps(policy, *chosen, times=chosen[1].hopeful if decision.explored else 1.0)
+    assert decided(policy, listed, Explorer(random.Random(seed))) == decision
+
+
+@given(policy=policies, pair=listed_options.filter(lambda listed: len(listed) == 1))
+def test_one_candidate_is_always_taken_where_it_may_be(policy, pair):
+    decision = decided(policy, pair, Explorer(random.Random(1)))
+    assert decision.chosen == (pair[0][0].route if keeps(policy, *pair[0]) else "")
+
+
+@given(policy=policies, listed=listed_options, seed=st.integers(0, 3), less=st.decimals(0, 5, places=3))
+def test_a_lower_price_never_makes_a_route_lose_nor_a_higher_one_of_others(policy, listed, seed, less):
+    before = decided(policy, listed).chosen
+    for index, (one, estimate) in enumerate(listed):
+        if one.route != before or one.tariff is None:
+            continue
+        cost = one.tariff.quote.rates.per_call
+        cheaper = option(one.route, max(cost - less, Decimal(0)), local=one.local, quality=one.quality)
+        assert decided(policy, [*listed[:index], (cheaper, estimate), *listed[index + 1 :]]).chosen == before
+        dearer = [
+            (option(o.route, o.tariff.quote.rates.per_call + less, **_kept(o)), e)
+            if o.route != before and o.tariff is not None
+            else (o, e)
+            for o, e in listed
+        ]
+        assert decided(policy, dearer).chosen == before
+
+
+per_token = st.builds(
+    lambda n, call, prompt, output, engine, timed, scale: (
+        RouteOption(
+            f"x/{n}", "x", str(n), scale=scale,
+            tariff=Tariff.of(
+                Quote(
+                    PriceRates(
+                        input=prompt, output=output, per_call=call, per_hour={"e": engine} if engine else {}
+                    ),
+                    "a test",
+                )
+            ),
+        ),
+        known(1 + n / 7, engine_token_s=timed, failure_rate=n / 20),
+    ),
+    st.integers(0, 9), *[st.decimals(0, 9, places=2)] * 3, st.none() | st.decimals(1, 90, places=1),
+    st.none() | st.floats(0.001, 1), st.sampled_from([0.7, 1.0, 1.6]),
+)  # fmt: skip
+
+
+@given(
+    listed=st.lists(per_token, min_size=1, max_size=6, unique_by=lambda pair: pair[0].route),
+    minimize=st.sampled_from(["cost", "latency"]) | st.just({"cost": 1, "latency": 0.01}),
+    prompt=st.integers(0, 50_000),
+    tokens=st.integers(1, 5000),
+)
+def test_what_is_added_up_is_what_the_figures_say(listed, minimize, prompt, tokens):
+    """The sums of a decision are a second account of what candidates tell: both must order alike."""
+    policy = Policy(minimize=minimize)
+    decision = ask(policy, *listed, asked=RouteRequest("chat", prompt, AnswerLength(tokens, tokens, tokens)))
+    by_cost, by_time = policy.weights
+    scores = {
+        c.route: by_cost * float(c.cost) + by_time * c.latency_s / (1 - estimate.failure_rate)
+        for c, (_, estimate) in zip(decision.candidates, listed, strict=True)
+    }
+    assert scores[decision.chosen] <= min(scores.values()) * (1 + 1e-6) + 1e-8  # nano-dollars are rounded
+    order = [scores[decision.chosen], *(scores[other.route] for other in decision.alternatives)]
+    assert order == pytest.approx(sorted(order), rel=1e-6, abs=1e-8)
+
+
+def _kept(one):
+    return {"local": one.local, "quality": one.quality, "unavailable": one.unavailable}
+
+
+@settings(max_examples=50)
+@given(policy=policies, listed=listed_options, changed=st.lists(estimates, min_size=4, max_size=4))
+def test_a_slate_that_learned_decides_as_one_that_is_new(policy, listed, changed):
+    options = [one for one, _ in listed]
+    slate = ScoreTable(policy, options, "chat")
+    slate.update([estimate for _, estimate in listed])
+    for count in range(len(listed) + 1):
+        now = [*changed[:count], *(estimate for _, estimate in listed[count:])][: len(listed)]
+        slate.update(now)
+        try:
+            told = slate.decide(ASKED).chosen
+        except NoRouteError:
+            told = ""
+        assert told == decided(policy, list(zip(options, now, strict=True))).chosen

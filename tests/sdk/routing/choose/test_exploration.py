@@ -1,0 +1,45 @@
+"""Where every route became too slow for a limit, one that could well keep it is called and heard of again."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+
+from specclient.errors import NoRouteError
+from specclient.routing.choose.exploration import Explorer
+from specclient.routing.choose.route_options import RouteOption, RouteRequest
+from specclient.routing.choose.score_table import ScoreTable
+from specclient.routing.learn.route_estimate import AnswerLength, RouteEstimate
+from specclient.types.route import Policy
+
+OPTIONS = tuple(RouteOption(route=f"{name}/m", provider=name, model="m") for name in ("a", "b", "c"))
+
+
+def decided(policy, *hopeful, explorer=None):
+    slate = ScoreTable(policy, OPTIONS, "chat")
+    late = [
+        RouteEstimate(evidence=9, calls=9, ttft_s=s, token_s=0.01, ttft_limit_s=s, hopeful=h, assumed=False)
+        for s, h in zip((1.5, 1.2, 3.0), hopeful, strict=True)
+    ]
+    slate.update(late)
+    return slate.decide(RouteRequest("chat", 100, AnswerLength(1, 10, 20)), explorer)
+
+
+def test_who_could_well_keep_the_limit_is_tried_where_nobody_is_expected_to():
+    policy = Policy(minimize="latency", max_ttft_s=1.0)
+    found = decided(policy, 2.0, 1.5, 2.0, explorer=Explorer(Random(1)))
+    assert (found.chosen, found.explored) == ("b/m", True), "the nearest of those that could"
+
+
+def test_nobody_is_tried_who_could_not_or_where_the_policy_leaves_it():
+    policy = Policy(minimize="latency", max_ttft_s=1.0)
+    for tried in (
+        lambda: decided(policy, 1.1, 1.1, 1.1, explorer=Explorer(Random(1))),
+        lambda: decided(policy, 2.0, 1.5, 2.0),
+        lambda: decided(
+            Policy(minimize="latency", max_ttft_s=1.0, explore=0), 2.0, 1.5, 2.0, explorer=Explorer(Random(1))
+        ),
+    ):
+        with pytest.raises(NoRouteError):
+            tried()

@@ -1,0 +1,225 @@
+"""Calls of a session: they stay where their prompt is cached, as long as that is worth it and allowed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from failover_servers import ASK, answering, kit, status
+from loopback_server import reply
+
+from specclient import Settings
+from specclient.client.core import ClientCore
+from specclient.prices.prices import Prices
+from specclient.routing.choose.session_affinity import KEPT_S, SessionAffinity
+from specclient.types.call import Call
+from specclient.types.inference_methods import CHAT
+from specclient.types.request import Request
+from specclient.types.route import Alternative, Candidate, Decision, Policy
+from specclient.types.usage import Usage
+
+#: Dollars a million tokens; of ``a`` a tenth where they are cached.
+SETTINGS = Settings.model_validate(
+    {"prices": {"a/m": {"input": 10, "cached_input": 1, "output": 10}, "b/m": {"input": 9, "output": 9}}}
+)
+PLACES: Any = SimpleNamespace(get=lambda name: None)
+
+
+def decision(*rows: tuple[str, float, float], policy: Policy | None = None) -> Decision:
+    """Return a decision for the first of (route, dollars, seconds), the others in order."""
+    routes = [Alternative(route, *route.split("/")) for route, _, _ in rows]
+    candidates = [
+        Candidate(
+            route,
+            cost=Decimal(str(cost)),
+            latency_s=latency_s,
+            ttft_s=latency_s / 2,
+            verdict="left" if place else "chosen",
+        )
+        for place, (route, cost, latency_s) in enumerate(rows)
+    ]
+    first = routes[0]
+    return Decision(
+        first.route,
+        first.provider,
+        first.model,
+        candidates,
+        "cheapest",
+        policy or Policy(),
+        taken=first,
+        alternatives=tuple(routes[1:]),
+    )
+
+
+def call(route: str, session: str = "s", prompt: int = 10_000, cached: int | None = None) -> Call:
+    return Call(
+        id="c",
+        started_at=datetime.now(UTC),
+        operation="chat",
+        model="auto",
+        route=decision((route, 0, 0)),
+        status="ok",
+        usage=Usage(prompt=prompt, completion=5, cached=cached),
+        session=session,
+    )
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
+def sessions(clock: Clock) -> SessionAffinity:
+    return SessionAffinity(Prices(SETTINGS), clock=clock, most=3)
+
+
+# 10,000 cached tokens of `a` save $0.09.
+CHEAPER_BY_LESS = decision(("b/m", 0.10, 1), ("a/m", 0.15, 1))
+CHEAPER_BY_MORE = decision(("b/m", 0.05, 1), ("a/m", 0.15, 1))
+
+
+def test_a_session_stays_where_its_cache_saves_more_than_another_route(sessions: SessionAffinity) -> None:
+    sessions.note(call("a/m", cached=0))
+    sessions.note(call("a/m", cached=10_000))
+    kept = sessions.kept("s", CHEAPER_BY_LESS, PLACES)
+    assert (kept.chosen, kept.provider, kept.model) == ("a/m", "a", "m")
+    assert kept.reason == (
+        "served this session last, with 10000 tokens of its prompt expected in its cache, which saves $0.09"
+    )
+    assert {each.route: each.verdict for each in kept.candidates} == {"b/m": "left", "a/m": "chosen"}
+    assert [each.route for each in kept.alternatives] == ["b/m"]
+    assert sessions.kept("s", CHEAPER_BY_MORE, PLACES) is CHEAPER_BY_MORE
+
+
+def test_a_cache_that_was_not_seen_is_hoped_for_once(sessions: SessionAffinity) -> None:
+    sessions.note(call("a/m", cached=0))  # a first call finds nothing
+    assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "a/m"
+    sessions.note(call("a/m", cached=0))  # and the second has not, either
+    assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
+
+
+def test_short_prompts_are_in_no_cache(sessions: SessionAffinity) -> None:
+    sessions.note(call("a/m", prompt=100))
+    assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
+
+
+def test_a_tie_stays(sessions: SessionAffinity) -> None:
+    sessions.note(call("b/m", prompt=100))
+    assert sessions.kept("s", decision(("a/m", 0.1, 1), ("b/m", 0.1, 1)), PLACES).chosen == "b/m"
+
+
+def test_under_latency_the_prompt_that_need_not_be_read_counts(sessions: SessionAffinity) -> None:
+    sessions.note(call("a/m"))
+    fast = Policy(minimize="latency")
+    assert sessions.kept("s", decision(("b/m", 0, 1.0), ("a/m", 0, 1.2), policy=fast), PLACES).chosen == "a/m"
+    assert sessions.kept("s", decision(("b/m", 0, 1.0), ("a/m", 0, 2.0), policy=fast), PLACES).chosen == "b/m"
+
+
+def test_a_route_that_no_longer_meets_the_policy_is_left(sessions: SessionAffinity) -> None:
+    sessions.note(call("a/m"))
+    alone = decision(("b/m", 0.1, 1))
+    assert sessions.kept("s", alone, PLACES) is alone
+
+
+def test_what_is_unknown_does_not_win(sessions: SessionAffinity) -> None:
+    sessions.note(call("a/m"))
+    known = CHEAPER_BY_LESS
+    candidates = [replace(known.candidates[0]), replace(known.candidates[1], cost=None)]
+    assert sessions.kept("s", replace(known, candidates=candidates), PLACES).chosen == "b/m"
+
+
+def test_caches_do_not_last(sessions: SessionAffinity, clock: Clock) -> None:
+    sessions.note(call("a/m"))
+    clock.now = KEPT_S - 1
+    assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "a/m"
+    clock.now = KEPT_S + 1
+    assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
+
+
+@pytest.mark.parametrize("fallbacks", [True, False])
+def test_a_session_stays_whether_there_are_fallbacks_or_not(
+    sessions: SessionAffinity, fallbacks: bool
+) -> None:
+    places = {name: {"base_url": "http://127.0.0.1:1/v1"} for name in ("a", "b")}
+    prices = {f"{name}/m": {"input": 1, "output": 1} for name in places}
+    tables = {"ledger": "off", "candidates": ["a/m", "b/m"], "providers": places, "prices": prices}
+    router = ClientCore({"config": Settings.model_validate(tables)}).pipeline.router
+    found = router.decide(Request(CHAT, "auto", {"messages": ASK}, policy=Policy(fallbacks=fallbacks)))
+    sessions.note(call("b/m"))
+    kept = sessions.kept("s", found, router.places)
+    assert (found.chosen, kept.chosen) == ("a/m", "b/m")
+    assert [each.verdict for each in kept.candidates] == ["left", "chosen"]
+
+
+def test_a_hedge_that_lost_says_nothing_of_the_cache(sessions: SessionAffinity) -> None:
+    lost = replace(call("b/m"), status="cancelled", usage=Usage())
+    sessions.note(replace(call("a/m"), parts=(call("a/m"), lost)))
+    assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "a/m"
+
+
+def test_other_sessions_and_failures_count_for_nothing(sessions: SessionAffinity) -> None:
+    sessions.note(call("a/m", session="other"))
+    sessions.note(replace(call("a/m"), status="error"))
+    assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
+
+
+def test_the_sessions_that_are_silent_for_longest_are_forgotten(sessions: SessionAffinity) -> None:
+    for name in ("s", "t", "u", "s", "v"):
+        sessions.note(call("a/m", session=name, cached=10_000))
+    assert len(sessions) == 3
+    assert sessions.kept("t", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
+    assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "a/m"
+
+
+def _body(cached: int) -> dict[str, Any]:
+    return {
+        "id": "c",
+        "object": "chat.completion",
+        "created": 1,
+        "model": "m",
+        "choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": "x"}}],
+        "usage": {
+            "prompt_tokens": 10_000,
+            "completion_tokens": 1,
+            "total_tokens": 10_001,
+            "prompt_tokens_details": {"cached_tokens": cached},
+        },
+    }
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("stream", [False, True])
+async def test_a_session_stays_with_the_one_that_stood_in(tmp_path: Path, stream: bool) -> None:
+    async with kit(tmp_path) as made:
+        made.servers[0].script(status(500), answering("free"))
+        made.servers[1].script(*([answering("x")] * 2 if stream else [reply(200, _body(0))] * 2))
+        said = []
+        decide = made.decide
+        # Both cost the same, so that the cache decides.
+        made.client.pipeline.router.decide = lambda request: replace(  # type: ignore[method-assign]
+            (found := decide(request)),
+            candidates=[replace(each, cost=Decimal(1), latency_s=1.0) for each in found.candidates],
+        )
+        for session in ("s", "s", "t"):
+            answer = await made.client.chat.completions.create(
+                model="auto", messages=ASK, session=session, stream=stream
+            )
+            if stream:
+                [chunk async for chunk in answer]
+            said.append((session, answer.meta.route.chosen))
+        assert said == [("s", "s1/m"), ("s", "s1/m"), ("t", "s0/m")]
+        assert made.asked() == [2, 2]

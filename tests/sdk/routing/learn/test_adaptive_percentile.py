@@ -1,0 +1,202 @@
+"""How sure a call has to be of its limits follows how many of the policy's calls keep them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from random import Random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specclient.client.core import ClientCore
+from specclient.config import Settings
+from specclient.errors import NoRouteError
+from specclient.routing.choose.route_options import RouteOption, RouteRequest
+from specclient.routing.choose.score_table import ScoreTable
+from specclient.routing.learn.adaptive_percentile import AdaptivePercentile, kept_limits
+from specclient.routing.learn.call_sample import CallSample
+from specclient.routing.learn.estimator import Estimator
+from specclient.routing.learn.route_estimate import AnswerLength
+from specclient.types import inference_methods
+from specclient.types.call import Call
+from specclient.types.request import Request
+from specclient.types.route import Decision, Policy
+from specclient.types.usage import Usage
+
+START = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@given(st.floats(0.01, 0.99), st.lists(st.booleans(), max_size=300))
+def test_no_call_is_asked_more_than_was_promised_nor_much_less(promised, ends):
+    margin = AdaptivePercentile(promised)
+    assert margin.percentile == promised
+    for end in ends:
+        margin.add(end)
+        may = 1 - promised
+        assert max(1 - 2 * may, promised / 2) - 1e-9 <= margin.percentile <= promised + 1e-9
+
+
+@pytest.mark.parametrize("missed", [0.4, 0.7, 0.95], ids="as many as {} of what is asked".format)
+def test_calls_miss_as_often_as_was_promised_where_each_misses_less_than_was_asked(missed):
+    margin, dice, ends = AdaptivePercentile(0.95), Random(1), []
+    for _ in range(20_000):
+        ends.append(dice.random() >= missed * (1 - margin.percentile))
+        margin.add(ends[-1])
+    share = ends.count(False) / len(ends)
+    assert share == pytest.approx(min(0.05, missed * 0.1), rel=0.1)
+
+
+def test_who_misses_too_often_is_asked_for_all_that_was_promised():
+    margin = AdaptivePercentile(0.95)
+    for _ in range(500):
+        margin.add(True)
+    assert margin.percentile == pytest.approx(0.9)
+    for _ in range(25):
+        margin.add(False)
+    assert margin.percentile == 0.95
+
+
+def test_early_calls_move_it_further_than_late_ones():
+    early, late = AdaptivePercentile(0.95), AdaptivePercentile(0.95)
+    for _ in range(4000):
+        late.add(True)
+    for _ in range(25):
+        late.add(False)
+    assert late.percentile == early.percentile == 0.95
+    for _ in range(150):
+        early.add(True)
+        late.add(True)
+    assert early.percentile == pytest.approx(0.9)
+    assert 0.9 < late.percentile <= 0.95
+
+
+POLICY = Policy(max_latency_s=2.0, max_ttft_s=0.5)
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({}, True),
+        ({"latency_s": 2.1}, False),
+        ({"ttft_s": 0.6}, False),
+        ({"ttft_s": None}, True),
+        ({"failed": True, "latency_s": 0.1}, None),
+        ({"failed": True, "latency_s": 0.4}, False),
+    ],
+)
+def test_an_end_is_held_against_the_limits_of_its_policy(changed, expected):
+    given = {"route": "x/y", "at": 0.0, "ttft_s": 0.4, "latency_s": 1.9}
+    assert kept_limits(CallSample(**(given | changed)), POLICY) is expected
+
+
+def test_what_cannot_be_told_counts_for_nothing():
+    sample = CallSample(route="x/y", at=0.0, latency_s=1.9)
+    assert kept_limits(sample, Policy()) is None
+    assert kept_limits(sample, Policy(max_ttft_s=0.5)) is None, "it was not streamed"
+    alone = Policy(max_latency_s=2.0, fallbacks=False)
+    assert kept_limits(CallSample(route="x/y", at=0.0, failed=True, latency_s=0.1), alone) is False
+
+
+def learnt(estimates, at, seconds, policy):
+    """Have two routes finish a call each: a cheap one of varying speed, and a fast one."""
+    for route, took in (("cheap/m", seconds), ("fast/m", 0.5)):
+        estimates.learn(
+            CallSample(
+                route=route,
+                at=START.timestamp() + at,
+                task="chat",
+                latency_s=took,
+                ttft_s=took / 10,
+                prompt_tokens=100,
+                completion_tokens=50,
+                policy=policy,
+            )
+        )
+
+
+def test_a_cheap_route_is_taken_while_few_calls_miss_their_limit_and_left_when_many_do():
+    clock = [START]
+    estimates = Estimator(priors={}, now=lambda: clock[0])
+    dice = Random(3)
+    for at in range(300):
+        learnt(estimates, at, dice.lognormvariate(0.0, 0.3), None)
+    clock[0] = datetime.fromtimestamp(START.timestamp() + 300, UTC)
+
+    def limit(share):
+        estimate = estimates.of("cheap/m", "chat", share, 100)
+        return estimate.late * estimate.latency_s(50)
+
+    policy = Policy(minimize="latency", max_latency_s=(limit(0.95) + limit(0.9)) / 2, deny=("fast/",))
+    routes = (RouteOption("cheap/m", "cheap", "m"), RouteOption("fast/m", "fast", "m"))
+    slate = ScoreTable(policy, routes, "chat")
+    asked = RouteRequest("chat", 100, AnswerLength(50, 50, 50))
+    margin = estimates.margin(policy)
+
+    def chosen():
+        share = margin.percentile
+        slate.update(estimates.all_of(slate.routes, "chat", share, 100), share=share)
+        return slate.decide(asked)
+
+    with pytest.raises(NoRouteError, match="exceeds max_latency_s"):
+        chosen()
+    for _ in range(500):
+        margin.add(True)
+    decision = chosen()
+    assert decision.chosen == "cheap/m"
+    assert decision.candidates[0].latency_range_s[1] <= policy.max_latency_s
+    assert "0.9 of its calls need to keep the limits, as more than 0.95 of all do" in decision.reason
+    usual = estimates.of("cheap/m", "chat", 0.95, 100)
+    assert decision.first.latency_limit_s == pytest.approx(usual.late * usual.latency_s(50)), (
+        "hedges wait as ever"
+    )
+    assert decision.first.patience_s == pytest.approx(usual.ttft_limit_s)
+    for _ in range(25):
+        margin.add(False)
+    with pytest.raises(NoRouteError, match="exceeds max_latency_s"):
+        chosen()
+
+
+def test_finished_calls_of_a_policy_are_counted_to_it_and_to_equal_ones():
+    estimates = Estimator(priors={}, now=lambda: START)
+    policy, other = Policy(max_latency_s=2.0), Policy(max_latency_s=3.0)
+    for at in range(300):
+        learnt(estimates, at, 1.0, policy)
+    assert estimates.margin(Policy(max_latency_s=2.0)).percentile < 0.95
+    assert estimates.margin(other).percentile == 0.95
+
+
+def test_a_router_asks_of_a_call_what_its_policy_still_needs():
+    settings = {
+        "ledger": "off",
+        "candidates": ["mine/small"],
+        "providers": {"mine": {"base_url": "https://models.example/v1"}},
+        "prices": {"mine/small": {"input": 1, "output": 4}},
+    }
+    core = ClientCore({"config": Settings.model_validate(settings), "api_key": "none"})
+    router, estimates, dice = core.pipeline.router, core.parts.estimates, Random(3)
+    now = datetime.now(UTC)
+    for _ in range(300):
+        took = dice.lognormvariate(0.0, 0.3)
+        estimates.learn(
+            CallSample(
+                route="mine/small", at=now.timestamp(), task="chat", latency_s=took, completion_tokens=50
+            )
+        )
+    request = Request(inference_methods.CHAT, "auto", {"messages": [{"role": "user", "content": "hello"}]})
+    asked = estimates.length("chat", 10).middle
+
+    def limit(share):
+        found = estimates.of("mine/small", "chat", share, 10)
+        return found.late * found.latency_s(asked)
+
+    policy = Policy(max_latency_s=(limit(0.95) + limit(0.9)) / 2, explore=0)
+    with pytest.raises(NoRouteError, match="exceeds max_latency_s"):
+        router.decide(replace(request, policy=policy))
+    other = Decision("mine/other", "mine", "other", policy=policy, task="code")
+    done = {"status": "ok", "usage": Usage(completion=50), "latency_s": 1.0}
+    for number in range(300):  # elsewhere, so that they say nothing of this route
+        each = {"id": str(number), "started_at": now, "operation": "chat", "model": "auto", "route": other}
+        estimates.observe(Call(**(each | done)))
+    assert router.decide(replace(request, policy=policy)).chosen == "mine/small"

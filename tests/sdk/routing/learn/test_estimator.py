@@ -1,0 +1,467 @@
+"""Forecasts follow the calls that finished; where there were none they say so."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import random
+import sys
+import threading
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from specclient.errors import LedgerError
+from specclient.ledger.ledger import Ledger
+from specclient.ledger.row import LedgerRow
+from specclient.routing.choose.decisions import named_decision
+from specclient.routing.learn import estimator as module
+from specclient.routing.learn.answer_length import ASSUMED
+from specclient.routing.learn.call_sample import CallSample
+from specclient.routing.learn.estimator import (
+    COMPLETION_TOKENS,
+    MEMORY,
+    PRIORS,
+    WINDOW,
+    Estimator,
+    LedgerForecast,
+)
+from specclient.routing.learn.ledger_forecast import expected_length
+from specclient.routing.learn.ledger_forecast import forecast as forecast_of
+from specclient.routing.learn.quantile_sketch import ERROR
+from specclient.types.call import Call
+from specclient.types.route import Candidate, Decision, Policy
+from specclient.types.usage import Speculation, Usage
+
+NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+def about(value):
+    """As near as a sketch tells it."""
+    return pytest.approx(value, rel=2.1 * ERROR)
+
+
+def call(id="c", route="x/y", tokens=100, **values):  # noqa: A002
+    provider, _, model = route.partition("/")
+    defaults = {
+        "started_at": NOW,
+        "operation": "chat",
+        "model": route,
+        "status": "ok",
+        "usage": Usage(prompt=10, completion=tokens),
+        "latency_s": 2.0,
+    }
+    return Call(id=id, route=named_decision(route, provider, model), **(defaults | values))
+
+
+def rows(*calls):
+    return [LedgerRow.of(c) for c in calls]
+
+
+def forecast(seen, max_tokens=None, prior=None):
+    return forecast_of(seen, length=expected_length(seen, max_tokens), prior=prior)
+
+
+def estimates(*calls, **options):
+    made = Estimator(now=lambda: NOW, **options)
+    for c in calls:
+        made.observe(c)
+    return made
+
+
+def test_seconds_grow_with_the_answer_from_the_time_of_the_first_token():
+    seen = rows(call(tokens=100, ttft_s=0.5, latency_s=2.5))  # 20 ms a token
+    assert forecast(seen) == LedgerForecast(completion_tokens=100, ttft_s=0.5, latency_s=2.5, evidence=1)
+    assert forecast(seen, max_tokens=50).latency_s == pytest.approx(1.5)
+    assert forecast(seen, max_tokens=1000).completion_tokens == 100
+
+
+def test_a_call_that_was_not_streamed_borrows_the_first_token_of_those_that_were():
+    seen = rows(call(tokens=100, ttft_s=0.5, latency_s=2.5), call(tokens=200, latency_s=4.5))
+    assert forecast(seen).latency_s == pytest.approx(0.5 + 150 * 0.02)
+    alone = forecast(rows(call(tokens=200, latency_s=4.0)))
+    assert (alone.ttft_s, alone.latency_s) == (None, 4.0)
+
+
+def test_one_slow_call_does_not_decide():
+    seen = rows(*(call(latency_s=s) for s in (1.0, 1.0, 1.0, 60.0)))
+    assert forecast(seen).latency_s == 1.0
+
+
+def test_engine_seconds_and_acceptance_come_from_the_calls_that_know_them():
+    seen = rows(
+        call(tokens=100, engine_s=1.0, speculation=Speculation(drafted=10, accepted=8)),
+        call(tokens=100, engine_s=3.0, speculation=Speculation(drafted=30, accepted=12)),
+        call(tokens=100),
+    )
+    made = forecast(seen, max_tokens=50)
+    assert made.engine_s == pytest.approx(1.0)
+    assert made.acceptance_rate == 0.5
+    assert made.evidence == 3
+    assert forecast(rows(call())).engine_s is forecast(rows(call())).acceptance_rate is None
+
+
+def test_without_calls_only_the_bundled_pair_has_a_prior():
+    made = estimates()
+    assert made.predict("openai/gpt-4.1") == LedgerForecast(completion_tokens=COMPLETION_TOKENS)
+    prior = PRIORS["local/demo"]
+    local = made.predict("local/demo", max_tokens=100)
+    assert local.engine_s == local.latency_s == pytest.approx(prior.ttft_s + 100 * prior.token_s)
+    assert local.evidence == 0
+
+
+def test_the_first_call_replaces_the_prior():
+    made = estimates(call(route="local/demo", tokens=10, latency_s=9.0, engine_s=8.0)).predict("local/demo")
+    assert (made.completion_tokens, made.engine_s, made.evidence) == (10, about(8.0), 1)
+    assert made.latency_s == about(8.0), (
+        "the engine's own seconds: loading its weights is not the next call's"
+    )
+
+
+def test_candidates_are_compared_for_the_same_answer():
+    made = estimates(
+        call("a", route="x/short", tokens=10, latency_s=1.0),
+        call("b", route="x/long", tokens=1000, latency_s=10.0),
+    )
+    short, long, unknown = made.compare(["x/short", "x/long", "x/unknown"])
+    assert short.completion_tokens == long.completion_tokens == unknown.completion_tokens
+    assert 10 <= (length := short.completion_tokens) <= 1000
+    assert (short.latency_s, long.latency_s) == (about(length * 0.1), about(length * 0.01))
+    assert {f.completion_tokens for f in made.compare(["x/short", "x/long"], max_tokens=7)} == {7}
+
+
+@pytest.mark.parametrize(
+    "useless", [{"status": "error"}, {"status": "cancelled"}, {"usage": Usage()}, {"tokens": 0}]
+)
+def test_calls_that_say_nothing_of_the_next_are_no_evidence(useless):
+    assert estimates(call(**useless)).predict("x/y").evidence == 0
+
+
+def test_only_the_newest_calls_of_a_route_count():
+    made = estimates(call("old", latency_s=99.0), *(call(f"c{n}", latency_s=1.0) for n in range(WINDOW)))
+    newest = made.predict("x/y")
+    assert (newest.completion_tokens, newest.ttft_s) == (about(100), None)
+    assert (newest.latency_s, newest.evidence) == (about(1.0), WINDOW)
+
+
+def test_routes_are_told_apart():
+    made = estimates(call(route="x/y", latency_s=1.0), call(route="x/z", latency_s=5.0))
+    assert (made.predict("x/y").latency_s, made.predict("x/z").latency_s) == (about(1.0), about(5.0))
+
+
+def test_earlier_calls_are_read_from_the_ledger_once_and_newer_ones_count_once(tmp_path):
+    ledger = Ledger(str(tmp_path / "ledger.sqlite3"))
+    ledger.submit(call("long ago", started_at=NOW - MEMORY - timedelta(days=1), latency_s=50.0))
+    ledger.submit(call("yesterday", started_at=NOW - timedelta(days=1), latency_s=3.0))
+    both = call("both", latency_s=1.0)
+    ledger.submit(both)
+    made = estimates(both, history=ledger)
+    known = made.predict("x/y")
+    assert (known.latency_s, known.evidence) == (about(1.0), 2), "what was seen today counts more"
+    ledger.submit(call("by another process", latency_s=90.0))
+    assert made.predict("x/y").evidence == 2
+    ledger.close()
+
+
+def test_a_ledger_that_cannot_be_read_costs_a_warning_only(caplog):
+    class Broken:
+        def rows(self, since=None, until=None, *, limit=None):
+            raise LedgerError("cannot open the ledger /x; set SPECCLIENT_LEDGER")
+
+    made = estimates(call(), history=Broken())
+    assert made.predict("x/y").evidence == 1
+    made.predict("x/y")
+    (warning,) = caplog.records
+    assert "routing starts without earlier calls: cannot open the ledger /x" in warning.getMessage()
+
+
+@given(
+    st.lists(
+        st.builds(
+            call,
+            tokens=st.integers(1, 10**6),
+            latency_s=st.floats(0, 1e4),
+            ttft_s=st.none() | st.floats(0, 1e4),
+            engine_s=st.none() | st.floats(0, 1e4),
+        ),
+        max_size=8,
+    ),
+    st.none() | st.integers(0, 10**6),
+)
+def test_a_forecast_is_never_negative_and_grows_with_the_limit(calls, limit):
+    made = forecast(rows(*calls), max_tokens=limit)
+    figures = [value for value in dataclasses.astuple(made) if value is not None]
+    assert all(value >= 0 for value in figures)
+    longer = forecast(rows(*calls))
+    if made.latency_s is not None:
+        assert made.latency_s <= longer.latency_s
+
+
+class Clock:
+    """A clock that the test moves; calls end at its time."""
+
+    def __init__(self):
+        self.now = NOW
+
+    def __call__(self):
+        return self.now
+
+    def on(self, seconds):
+        self.now += timedelta(seconds=seconds)
+
+
+def learned(
+    clock, *, count=30, route="x/y", task="chat", tokens=100, prompt=10, times=1.0, session=None, into=None
+):
+    made = into or Estimator(now=clock)
+    dice = random.Random(len(route) + tokens)
+    for _ in range(count):
+        clock.on(1)
+        ttft = 0.5 * times * dice.lognormvariate(0, 0.1)
+        made.learn(
+            CallSample(
+                route=route,
+                task=task,
+                at=clock.now.timestamp(),
+                ttft_s=ttft,
+                latency_s=ttft + 0.01 * tokens * times * dice.lognormvariate(0, 0.1),
+                prompt_tokens=prompt,
+                completion_tokens=tokens,
+                session=session,
+            )
+        )
+    return made
+
+
+def test_an_estimate_is_the_same_object_until_something_new_is_known():
+    clock = Clock()
+    made = learned(clock, count=8)
+    first, version = made.of("x/y", "chat"), made.version
+    assert made.of("x/y", "chat") is first
+    assert made.all_of(["x/y"], "chat")[0] is first
+    assert made.of("x/y", "chat", 0.5) is not first
+    assert made.version == version
+    learned(clock, count=1, into=made)
+    assert made.of("x/y", "chat") is not first
+    assert made.version > version
+    again = made.of("x/y", "chat")
+    learned(clock, count=1, route="x/z", into=made)
+    assert made.of("x/y", "chat") is again, "another route's calls change nothing here"
+    clock.on(120)
+    assert made.of("x/y", "chat").evidence < again.evidence, "time does"
+
+
+def test_a_finished_call_is_learned_when_somebody_asks():
+    made = estimates(*(call(f"c{n}", ttft_s=0.5) for n in range(10)))
+    assert made.of("x/y").calls == 10
+    assert made.of("x/y", "code").token_s == about(0.015), "another task leans on all"
+    assert made.of("x/never").ttft_s is None
+    assert made.of("local/demo").assumed
+
+
+def test_lengths_follow_task_prompt_and_session():
+    clock = Clock()
+    made = learned(clock, tokens=50, prompt=20)
+    learned(clock, tokens=800, prompt=5000, task="document", into=made)
+    learned(clock, tokens=300, prompt=5000, into=made, session="s")
+    chat, long, document = (
+        made.length(task, prompt) for task, prompt in (("chat", 20), ("chat", 5000), ("document", 5000))
+    )
+    assert (chat.middle, long.middle, document.middle) == (about(50), about(300), about(800))
+    assert all(each.low <= each.middle <= each.high for each in (chat, long, document))
+    assert chat.measured
+    learned(clock, count=14, tokens=20, prompt=20, into=made, session="s")
+    assert made.length("chat", 20, session="s").middle < made.length("chat", 20).middle
+    assert made.length("chat", 20, session="nobody's") == made.length("chat", 20)
+    assert made.length("chat", 20, max_tokens=7) == dataclasses.replace(chat, low=7, middle=7, high=7)
+    assert Estimator().length("code", 100) == ASSUMED
+    assert not Estimator().length("code", 100, max_tokens=10).measured
+
+
+@given(
+    st.lists(st.integers(1, 10**5), max_size=30),
+    st.none() | st.integers(0, 1000),
+    st.none() | st.integers(0, 10**6),
+)
+def test_an_interval_of_lengths_is_one(tokens, limit, prompt):
+    made = Estimator()
+    for n, each in enumerate(tokens):
+        made.learn(CallSample(route="x/y", at=n, latency_s=1, completion_tokens=each, prompt_tokens=prompt))
+    length = made.length(None, prompt, limit)
+    assert 0 <= length.low <= length.middle <= length.high
+    assert limit is None or length.high <= limit
+    assert length.measured == bool(tokens)
+
+
+def test_the_interval_of_lengths_holds_most_answers():
+    clock, dice, within = Clock(), random.Random(1), 0
+    made = Estimator(now=clock)
+    for n in range(600):
+        tokens = max(1, round(dice.lognormvariate(5, 0.7)))
+        length = made.length("chat", 100)
+        within += n >= 100 and length.low <= tokens <= length.high
+        learned(clock, count=1, tokens=tokens, prompt=100, into=made)
+    assert within / 500 == pytest.approx(0.8, abs=0.06)
+
+
+def test_what_was_learned_is_told_by_route_and_task():
+    clock = Clock()
+    made = learned(clock)
+    learned(clock, route="a/b", task="code", tokens=10, into=made)
+    clock.on(60)
+    rows = made.stats()
+    assert [(row.route, row.task, row.calls) for row in rows] == [
+        ("a/b", None, 30),
+        ("a/b", "code", 30),
+        ("x/y", None, 30),
+        ("x/y", "chat", 30),
+    ]
+    assert rows[1].length.middle == about(10)
+    assert rows[1].estimate == made.of("a/b", "code")
+    assert (rows[0].age_s, rows[0].slow, rows[0].failing) == (60, False, False)
+    learned(clock, count=20, times=6, into=made)
+    assert made.stats()[2].slow
+
+
+def test_memory_is_bounded(monkeypatch):
+    monkeypatch.setattr(module, "ROUTES", 20)
+    monkeypatch.setattr(module, "_KEPT", 50)
+    clock = Clock()
+    made = Estimator(now=clock)
+    for n in range(200):
+        learned(clock, count=1, route=f"x/{n}", into=made, session=f"s{n}")
+        made.all_of([f"x/{n}", "x/0"], "chat")
+    assert len(made.stats()) == 2 * 20
+    assert sum(map(len, made._views.values())) <= 52
+    assert len(made._due) <= 200
+    for _ in range(500):
+        learned(clock, count=1, route="x/0", into=made)
+        made.of("x/0", "chat")
+    assert len(made._due) <= 220, "one moment a route, however many calls"
+    for n in range(3000):
+        made.observe(call(f"c{n}"))
+    assert len(made._fresh) <= module.PENDING
+
+
+def test_rows_of_lost_tries_and_of_what_was_only_drafted_or_verified_are_no_answers():
+    rows_of = [
+        dataclasses.replace(LedgerRow.of(call(str(n), latency_s=1)), purpose=purpose, status=status)
+        for n, (purpose, status) in enumerate(
+            [("call", "ok"), ("retry", "error"), ("draft", "ok"), ("verify", "ok"), ("hedge", "ok")]
+        )
+    ]
+    samples = [CallSample.of_row(row) for row in rows_of]
+    assert samples[1] is None
+    assert [each.completion_tokens for each in samples if each] == [100, None, None, 100]
+    live = [CallSample.of(call(purpose=p)) for p in ("call", "draft", "verify", "hedge", "failover")]
+    assert [each.completion_tokens for each in live] == [100, None, None, 100, 100]
+
+
+@pytest.mark.parametrize(
+    ("error", "http_status", "failed"),
+    [
+        ("APITimeoutError", None, True),
+        ("APIConnectionError", None, True),
+        ("EngineError", None, True),
+        ("response.failed", None, True),
+        ("InternalServerError", 500, True),
+        ("RateLimitError", 429, True),
+        ("BadRequestError", 400, None),
+        ("UnsupportedParameterError", None, None),  # what was asked of it cannot be said there
+        ("ContextOverflowError", None, None),
+        ("BudgetExceededError", None, None),
+        ("DeadlineExceededError", None, None),  # what was left of it may have been next to nothing
+    ],
+)
+def test_a_route_has_failed_only_where_that_says_something_of_it(error, http_status, failed):
+    ended = call(status="error", error=error, http_status=http_status)
+    for sample in (CallSample.of(ended), CallSample.of_row(LedgerRow.of(ended))):
+        assert (None if sample is None else sample.failed) is failed
+
+
+def test_threads_may_ask_and_teach_at_once():
+    made, broken = Estimator(), []
+    switch = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+
+    def work(own):
+        dice = random.Random(own)
+        try:
+            for n in range(300):
+                route = f"x/{dice.randrange(4)}"
+                made.observe(call(f"{own}-{n}", route=route, ttft_s=0.1))
+                assert made.of(route, "chat").calls > 0
+                assert made.length("chat", 10).middle > 0
+                if n % 50 == 0:
+                    made.loaded("x", None)
+                    made.stats()
+        except Exception as error:  # noqa: BLE001 - told by the test's own thread
+            broken.append(error)
+
+    threads = [threading.Thread(target=work, args=(n,)) for n in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sys.setswitchinterval(switch)
+    assert not broken
+    assert sum(row.calls for row in made.stats() if row.task is None) == 4 * 300
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_a_forked_child_goes_on_though_another_thread_was_learning():
+    made = learned(Clock())
+    held, done = threading.Event(), threading.Event()
+
+    def hold():
+        with made._lock:
+            held.set()
+            done.wait(30)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait(30)
+    child = os.fork()
+    if not child:
+        os._exit(0 if made.of("x/y", "chat", 0.77).calls == 30 else 1)
+    done.set()
+    thread.join()
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+def decided(count, policy, chosen=0):
+    candidates = tuple(
+        Candidate(route=f"x/{n}", verdict="chosen" if n == chosen else "left") for n in range(count)
+    )
+    return Decision(
+        chosen=f"x/{chosen}",
+        provider="x",
+        model=str(chosen),
+        candidates=candidates,
+        policy=policy,
+        task="code" if policy else None,
+        explored=True,
+        place=chosen,
+    )
+
+
+@pytest.mark.parametrize("chosen", [0, 7, 40])
+def test_the_ledger_keeps_the_task_and_at_most_eight_candidates_with_the_chosen_one(chosen):
+    policy = Policy(minimize={"cost": 1, "latency": 0.002})
+    kept = LedgerRow.of(dataclasses.replace(call(), route=decided(50, policy, chosen))).decision
+    assert (kept["task"], kept["explored"], kept["considered"]) == ("code", True, 50)
+    assert kept["minimize"] == {"cost": 1.0, "latency": 0.002}
+    assert len(kept["candidates"]) == 8
+    assert [c["route"] for c in kept["candidates"] if c["verdict"] == "chosen"] == [f"x/{chosen}"]
+
+
+def test_what_the_ledger_keeps_of_a_routed_call_teaches_its_task(tmp_path):
+    ledger = Ledger(str(tmp_path / "ledger.sqlite3"))
+    routed = dataclasses.replace(call(ttft_s=0.5), route=decided(2, Policy()))
+    ledger.submit(routed)
+    earlier = estimates(history=ledger).stats()
+    assert [(row.route, row.task) for row in earlier] == [("x/0", None), ("x/0", "code")]
+    ledger.close()

@@ -1,0 +1,361 @@
+"""What routes teach: by task, faded, quick to notice a shift, and slow to be fooled by one call."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from specclient.routing.learn.call_sample import CallSample
+from specclient.routing.learn.drift import FAILING, DriftDetector, FailureRate
+from specclient.routing.learn.priors import RoutePrior
+from specclient.routing.learn.route_model import MOST_RETRY_S, RETRY_S, RouteModel
+from specclient.types.server_load import ServerLoad
+
+
+class Route:
+    """A route whose true speed the test sets; its clock stands still between calls."""
+
+    def __init__(self, seed=1, *, spread=0.25, ttft_s=0.4, token_s=0.02):
+        self.dice = random.Random(seed)
+        self.spread, self.ttft_s, self.token_s, self.prompt_token_s = spread, ttft_s, token_s, 0.0
+        self.now = 1e9
+        self.learned = RouteModel()
+
+    def sample(self, task="chat", *, times=1.0, streamed=True, prompt=100, tokens=None, **more):
+        noise = self.dice.lognormvariate
+        tokens = tokens or max(1, round(noise(5, 0.5)))
+        ttft = (self.ttft_s + self.prompt_token_s * prompt) * times * noise(0, self.spread)
+        latency = ttft + tokens * self.token_s * times * noise(0, self.spread)
+        return CallSample(
+            route="x/y",
+            at=self.now,
+            task=task,
+            ttft_s=ttft if streamed else None,
+            latency_s=latency,
+            prompt_tokens=prompt,
+            completion_tokens=tokens,
+            **more,
+        )
+
+    def call(self, task="chat", *, after_s=1.0, **how):
+        self.now += after_s
+        self.learned.learn(self.sample(task, **how), 150)
+
+    def fail(self, *, after_s=1.0):
+        self.now += after_s
+        self.learned.learn(CallSample(route="x/y", at=self.now, failed=True), 150)
+
+    def calls(self, count, *args, **how):
+        for _ in range(count):
+            self.call(*args, **how)
+
+    def estimate(self, task="chat", percentile=0.95, **more):
+        return self.learned.estimate(task, percentile, self.now, **more)
+
+
+def test_medians_are_those_of_the_route():
+    route = Route()
+    route.calls(100)
+    made = route.estimate()
+    assert made.ttft_s == pytest.approx(0.4, rel=0.12)
+    assert made.token_s == pytest.approx(0.02, rel=0.12)
+    assert made.calls == 100
+    assert 20 < made.evidence < 60, "old calls count less"
+    assert (made.doubtful, made.assumed, made.retry) == (False, False, False)
+
+
+@pytest.mark.parametrize("percentile", [0.5, 0.8, 0.95])
+def test_the_limits_are_kept_by_the_share_that_was_asked_for(percentile):
+    kept = first_kept = told = 0
+    for seed in range(6):
+        route = Route(seed, spread=0.4)
+        route.calls(80)
+        for _ in range(150):
+            made, sample = route.estimate(percentile=percentile), route.sample()
+            assert made.latency_s(150) * made.early < made.latency_s(150) * made.late
+            kept += sample.latency_s <= made.late * made.latency_s(150)
+            first_kept += sample.ttft_s <= made.ttft_limit_s
+            told += 1
+            route.now += 1
+            route.learned.learn(sample, 150)
+    assert kept / told == pytest.approx(percentile, abs=0.03)
+    assert first_kept / told == pytest.approx(percentile, abs=0.03)
+
+
+def test_a_tenth_of_calls_is_faster_than_early():
+    route, faster = Route(3), 0
+    route.calls(200)
+    made = route.estimate()
+    for _ in range(1000):
+        faster += route.sample().latency_s < made.early * made.latency_s(150)
+    assert faster / 1000 == pytest.approx(0.1, abs=0.05)
+
+
+def test_tasks_are_told_apart_and_few_calls_of_one_lean_on_all():
+    route = Route()
+    for _ in range(60):
+        route.call("chat")
+        route.call("code", times=0.5)
+    chat, code, unseen = (route.estimate(task) for task in ("chat", "code", "document"))
+    assert code.token_s == pytest.approx(chat.token_s / 2, rel=0.25)
+    assert code.token_s < unseen.token_s < chat.token_s * 1.05
+    route.call("document", times=4)
+    assert route.estimate("document").token_s < 2 * unseen.token_s, "one call is no evidence yet"
+    route.calls(12, "document", times=4)
+    assert route.estimate("document").token_s == pytest.approx(0.08, rel=0.3)
+
+
+def test_first_tokens_come_later_after_long_prompts_where_that_was_seen():
+    route = Route(spread=0.05)
+    route.prompt_token_s = 1e-4
+    for n in range(60):
+        route.call(prompt=100 if n % 2 else 20_000)
+    short, long = (route.estimate(prompt_tokens=n).ttft_s for n in (100, 20_000))
+    assert short < 0.8
+    assert long == pytest.approx(2.4, rel=0.25)
+    assert route.estimate(prompt_tokens=40_000).ttft_s == pytest.approx(4.4, rel=0.25), "and beyond"
+    flat = Route()
+    for n in range(60):
+        flat.call(prompt=100 if n % 2 else 20_000)
+    assert flat.estimate(prompt_tokens=100).ttft_s == flat.estimate(prompt_tokens=40_000).ttft_s
+
+
+def test_calls_that_were_not_streamed_borrow_the_first_token_or_tell_it_by_their_lengths():
+    route = Route(spread=0.02)
+    route.calls(10)
+    route.calls(20, streamed=False)
+    assert route.estimate().token_s == pytest.approx(0.02, rel=0.1)
+    whole = Route(spread=0.005, ttft_s=2.0)
+    for n in range(30):
+        whole.call(streamed=False, tokens=20 + 40 * (n % 10))
+    assert whole.estimate().ttft_s == pytest.approx(2.0, rel=0.2)
+    alike = Route()
+    alike.calls(20, streamed=False, tokens=100)
+    made = alike.estimate()
+    assert made.ttft_limit_s is None, "nobody has seen a first token"
+    assert made.latency_s(100) == pytest.approx(2.4, rel=0.2)
+
+
+def test_an_engine_in_this_process_counts_by_its_own_seconds():
+    route = Route()
+    for n in range(20):
+        route.now += 1
+        loading = 8.0 if n in (0, 5) else 0.0
+        sample = CallSample(
+            route="local/x", at=route.now, completion_tokens=100, latency_s=1 + loading, engine_s=1.0,
+            ttft_s=0.2 + loading,
+        )  # fmt: skip
+        route.learned.learn(sample, 100)
+    made = route.estimate(None)
+    assert made.engine_token_s == pytest.approx(0.01, rel=0.03)
+    assert made.latency_s(100) == pytest.approx(1.0, rel=0.05)
+    assert made.late < 3, "that its weights were loaded is nothing to reckon with"
+
+
+@pytest.mark.parametrize("times", [2.0, 3.0, 8.0])
+@pytest.mark.parametrize("spread", [0.1, 0.25, 0.4])
+def test_a_route_that_became_slow_is_noticed_within_20_calls_and_known_within_50(times, spread):
+    for seed in range(10):
+        route = Route(seed, spread=spread)
+        route.calls(100)
+        before = route.estimate().latency_s(150)
+        noticed = 0
+        for n in range(1, 21):
+            route.call(times=times)
+            noticed = noticed or n * (route.estimate().latency_s(150) > before * (1 + times) / 2)
+        assert 0 < noticed <= 20
+        route.calls(30, times=times)
+        after = route.estimate()
+        assert after.latency_s(150) == pytest.approx(before * times, rel=0.3)
+        assert after.late < 4.5, "the calls of the shift do not widen what is expected for ever"
+
+
+def test_a_first_token_that_became_late_is_noticed_though_the_rest_hides_it():
+    route = Route(spread=0.15, token_s=0.1)
+    route.calls(80)
+    route.ttft_s = 2.4
+    route.calls(20)
+    assert route.estimate().ttft_s == pytest.approx(2.4, rel=0.25)
+
+
+def test_a_route_that_became_fast_is_noticed_too():
+    route = Route()
+    route.calls(60, times=4)
+    route.calls(20)
+    assert route.estimate().token_s == pytest.approx(0.02, rel=0.25)
+    assert not route.learned.slow
+
+
+@pytest.mark.parametrize("times", [20, 1000])
+def test_one_outlier_changes_nothing(times):
+    route = Route()
+    route.calls(60)
+    before = route.estimate()
+    route.call(times=times)
+    for _ in range(3):
+        route.call()
+        after = route.estimate()
+        assert after.latency_s(150) == pytest.approx(before.latency_s(150), rel=0.2)
+        assert after.evidence == pytest.approx(before.evidence, rel=0.1)
+
+
+def test_heavy_tails_raise_few_alarms():
+    route, dice, alarms = Route(spread=0.3), random.Random(5), 0
+    for _ in range(3000):
+        was = route.learned.slow
+        route.call(times=6 if dice.random() < 0.05 else 1)
+        alarms += route.learned.slow and not was
+    assert alarms <= 3, "one in 20 calls takes six times as long, which is no shift"
+
+
+def test_a_slow_route_is_doubtful_again_later_and_hoped_to_be_what_it_was():
+    route = Route()
+    route.calls(60)
+    route.calls(20, times=6)
+    slow = route.estimate()
+    assert (slow.retry, slow.doubtful) == (False, False)
+    route.now += RETRY_S + 1
+    retried = route.estimate()
+    assert (retried.retry, retried.doubtful) == (True, True)
+    assert retried.hopeful == pytest.approx(6, rel=0.3)
+    route.call(times=6, after_s=0)
+    assert not route.estimate().retry
+    route.now += RETRY_S + 1
+    assert not route.estimate().retry, "each try that found it as slow doubles the wait"
+    route.now += RETRY_S
+    assert route.estimate().retry
+    for _ in range(12):
+        route.call(times=6, after_s=2 * MOST_RETRY_S)
+    assert route.learned.wait_s == MOST_RETRY_S
+
+
+def test_one_try_tells_that_a_slow_route_is_what_it_was():
+    route = Route()
+    route.calls(60)
+    was = route.estimate()
+    route.calls(20, times=6)
+    assert route.learned.slow
+    route.call(after_s=RETRY_S + 1)
+    now = route.estimate()
+    assert not route.learned.slow
+    assert now.latency_s(150) == pytest.approx(was.latency_s(150), rel=0.1)
+    assert (now.retry, now.doubtful) == (False, False)
+
+
+def test_evidence_fades_with_time():
+    route = Route()
+    route.calls(50)
+    fresh = route.estimate()
+    route.now += 3600
+    later = route.estimate()
+    assert later.evidence == pytest.approx(fresh.evidence / 2, rel=0.1)
+    assert later.doubtful
+    assert later.hopeful > fresh.hopeful
+    assert later.latency_s(100) == fresh.latency_s(100), "the best that is known, all the same"
+
+
+def test_what_is_little_known_is_hoped_for_more():
+    hopes = []
+    for calls in (2, 10, 60):
+        route = Route()
+        route.calls(calls)
+        hopes.append(route.estimate().hopeful)
+    assert hopes == sorted(hopes, reverse=True)
+    assert hopes[-1] >= 1
+
+
+def test_failures_are_noticed_and_forgiven():
+    route = Route()
+    route.calls(50)
+    assert route.estimate().failure_rate < 0.02
+    route.fail()
+    assert route.estimate().failure_rate < FAILING, "one failure is no outage"
+    for _ in range(4):
+        route.fail()
+    out = route.estimate()
+    assert out.failure_rate > 0.4
+    assert not out.retry
+    route.now += RETRY_S + 1
+    assert route.estimate().retry
+    route.call(after_s=0)
+    back = route.estimate()
+    assert back.failure_rate < 0.05
+    assert not back.retry
+    assert back.calls == 56
+
+
+def test_a_flaky_route_is_known_for_its_rate():
+    rates = []
+    for seed in range(5):
+        failures, dice = FailureRate(), random.Random(seed)
+        for n in range(600):
+            failures.add(dice.random() < 0.1, at=5.0 * n, retried=False)
+        rates.append(failures.rate(3000))
+    assert sum(rates) / 5 == pytest.approx(0.1, abs=0.06)
+
+
+def test_only_failures_leave_a_route_unknown():
+    route = Route()
+    route.fail()
+    made = route.estimate(prior=RoutePrior(ttft_s=0.5, token_s=0.01))
+    assert (made.ttft_s, made.assumed, made.calls) == (0.5, True, 1)
+    assert route.estimate().latency_s(10) is None
+
+
+def test_speculation_is_learned_by_task_and_gives_a_depth():
+    route = Route(spread=0.05)
+    for n in range(40):
+        steps = 50
+        drafted = steps * (2 + n % 5)
+        route.call("code", drafted=drafted, accepted=round(drafted * 0.6), steps=steps, tokens=150)
+        route.call("chat", drafted=drafted, accepted=round(drafted * 0.2), steps=steps, tokens=75)
+    code, chat = route.estimate("code"), route.estimate("chat")
+    assert code.acceptance_rate == pytest.approx(0.6, abs=0.05)
+    assert chat.acceptance_rate == pytest.approx(0.2, abs=0.05)
+    assert code.tokens_per_verification == pytest.approx(3, rel=0.05)
+    assert code.depth is None, "what drafting costs there is not known"
+    prior = RoutePrior(0.1, 0.01, cost_ratio=0.1)
+    deep, shallow = (route.estimate(task, prior=prior).depth for task in ("code", "chat"))
+    assert deep > shallow
+    assert route.estimate("code", prior=prior, load=ServerLoad(running=9, slots=10)).depth == 0
+
+
+def test_what_drafting_costs_is_told_from_rounds_of_several_depths():
+    route = Route()
+    for n in range(40):
+        depth, steps = 1 + n % 6, 40
+        route.now += 1
+        latency = 0.1 + steps * (0.02 + depth * 0.001)
+        sample = CallSample(
+            route="x/y", at=route.now, task="code", ttft_s=0.1, latency_s=latency, completion_tokens=100,
+            drafted=depth * steps, accepted=round(0.7 * depth * steps), steps=steps,
+        )  # fmt: skip
+        route.learned.learn(sample, 100)
+    assert route.estimate("code").depth >= 4, "a drafted token costs a twentieth of a pass"
+
+
+def test_load_lengthens_the_first_token_and_tells_acceptance_where_calls_did_not():
+    route = Route()
+    route.calls(50)
+    free, queued = (
+        route.estimate(load=ServerLoad(running=4, waiting=n, slots=8, acceptance_rate=0.7)) for n in (0, 8)
+    )
+    service = free.latency_s(150)
+    assert queued.ttft_s - free.ttft_s == pytest.approx(service, rel=0.2)
+    assert queued.ttft_limit_s > free.ttft_limit_s
+    full = route.estimate(load=ServerLoad(running=8, slots=8))
+    assert free.ttft_s < full.ttft_s < queued.ttft_s
+    assert free.acceptance_rate == 0.7
+
+
+def test_a_shift_is_dated_to_where_it_began():
+    drift = DriftDetector()
+    for number in range(20):
+        assert not drift.add(0.4 if number % 2 else 0.6, 1.0, number)
+    assert drift.calm
+    number = 20
+    while not drift.add(0.97, 2.0, number):
+        number += 1
+    assert (drift.slower, drift.faster) == (20, None)
+    assert number <= 25

@@ -1,0 +1,290 @@
+"""How busy servers are is read from the pages that they serve, beside calls, and never at their cost."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+from gateway_server import Served, upstream_settings
+from hypothesis import given
+from hypothesis import strategies as st
+from loopback_server import Behaviour, OpenAIServer, behave, hang, reply
+
+from specclient import AsyncOpenAI, OpenAI, Policy, Provider
+from specclient.routing import load_poller as module
+from specclient.routing.learn.estimator import Estimator
+from specclient.routing.learn.priors import RoutePrior
+from specclient.routing.learn.server_load import load_between, read_load
+from specclient.routing.load_poller import INTERVAL_S, MOST_S, LoadPoller
+from specclient.types.server_load import ServerLoad
+
+ASK: Any = [{"role": "user", "content": "hi"}]
+
+VLLM = """\
+# HELP vllm:num_requests_running Number of requests in model execution batches.
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine="0",model_name="Qwen/Qwen3-32B"} 3.0
+vllm:num_requests_running{engine="1",model_name="Qwen/Qwen3-32B"} 2.0
+# HELP vllm:num_requests_waiting Number of requests waiting to be processed.
+# TYPE vllm:num_requests_waiting gauge
+vllm:num_requests_waiting{engine="0",model_name="Qwen/Qwen3-32B"} 4.0
+vllm:num_requests_waiting{engine="1",model_name="Qwen/Qwen3-32B"} 0.0
+vllm:num_requests_waiting_by_reason{engine="0",model_name="Qwen/Qwen3-32B",reason="capacity"} 4.0
+# HELP vllm:kv_cache_usage_perc KV-cache usage. 1 means 100 percent usage.
+# TYPE vllm:kv_cache_usage_perc gauge
+vllm:kv_cache_usage_perc{engine="0",model_name="Qwen/Qwen3-32B"} 0.62
+vllm:kv_cache_usage_perc{engine="1",model_name="Qwen/Qwen3-32B"} 0.41
+# TYPE vllm:spec_decode_num_drafts_total counter
+vllm:spec_decode_num_drafts_total{engine="0",model_name="Qwen/Qwen3-32B"} 100.0
+vllm:spec_decode_num_draft_tokens_total{engine="0",model_name="Qwen/Qwen3-32B"} 300.0
+vllm:spec_decode_num_accepted_tokens_total{engine="0",model_name="Qwen/Qwen3-32B"} 150.0
+"""
+SGLANG = """\
+# HELP sglang:num_running_reqs The number of running requests
+# TYPE sglang:num_running_reqs gauge
+sglang:num_running_reqs{model_name="meta-llama/Llama-3.1-8B-Instruct",tp_rank="0"} 16.0
+# HELP sglang:num_queue_reqs The number of requests in the waiting queue
+sglang:num_queue_reqs{model_name="meta-llama/Llama-3.1-8B-Instruct",priority="",tp_rank="0"} 7.0
+sglang:num_queue_reqs{model_name="meta-llama/Llama-3.1-8B-Instruct",priority="1",tp_rank="0"} 7.0
+# HELP sglang:token_usage The token usage
+sglang:token_usage{model_name="meta-llama/Llama-3.1-8B-Instruct",tp_rank="0"} 0.28
+sglang:spec_accept_length{model_name="meta-llama/Llama-3.1-8B-Instruct",tp_rank="0"} 2.8
+sglang:spec_accept_rate{model_name="meta-llama/Llama-3.1-8B-Instruct",tp_rank="0"} 0.6
+"""
+LLAMACPP = """\
+# HELP llamacpp:requests_processing Number of requests processing.
+# TYPE llamacpp:requests_processing gauge
+llamacpp:requests_processing 2
+# HELP llamacpp:requests_deferred Number of requests deferred.
+# TYPE llamacpp:requests_deferred gauge
+llamacpp:requests_deferred 1
+llamacpp:n_busy_slots_per_decode 1.5
+llamacpp:spec_decode_num_drafts_total 40
+llamacpp:spec_decode_num_draft_tokens_total 120
+llamacpp:spec_decode_num_accepted_tokens_total 90
+"""
+TRTLLM = """\
+# HELP trtllm_num_requests_running Number of active requests
+# TYPE trtllm_num_requests_running gauge
+trtllm_num_requests_running{engine_type="undefined",model_name="TinyLlama"} 12.0
+trtllm_num_requests_waiting{engine_type="undefined",model_name="TinyLlama"} 0.0
+trtllm_max_num_active_requests{engine_type="undefined",model_name="TinyLlama"} 16.0
+trtllm_kv_cache_utilization{engine_type="undefined",model_name="TinyLlama"} 0.5
+trtllm_spec_decode_acceptance_length{engine_type="undefined",model_name="TinyLlama"} 2.1
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "load"),
+    [
+        (VLLM, ServerLoad(running=5, waiting=4, cache_use=0.62)),
+        (VLLM.replace("kv_cache", "gpu_cache"), ServerLoad(running=5, waiting=4, cache_use=0.62)),
+        (SGLANG, ServerLoad(16, 7, cache_use=0.28, acceptance_rate=0.6, tokens_per_verification=2.8)),
+        (LLAMACPP, ServerLoad(running=2, waiting=1)),
+        (TRTLLM, ServerLoad(12, 0, slots=16, cache_use=0.5, tokens_per_verification=2.1)),
+    ],
+)
+def test_every_servers_page_is_read(text: str, load: ServerLoad) -> None:
+    reading = read_load(text)
+    assert reading is not None
+    assert reading.load == load
+
+
+def test_what_drafting_did_is_told_between_two_pages() -> None:
+    before = read_load(VLLM)
+    after = read_load(
+        VLLM.replace("} 100.0", "} 200.0").replace("} 300.0", "} 600.0").replace("150.0", "390.0")
+    )
+    assert before is not None
+    assert after is not None
+    load = load_between(before, after)
+    assert load.acceptance_rate == pytest.approx(240 / 300)
+    assert load.tokens_per_verification == pytest.approx(1 + 240 / 100)
+    assert load_between(None, after).acceptance_rate is None, "of a lifetime, which is no news"
+    assert load_between(after, before).acceptance_rate is None, "the server began anew"
+    assert load_between(after, after).acceptance_rate is None, "nothing was drafted"
+
+
+@pytest.mark.parametrize(
+    "text", ["", "<html>", "process_cpu_seconds_total 12.5", "vllm:num_requests_running NaN"]
+)
+def test_a_page_of_nothing_known_tells_nothing(text: str) -> None:
+    assert read_load(text) is None
+
+
+@given(
+    st.text()
+    | st.lists(st.sampled_from([*VLLM.split("\n"), "vllm:num_requests_running{} -1"])).map("\n".join)
+)
+def test_no_page_raises(text: str) -> None:
+    reading = read_load(text)
+    assert reading is None or reading.load.running >= 0
+
+
+def serving(page: Behaviour) -> Behaviour:
+    """Answer as an OpenAI-compatible server that has a page of metrics."""
+
+    async def run(received: Any, wire: Any) -> None:
+        await (page if received.path.endswith("/metrics") else behave)(received, wire)
+
+    return run
+
+
+def asked(server: OpenAIServer) -> list[str]:
+    return [each.path for each in server.requests if each.path.endswith("/metrics")]
+
+
+async def until(true: Any) -> None:
+    for _ in range(500):
+        if true():
+            return
+        await asyncio.sleep(0.01)
+    raise AssertionError("it did not come to that")
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    ("name", "text", "path"),
+    [
+        ("vllm", VLLM, "/metrics"),
+        ("sglang", SGLANG, "/metrics"),
+        ("llamacpp", LLAMACPP, "/metrics"),
+        ("tensorrt-llm", TRTLLM, "/prometheus/metrics"),
+    ],
+)
+async def test_the_load_of_a_candidate_is_read_beside_a_routed_call(name: str, text: str, path: str) -> None:
+    with OpenAIServer(serving(reply(200, text.encode()))) as server:
+        places = [Provider(name=name, base_url=server.base_url, key="sk-mine")]
+        async with AsyncOpenAI(providers=places, candidates=[f"{name}/m-small"], ledger="off") as client:
+            await client.chat.completions.create(model=f"{name}/m-small", messages=ASK)
+            assert asked(server) == [], "whoever names a model needs no load"
+            estimates = client._core.parts.estimates
+            for _ in range(3):
+                await client.chat.completions.create(model="auto", messages=ASK)
+            await until(lambda: estimates.load(f"{name}/m-small") is not None)
+            assert asked(server) == [path], "once in a while, however many calls flow"
+            reading = read_load(text)
+            assert reading is not None
+            assert estimates.load(f"{name}/m-small") == reading.load
+            (page,) = (each for each in server.requests if each.path == path)
+            assert page.headers["authorization"] == "Bearer sk-mine"
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("page", [hang, reply(404, b"no"), reply(200, b"\xff\xfe not a page"), reply(500)])
+async def test_a_page_that_cannot_be_read_neither_delays_nor_breaks_a_call(page: Behaviour) -> None:
+    before = asyncio.all_tasks()
+    with OpenAIServer(serving(page)) as server:
+        places = [Provider(name="vllm", base_url=server.base_url)]
+        async with AsyncOpenAI(providers=places, candidates=["vllm/m-small"], ledger="off") as client:
+            for _ in range(3):
+                answer = await client.chat.completions.create(model="auto", messages=ASK)
+                assert answer.choices[0].message.content
+            await until(lambda: asked(server))
+            assert client._core.parts.estimates.load("vllm/m-small") is None
+            (read,) = client._core.parts.polls._pages.values()
+        assert len(asked(server)) == 1
+        assert read.failures == (page is not hang), "what hangs is ended with the client, not waited for"
+    assert asyncio.all_tasks() == before
+
+
+@pytest.mark.anyio
+async def test_one_reading_serves_all_copies_of_a_client() -> None:
+    with OpenAIServer(serving(reply(200, VLLM.encode()))) as server:
+        places = [Provider(name="vllm", base_url=server.base_url)]
+        async with AsyncOpenAI(providers=places, candidates=["vllm/m-small"], ledger="off") as client:
+            copies = [client.with_options(timeout=n + 5) for n in range(4)]
+            for copy in (client, *copies):
+                await copy.chat.completions.create(model="auto", messages=ASK)
+            await until(lambda: client._core.parts.estimates.load("vllm/m-small") is not None)
+            assert len(asked(server)) == 1
+
+
+def test_load_is_read_for_the_synchronous_client_too() -> None:
+    with OpenAIServer(serving(reply(200, VLLM.encode()))) as server:
+        places = [Provider(name="vllm", base_url=server.base_url)]
+        with OpenAI(providers=places, candidates=["vllm/m-small"], ledger="off") as client:
+            client.chat.completions.create(model="auto", messages=ASK, policy=Policy())
+            for _ in range(500):
+                if client._core.parts.estimates.load("vllm/m-small"):
+                    break
+                time.sleep(0.01)
+            assert client._core.parts.estimates.load("vllm/m-small") == ServerLoad(5, 4, cache_use=0.62)
+
+
+@pytest.mark.anyio
+async def test_the_load_of_our_own_server_is_read(openai_server: OpenAIServer) -> None:
+    with Served(upstream_settings(openai_server), key="sk-own") as served:
+        places = [Provider(name="specclient", base_url=served.base_url, key="sk-own")]
+        route = "specclient/mine/m-small"
+        async with AsyncOpenAI(providers=places, candidates=[route], ledger="off") as client:
+            await client.chat.completions.create(model="auto", messages=ASK)
+            await until(lambda: client._core.parts.estimates.load(route) is not None)
+            load = client._core.parts.estimates.load(route)
+            assert load is not None
+            assert load.waiting == 0
+            assert load.running in (0, 1), "as the page was written, before or after the call"
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.anyio
+async def test_readings_are_apart_with_jitter_and_ever_further_where_they_fail() -> None:
+    clock = Clock()
+    with OpenAIServer(serving(reply(404, b"no"))) as server:
+        places = [Provider(name="vllm", base_url=server.base_url)]
+        async with AsyncOpenAI(providers=places, candidates=["vllm/m-small"], ledger="off") as client:
+            core = client._core
+            reads = LoadPoller(Estimator(), clock=clock, chance=random.Random(1))
+            waits = []
+            for count in range(1, 12):
+                reads.flowing(core.pipeline.router, core.pipeline.transport)
+                (page,) = reads._pages.values()
+                assert page.task is not None
+                await page.task
+                assert len(asked(server)) == count
+                waits.append(page.next_at - clock.now)
+                clock.now = page.next_at - 0.01
+                reads.flowing(core.pipeline.router, core.pipeline.transport)
+                assert page.task.done(), "too early"
+                clock.now = page.next_at
+    assert 1.5 * INTERVAL_S < waits[0] < 2.5 * INTERVAL_S
+    assert waits[2] > 2 * waits[0]
+    assert max(waits) <= MOST_S * (1 + module._JITTER)
+    assert len({round(wait / 2**n, 3) for n, wait in enumerate(waits[:5])}) == 5, "none like another"
+
+
+def test_load_is_forgotten_after_a_while_and_changes_what_is_expected() -> None:
+    clock = Clock()
+    made = Estimator(
+        priors={"vllm/m": RoutePrior(0.1, 0.01)}, now=lambda: datetime.fromtimestamp(clock.now, UTC)
+    )
+    free = made.of("vllm/m")
+    version = made.version
+    made.loaded("vllm", ServerLoad(running=4, waiting=8))
+    queued = made.of("vllm/m")
+    assert queued.ttft_s is not None
+    assert free.ttft_s is not None
+    assert queued.ttft_s > free.ttft_s
+    assert made.version > version
+    made.loaded("vllm", ServerLoad(running=4, waiting=8))
+    assert made.of("vllm/m") is queued, "nothing new"
+    clock.now += 20
+    made.loaded("vllm", ServerLoad(running=4, waiting=8))
+    clock.now += 20
+    assert made.of("vllm/m") is queued
+    clock.now += 20
+    assert made.of("vllm/m") == free
+    made.loaded("vllm/m", ServerLoad(running=1, waiting=1))
+    assert made.of("vllm/m").ttft_s != free.ttft_s, "a model's own load"
+    made.loaded("vllm/m", None)
+    assert made.of("vllm/m") == free

@@ -1,0 +1,148 @@
+"""The API's other routes go to the default provider as they are, and what comes back goes back."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Callable
+from typing import Any
+
+import openai
+import pytest
+from gateway_server import Served, upstream_settings
+from loopback_server import OpenAIServer, events, reply
+
+from specclient.config import Settings
+from specclient.resources.table.index import children_of, roots, rows_of
+from specclient.serving.calls.passthrough import endpoints_at
+
+Connect = Callable[[str], openai.OpenAI]
+
+
+def test_files_there_and_back(connect: Connect, gateway: Served, openai_server: OpenAIServer) -> None:
+    client = connect(gateway.base_url)
+    file = {
+        "id": "file-1",
+        "object": "file",
+        "bytes": 3,
+        "created_at": 1,
+        "filename": "a.jsonl",
+        "purpose": "batch",
+    }
+    openai_server.script(
+        reply(200, file),
+        reply(200, {"object": "list", "data": [file], "has_more": False}),
+        reply(200, b"\x00\x01\xff", {"content-type": "application/octet-stream"}),
+        reply(200, {"id": "file-1", "object": "file", "deleted": True}),
+        reply(404, {"error": {"message": "no such file", "type": "t", "param": "id", "code": "c"}}),
+    )
+    assert client.files.create(file=("a.jsonl", b"{}\n"), purpose="batch").id == "file-1"
+    assert [found.id for found in client.files.list(limit=2, order="desc")] == ["file-1"]
+    assert client.files.content("file-1").read() == b"\x00\x01\xff"
+    assert client.files.delete("file-1").deleted
+    with pytest.raises(openai.NotFoundError) as caught:
+        client.files.retrieve("file 2/é")
+    assert caught.value.body == {"message": "no such file", "type": "t", "param": "id", "code": "c"}
+    sent = openai_server.requests
+    assert [(r.method, r.path, r.query) for r in sent[:4]] == [
+        ("POST", "/v1/files", ""),
+        ("GET", "/v1/files", "limit=2&order=desc"),
+        ("GET", "/v1/files/file-1/content", ""),
+        ("DELETE", "/v1/files/file-1", ""),
+    ]
+    assert sent[4].path.lower() == "/v1/files/file%202%2fé".encode().decode("latin-1").replace("Ã©", "%c3%a9")
+    assert sent[0].headers["content-type"].startswith("multipart/form-data; boundary=")
+    assert b'name="purpose"' in sent[0].body
+    assert all(r.headers["authorization"] == "Bearer sk-upstream" for r in sent)
+
+
+def test_a_call_s_own_query_goes_on(connect: Connect, gateway: Served, openai_server: OpenAIServer) -> None:
+    openai_server.script(reply(200, {"id": "r", "object": "response", "output": []}))
+    connect(gateway.base_url).beta.responses.create(model="m-large", input="x", betas=["some-beta"])
+    (sent,) = openai_server.requests
+    assert (sent.path, sent.query) == ("/v1/responses", "beta=true")
+    assert sent.headers["openai-beta"] == "some-beta"
+
+
+def test_a_json_call_goes_to_the_provider_its_model_names(
+    connect: Connect, openai_server: OpenAIServer
+) -> None:
+    with OpenAIServer() as other:
+        tables = upstream_settings(openai_server).model_dump()["providers"]
+        tables["other"] = {"base_url": other.base_url}
+        other.script(reply(200, b"RIFF", {"content-type": "audio/wav"}))
+        with Served(upstream_settings(openai_server, providers=tables)) as served:
+            answer = connect(served.base_url).audio.speech.create(
+                model="other/tts", voice="alloy", input="hi"
+            )
+            assert answer.read() == b"RIFF"
+            assert answer.response.headers["content-type"] == "audio/wav"
+        assert other.requests[0].json == {"model": "tts", "voice": "alloy", "input": "hi"}
+    assert openai_server.requests == []
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_form_is_recorded_by_the_model_it_names(
+    connect: Connect, openai_server: OpenAIServer, stream: bool, tmp_path: Any
+) -> None:
+    done = {"type": "transcript.text.done", "text": "hi", "usage": None}
+    answer = events(b"data: " + json.dumps(done).encode() + b"\n\n") if stream else reply(200, {"text": "hi"})
+    openai_server.script(answer)
+    with Served(upstream_settings(openai_server, ledger=str(tmp_path / "calls.sqlite3"))) as served:
+        found: Any = connect(served.base_url).audio.transcriptions.create(
+            file=("a.wav", b"RIFF" * 1000), model="whisper-1", stream=stream
+        )
+        assert [event.text for event in found] == ["hi"] if stream else found.text == "hi"
+        client = served.client
+    (row,) = client.ledger.rows()
+    assert (row.route, row.status, row.streamed) == ("mine/whisper-1", "ok", stream)
+    assert b"RIFF" * 1000 in openai_server.requests[0].body
+
+
+@pytest.mark.parametrize("kind", ["multipart/form-data", "multipart/form-data; boundary=x"])
+def test_a_form_that_is_none(gateway: Served, kind: str) -> None:
+    request = urllib.request.Request(
+        f"{gateway.base_url}/audio/transcriptions", b"no form at all", {"content-type": kind}
+    )
+    with pytest.raises(urllib.error.HTTPError) as caught:
+        urllib.request.urlopen(request)
+    with caught.value as answer:
+        assert answer.code == 400
+        assert b"the form cannot be read" in answer.read()
+
+
+def test_without_a_default_provider_s_key_nothing_is_passed(connect: Connect) -> None:
+    with (
+        Served(Settings.model_validate({"ledger": "off"})) as served,
+        pytest.raises(openai.NotFoundError, match="'openai', which has no key") as caught,
+    ):
+        connect(served.base_url).files.list()
+    assert caught.value.code == "provider_key_missing"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *("/files/..", "/files/%2e%2e", "/files/..%2f..%2fx", "/vector_stores/../files/."),
+        *("/organization/users", "/files/", "/files//content", "//evil.example/files"),
+    ],
+)
+def test_no_path_leads_elsewhere(path: str) -> None:
+    assert endpoints_at(path) == {}
+
+
+def test_every_row_but_the_operator_s_own_is_found() -> None:
+    def walk(name: str) -> list[str]:
+        return [name, *(inner for child in children_of(name) for inner in walk(f"{name}.{child}"))]
+
+    missing = [
+        row.name
+        for root in roots()
+        for resource in walk(root)
+        for row in rows_of(resource).values()
+        if row.verb not in endpoints_at(row.path.partition("?")[0].replace("{", "x-").replace("}", ""))
+    ]
+    assert "beta.responses.create" in missing  # POST /responses is the server's own
+    missing.remove("beta.responses.create")
+    assert {name.partition(".")[0] for name in missing} == {"admin"}

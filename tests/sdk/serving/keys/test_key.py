@@ -1,0 +1,274 @@
+"""Keys as they are made and kept: what is granted, what a database holds of it, and what is refused."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+import threading
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from specclient.errors import ConfigurationError, LedgerError
+from specclient.ledger.sqlite import SQLiteStore
+from specclient.serving.errors import ServingError
+from specclient.serving.keys.cache import KeyCache
+from specclient.serving.keys.key import PREFIX, StoredKey, digest_of, new_key, new_token
+from specclient.serving.keys.store import KeyStore
+from specclient.types.budget import BudgetScope
+
+AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "keys.sqlite3"
+
+
+@pytest.fixture
+def store(file: Path):
+    found = KeyStore(SQLiteStore(str(file)))
+    yield found
+    found.close()
+
+
+def _made(name: str = "alice", **granted) -> tuple[str, StoredKey]:
+    token = new_token()
+    return token, new_key(name, token, AT, **granted)
+
+
+def test_no_two_keys_are_alike_and_each_has_256_random_bits() -> None:
+    tokens = {new_token() for _ in range(200)}
+    assert len(tokens) == 200
+    assert {len(token) - len(PREFIX) for token in tokens} == {43}  # of 6 bits each
+
+
+def test_what_is_kept_comes_back(store: KeyStore) -> None:
+    granted = {
+        "expires_at": AT + timedelta(days=1),
+        "usd": Decimal("1.25"),
+        "period": "day",
+        "requests_per_minute": 5,
+        "tokens_per_minute": 900,
+        "models": ["openai/*", "local/demo"],
+        "tags": {"team": "web"},
+    }
+    _, key = _made(**granted)
+    store.add(key)
+    (found,) = store.all()
+    assert found == key
+    assert found.budget is not None
+    assert (found.budget.usd, found.budget.period, found.budget.tag) == (Decimal("1.25"), "day", "key=alice")
+    assert found.labels == {"team": "web", "key": "alice"}
+
+
+def test_the_key_is_nowhere_in_the_database(store: KeyStore, file: Path) -> None:
+    token, key = _made(models=["m"])
+    store.add(key)
+    store.revoke(token, AT)
+    store.used(key, AT)
+    held = b"".join(path.read_bytes() for path in file.parent.glob("keys.sqlite3*"))
+    assert key.digest.encode() in held, "the right bytes are looked at"
+    assert token.encode() not in held
+    assert token[len(key.prefix) :].encode() not in held
+    assert token not in repr(key)
+    assert key.digest not in repr(key)
+
+
+@pytest.mark.parametrize(
+    ("granted", "told"),
+    [
+        ({"name": ""}, "1 to 64 letters"),
+        ({"name": "a b"}, "'a b'"),
+        ({"name": "x" * 65}, "1 to 64"),
+        ({"requests_per_minute": 0}, "requests per minute are 0"),
+        ({"tokens_per_minute": -1}, "tokens per minute are -1"),
+        ({"expires_at": AT}, "is past"),
+        ({"tags": {"key": "bob"}}, "cannot be set"),
+        ({"models": [""]}, "'openai/\\*'"),
+        ({"usd": Decimal(0)}, "above 0"),
+    ],
+)
+def test_what_cannot_be_granted_is_named(granted: dict, told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        _made(**granted)
+
+
+def test_a_name_is_free_again_once_its_key_is_revoked(store: KeyStore) -> None:
+    _, first = _made()
+    _, second = _made()
+    store.add(first)
+    with pytest.raises(ConfigurationError, match="revoke it first"):
+        store.add(second)
+    assert store.revoke("alice", AT).prefix == first.prefix
+    store.add(second)
+    assert sorted(key.status(AT) for key in store.all()) == ["active", "revoked"]
+    with pytest.raises(ConfigurationError, match="there are: alice"):
+        store.revoke("bob", AT)
+
+
+def test_what_is_revoked_by_is_told_apart_and_never_repeated(store: KeyStore) -> None:
+    token, key = _made()
+    _, another = _made("bob")
+    store.add(key)
+    store.add(another)
+    with pytest.raises(ConfigurationError, match="no key is named"):
+        store.revoke(PREFIX, AT)
+    stranger = new_token()
+    with pytest.raises(ConfigurationError) as caught:
+        store.revoke(stranger, AT)
+    assert stranger[12:] not in str(caught.value)
+    assert store.revoke(another.prefix, AT).name == "bob"
+    assert store.revoke(token, AT).name == "alice"
+
+
+def test_two_who_make_the_same_name_at_once(file: Path) -> None:
+    stores = [KeyStore(SQLiteStore(str(file))) for _ in range(8)]
+    refused: list[str] = []
+
+    def add(store: KeyStore) -> None:
+        try:
+            store.add(_made()[1])
+        except ConfigurationError as error:
+            refused.append(str(error))
+        finally:
+            store.close()
+
+    threads = [threading.Thread(target=add, args=(store,)) for store in stores]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(refused) == 7
+    assert len(KeyStore(SQLiteStore(str(file))).all()) == 1
+
+
+def test_a_table_of_a_newer_version_is_left_alone(store: KeyStore, file: Path) -> None:
+    store.add(_made()[1])
+    SQLiteStore(str(file)).transact(lambda execute: execute("UPDATE server_keys_schema SET version = 99"))
+    with pytest.raises(LedgerError, match=r"schema version 99.*upgrade specclient"):
+        KeyStore(SQLiteStore(str(file))).add(_made("bob")[1])
+
+
+def test_a_ledger_that_is_not_there_is_not_made_by_looking(store: KeyStore, file: Path) -> None:
+    assert store.all() == []
+    assert not file.exists()
+
+
+def test_models_by_their_patterns() -> None:
+    key = _made(models=["openai/gpt-4*", "local/demo"])[1]
+    assert key.allows(["openai/gpt-4.1"])
+    assert key.allows(["x", "local/demo"])
+    assert not key.allows(["openai/gpt-5"])
+    assert not key.allows(["local/demo-target"])
+    assert _made()[1].allows(["anything"])
+
+
+class _Time:
+    """A clock that is set by hand, and the time that goes with it."""
+
+    def __init__(self) -> None:
+        self.at = 0.0
+
+    def clock(self) -> float:
+        return self.at
+
+    def now(self) -> datetime:
+        return AT + timedelta(seconds=self.at)
+
+
+@pytest.mark.anyio
+async def test_a_running_server_learns_of_keys_and_of_their_end_within_seconds(store: KeyStore) -> None:
+    time = _Time()
+    ring = KeyCache(store, clock=time.clock, now=time.now, fresh_s=2.0)
+    assert not await ring.needed()
+    token, key = _made(usd=Decimal(1), expires_at=AT + timedelta(seconds=10))
+    store.add(key)
+    assert await ring.find(token) is None, "not asked again yet"
+    time.at = 2.0
+    assert await ring.needed()
+    assert (await ring.find(token)).name == "alice"
+    assert await ring.find(token[:-1]) is None
+    assert [each.name for each in ring.budgets(BudgetScope("p", (), {"key": "alice"}, None))] == ["key alice"]
+    assert ring.budgets(BudgetScope("p", (), {"key": "bob"}, None)) == ()
+    time.at = 11.0
+    assert await ring.find(token) is None, "it has expired"
+    time.at = 3.0
+    assert await ring.find(token) is not None
+    store.revoke("alice", AT)
+    time.at = 14.0
+    assert await ring.find(token) is None
+    assert await ring.needed(), "a server that had a key needs one for ever"
+    later = KeyCache(store, clock=time.clock, now=time.now)
+    assert await later.needed(), "one that begins after the last was revoked, too"
+    store.add(_made()[1])
+    time.at = 20.0
+    await ring.needed()
+    assert ring.budgets(BudgetScope("p", (), {"key": "alice"}, None)) == (), (
+        "the new key of the name has none"
+    )
+    await ring.close()
+
+
+@pytest.mark.anyio
+async def test_the_last_use_is_kept_once_a_minute(store: KeyStore) -> None:
+    time = _Time()
+    token, key = _made()
+    store.add(key)
+    ring = KeyCache(store, clock=time.clock, now=time.now)
+    for at in (5.0, 30.0, 64.0):
+        time.at = at
+        await ring.find(token)
+    await ring.close()
+    assert store.all()[0].used_at == AT + timedelta(seconds=5)
+    time.at = 66.0
+    await ring.find(token)
+    await ring.close()
+    assert store.all()[0].used_at == AT + timedelta(seconds=66)
+
+
+@pytest.mark.anyio
+async def test_keys_go_on_for_a_minute_while_their_database_fails(
+    store: KeyStore, file: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    time = _Time()
+    token, key = _made()
+    store.add(key)
+    store.used(key, AT + timedelta(days=9))
+    ring = KeyCache(store, clock=time.clock, now=time.now)
+    assert await ring.find(token)
+    store.close()
+    for path in file.parent.glob("keys.sqlite3*"):
+        path.unlink()
+    file.mkdir()
+    with caplog.at_level(logging.WARNING, "specclient"):
+        for at in (5.0, 30.0, 59.0):
+            time.at = at
+            assert await ring.find(token)
+    assert [record.message.partition(":")[0] for record in caplog.records] == [
+        "the keys of this server cannot be read"
+    ]
+    time.at = 61.0
+    with pytest.raises(ServingError) as caught:
+        await ring.find(token)
+    assert (caught.value.status, caught.value.code) == (503, "keys_unavailable")
+    assert await ring.needed()
+    await ring.close()
+    file.rmdir()
+    time.at = 70.0
+    with pytest.raises(ServingError):
+        await ring.find(token)
+    await ring.close()
+    assert await ring.find(token) is None, "read again, from a database without it"
+
+
+def test_the_hash_is_sha_256_and_the_rest_of_a_record_is_no_secret() -> None:
+    token, key = _made()
+    assert digest_of("abc") == "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    assert key.digest == digest_of(token)
+    shown = dataclasses.asdict(key)
+    assert [name for name, value in shown.items() if value == token] == []
+    assert token.startswith(key.prefix)
+    assert len(key.prefix) == len(PREFIX) + 6

@@ -1,0 +1,305 @@
+"""A server with stored keys: who is let in, what each may use, what it pays and is counted for."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import pytest
+from gateway_server import Served, upstream_settings
+from loopback_server import OpenAIServer, hang, reply
+
+from specclient.budgets.budgets import Budgets
+from specclient.ledger.ledger import Ledger
+from specclient.ledger.sqlite import SQLiteStore
+from specclient.prices.prices import Prices
+from specclient.routing.learn.estimator import Estimator
+from specclient.serving.keys.cache import KeyCache
+from specclient.serving.keys.key import new_key, new_token
+from specclient.serving.keys.store import KeyStore
+
+BODY = {"model": "mine/m-large", "messages": [{"role": "user", "content": "hello"}], "max_tokens": 9}
+#: What one such call costs: 4 tokens of prompt at 2 dollars a million, 9 of the answer at 8.
+COST = Decimal("0.00008")
+
+
+class House:
+    """A server, its upstream, and the database that both keys and ledger are in."""
+
+    def __init__(self, upstream: OpenAIServer, file: Path, **options: Any) -> None:
+        self.upstream, self.file = upstream, file
+        self.store = KeyStore(SQLiteStore(str(file)))
+        ring = KeyCache(KeyStore(SQLiteStore(str(file))), fresh_s=0.0)
+        settings = upstream_settings(upstream, ledger=str(file))
+        self.served = Served(settings, ring=ring, **options)
+
+    def make(self, name: str = "alice", **granted: Any) -> str:
+        token = new_token()
+        self.store.add(new_key(name, token, datetime.now(UTC), **granted))
+        return token
+
+    def ask(self, key: str, path: str = "/chat/completions", body: Any = BODY, **options: Any) -> Any:
+        headers = {"authorization": f"Bearer {key}".encode("latin-1")} if key else {}
+        verb = "GET" if body is None else "POST"
+        url = self.served.base_url + path
+        return httpx.request(verb, url, json=body, headers=headers, timeout=60, trust_env=False, **options)
+
+    def models(self, key: str) -> list[str]:
+        return [row["id"] for row in self.ask(key, "/models", None).json()["data"]]
+
+    def rows(self) -> list[Any]:
+        self.served.client.ledger.flush()
+        return Ledger(str(self.file)).rows()
+
+
+@pytest.fixture
+def house(openai_server: OpenAIServer, tmp_path: Path) -> Callable[..., Any]:
+    @contextmanager
+    def opened(**options: Any) -> Iterator[House]:
+        found = House(openai_server, tmp_path / "house.sqlite3", **options)
+        try:
+            with found.served:
+                yield found
+        finally:
+            found.store.close()
+
+    return opened
+
+
+def _error(answer: httpx.Response) -> dict[str, Any]:
+    error: dict[str, Any] = answer.json()["error"]
+    return error
+
+
+def test_a_key_lets_in_until_it_is_revoked_and_the_operator_s_beside_it(house: Callable[..., Any]) -> None:
+    with house(key="operator") as home:
+        assert home.ask("").status_code == 401
+        alice, bob = home.make("alice"), home.make("bob")
+        assert [home.ask(key).status_code for key in (alice, bob, "operator")] == [200, 200, 200]
+        home.store.revoke("alice", datetime.now(UTC))
+        refused = home.ask(alice)
+        assert (refused.status_code, _error(refused)["code"]) == (401, "invalid_api_key")
+        assert alice not in refused.text
+        assert refused.headers["www-authenticate"] == "Bearer"
+        assert [home.ask(key).status_code for key in (bob, "operator", alice[:-1])] == [200, 200, 401]
+        assert home.ask("é").status_code == 401
+        assert home.ask(bob.upper()).status_code == 401
+
+
+def test_a_server_without_one_asks_for_one_once_there_is_one(house: Callable[..., Any]) -> None:
+    with house() as home:
+        assert home.ask("").status_code == 200
+        key = home.make()
+        assert [home.ask("").status_code, home.ask(key).status_code] == [401, 200]
+        home.store.revoke("alice", datetime.now(UTC))
+        assert home.ask("").status_code == 401
+
+
+def test_its_calls_bear_its_labels_and_nobody_can_bear_another_s(house: Callable[..., Any]) -> None:
+    with house() as home:
+        key = home.make(tags={"team": "web"})
+        forged = {"tags": {"key": "bob", "team": "ops", "own": "x"}, "session": "s-1"}
+        home.ask(key, body={**BODY, "specclient": forged})
+        home.ask(key, "/embeddings", {"model": "mine/m-large", "input": "x"})
+        first, second = home.rows()
+        assert first.tags == {"key": "alice", "team": "web", "own": "x"}
+        assert first.session == "s-1"
+        assert first.cost == COST
+        assert second.tags == {"key": "alice", "team": "web"}
+        sent = home.upstream.requests[0].json
+        assert "specclient" not in sent
+
+
+@pytest.mark.parametrize("session", ["", 5, "x" * 600])
+def test_a_session_that_is_none(house: Callable[..., Any], session: Any) -> None:
+    with house() as home:
+        answer = home.ask("", body={**BODY, "specclient": {"session": session}})
+        assert (answer.status_code, _error(answer)["param"]) == (400, "specclient.session")
+
+
+def test_models_that_it_may_not_use_do_not_exist_for_it(house: Callable[..., Any]) -> None:
+    with house() as home:
+        key = home.make(models=["mine/m-l*"])
+        assert home.models(key) == ["mine/m-large"]
+        assert home.ask(key, "/models/mine/m-large", None).status_code == 200
+        assert home.ask(key, "/models/mine/m-small", None).status_code == 404
+        for model in ("mine/m-small", "m-small", "auto", "local/demo", "nobody/x"):
+            answer = home.ask(key, body={**BODY, "model": model})
+            assert (answer.status_code, _error(answer)["code"]) == (404, "model_not_found"), model
+        drafted = home.ask(key, body={**BODY, "specclient": {"draft": "mine/m-small"}})
+        assert (drafted.status_code, _error(drafted)["param"]) == (404, "specclient.draft")
+        more = home.ask(key, body={**BODY, "models": ["m-small"]})
+        assert (more.status_code, _error(more)["param"]) == (400, "models")
+        assert [
+            home.ask(key, body={**BODY, "model": m}).status_code for m in ("mine/m-large", "m-large")
+        ] == [
+            200,
+            200,
+        ]
+        assert [request.json["model"] for request in home.upstream.requests] == ["m-large", "m-large"]
+
+
+def test_a_key_with_limits_reaches_nothing_that_cannot_be_counted(house: Callable[..., Any]) -> None:
+    with house() as home:
+        free, kept = home.make("free"), home.make("kept", usd=Decimal(5))
+        for verb_body in ({}, None):
+            answer = home.ask(kept, "/files" if verb_body is None else "/batches", verb_body)
+            assert (answer.status_code, _error(answer)["code"]) == (403, "not_permitted")
+        assert home.upstream.requests == []
+        home.ask(free, "/files", None)
+        assert len(home.upstream.requests) == 1
+        figures = [
+            httpx.get(
+                f"{home.served.url}/metrics", headers={"authorization": f"Bearer {key}"}, trust_env=False
+            )
+            for key in (free, kept)
+        ]
+        assert [answer.status_code for answer in figures] == [200, 403]
+
+
+def test_a_budget_that_is_spent_refuses_as_openai_does(
+    house: Callable[..., Any], connect: Callable[[str], openai.OpenAI]
+) -> None:
+    with house() as home:
+        key, other = home.make(usd=Decimal("0.0002"), period="day"), home.make("bob")
+        answers = [home.ask(key) for _ in range(4)]
+        refused = answers[-1]
+        assert (refused.status_code, refused.headers["x-should-retry"]) == (429, "false")
+        error = _error(refused)
+        assert (error["type"], error["code"]) == ("insufficient_quota", "insufficient_quota")
+        assert "budget 'key alice'" in error["message"]
+        assert "It begins anew at" in error["message"]
+        served = sum(answer.status_code == 200 for answer in answers)
+        assert len(home.upstream.requests) == served >= 1
+        assert home.ask(other).status_code == 200
+        client = connect(home.served.base_url).with_options(api_key=key, max_retries=2)
+        with pytest.raises(openai.RateLimitError) as caught:
+            client.chat.completions.create(**BODY)
+        assert caught.value.code == "insufficient_quota"
+        assert len(home.upstream.requests) == served + 1, "the client does not try in vain again"
+        unpriced = home.ask(key, body={**BODY, "model": "mine/unheard-of"})
+        assert unpriced.status_code == 429
+
+
+def test_calls_at_once_never_spend_more_than_the_budget(house: Callable[..., Any]) -> None:
+    with house() as home:
+        key = home.make(usd=Decimal("0.001"))
+        with ThreadPoolExecutor(16) as threads:
+            codes = list(threads.map(lambda _: home.ask(key).status_code, range(40)))
+        assert set(codes) == {200, 429}
+        assert codes.count(200) == len(home.upstream.requests)
+        (key_,) = home.store.all()
+        ledger = Ledger(str(home.file))
+        (standing,) = Budgets(
+            [key_.budget], Prices(upstream_settings(home.upstream)), Estimator(), ledger
+        ).standings()
+        ledger.close()
+        assert standing.spent == codes.count(200) * int(COST * 10**9) <= 10**6
+        assert standing.reserved == 0
+
+
+def test_requests_a_minute_are_counted_and_told(house: Callable[..., Any]) -> None:
+    with house() as home:
+        key, free = home.make(requests_per_minute=3), home.make("bob")
+        assert home.ask(key, "/models", None).headers["x-ratelimit-remaining-requests"] == "3"
+        told = {f"x-ratelimit-{what}": "77777" for what in ("remaining-requests", "limit-tokens")}
+        home.upstream.script(*[reply(200, home.ask(free).json(), told)] * 3)
+        answers = [home.ask(key) for _ in range(3)]
+        assert [each.headers["x-ratelimit-remaining-requests"] for each in answers] == ["2", "1", "0"]
+        assert not any("x-ratelimit-limit-tokens" in each.headers for each in answers), "the operator's"
+        refused = home.ask(key)
+        error = _error(refused)
+        assert (refused.status_code, error["type"], error["code"]) == (429, "requests", "rate_limit_exceeded")
+        assert 1 <= int(refused.headers["retry-after"]) <= 61
+        assert refused.headers["x-ratelimit-limit-requests"] == "3"
+        assert refused.headers["x-ratelimit-remaining-requests"] == "0"
+        assert refused.headers["x-ratelimit-reset-requests"].endswith("s")
+        assert "x-ratelimit-limit-tokens" not in refused.headers
+        assert len(home.upstream.requests) == 4
+        assert "x-ratelimit-limit-requests" not in home.ask(free).headers
+
+
+def test_tokens_a_minute_are_taken_before_and_put_right_after(house: Callable[..., Any]) -> None:
+    with house() as home:
+        key = home.make(tokens_per_minute=1000)
+        first = home.ask(key, body={**BODY, "max_tokens": 900})
+        held = int(first.headers["x-ratelimit-remaining-tokens"])
+        assert first.status_code == 200
+        assert 0 < held < 100
+        answer = home.ask(key, "/models", None)
+        assert answer.headers["x-ratelimit-remaining-tokens"] == str(1000 - 13), (
+            "4 of the prompt, 9 of the answer"
+        )
+        stream = home.ask(key, body={**BODY, "max_tokens": 900, "stream": True})
+        assert stream.text.endswith("data: [DONE]\n\n")
+        assert home.ask(key, "/models", None).headers["x-ratelimit-remaining-tokens"] == str(1000 - 26)
+        large = home.ask(key, body={**BODY, "max_tokens": 1001})
+        assert (large.status_code, large.headers["x-should-retry"]) == (429, "false")
+        home.upstream.script(reply(400, {"error": {"message": "no"}}))
+        assert home.ask(key).status_code == 400
+        assert home.ask(key, "/models", None).headers["x-ratelimit-remaining-tokens"] == str(1000 - 26)
+
+
+def test_tokens_of_calls_under_way_are_taken(house: Callable[..., Any]) -> None:
+    with house() as home:
+        key = home.make(tokens_per_minute=1000)
+        home.upstream.script(hang)
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(
+                f"{home.served.base_url}/chat/completions", json={**BODY, "max_tokens": 900}, timeout=0.5,
+                headers={"authorization": f"Bearer {key}"}, trust_env=False,
+            )  # fmt: skip
+        refused = home.ask(key, body={**BODY, "max_tokens": 900})
+        assert (refused.status_code, _error(refused)["type"]) == (429, "tokens"), "it may have been served"
+
+
+def test_a_key_is_in_no_log_and_no_answer(
+    house: Callable[..., Any], caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    with house() as home:
+        key = home.make(requests_per_minute=2, usd=Decimal(1))
+        stranger = new_token()
+        home.upstream.script(reply(500, {"error": {"message": "no"}}))
+        answers = [
+            home.ask(each, body=body) for each in (key, stranger) for body in (BODY, [], {**BODY, "n": "x"})
+        ]
+        told = json.dumps([[answer.text, dict(answer.headers)] for answer in answers])
+        assert home.rows()
+        held = b"".join(path.read_bytes() for path in home.file.parent.glob("house.sqlite3*"))
+    out, err = capfd.readouterr()
+    for token in (key, stranger):
+        secret = token[12:]
+        assert secret not in told + caplog.text + out + err
+        assert secret.encode() not in held
+    sent = json.dumps([[dict(request.headers), request.body.decode()] for request in home.upstream.requests])
+    assert key[12:] not in sent
+
+
+@pytest.mark.parametrize("kind", ["; boundary=x", "; boundary=y; boundary=x"])
+def test_a_form_names_one_model(house: Any, kind: str) -> None:
+    """Who reads the other one, or another boundary, would serve a model that the key may not use."""
+
+    def part(name: str, value: str) -> str:
+        return f'--x\r\nContent-Disposition: form-data; name="{name}"\r\n\r\n{value}\r\n'
+
+    with house() as found:
+        key = found.make(models=("m-large",))
+        for models in (["m-large"], ["m-small", "m-large"], ["m-large", "m-small"]):
+            form = "".join(part("model", model) for model in models) + "--x--\r\n"
+            headers = {"authorization": f"Bearer {key}", "content-type": f"multipart/form-data{kind}"}
+            answer = httpx.post(
+                f"{found.served.base_url}/audio/transcriptions", content=form, headers=headers
+            )
+            good = len(models) == 1 and kind.count("boundary") == 1
+            assert (answer.status_code == 400) is not good
+        assert len(found.upstream.requests) == (kind.count("boundary") == 1)
