@@ -23,22 +23,31 @@ from specclient.config import Settings
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 NAMES = [path.name for path in PAGES]
 
-#: Runs the blocks of a page one after another, with `await` at the top level, as a notebook does.
+#: Runs the blocks of each page one after another, with `await` at the top level, as a notebook does. The pages
+#: share a process, which imports torch once, and no names. Prints each page's traceback, or null, by its name.
 RUN = """
-import ast, asyncio, inspect, json, sys
-blocks = json.load(sys.stdin)
-async def main():
+import ast, asyncio, inspect, json, sys, traceback
+async def page(blocks):
     names = {}
-    for block in blocks:
-        result = eval(compile(block, "snippet", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
-        if inspect.isawaitable(result):
-            await result
-    for value in list(names.values()):
-        if type(value).__name__ == "OpenAI":
-            await asyncio.to_thread(value.close)
-        elif type(value).__name__ == "AsyncOpenAI":
-            await value.close()
-asyncio.run(main())
+    try:
+        for block in blocks:
+            result = eval(compile(block, "snippet", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+            if inspect.isawaitable(result):
+                await result
+    finally:
+        for value in list(names.values()):
+            if type(value).__name__ == "OpenAI":
+                await asyncio.to_thread(value.close)
+            elif type(value).__name__ == "AsyncOpenAI":
+                await value.close()
+failures, out, sys.stdout = {}, sys.stdout, sys.stderr
+for name, blocks in json.load(sys.stdin).items():
+    try:
+        asyncio.run(page(blocks))
+        failures[name] = None
+    except BaseException:
+        failures[name] = traceback.format_exc()
+json.dump(failures, out)
 """
 
 
@@ -95,24 +104,40 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield made
 
 
-@pytest.mark.parametrize("name", [path.name for path in PAGES if path.name != "CONTRIBUTING.md"])
-def test_python_snippets_run(name: str, folder: Path) -> None:
-    path = PAGES[NAMES.index(name)]
-    found = blocks(path, "python")
-    if not found:
-        pytest.skip("the page has no Python")
+#: Pages whose Python is run; CONTRIBUTING.md shows styles.
+RUNNING = {
+    path.name: found for path in PAGES if path.name != "CONTRIBUTING.md" and (found := blocks(path, "python"))
+}
+
+
+@pytest.fixture(scope="module")
+def failures(folder: Path) -> dict[str, str | None]:
+    """The traceback of each page's snippets, None where they ran."""
     keys = {f"{provider}_API_KEY": "test" for provider in ("OPENAI", "ANTHROPIC", "MINE")}
     done = subprocess.run(
         [sys.executable, "-c", RUN],
-        input=json.dumps(found),
+        input=json.dumps(RUNNING),
         capture_output=True,
         text=True,
         check=False,
         cwd=folder,
-        env={**os.environ, **keys, "OMP_NUM_THREADS": "1"},
-        timeout=240,
+        env={
+            **os.environ,
+            **keys,
+            "HOME": str(folder),
+            "SPECCLIENT_LEDGER": str(folder / "ledger"),
+            "OMP_NUM_THREADS": "1",
+        },
+        timeout=280,
     )
     assert done.returncode == 0, done.stderr
+    found: dict[str, str | None] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_python_snippets_run(name: str, failures: dict[str, str | None]) -> None:
+    assert failures[name] is None, failures[name]
 
 
 @pytest.mark.parametrize("name", NAMES)
