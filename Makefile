@@ -4,14 +4,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test check format sync-openai soak compat wheel-check bundled-pair bundled-heads help
+.PHONY: demo test quick check format sync-openai docs soak compat wheel-check bundled-pair bundled-heads help
 
 help:
 	@echo "make demo          plain and speculative decoding side by side, routing, and what it cost"
 	@echo "make test          linters, type checks and the whole test suite"
+	@echo "make quick         a test or two of every room, in under a minute"
 	@echo "make check         linters and type checks alone"
 	@echo "make format        let ruff rewrite what it can"
 	@echo "make sync-openai   write OpenAI's names, types and endpoints anew, from the installed openai package"
+	@echo "make docs          the documentation site, in build/docs"
 	@echo "make soak          the long runs"
 	@echo "make compat        langchain and llm, installed beside, against a served process"
 	@echo "make wheel-check   build the wheel and import it in an empty environment"
@@ -48,6 +50,9 @@ sync-openai: $(READY)
 # start programs wait for those.
 test: check
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 -m "not soak" --cov --cov-report=term
+
+docs: $(READY)
+	$(BIN)/mkdocs build --strict --quiet
 
 soak: $(READY)
 	$(BIN)/pytest -m soak --timeout=3600

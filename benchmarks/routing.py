@@ -63,7 +63,7 @@ def core_of(count: int) -> ClientCore:
     for route in routes:
         speed = dice.uniform(0.5, 2)
         for k in range(12):
-            core.parts.estimates.learn(sample(route, speed * dice.lognormvariate(0, 0.2), now - 12 + k))
+            core.shared.estimates.learn(sample(route, speed * dice.lognormvariate(0, 0.2), now - 12 + k))
     return core
 
 
@@ -83,7 +83,7 @@ def sample(route: str, speed: float, at: float) -> CallSample:
 def subjects(count: int) -> Iterator[tuple[str, Callable[[], Any]]]:
     """Yield what is measured among so many candidates, by name."""
     core = core_of(count)
-    router, estimates = core.pipeline.router, core.parts.estimates
+    router, estimates = core.pipeline.router, core.shared.estimates
     for name, policy in POLICIES.items():
         request = Request(inference_methods.CHAT, "auto", {"messages": MESSAGES}, policy=policy)
         yield f"decide, {name}", lambda request=request: router.decide(request)

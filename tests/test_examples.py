@@ -13,7 +13,7 @@ import pytest
 from loopback_server import TEXT, OpenAIServer, events, reply
 from paths import EXAMPLES
 
-EXAMPLES = sorted(EXAMPLES.glob("*.py"))
+SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def example(checkpoints: tuple[Path, Path], tmp_path: Path):
     return run
 
 
-@pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 def test_an_example_is_short_and_says_what_it_shows(path: Path) -> None:
     text = path.read_text(encoding="utf-8")
     assert len(text.splitlines()) <= 40

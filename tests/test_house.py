@@ -91,10 +91,3 @@ def test_tests_mirror_the_source() -> None:
             continue
         source = ROOT / MIRRORED[folder.parts[0]] / Path(*folder.parts[1:])
         assert (source / "__init__.py").exists(), f"{path} is the test of no package: {source} is not there"
-
-
-def test_readme_names_every_folder_of_the_house() -> None:
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    folders = {path.parent.name for path in SOURCES}
-    missing = {name for name in folders if f"{name}/" not in readme}
-    assert not missing

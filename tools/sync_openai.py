@@ -121,7 +121,7 @@ def write(root: Path = ROOT) -> None:
     ruff = Path(sys.executable).with_name("ruff")
     paths = [str(root / path) for path in files]
     for command in (["check", "--quiet", "--fix", "--select", "I"], ["format", "--quiet"]):
-        subprocess.run([ruff, *command, *paths], check=True, cwd=root)  # noqa: S603 - the formatter, on our files
+        subprocess.run([ruff, *command, *paths], check=True, cwd=root)
 
 
 def main() -> int:
@@ -137,7 +137,7 @@ def main() -> int:
         return 0
     found = stale()
     for path in found:
-        print(f"{path} is not what the openai package {openai.__version__} has; run `make sync-openai`")  # noqa: T201
+        print(f"{path} is not what the openai package {openai.__version__} has; run `make sync-openai`")
     return bool(found)
 
 

@@ -220,7 +220,7 @@ def _limit_between(run: DemoRun, prompt: str) -> float:
     """Return a limit that rules something out: seconds between those that the candidates are to keep now."""
     params = {"prompt": prompt, "max_tokens": SHORT_TOKENS}
     request = Request(inference_methods.COMPLETION, options.AUTO, params, policy=_policy(run, "cost"))
-    now = run.client.pipeline.router.decide(request)
+    now = run.client.router.decide(request)
     predicted = [c.latency_range_s[1] for c in now.candidates if c.latency_range_s is not None]
     low, high = min(predicted, default=1.0), max(predicted, default=1.0)
     middle = (low + high) / 2

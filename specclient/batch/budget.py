@@ -66,7 +66,7 @@ class BatchBudget:
         if request.operation == "embedding":
             longest = 0
         prompt = tokens.count_prompt(request, model).tokens
-        prices = self._core.parts.prices
+        prices = self._core.shared.prices
         cost = prices.predict(prompt, longest, provider, model, price_provider=listed)
         if cost is None:
             route = f"{provider}/{model}"

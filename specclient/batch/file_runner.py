@@ -106,7 +106,7 @@ async def run_file(
                 own.settings, model=model, policy=policy, form=form, params=params, tags=tags
             )
             running = BatchRunner(
-                own._core,
+                own.core,
                 source,
                 ask,
                 concurrency=concurrency,

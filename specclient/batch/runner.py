@@ -68,7 +68,7 @@ async def run(
     async with AsyncOpenAI() if client is None else nullcontext(client) as own:
         ask = batch_defaults(own.settings, model=model, policy=policy, form=form, params=params, tags=tags)
         running = BatchRunner(
-            own._core,
+            own.core,
             source,
             ask,
             concurrency=concurrency,

@@ -17,7 +17,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from specclient.budgets.tables import BudgetTransaction
 from specclient.errors import LedgerError
 from specclient.ledger.schema import Execute, SQLValue
-from specclient.runtime.forks import restart_in_child
+from specclient.runtime.forks import register_fork_reset
 
 __all__ = ["BudgetWorker", "MemoryDatabase", "Transact"]
 
@@ -68,7 +68,7 @@ class BudgetWorker:
         self._transact = transact
         self._troubled = troubled
         self.reset_after_fork()
-        restart_in_child(self)
+        register_fork_reset(self)
 
     def reset_after_fork(self) -> None:
         """Forget what waits: in a forked child it is the parent's."""
@@ -175,7 +175,7 @@ class MemoryDatabase:
 
     def __init__(self) -> None:
         self.reset_after_fork()
-        restart_in_child(self)
+        register_fork_reset(self)
 
     def reset_after_fork(self) -> None:
         """Begin with nothing."""

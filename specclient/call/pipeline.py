@@ -34,7 +34,7 @@ from specclient.providers import Endpoint, usage_requested
 from specclient.routing.destinations import Destination, DestinationRegistry
 from specclient.routing.router import AUTO, Router
 from specclient.runtime.event_loop import cancel_shield, run_in_thread
-from specclient.runtime.forks import import_lock, restart_in_child
+from specclient.runtime.forks import import_lock, register_fork_reset
 from specclient.transport.http import Transport
 from specclient.types.backend import Backend, EngineTelemetry
 from specclient.types.call import Call, MeteredModel
@@ -96,7 +96,7 @@ class Pipeline:
         self._on_routed_call = on_routed_call
         self._failover_state = failover_state
         self._clock = clock
-        restart_in_child(self)
+        register_fork_reset(self)
 
     @property
     def places(self) -> DestinationRegistry:

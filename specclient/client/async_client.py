@@ -63,7 +63,7 @@ class AsyncOpenAI(BaseClient):
     async def close(self) -> None:
         """Close connections, free the local engine and write what the ledger still holds."""
         check_asyncio()
-        await self._core.parts.close()
+        await self._core.shared.close()
 
     async def __aenter__(self) -> Self:
         return self

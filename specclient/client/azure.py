@@ -90,13 +90,13 @@ def _copied(client: _Client, changes: Mapping[str, Any]) -> _Client:
         azure = {name: value for name, value in azure.items() if name not in _CREDENTIALS}
     if "base_url" in changes:  # elsewhere
         azure = {name: value for name, value in azure.items() if name not in _PLACE}
-    rest = {name: value for name, value in client._core.options.items() if name != "api_key"}
+    rest = {name: value for name, value in client.core.options.items() if name != "api_key"}
     made = type(client).__new__(type(client))
     options = {**rest, **azure, **changes}
     if azure.get("azure_endpoint"):
         options.pop("base_url", None)
     made._azure = _kept(options)
-    made._begin(_core(type(client), options, client._core))
+    made._begin(_core(type(client), options, client.core))
     return made
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from specclient.call.pipeline import Pipeline
     from specclient.config import Settings
     from specclient.ledger.ledger import Ledger
+    from specclient.routing.router import Router
 
 
 #: Resources with a module of their own, by their attribute; read when first used, as the table's are.
@@ -70,16 +71,26 @@ class BaseClient(HttpMethods):
     @property
     def ledger(self) -> Ledger:
         """The record of every call."""
-        return self._core.parts.ledger
+        return self._core.shared.ledger
 
     def is_closed(self) -> bool:
         """Tell whether the client has been closed; a closed one opens anew when it is used."""
         return self._core.closed
 
     @property
+    def core(self) -> ClientCore:
+        """The client's options, and what serves its calls: its pipeline, and the state shared with copies."""
+        return self._core
+
+    @property
     def pipeline(self) -> Pipeline:
-        """What serves the client's requests."""
+        """Serves the client's requests."""
         return self._core.pipeline
+
+    @property
+    def router(self) -> Router:
+        """Chooses the destination of each request; ``router.places`` holds all destinations by name."""
+        return self._core.pipeline.router
 
     @property
     def api_key(self) -> str:

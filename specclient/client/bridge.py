@@ -23,7 +23,7 @@ from typing import Any, Generic, ParamSpec, Protocol, TypeVar
 from specclient.call.stream import AsyncStream, Stream
 from specclient.errors import APIConnectionError, SpecClientError
 from specclient.runtime.event_loop import cancel_shield
-from specclient.runtime.forks import restart_in_child
+from specclient.runtime.forks import register_fork_reset
 from specclient.types.call import Call
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ class _BackgroundLoop:
         self._thread: _LoopThread | None = None
         self._abandoned: list[_LoopThread] = []
         self._leaving = False
-        restart_in_child(self)
+        register_fork_reset(self)
         atexit.register(self.stop)
 
     def submit(self, coroutine: Coroutine[Any, Any, T]) -> Future[T]:
@@ -221,7 +221,7 @@ class _StreamPump(Generic[T]):
         self._read = 0
         self._room = HIGH_WATER
         self._task: Future[None] | None = None
-        restart_in_child(self)
+        register_fork_reset(self)
 
     def open(self) -> None:
         """Start the stream, and return once its answer has begun.

@@ -59,23 +59,23 @@ class ClientCore:
         self.options = {name: value for name, value in options.items() if not isinstance(value, NotGiven)}
         self.endpoint = dict(endpoint or {})
         setup_logging(os.environ)
-        self.parts: SharedState = SharedState(self.options) if source is None else source.parts
+        self.shared: SharedState = SharedState(self.options) if source is None else source.shared
         self.pipeline: Pipeline = Pipeline(
             source.pipeline.router if source is not None and self._routes_as(source) else self._router(),
             self._transport(),
-            self.parts.prices,
-            (self.parts.note,),
-            prepare=self.parts.open_ledger,
-            budgets=self.parts.budgets,
-            warm=self.parts.warm,
-            on_routed_call=self.parts.flowing,
-            failover_state=self.parts.memory,
+            self.shared.prices,
+            (self.shared.record,),
+            prepare=self.shared.open_ledger,
+            budgets=self.shared.budgets,
+            warm=self.shared.prepared,
+            on_routed_call=self.shared.poll_loads,
+            failover_state=self.shared.failover_state,
         )
 
     @property
     def settings(self) -> Settings:
         """The configuration."""
-        return self.parts.settings
+        return self.shared.settings
 
     @property
     def default(self) -> Endpoint:
@@ -99,7 +99,7 @@ class ClientCore:
     def closed(self) -> bool:
         """Whether the client has been closed, or the user's own HTTP client that it works through."""
         own = self.options.get("http_client")
-        return self.parts.closed or (own is not None and bool(own.is_closed))
+        return self.shared.closed or (own is not None and bool(own.is_closed))
 
     def set(self, name: str, value: Any) -> None:
         """Change one option; calls that are made from now on follow it."""
@@ -108,10 +108,10 @@ class ClientCore:
             self.options["data_residency"] = None
         self.pipeline.reconfigure(router=self._router(), transport=self._transport())
 
-    def budget_by(self, further: Callable[[BudgetScope], Iterable[Budget]]) -> None:
-        """Have calls counted by budgets that are looked up for each, too, beside the client's own."""
-        budgets = self.parts.keep_budgets()
-        budgets.further = further
+    def add_budget_source(self, find_budgets: Callable[[BudgetScope], Iterable[Budget]]) -> None:
+        """Also count calls by the budgets that ``find_budgets`` returns for each, beside the client's own."""
+        budgets = self.shared.ensure_budgets()
+        budgets.further = find_budgets
         self.pipeline.reconfigure(budgets=budgets)
 
     def _routes_as(self, source: ClientCore) -> bool:
@@ -124,14 +124,14 @@ class ClientCore:
 
     def _transport(self) -> Transport:
         options = self.options
-        return self.parts.transport.sharing(
+        return self.shared.transport.sharing(
             timeout=timeout_of(options),
             max_retries=self.max_retries,
             http_client=options.get("http_client"),
         )
 
     def _router(self) -> Router:
-        settings, parts, options = self.parts.settings, self.parts, self.options
+        settings, parts, options = self.shared.settings, self.shared, self.options
         base_url = base_url_of(options)
         known = endpoints(
             settings,

@@ -16,7 +16,7 @@ from specclient.routing.learn.estimator import Estimator
 from specclient.routing.learn.prompt_scale import PromptTokenScale
 from specclient.routing.router import Router
 from specclient.runtime.event_loop import run_in_thread
-from specclient.runtime.forks import import_lock, restart_in_child
+from specclient.runtime.forks import import_lock, register_fork_reset
 from specclient.transport.http import Transport
 from specclient.types.backend import Backend
 from specclient.types.call import Call
@@ -43,7 +43,7 @@ class SharedState:
         self.sizes = PromptTokenScale()
         self.backends: dict[str, Backend] = {}
         self.closed = False
-        self.warm: set[str] = set()
+        self.prepared: set[str] = set()
         settings = self.settings
         self.transport = Transport(
             http_client=options.get("http_client"),
@@ -56,8 +56,8 @@ class SharedState:
         self._accounts: OrderedDict[int, str] = OrderedDict()
         self._numbered = count()
         self._lock = threading.Lock()
-        self._memory: FailoverState | None = None
-        restart_in_child(self)
+        self._failover_state: FailoverState | None = None
+        register_fork_reset(self)
 
     def reset_after_fork(self) -> None:
         """In a forked child: a lock that another thread of the parent holds is never released there."""
@@ -94,9 +94,9 @@ class SharedState:
     @cached_property
     def budgets(self) -> Budgets | None:
         """What keeps the budgets; None where there are none, and nothing of theirs is imported."""
-        return self.keep_budgets() if self._budgets else None
+        return self.ensure_budgets() if self._budgets else None
 
-    def keep_budgets(self) -> Budgets:
+    def ensure_budgets(self) -> Budgets:
         """Return what keeps the budgets, made where there is none yet."""
         if (kept := self.__dict__.get("budgets")) is None:
             from specclient.budgets.budgets import Budgets  # noqa: PLC0415 - as above
@@ -112,22 +112,22 @@ class SharedState:
 
         return LoadPoller(self.estimates)
 
-    def memory(self) -> FailoverState:
-        """Return what is remembered of routed calls; imported when the first one is made."""
+    def failover_state(self) -> FailoverState:
+        """Return what routed calls share (hedge delays, sessions); imported by the first routed call."""
         with self._lock:
-            if self._memory is None:
+            if self._failover_state is None:
                 with import_lock:
                     from specclient.call.failover.executor import FailoverState  # noqa: PLC0415
 
-                self._memory = FailoverState(self.prices)
-            return self._memory
+                self._failover_state = FailoverState(self.prices)
+            return self._failover_state
 
-    def flowing(self, router: Router, transport: Transport) -> None:
-        """Note that a call is being routed."""
+    def poll_loads(self, router: Router, transport: Transport) -> None:
+        """Start reading the loads of a router's candidates, where their last readings are old."""
         self.polls.flowing(router, transport)
 
-    async def note(self, call: Call) -> None:
-        """Note a finished call."""
+    async def record(self, call: Call) -> None:
+        """Add a finished call to the estimates, the budgets and the ledger."""
         self.estimates.observe(call)
         self.sizes.observe(call)
         counted = None if self.budgets is None else self.budgets.settle(call)

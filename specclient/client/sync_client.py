@@ -46,7 +46,7 @@ class OpenAI(BaseClient):
         self._core = core
         self._bridge = Bridge()
         self._caller = SyncCaller(core.pipeline, self._bridge, secret=lambda: core.webhook_secret)
-        flush_at_exit(core.parts)
+        flush_at_exit(core.shared)
 
     @cached_property
     def costs(self) -> Costs:
@@ -59,7 +59,7 @@ class OpenAI(BaseClient):
     def close(self) -> None:
         """Close connections, free the local engine and write what the ledger still holds."""
         if not sys.is_finalizing():  # then the exit has closed everything, and a finalizer calls
-            self._bridge.run(self._core.parts.close)
+            self._bridge.run(self._core.shared.close)
 
     def __enter__(self) -> Self:
         return self

@@ -88,7 +88,7 @@ async def aspeculative_decode(
         TypeError: an unknown parameter, or one that is set here.
     """
     async with AsyncOpenAI() if client is None else nullcontext(client) as own:
-        plan = _plan(own._core, (draft, target, pair), depth_of(task, depth), params)
+        plan = _plan(own.core, (draft, target, pair), depth_of(task, depth), params)
         return _checked(await _decode(plan, prompt))
 
 
@@ -105,7 +105,7 @@ def speculative_decode(
 ) -> DraftTargetResult:
     """Answer a prompt by a target that has a draft before it; see :func:`aspeculative_decode`."""
     with OpenAI() if client is None else nullcontext(client) as own:
-        plan = _plan(own._core, (draft, target, pair), depth_of(task, depth), params)
+        plan = _plan(own.core, (draft, target, pair), depth_of(task, depth), params)
         return _checked(Bridge().run(_decode, plan, prompt))
 
 
@@ -131,7 +131,7 @@ async def aspeculative_decode_many(
         ConfigurationError, TypeError: for arguments that no prompt could be served with.
     """
     async with AsyncOpenAI() if client is None else nullcontext(client) as own:
-        plan = _plan(own._core, (draft, target, pair), depth_of(task, depth), params)
+        plan = _plan(own.core, (draft, target, pair), depth_of(task, depth), params)
         return await _decode_many(plan, prompts, _checked_concurrency(concurrency))
 
 
@@ -149,7 +149,7 @@ def speculative_decode_many(
 ) -> list[DraftTargetResult]:
     """Answer several prompts, so many at a time; see :func:`aspeculative_decode_many`."""
     with OpenAI() if client is None else nullcontext(client) as own:
-        plan = _plan(own._core, (draft, target, pair), depth_of(task, depth), params)
+        plan = _plan(own.core, (draft, target, pair), depth_of(task, depth), params)
         return Bridge().run(_decode_many, plan, prompts, _checked_concurrency(concurrency))
 
 
@@ -326,7 +326,7 @@ def _alone_cost(
         return None
     model = call.route.model
     more = tokens.count_prompt(sent, model).tokens - tokens.count_prompt(request, model).tokens
-    return plan.core.parts.prices.predict(
+    return plan.core.shared.prices.predict(
         max(prompt - more, 0),
         max(completion - (call.usage.rejected_prediction or 0), 0),
         call.route.provider,

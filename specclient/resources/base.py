@@ -6,7 +6,7 @@ import math
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import cached_property
-from typing import Any, ParamSpec, Protocol, Self, TypeVar
+from typing import Any, ClassVar, ParamSpec, Protocol, Self, TypeVar
 
 from pydantic import BaseModel
 
@@ -69,21 +69,26 @@ class Resource:
     """A group of methods on a client.
 
     Args:
-        client: how they are served.
+        caller: serves the requests that the methods make.
+
+    Attributes:
+        is_async: whether the methods are coroutines.
     """
 
-    def __init__(self, client: ResourceCaller) -> None:
-        self._client = client
+    is_async: ClassVar[bool] = False
+
+    def __init__(self, caller: ResourceCaller) -> None:
+        self.caller = caller
 
     @cached_property
     def with_raw_response(self) -> Any:
         """The same methods, returning the HTTP response: ``.headers``, ``.status_code``, ``.parse()``."""
-        return type(self)(self._client.raw())
+        return type(self)(self.caller.raw())
 
     @cached_property
     def with_streaming_response(self) -> Any:
         """The same methods, as contexts of a response whose body is read when it is asked for."""
-        streaming = self._client.streaming()
+        streaming = self.caller.streaming()
         return streaming.view(type(self)(streaming))
 
 

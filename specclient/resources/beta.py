@@ -16,7 +16,7 @@ class AsyncBeta(Resource):
     @cached_property
     def chat(self) -> AsyncChat:
         """``client.chat``, by its former name."""
-        return AsyncChat(self._client)
+        return AsyncChat(self.caller)
 
 
 @with_table_methods("beta", is_async=False)
@@ -26,4 +26,4 @@ class Beta(Resource):
     @cached_property
     def chat(self) -> Chat:
         """``client.chat``, by its former name."""
-        return Chat(self._client)
+        return Chat(self.caller)

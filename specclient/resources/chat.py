@@ -98,7 +98,7 @@ class AsyncCompletions(Resource):
         Raises:
             OpenAIError: see the tree in :mod:`specclient.errors`.
         """
-        return await self._client.call(_request(model, messages, stream, params))
+        return await self.caller.call(_request(model, messages, stream, params))
 
     async def parse(
         self, *, model: str, messages: Messages, response_format: Any = NOT_GIVEN, **params: Any
@@ -115,7 +115,7 @@ class AsyncCompletions(Resource):
             OpenAIError: as :meth:`create`.
         """
         request, parse, _ = _parsing(model, messages, response_format, params)
-        answer: ParsedChatCompletion[Any] = await self._client.call(request, parse)
+        answer: ParsedChatCompletion[Any] = await self.caller.call(request, parse)
         return answer
 
     def stream(
@@ -126,7 +126,7 @@ class AsyncCompletions(Resource):
 
         request, _, tools = _parsing(model, messages, response_format, params, stream=True)
         return AsyncChatCompletionStreamManager(
-            lambda: self._client.call(request), response_format=response_format, input_tools=tools
+            lambda: self.caller.call(request), response_format=response_format, input_tools=tools
         )
 
 
@@ -156,14 +156,14 @@ class Completions(Resource):
         **params: Unpack[ChatCreateParams],
     ) -> Any:
         """Answer a conversation; see :meth:`AsyncCompletions.create`."""
-        return self._client.call(_request(model, messages, stream, params))
+        return self.caller.call(_request(model, messages, stream, params))
 
     def parse(
         self, *, model: str, messages: Messages, response_format: Any = NOT_GIVEN, **params: Any
     ) -> ParsedChatCompletion[Any]:
         """Answer a conversation in a given form; see :meth:`AsyncCompletions.parse`."""
         request, parse, _ = _parsing(model, messages, response_format, params)
-        answer: ParsedChatCompletion[Any] = self._client.call(request, parse)
+        answer: ParsedChatCompletion[Any] = self.caller.call(request, parse)
         return answer
 
     def stream(
@@ -174,7 +174,7 @@ class Completions(Resource):
 
         request, _, tools = _parsing(model, messages, response_format, params, stream=True)
         return ChatCompletionStreamManager(
-            lambda: self._client.call(request), response_format=response_format, input_tools=tools
+            lambda: self.caller.call(request), response_format=response_format, input_tools=tools
         )
 
 
@@ -184,7 +184,7 @@ class AsyncChat(Resource):
     @cached_property
     def completions(self) -> AsyncCompletions:
         """Conversations."""
-        return AsyncCompletions(self._client)
+        return AsyncCompletions(self.caller)
 
 
 class Chat(Resource):
@@ -193,4 +193,4 @@ class Chat(Resource):
     @cached_property
     def completions(self) -> Completions:
         """Conversations."""
-        return Completions(self._client)
+        return Completions(self.caller)

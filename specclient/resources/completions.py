@@ -59,7 +59,7 @@ class AsyncCompletions(Resource):
         Raises:
             OpenAIError: see the tree in :mod:`specclient.errors`.
         """
-        return await self._client.call(_request(model, prompt, stream, params))
+        return await self.caller.call(_request(model, prompt, stream, params))
 
 
 class Completions(Resource):
@@ -92,4 +92,4 @@ class Completions(Resource):
         **params: Unpack[CompletionCreateParams],
     ) -> Any:
         """Continue a text; see :meth:`AsyncCompletions.create`."""
-        return self._client.call(_request(model, prompt, stream, params))
+        return self.caller.call(_request(model, prompt, stream, params))

@@ -81,7 +81,7 @@ class AsyncEmbeddings(Resource):
             OpenAIError: see the tree in :mod:`specclient.errors`.
         """
         request, into = _request(model, input, params)
-        answer: CreateEmbeddingResponse = await self._client.call(request, into)
+        answer: CreateEmbeddingResponse = await self.caller.call(request, into)
         return answer
 
 
@@ -93,5 +93,5 @@ class Embeddings(Resource):
     ) -> CreateEmbeddingResponse:  # fmt: skip
         """Turn texts into vectors; see :meth:`AsyncEmbeddings.create`."""
         request, into = _request(model, input, params)
-        answer: CreateEmbeddingResponse = self._client.call(request, into)
+        answer: CreateEmbeddingResponse = self.caller.call(request, into)
         return answer

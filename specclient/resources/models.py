@@ -51,7 +51,7 @@ class AsyncModels(Resource):
             timeout: of a try, in seconds; the client's where not given.
             deadline_s: of all tries and the waits between them, in seconds.
         """
-        found: AsyncPaginator[AsyncPage[Model]] = self._client.page(
+        found: AsyncPaginator[AsyncPage[Model]] = self.caller.page(
             _request(
                 provider,
                 extra_headers=extra_headers,
@@ -84,7 +84,7 @@ class Models(Resource):
         deadline_s: float | None = None,
     ) -> SyncPage[Model]:
         """List the models of an endpoint; see :meth:`AsyncModels.list`."""
-        page: SyncPage[Model] = self._client.page(
+        page: SyncPage[Model] = self.caller.page(
             _request(
                 provider,
                 extra_headers=extra_headers,

@@ -31,7 +31,7 @@ class AsyncModerations(Resource):
             OpenAIError: see the tree in :mod:`specclient.errors`.
         """
         request = build_request(MODERATION, {"input": input, **params})
-        answer: ModerationCreateResponse = await self._client.call(request)
+        answer: ModerationCreateResponse = await self.caller.call(request)
         return answer
 
 
@@ -42,7 +42,7 @@ class Moderations(Resource):
         self, *, input: ModeratedInput, **params: Unpack[ModerationCreateParams]  # noqa: A002
     ) -> ModerationCreateResponse:  # fmt: skip
         """Tell whether texts or images may be harmful; see :meth:`AsyncModerations.create`."""
-        answer: ModerationCreateResponse = self._client.call(
+        answer: ModerationCreateResponse = self.caller.call(
             build_request(MODERATION, {"input": input, **params})
         )
         return answer

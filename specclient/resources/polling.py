@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from specclient.resources.step_methods import BlockingStep, ConcurrentStep, SleepStep, Steps
+from specclient.resources.table_resources import sibling_of
 from specclient.types.params import NOT_GIVEN, NotGiven, Omit
 
 DEFAULT_POLL_MS = 1000
@@ -164,7 +165,7 @@ def create_and_poll_file(
 
 def upload_file(self: Any, *, vector_store_id: str, file: Any, chunking_strategy: Any = NOT_GIVEN) -> Steps:
     """Upload a file and add it to a vector store, which goes on taking it in."""
-    uploaded = yield self._sibling("files").create(file=file, purpose="assistants")
+    uploaded = yield sibling_of(self, "files").create(file=file, purpose="assistants")
     return (
         yield self.create(
             vector_store_id=vector_store_id, file_id=uploaded.id, chunking_strategy=chunking_strategy
@@ -184,7 +185,7 @@ def upload_and_poll_file(
 ) -> Steps:
     """Upload a file, add it to a vector store and wait until it has been taken in; see ``poll``."""
     _check_wait(max_wait_seconds)
-    uploaded = yield self._sibling("files").create(file=file, purpose="assistants")
+    uploaded = yield sibling_of(self, "files").create(file=file, purpose="assistants")
     return (
         yield self.create_and_poll(
             vector_store_id=vector_store_id,
@@ -247,7 +248,7 @@ def upload_and_poll_batch(
     Args:
         file_ids: files uploaded before that go into the same batch.
     """
-    create = self._sibling("files").create
+    create = sibling_of(self, "files").create
     calls = [partial(create, file=file, purpose="assistants") for file in files]
     uploaded = yield ConcurrentStep(calls, max_concurrency)
     return (

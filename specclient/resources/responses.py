@@ -63,7 +63,7 @@ class AsyncResponses(Resource):
         Raises:
             OpenAIError: see the tree in :mod:`specclient.errors`.
         """
-        return await self._client.call(build_request(RESPONSE, params))
+        return await self.caller.call(build_request(RESPONSE, params))
 
     async def parse(
         self,
@@ -82,7 +82,7 @@ class AsyncResponses(Resource):
             params: as for :meth:`create`.
         """
         request, parse, _ = _parsing(text_format, {**params, "verbosity": verbosity}, parse_as=parse_as)
-        answer: ParsedResponse[Any] = await self._client.call(request, parse)
+        answer: ParsedResponse[Any] = await self.caller.call(request, parse)
         return answer
 
     def stream(
@@ -111,7 +111,7 @@ class Responses(Resource):
 
     def create(self, **params: Unpack[ResponseCreateParams]) -> Any:
         """Answer an input; see :meth:`AsyncResponses.create`."""
-        return self._client.call(build_request(RESPONSE, params))
+        return self.caller.call(build_request(RESPONSE, params))
 
     def parse(
         self,
@@ -123,7 +123,7 @@ class Responses(Resource):
     ) -> ParsedResponse[Any]:
         """Answer an input in a given form; see :meth:`AsyncResponses.parse`."""
         request, parse, _ = _parsing(text_format, {**params, "verbosity": verbosity}, parse_as=parse_as)
-        answer: ParsedResponse[Any] = self._client.call(request, parse)
+        answer: ParsedResponse[Any] = self.caller.call(request, parse)
         return answer
 
     def stream(
@@ -151,7 +151,7 @@ def _following(
         if after is not None:
             raise ValueError("starting_after is for following a response; give its response_id, too")
         request, _, tools = _parsing(text_format, params, stream=True)
-        return lambda: resource._client.call(request), tools, None
+        return lambda: resource.caller.call(request), tools, None
     if making:
         raise ValueError(
             f"response_id follows a response that exists, so {sorted(making)} cannot be given beside it"

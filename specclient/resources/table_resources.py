@@ -33,6 +33,15 @@ def table_resource(name: str, *, is_async: bool) -> type[Resource]:
     return _resource(name, is_async)
 
 
+def sibling_of(resource: Resource, name: str) -> Any:
+    """Return another resource of the same client.
+
+    Args:
+        name: where it is on a client: ``files``.
+    """
+    return _resource(name, resource.is_async)(resource.caller)
+
+
 @functools.cache
 def _resource(name: str, is_async: bool) -> type[Resource]:
     if not index.rows_of(name) and not index.children_of(name):
@@ -56,11 +65,7 @@ def with_table_methods(name: str, *, is_async: bool) -> Callable[[type[Resource]
     def add(cls: type[Resource]) -> type[Resource]:
         own = frozenset(vars(cls))
 
-        def sibling(self: Resource, other: str) -> Resource:
-            return _resource(other, is_async)(self._client)
-
-        cls._sibling = sibling  # type: ignore[attr-defined]  # how behaviours reach other resources
-        cls._is_async = is_async  # type: ignore[attr-defined]
+        cls.is_async = is_async
         for short, row in index.rows_of(name).items():
             if short not in own:
                 _attach(cls, short, _method(row, is_async))
@@ -85,7 +90,7 @@ def _attach(cls: type[Resource], name: str, found: Any) -> None:
 
 def _child(name: str, is_async: bool) -> functools.cached_property[Resource]:
     def child(self: Resource) -> Resource:
-        return _resource(name, is_async)(self._client)
+        return _resource(name, is_async)(self.caller)
 
     child.__doc__ = f"``client.{name}``."
     return functools.cached_property(child)
@@ -97,19 +102,19 @@ def _method(row: Row, is_async: bool) -> Any:
     if row.page:
 
         def method(self: Any, *args: Any, **kwargs: Any) -> Any:
-            return self._client.page(request_of(row, bind_arguments(row, args, kwargs)))
+            return self.caller.page(request_of(row, bind_arguments(row, args, kwargs)))
 
     elif is_async:
 
         async def method(self: Any, *args: Any, **kwargs: Any) -> Any:
             given = await aread_files(bind_arguments(row, args, kwargs), row.files)
-            return await self._client.call(request_of(row, given), _into(row))
+            return await self.caller.call(request_of(row, given), _into(row))
 
     else:
 
         def method(self: Any, *args: Any, **kwargs: Any) -> Any:
             given = read_files(bind_arguments(row, args, kwargs), row.files)
-            return self._client.call(request_of(row, given), _into(row))
+            return self.caller.call(request_of(row, given), _into(row))
 
     method.__signature__ = signature_of(row)
     method.__doc__ = doc_of(row)

@@ -53,7 +53,7 @@ def verify_signature(
         ValueError: for a missing header or secret.
     """
     if secret is None:
-        secret = self._client.webhook_secret
+        secret = self.caller.webhook_secret
     if secret is None:
         raise ValueError(_NO_SECRET)
     check(payload, headers, secret=secret, tolerance=tolerance, now=time.time())

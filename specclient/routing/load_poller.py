@@ -23,7 +23,7 @@ from specclient.providers.metrics import metrics_of, metrics_request
 from specclient.routing.learn.estimator import Estimator
 from specclient.routing.learn.server_load import LoadReading, load_between, read_load
 from specclient.routing.router import Router
-from specclient.runtime.forks import restart_in_child
+from specclient.runtime.forks import register_fork_reset
 from specclient.transport.http import Transport
 from specclient.types.server_load import SupportsLoad
 
@@ -76,7 +76,7 @@ class LoadPoller:
         self._chance = chance or random.Random()
         self._pages: dict[str, _PolledPage] = {}
         self._watched: WeakKeyDictionary[Router, _PolledSources] = WeakKeyDictionary()
-        restart_in_child(self)
+        register_fork_reset(self)
 
     def reset_after_fork(self) -> None:
         """In a forked child: what the parent's loop was reading is never brought to an end there."""

@@ -26,8 +26,8 @@ import_lock = threading.RLock()
 _live: weakref.WeakSet[SupportsForkReset] = weakref.WeakSet()
 
 
-def restart_in_child(thing: SupportsForkReset) -> None:
-    """Have a thing start afresh in every child that is forked while it lives; it is not kept alive."""
+def register_fork_reset(thing: SupportsForkReset) -> None:
+    """Call an object's ``reset_after_fork`` in every child forked while it lives; it is held weakly."""
     _live.add(thing)
 
 

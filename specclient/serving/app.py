@@ -102,7 +102,7 @@ class Service:
         self.client, self.catalogue, self.limits = client, catalogue, limits
         self.gate, self.ring = gate, ring
         if ring is not None:
-            client._core.budget_by(ring.budgets)
+            client.core.add_budget_source(ring.budgets)
         self.turns = AdmissionQueue(limits.running, limits.waiting)
         self.metrics = ServerMetrics(
             catalogue.names, lambda: (self.turns.running, self.turns.waiting), self._engines

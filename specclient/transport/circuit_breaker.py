@@ -19,7 +19,7 @@ from specclient.errors import (
     CircuitOpenError,
     DeadlineExceededError,
 )
-from specclient.runtime.forks import restart_in_child
+from specclient.runtime.forks import register_fork_reset
 from specclient.types.limit import CircuitRule
 
 _MOST = 1024  # deployments that fail at once: names come from callers
@@ -65,7 +65,7 @@ class CircuitBreaker:
         self._clock = clock
         self._failing: dict[str, _FailureRecord] = {}
         self._lock = threading.Lock()
-        restart_in_child(self)
+        register_fork_reset(self)
 
     def reset_after_fork(self) -> None:
         """In a forked child: the parent's probes end in the parent."""

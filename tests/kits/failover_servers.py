@@ -125,8 +125,8 @@ class Kit:
         self.policy = Policy()
         self.patience_s: float | None = None
         self.strategies: dict[str, Strategy] = {}
-        self.chooses = client.pipeline.router.decide
-        client.pipeline.router.decide = self.decide  # type: ignore[method-assign]
+        self.chooses = client.router.decide
+        client.router.decide = self.decide  # type: ignore[method-assign]
 
     def decide(self, request: Request) -> Decision:
         """Take the first route, with the others as its alternatives, in order."""
@@ -160,8 +160,8 @@ class Kit:
 
     async def rows(self) -> list[LedgerRow]:
         """Return what the ledger has, oldest first."""
-        await asyncio.to_thread(self.client._core.parts.ledger.flush, 10)
-        return sorted(self.client._core.parts.ledger.rows(), key=lambda row: row.started_at)
+        await asyncio.to_thread(self.client.core.shared.ledger.flush, 10)
+        return sorted(self.client.core.shared.ledger.rows(), key=lambda row: row.started_at)
 
     def asked(self) -> list[int]:
         """Return how many requests each server has had."""

@@ -52,7 +52,7 @@ def keywords(method: Callable[..., Any]) -> dict[str, str]:
     found = {}
     for name, parameter in inspect.signature(method).parameters.items():
         if name not in _EVERY_CALL:
-            kind = eval(parameter.annotation, written.__globals__)  # noqa: S307 - an annotation in quotes
+            kind = eval(parameter.annotation, written.__globals__)
             told = widened(kind)
             found[name] = "Any" if told == "Any" else f"Omittable[{told}]"
     return dict(sorted(found.items()))

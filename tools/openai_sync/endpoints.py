@@ -243,7 +243,7 @@ class _Reader:
 
     def _kind(self, name: str) -> Any:
         annotation = self._parameters[name].annotation
-        return eval(annotation, self._globals) if isinstance(annotation, str) else annotation  # noqa: S307
+        return eval(annotation, self._globals) if isinstance(annotation, str) else annotation
 
     def _streaming(self, whole: Sent) -> Endpoint:
         if whole.stream:

@@ -95,7 +95,7 @@ def explain(state: State, /, prompt: str, max_tokens: int | None, as_json: bool,
     params: dict[str, Any] = {"messages": [{"role": "user", "content": text}]}
     if max_tokens is not None:
         params["max_tokens"] = max_tokens
-    router = state.parts(settings).pipeline.router
+    router = state.parts(settings).router
     try:
         chosen = router.decide(
             Request(inference_methods.CHAT, options.AUTO, params, policy=policy), explore=False

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
 from specclient.call.stream import AsyncStream
-from specclient.runtime.forks import restart_in_child
+from specclient.runtime.forks import register_fork_reset
 from specclient.types.request import Request
 
 T = TypeVar("T")
@@ -32,7 +32,7 @@ class HedgeQuota:
     def __init__(self) -> None:
         self._earned: dict[float, float] = {}
         self._lock = threading.Lock()
-        restart_in_child(self)
+        register_fork_reset(self)
 
     def reset_after_fork(self) -> None:
         """In a forked child: another thread may have held the lock."""

@@ -16,7 +16,7 @@ def for_result(self: Any, result: AgentTurnResult[Any]) -> Any:
     Args:
         result: the turn's.
     """
-    return (AsyncAgentResultArtifacts if self._is_async else AgentResultArtifacts)(self, result)
+    return (AsyncAgentResultArtifacts if self.is_async else AgentResultArtifacts)(self, result)
 
 
 class _TurnArtifacts:
@@ -52,7 +52,7 @@ class _TurnArtifacts:
 
     def _download(self, path: str, to: str | os.PathLike[str], options: Mapping[str, Any]) -> Steps:
         found = yield from self._find(path, options)
-        unread = type(self._artifacts)(self._artifacts._client.streaming())
+        unread = type(self._artifacts)(self._artifacts.caller.streaming())
         body = yield unread.content(found.id, session_id=self._session_id, **options)
         try:
             yield body.stream_to_file(to)

@@ -17,6 +17,7 @@ from specclient.resources.agents.file_selection import (
     upload_path,
 )
 from specclient.resources.step_methods import BlockingStep, Steps
+from specclient.resources.table_resources import sibling_of
 from specclient.types.params import NOT_GIVEN, Omit
 
 _PURPOSE = "user_data"
@@ -113,7 +114,7 @@ def prepare(
         for destination, snapshot in snapshots:
             content = yield BlockingStep(snapshot.read)
             upload = (snapshot.path.name, content)
-            uploaded = yield self._sibling("files").create(file=upload, purpose=_PURPOSE, **options)
+            uploaded = yield sibling_of(self, "files").create(file=upload, purpose=_PURPOSE, **options)
             prepared.uploaded_file_ids.append(uploaded.id)
             prepared.files.append({"type": "file_id", "file_id": uploaded.id, "path": destination})
     except Exception as error:
@@ -193,7 +194,7 @@ def upload(
     destination = destination_of(path)
     if upload_path(file) is not None:
         file = yield BlockingStep(partial(read_upload, file))
-    uploaded = yield self._sibling("files").create(file=file, purpose=_PURPOSE, **options)
+    uploaded = yield sibling_of(self, "files").create(file=file, purpose=_PURPOSE, **options)
     try:
         staged = yield self.create(
             environment_id, type="file_id", file_id=uploaded.id, path=destination, **options

@@ -32,6 +32,7 @@ class FunctionTool:
         handler: called with the arguments so read.
         name, description: what the model is told.
         defer_loading: whether the tool is only shown to the model when it searches for tools.
+        encode_output: whether the handler's output is converted by :func:`tool_output`.
 
     Raises:
         ValueError: for an empty name.
@@ -46,6 +47,7 @@ class FunctionTool:
         name: str,
         description: str,
         defer_loading: bool | Omit = omit,
+        encode_output: bool = False,
     ) -> None:
         if not name:
             raise ValueError("name is empty; give the tool a name, by which the model calls it")
@@ -65,7 +67,7 @@ class FunctionTool:
             self._definition["defer_loading"] = defer_loading
         self._model = model
         self._handler = handler
-        self._converts = False
+        self._encode_output = encode_output
 
     @property
     def name(self) -> str:
@@ -91,7 +93,7 @@ class FunctionTool:
         read = self._model.model_validate(arguments)
         at("execution")
         output = self._handler(read)
-        if not self._converts:
+        if not self._encode_output:
             return output
         if inspect.isawaitable(output):
             return _AwaitableToolOutput(output, at)
@@ -176,15 +178,14 @@ def pydantic_function_tool(
     Raises:
         ValueError, TypeError: as of :class:`FunctionTool`.
     """
-    tool = FunctionTool(
+    return FunctionTool(
         model,
         handler,
         name=model.__name__ if name is None else name,
         description=(model.__doc__ or "") if description is None else description,
         defer_loading=defer_loading,
+        encode_output=True,
     )
-    tool._converts = True
-    return tool
 
 
 def function_tool(

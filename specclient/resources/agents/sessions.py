@@ -55,7 +55,7 @@ def create(
             AsyncAgentSessionEventStream(answer, calls, watch) if isinstance(answer, AsyncStream) else answer
         )
 
-    return (yield self._client.call(request_of(row, {**found, "agent": agent}), follow))
+    return (yield self.caller.call(request_of(row, {**found, "agent": agent}), follow))
 
 
 def stream(
@@ -83,7 +83,7 @@ def stream(
         TypeError: for an ``output_type`` that cannot be one.
         ValueError: for an empty ``input``.
     """
-    kind: Any = AsyncAgentSessionStream if self._is_async else AgentSessionStream
+    kind: Any = AsyncAgentSessionStream if self.is_async else AgentSessionStream
     return kind(
         self,
         session_id,

@@ -108,7 +108,7 @@ class ToolCallRunner:
         try:
             output = _started(call, at)
             if inspect.isawaitable(output):
-                if not self._sessions._is_async:
+                if not self._sessions.is_async:
                     discard_awaitable(output)
                     raise TypeError(f"the handler of {call.name!r} is asynchronous; use AsyncOpenAI")  # noqa: TRY301
                 output = yield output
@@ -127,7 +127,7 @@ class ToolCallRunner:
             note = self._on_error(failure)
             if not inspect.isawaitable(note):
                 return
-            if self._sessions._is_async:
+            if self._sessions.is_async:
                 yield note
             else:
                 discard_awaitable(note)

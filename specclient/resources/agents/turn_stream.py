@@ -137,7 +137,7 @@ class _TurnStream(ResultCollectionMixin):
         except BaseException:
             yield from self._close()
             raise
-        self._fetch = partial(anext if self._sessions._is_async else next, self._stream, None)
+        self._fetch = partial(anext if self._sessions.is_async else next, self._stream, None)
         return self
 
     def _next(self) -> Steps:

@@ -12,7 +12,7 @@ from decimal import Decimal
 from specclient.prices.prices import Prices
 from specclient.providers.endpoint import Endpoint
 from specclient.routing.destinations import DestinationRegistry
-from specclient.runtime.forks import restart_in_child
+from specclient.runtime.forks import register_fork_reset
 from specclient.types.call import Call
 from specclient.types.route import Alternative, Candidate, Decision, Policy
 from specclient.types.usage import Usage
@@ -65,7 +65,7 @@ class SessionAffinity:
         self._most = most
         self._last: OrderedDict[str, _LastRoute] = OrderedDict()
         self._lock = threading.Lock()
-        restart_in_child(self)
+        register_fork_reset(self)
 
     def __len__(self) -> int:
         """Return how many are remembered."""

@@ -27,7 +27,7 @@ from specclient.routing.learn.quantile_sketch import QuantileSketch, quantiles
 from specclient.routing.learn.route_estimate import AnswerLength, RouteEstimate, RouteStatistics
 from specclient.routing.learn.route_model import RouteModel
 from specclient.routing.learn.task_statistics import PredictionErrors
-from specclient.runtime.forks import restart_in_child
+from specclient.runtime.forks import register_fork_reset
 from specclient.types.call import Call
 from specclient.types.route import Policy, PromptTask
 from specclient.types.server_load import ServerLoad
@@ -113,7 +113,7 @@ class Estimator:
         self._next_due = float("inf")
         #: Goes up whenever something new is known: what was worked out from estimates holds until then.
         self.version = 0
-        restart_in_child(self)
+        register_fork_reset(self)
 
     def reset_after_fork(self) -> None:
         """In a forked child: another thread may have held the lock."""

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Protocol
 
 from specclient.errors import APIError, APIStatusError
-from specclient.runtime.forks import restart_in_child
+from specclient.runtime.forks import register_fork_reset
 from specclient.transport import retry
 from specclient.transport.pacing import limit_headers
 from specclient.transport.pacing.bucket import RateLimitBucket
@@ -74,7 +74,7 @@ class Pacer:
         self._limits = dict(limits or {})
         self._lanes: dict[str, DeploymentQueue] = {}
         self._lock = threading.Lock()  # of new lanes
-        restart_in_child(self)
+        register_fork_reset(self)
 
     def reset_after_fork(self) -> None:
         """In a forked child: its lanes are empty, whatever the parent has under way."""

@@ -44,7 +44,7 @@ def options(server: OpenAIServer, *budgets: Budget, **settings: Any) -> dict[str
 
 
 def standings(client: AsyncOpenAI | OpenAI) -> list[Any]:
-    kept = client._core.parts.budgets
+    kept = client.core.shared.budgets
     assert kept is not None
     return kept.standings()
 
@@ -265,7 +265,7 @@ async def test_what_a_killed_process_held_is_let_go_of_when_its_lease_ends(
         assert told(client)[1] > Decimal("0.001")
         with pytest.raises(BudgetExceededError):
             await client.chat.completions.create(**ASK, max_tokens=100)
-        kept = client._core.parts.budgets
+        kept = client.core.shared.budgets
         assert kept is not None
         kept._now = lambda: datetime.now(UTC) + timedelta(seconds=LEASE_S)
         await client.chat.completions.create(**ASK, max_tokens=100)

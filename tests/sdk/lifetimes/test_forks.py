@@ -71,17 +71,17 @@ def test_fork_while_other_threads_call(program: Any, far_server: str) -> None:
 
 def test_a_fork_waits_for_an_import_in_another_thread(program: Any, far_server: str) -> None:
     code = """
-        from specclient.runtime.forks import uncut
+        from specclient.runtime.forks import import_lock
         begun, done = threading.Event(), []
         def imports():
-            with uncut:
+            with import_lock:
                 begun.set()
                 time.sleep(0.5)
                 done.append(True)
         thread = threading.Thread(target=imports)
         thread.start()
         begun.wait()
-        assert ended(child(lambda: done == [True] and uncut.acquire(timeout=5))) == 0
+        assert ended(child(lambda: done == [True] and import_lock.acquire(timeout=5))) == 0
         thread.join()
     """
     program(CHILDREN + dedent(code), far_server)

@@ -1,4 +1,4 @@
-"""What is said of providers, in the README and in tables, is what their presets say."""
+"""The table of providers in the documentation states what their presets state."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from specclient.providers.capability_table import COLUMNS, markdown, words
 from specclient.providers.configuration import endpoints
 from specclient.types.capabilities import Capabilities
 
-README = (ROOT / "README.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "providers.md").read_text(encoding="utf-8")
 
 
-def test_the_readme_says_what_the_presets_say() -> None:
-    assert markdown() in README, "paste what `python -m specclient.providers.capability_table` prints"
+def test_the_page_says_what_the_presets_say() -> None:
+    assert markdown() in PAGE, "paste what `python -m specclient.providers.capability_table` prints"
 
 
 def test_the_table_can_be_printed() -> None:
@@ -78,15 +78,15 @@ def test_words(known: Capabilities, expected: tuple[str, ...]) -> None:
     assert list(told) == list(COLUMNS)
 
 
-def test_the_readmes_file_can_be_used() -> None:
-    part = README.split("## What works with what")[1].split("```toml\n")[1].split("```")[0]
+def test_the_pages_file_can_be_used() -> None:
+    part = PAGE.split("```toml\n")[1].split("```")[0]
     known = endpoints(Settings.model_validate(tomllib.loads(part)), {"MINE_API_KEY": "k"})["mine"]
     assert known.capabilities == Capabilities(prediction=True, verification="prompt_logprobs")
 
 
-def test_the_readmes_code_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_pages_code_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINE_API_KEY", "k")
-    part = README.split("## What works with what")[1].split("```python\n")[1].split("```")[0]
+    part = PAGE.split("```python\n")[1].split("```")[0]
     made: dict[str, object] = {}
     exec(part, made)
     place = made["client"].pipeline.places.get("mine")  # type: ignore[attr-defined]

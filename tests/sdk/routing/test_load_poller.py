@@ -162,7 +162,7 @@ async def test_the_load_of_a_candidate_is_read_beside_a_routed_call(name: str, t
         async with AsyncOpenAI(providers=places, candidates=[f"{name}/m-small"], ledger="off") as client:
             await client.chat.completions.create(model=f"{name}/m-small", messages=ASK)
             assert asked(server) == [], "whoever names a model needs no load"
-            estimates = client._core.parts.estimates
+            estimates = client.core.shared.estimates
             for _ in range(3):
                 await client.chat.completions.create(model="auto", messages=ASK)
             await until(lambda: estimates.load(f"{name}/m-small") is not None)
@@ -185,8 +185,8 @@ async def test_a_page_that_cannot_be_read_neither_delays_nor_breaks_a_call(page:
                 answer = await client.chat.completions.create(model="auto", messages=ASK)
                 assert answer.choices[0].message.content
             await until(lambda: asked(server))
-            assert client._core.parts.estimates.load("vllm/m-small") is None
-            (read,) = client._core.parts.polls._pages.values()
+            assert client.core.shared.estimates.load("vllm/m-small") is None
+            (read,) = client.core.shared.polls._pages.values()
         assert len(asked(server)) == 1
         assert read.failures == (page is not hang), "what hangs is ended with the client, not waited for"
     assert asyncio.all_tasks() == before
@@ -200,7 +200,7 @@ async def test_one_reading_serves_all_copies_of_a_client() -> None:
             copies = [client.with_options(timeout=n + 5) for n in range(4)]
             for copy in (client, *copies):
                 await copy.chat.completions.create(model="auto", messages=ASK)
-            await until(lambda: client._core.parts.estimates.load("vllm/m-small") is not None)
+            await until(lambda: client.core.shared.estimates.load("vllm/m-small") is not None)
             assert len(asked(server)) == 1
 
 
@@ -210,10 +210,10 @@ def test_load_is_read_for_the_synchronous_client_too() -> None:
         with OpenAI(providers=places, candidates=["vllm/m-small"], ledger="off") as client:
             client.chat.completions.create(model="auto", messages=ASK, policy=Policy())
             for _ in range(500):
-                if client._core.parts.estimates.load("vllm/m-small"):
+                if client.core.shared.estimates.load("vllm/m-small"):
                     break
                 time.sleep(0.01)
-            assert client._core.parts.estimates.load("vllm/m-small") == ServerLoad(5, 4, cache_use=0.62)
+            assert client.core.shared.estimates.load("vllm/m-small") == ServerLoad(5, 4, cache_use=0.62)
 
 
 @pytest.mark.anyio
@@ -223,8 +223,8 @@ async def test_the_load_of_our_own_server_is_read(openai_server: OpenAIServer) -
         route = "specclient/mine/m-small"
         async with AsyncOpenAI(providers=places, candidates=[route], ledger="off") as client:
             await client.chat.completions.create(model="auto", messages=ASK)
-            await until(lambda: client._core.parts.estimates.load(route) is not None)
-            load = client._core.parts.estimates.load(route)
+            await until(lambda: client.core.shared.estimates.load(route) is not None)
+            load = client.core.shared.estimates.load(route)
             assert load is not None
             assert load.waiting == 0
             assert load.running in (0, 1), "as the page was written, before or after the call"
@@ -243,7 +243,7 @@ async def test_readings_are_apart_with_jitter_and_ever_further_where_they_fail()
     with OpenAIServer(serving(reply(404, b"no"))) as server:
         places = [Provider(name="vllm", base_url=server.base_url)]
         async with AsyncOpenAI(providers=places, candidates=["vllm/m-small"], ledger="off") as client:
-            core = client._core
+            core = client.core
             reads = LoadPoller(Estimator(), clock=clock, chance=random.Random(1))
             waits = []
             for count in range(1, 12):

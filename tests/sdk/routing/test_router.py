@@ -110,7 +110,7 @@ def test_named_models_are_decisions_of_one():
 def test_what_stays_on_this_machine_is_told_by_its_address():
     places = {
         "here": {"base_url": "http://127.0.0.1:8000/v1"},
-        "named_decision": {"base_url": "http://localhost:8000/v1"},
+        "named": {"base_url": "http://localhost:8000/v1"},
         "six": {"base_url": "http://[::1]:8000/v1"},
         "lan": {"base_url": "http://192.168.0.2:8000/v1"},
         "far": {"base_url": "https://127.0.0.1.example/v1"},
@@ -206,7 +206,7 @@ def test_learning_changes_the_next_decision():
     for route, latency_s in (("mine/small", 4.0), ("mine/large", 1.0)):
         for k in range(10):
             at = datetime.now(UTC).timestamp() - 10 + k
-            made.parts.estimates.learn(
+            made.shared.estimates.learn(
                 CallSample(
                     route=route, at=at, task="chat", ttft_s=0.1, latency_s=latency_s, completion_tokens=100
                 )
@@ -214,7 +214,7 @@ def test_learning_changes_the_next_decision():
     assert found.decide(fast).chosen == "mine/large"
     for k in range(25):
         at = datetime.now(UTC).timestamp() + k / 10
-        made.parts.estimates.learn(
+        made.shared.estimates.learn(
             CallSample(
                 route="mine/large", at=at, task="chat", ttft_s=0.1, latency_s=60.0, completion_tokens=100
             )
@@ -232,7 +232,7 @@ def test_prompts_are_sized_by_what_a_route_has_made_of_them():
             id="x", started_at=datetime.now(UTC), operation="chat", model="auto", route=before, status="ok",
             usage=Usage(prompt=2 * before.prompt_tokens, completion=10),
         )  # fmt: skip
-        made.parts.sizes.observe(call)
+        made.shared.sizes.observe(call)
     after = found.decide(asks(text, policy=Policy(explore=0)))
     costs = [{c.route: c.cost for c in each.candidates} for each in (before, after)]
     assert costs[1]["mine/small"] > costs[0]["mine/small"] * Decimal("1.2")
@@ -262,7 +262,7 @@ def test_prices_that_rise_with_the_prompt_are_those_of_its_length():
     made = core(
         candidates=["gemini/gemini-2.5-pro"], options={"api_key": "x"}, providers={"gemini": {"api_key": "k"}}
     )
-    found, prices = made.pipeline.router, made.parts.prices
+    found, prices = made.pipeline.router, made.shared.prices
     vendor = found.places.get("gemini").price_provider
     assert prices.steps("gemini", "gemini-2.5-pro", vendor) == (200_000,)
     for text in ("hello", "word " * 300_000, "hello"):
@@ -302,7 +302,7 @@ class TestPlays:
         now = datetime.now(UTC).timestamp()
         for route, latency_s in (("mine/small", 0.3), ("mine/large", 20.0)):
             for k in range(10):
-                made.parts.estimates.learn(
+                made.shared.estimates.learn(
                     CallSample(
                         route=route, at=now - 10 + k, ttft_s=0.1, latency_s=latency_s, completion_tokens=300
                     )
@@ -328,7 +328,7 @@ class TestDepth:
         place = made.pipeline.places.get("mine")
         decision = decided("mine/m", depth)
         request = asks(options=PerCallOptions(body=body or {}), **values)
-        record = CallRecorder(request, decision, made.parts.prices, clock=lambda: 0.0, hosted=True)
+        record = CallRecorder(request, decision, made.shared.prices, clock=lambda: 0.0, hosted=True)
         wire = encode_request(request, decision, place, record)
         import json
 
@@ -370,7 +370,7 @@ class TestDepth:
         )
         _, measured = await backend.complete(engine_request(asked, decided("local/demo", depth)), "demo")
         assert bool(measured.speculation.drafted) is drafts
-        await made.parts.close()
+        await made.shared.close()
 
     def test_named_models_are_sent_as_they_are(self):
         request = asks(model="local/demo")

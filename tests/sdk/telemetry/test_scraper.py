@@ -64,7 +64,7 @@ def test_a_body_that_is_read_as_bytes(openai_server: OpenAIServer, client: OpenA
     create = client.chat.completions.with_streaming_response.create
     with create(model="mine/m", messages=ASK, stream=True) as response:
         response.read()
-    (row,) = client._core.parts.ledger.rows()
+    (row,) = client.core.shared.ledger.rows()
     assert (row.drafted, row.accepted, row.steps) == (9, 6, 3)
 
 

@@ -180,13 +180,13 @@ async def test_whatever_fails_there_is_one_answer_or_one_error(tmp_path: Path, s
         made.patience_s = 0.03
         for server in made.servers:
             server.script(*[_fault(rng.choice(FAULTS), rng) for _ in range(60)])
-        note = made.client._core.parts.estimates.observe
+        note = made.client.core.shared.estimates.observe
 
         def observe(call: Any) -> None:
             seen.append(call)
             note(call)
 
-        made.client._core.parts.estimates.observe = observe  # type: ignore[method-assign]
+        made.client.core.shared.estimates.observe = observe  # type: ignore[method-assign]
         before = asyncio.all_tasks()
         for number in range(10):
             await _one(made, rng, number)

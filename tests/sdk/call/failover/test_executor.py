@@ -227,7 +227,7 @@ async def test_fallbacks_are_held_in_the_budgets_and_settled(tmp_path: Path) -> 
         made.servers[0].script(status(500))
         made.servers[1].script(answering())
         answer = await made.client.chat.completions.create(model="auto", messages=ASK)
-        budgets: Any = made.client._core.parts.budgets
+        budgets: Any = made.client.core.shared.budgets
         (stands,) = await asyncio.to_thread(budgets.standings)
     assert stands.spent == answer.meta.cost.nano
     assert stands.reserved == 0
@@ -343,8 +343,8 @@ def test_the_synchronous_client_falls_back(tmp_path: Path) -> None:
         async with kit(tmp_path) as made:
             made.servers[0].script(status(500), status(500))
             made.servers[1].script(answering(), answering())
-            client = OpenAI(config=made.client._core.settings, ledger="off", max_retries=0)
-            client._core.pipeline.router.decide = made.decide  # type: ignore[method-assign]
+            client = OpenAI(config=made.client.core.settings, ledger="off", max_retries=0)
+            client.core.pipeline.router.decide = made.decide  # type: ignore[method-assign]
 
             def ask() -> tuple[Any, str]:
                 with client:
@@ -426,7 +426,7 @@ async def test_routes_learn_from_each_part(tmp_path: Path) -> None:
         made.servers[0].script(status(500))
         made.servers[1].script(answering())
         seen: list[Any] = []
-        made.client._core.parts.estimates.observe = seen.append  # type: ignore[method-assign]
+        made.client.core.shared.estimates.observe = seen.append  # type: ignore[method-assign]
         await made.client.chat.completions.create(model="auto", messages=ASK)
     assert [(call.route.chosen, call.status) for call in seen] == [("s0/m", "error"), ("s1/m", "ok")]
 

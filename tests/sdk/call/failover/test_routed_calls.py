@@ -24,7 +24,7 @@ NEAR = Policy(deny=("local/",), explore=0)
 
 def own(made: Kit) -> None:
     """Have the router itself decide."""
-    made.client.pipeline.router.decide = made.chooses  # type: ignore[method-assign]
+    made.client.router.decide = made.chooses  # type: ignore[method-assign]
 
 
 async def test_the_other_candidates_stand_in_best_first(tmp_path: Path) -> None:
@@ -125,7 +125,7 @@ async def test_a_policy_without_fallbacks_can_be_hedged(tmp_path: Path) -> None:
 
 async def test_copies_of_a_client_remember_what_it_does(tmp_path: Path) -> None:
     async with kit(tmp_path, settings=SETTINGS) as made:
-        client, router = made.client, made.client.pipeline.router
+        client, router = made.client, made.client.router
         patient = client.with_options(timeout=5, max_retries=3)
         assert patient.pipeline.router is router
         routed = [client.with_options(**changed).pipeline for changed in ({"policy": NEAR}, {"timeout": 1})]

@@ -231,8 +231,8 @@ def test_the_synchronous_client_goes_on(tmp_path: Path) -> None:
             made.servers[1].script(continuing())
 
             def ask() -> str:
-                with OpenAI(config=made.client._core.settings, ledger="off", max_retries=0) as client:
-                    client._core.pipeline.router.decide = made.decide  # type: ignore[method-assign]
+                with OpenAI(config=made.client.core.settings, ledger="off", max_retries=0) as client:
+                    client.core.pipeline.router.decide = made.decide  # type: ignore[method-assign]
                     stream = client.chat.completions.create(**AUTO)
                     return "".join(chunk.choices[0].delta.content or "" for chunk in stream)
 

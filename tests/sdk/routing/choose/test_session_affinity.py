@@ -210,7 +210,7 @@ async def test_a_session_stays_with_the_one_that_stood_in(tmp_path: Path, stream
         said = []
         decide = made.decide
         # Both cost the same, so that the cache decides.
-        made.client.pipeline.router.decide = lambda request: replace(  # type: ignore[method-assign]
+        made.client.router.decide = lambda request: replace(  # type: ignore[method-assign]
             (found := decide(request)),
             candidates=[replace(each, cost=Decimal(1), latency_s=1.0) for each in found.candidates],
         )

@@ -175,7 +175,7 @@ def test_a_router_asks_of_a_call_what_its_policy_still_needs():
         "prices": {"mine/small": {"input": 1, "output": 4}},
     }
     core = ClientCore({"config": Settings.model_validate(settings), "api_key": "none"})
-    router, estimates, dice = core.pipeline.router, core.parts.estimates, Random(3)
+    router, estimates, dice = core.pipeline.router, core.shared.estimates, Random(3)
     now = datetime.now(UTC)
     for _ in range(300):
         took = dice.lognormvariate(0.0, 0.3)

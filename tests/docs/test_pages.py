@@ -1,0 +1,227 @@
+"""README and documentation: snippets run, commands and settings exist, named files and links are there."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from loopback_server import OpenAIServer, Received, Wire, behave, reply
+from paths import ROOT
+from specclient_cli.main import cli
+from tiny_models import write_checkpoint
+
+from specclient.config import Settings
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+NAMES = [path.name for path in PAGES]
+
+#: Runs the blocks of each page one after another, with `await` at the top level, as a notebook does. The pages
+#: share a process, which imports torch once, and no names. Prints each page's traceback, or null, by its name.
+RUN = """
+import ast, asyncio, inspect, json, sys, traceback
+async def page(blocks):
+    names = {}
+    try:
+        for block in blocks:
+            result = eval(compile(block, "snippet", "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT), names)
+            if inspect.isawaitable(result):
+                await result
+    finally:
+        for value in list(names.values()):
+            if type(value).__name__ == "OpenAI":
+                await asyncio.to_thread(value.close)
+            elif type(value).__name__ == "AsyncOpenAI":
+                await value.close()
+failures, out, sys.stdout = {}, sys.stdout, sys.stderr
+for name, blocks in json.load(sys.stdin).items():
+    try:
+        asyncio.run(page(blocks))
+        failures[name] = None
+    except BaseException:
+        failures[name] = traceback.format_exc()
+json.dump(failures, out)
+"""
+
+
+def blocks(path: Path, language: str) -> list[str]:
+    """Return the fenced code blocks of a page in a language."""
+    return re.findall(
+        rf"^```{language}\n(.*?)^```", path.read_text(encoding="utf-8"), re.MULTILINE | re.DOTALL
+    )
+
+
+async def _answer(received: Received, wire: Wire) -> None:
+    """Answer as a model does: JSON where a format is asked for, a vector for an embedding."""
+    asked = received.json
+    if received.path.endswith("/embeddings"):
+        data = [{"object": "embedding", "index": 0, "embedding": [0.5, 0.25]}]
+        body = {
+            "object": "list",
+            "model": asked["model"],
+            "data": data,
+            "usage": {"prompt_tokens": 1, "total_tokens": 1},
+        }
+        return await reply(200, body)(received, wire)
+    if "response_format" in asked and not asked.get("stream"):
+        message = {"role": "assistant", "content": json.dumps({"title": "base case"})}
+        choice = {"index": 0, "finish_reason": "stop", "logprobs": None, "message": message}
+        body = {
+            "id": "1",
+            "object": "chat.completion",
+            "created": 1,
+            "model": asked["model"],
+            "choices": [choice],
+        }
+        return await reply(200, body)(received, wire)
+    return await behave(received, wire)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder whose configuration points providers to loopback, and local/demo to tiny models."""
+    made = tmp_path_factory.mktemp("pages")
+    target = write_checkpoint(made / "target", max_position_embeddings=512, eos_token_id=None)
+    draft = write_checkpoint(
+        made / "draft", num_hidden_layers=1, max_position_embeddings=512, eos_token_id=None
+    )
+    with OpenAIServer(_answer) as server:
+        hosted = "".join(
+            f'[providers.{name}]\nbase_url = "{server.base_url}"\ndialect = "openai"\n'
+            for name in ("openai", "anthropic")
+        )
+        (made / "specclient.toml").write_text(
+            'candidates = ["local/demo", "openai/gpt-4.1"]\n' + hosted + "[local]\nthreads = 1\n"
+            f'[local.models.demo]\npath = "{target}"\ndraft = "{draft}"\n'
+        )
+        yield made
+
+
+#: Pages whose Python is run; CONTRIBUTING.md shows styles.
+RUNNING = {
+    path.name: found for path in PAGES if path.name != "CONTRIBUTING.md" and (found := blocks(path, "python"))
+}
+
+
+@pytest.fixture(scope="module")
+def failures(folder: Path) -> dict[str, str | None]:
+    """The traceback of each page's snippets, None where they ran."""
+    keys = {f"{provider}_API_KEY": "test" for provider in ("OPENAI", "ANTHROPIC", "MINE")}
+    done = subprocess.run(
+        [sys.executable, "-c", RUN],
+        input=json.dumps(RUNNING),
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={
+            **os.environ,
+            **keys,
+            "HOME": str(folder),
+            "SPECCLIENT_LEDGER": str(folder / "ledger"),
+            "OMP_NUM_THREADS": "1",
+        },
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stderr
+    found: dict[str, str | None] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize("name", RUNNING)
+def test_python_snippets_run(name: str, failures: dict[str, str | None]) -> None:
+    assert failures[name] is None, failures[name]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_settings_are_accepted(name: str) -> None:
+    for block in blocks(PAGES[NAMES.index(name)], "toml"):
+        Settings.model_validate(tomllib.loads(block))
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_commands_exist(name: str) -> None:
+    for block in blocks(PAGES[NAMES.index(name)], "sh"):
+        for line in block.splitlines():
+            words = re.sub(r"\s#.*", "", line).split()
+            if words[:1] == ["specclient"]:
+                _check_command(words[1:], line)
+
+
+def _check_command(words: list[str], line: str) -> None:
+    """Follow the words of a command line through the groups; every command and option must exist."""
+    command: click.Command = cli
+    context = click.Context(command)
+    left = iter(words)
+    for word in left:
+        options = {
+            name: parameter
+            for parameter in command.params
+            if isinstance(parameter, click.Option)
+            for name in (*parameter.opts, *parameter.secondary_opts)
+        }
+        if word.startswith("-"):
+            assert word in options, f"{line!r}: there is no option {word}"
+            if not options[word].is_flag:
+                next(left)
+        elif isinstance(command, click.Group):
+            found = command.get_command(context, word)
+            assert found is not None, f"{line!r}: there is no command {word!r}"
+            command, context = found, click.Context(found, parent=context)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_named_files_are_there(name: str) -> None:
+    text = PAGES[NAMES.index(name)].read_text(encoding="utf-8")
+    text = (
+        re.sub(r"^```.*?^```", "", text, flags=re.MULTILINE | re.DOTALL)
+        if name != "architecture.md"
+        else text
+    )
+    text = re.sub(r"(?:/[\w.]+)+/specclient/\S+", "", text)  # paths on a user's machine
+    named = re.findall(
+        r"(?:specclient|local/specclient_local|cli/specclient_cli|tests|benchmarks|tools|docs|examples)/[\w./*-]*\w\.\w+",
+        text,
+    )
+    missing = [path for path in named if not list(ROOT.glob(path))]
+    assert not missing
+
+
+def test_the_tree_is_that_of_the_source() -> None:
+    text = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
+    tree = re.search(r"<!-- tree.*?-->\n```text\n(.*?)```", text, re.DOTALL)
+    assert tree
+    listed, parents = set(), [""]
+    for line in tree[1].splitlines():
+        indent = len(line) - len(line.lstrip())
+        names = re.match(r"((?:\S+/ *)+)", line.strip())
+        assert names, line
+        parents = parents[: indent // 2 + 1]
+        for entry in names[1].split():
+            listed.add(f"{parents[-1]}{entry}")
+        parents.append(f"{parents[-1]}{names[1].split()[0]}")
+    packages = ("specclient", "local/specclient_local", "cli/specclient_cli")
+    there = {
+        f"{path.parent.relative_to(ROOT).as_posix()}/"
+        for package in packages
+        for path in (ROOT / package).rglob("__init__.py")
+    }
+    assert listed - {"tests/"} == there
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_links_lead_somewhere(name: str) -> None:
+    path = PAGES[NAMES.index(name)]
+    for target in re.findall(r"\]\((?!https?:)([^)#]*)", path.read_text(encoding="utf-8")):
+        assert not target or (path.parent / target).exists(), target
+
+
+def test_the_readme_is_short() -> None:
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 250
