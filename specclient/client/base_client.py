@@ -16,7 +16,7 @@ from specclient.resources import table_resources
 from specclient.resources.base import ResourceCaller
 from specclient.resources.table.index import roots
 from specclient.runtime.forks import import_lock
-from specclient.transport.clients.adapters import own_timeout
+from specclient.transport.clients.timeouts import own_timeout
 from specclient.types.params import NotGiven, Omit, omit
 
 if TYPE_CHECKING:

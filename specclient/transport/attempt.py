@@ -44,18 +44,18 @@ class HTTPAttempt:
     @property
     def failed(self) -> tuple[type[BaseException], ...]:
         """The exceptions that mean "this try failed"."""
-        return errors.transport_exceptions(self.link.vendor)
+        return errors.transport_exceptions(self.link.library)
 
     def take(self, response: Any) -> None:
         self.response = response
         # Straight from the bytes: reading a header by name through the library costs microseconds each time.
         self.headers = {
-            name.lower().decode("latin-1"): v.decode("latin-1") for name, v in self.link.head(response)
+            name.lower().decode("latin-1"): v.decode("latin-1") for name, v in self.link.raw_headers(response)
         }
 
     def library(self) -> Any:
         """Return the response as the HTTP library's own object."""
-        return self.link.library(self.response)
+        return self.link.as_library_response(self.response)
 
     def broken(self, error: BaseException, *, begun: bool = True) -> APIConnectionError:
         return errors.connection_failure(error, self.request, self.limits, begun=begun)

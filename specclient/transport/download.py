@@ -1,4 +1,4 @@
-"""Turn a public address into the bytes that stand there."""
+"""Download of a public URL into memory."""
 
 from __future__ import annotations
 
@@ -8,24 +8,28 @@ from specclient.errors import APIConnectionError
 
 __all__ = ["download"]
 
-#: Bytes; nothing that is fetched here comes near it.
-_MOST = 64 * 2**20
+_MAX_BYTES = 64 * 2**20
 
 
 def download(url: str, *, timeout_s: float = 30.0) -> bytes:
-    """Return what stands at an address; sends no key.
+    """Return the content of a URL. Sends no key, and follows redirects.
+
+    Args:
+        url: the address.
+        timeout_s: seconds for each of connect, read, write and pool.
 
     Raises:
-        APIConnectionError: it cannot be reached or read, or answers with an error; names it and the reason.
+        APIConnectionError: the URL cannot be reached or read, answers with an error status, or is longer
+            than 64 MiB. The message names the URL and the reason.
     """
     try:
-        with httpx.stream("GET", url, timeout=timeout_s, follow_redirects=True) as answer:
-            answer.raise_for_status()
+        with httpx.stream("GET", url, timeout=timeout_s, follow_redirects=True) as response:
+            response.raise_for_status()
             content = bytearray()
-            for piece in answer.iter_bytes():
-                content += piece
-                if len(content) > _MOST:
-                    raise APIConnectionError(message=f"{url} is longer than {_MOST} bytes")
+            for chunk in response.iter_bytes():
+                content += chunk
+                if len(content) > _MAX_BYTES:
+                    raise APIConnectionError(message=f"{url} is longer than {_MAX_BYTES} bytes")
             return bytes(content)
     except httpx.HTTPStatusError as error:
         raise APIConnectionError(message=f"{url} answered {error.response.status_code}") from None

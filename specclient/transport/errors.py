@@ -6,7 +6,6 @@ import contextlib
 import json
 import sys
 from collections.abc import Mapping
-from types import ModuleType
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -56,16 +55,17 @@ def origin_of(url: str) -> str:
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
 
-def transport_exceptions(vendor: ModuleType) -> tuple[type[BaseException], ...]:
-    """Return the exceptions that mean "this try failed" for a client of ``vendor`` (httpx or httpx2).
+def transport_exceptions(library: str) -> tuple[type[BaseException], ...]:
+    """Return the exceptions that mean an HTTP attempt failed.
 
-    A library that is not loaded has raised none of them.
+    Args:
+        library: the client's package, ``httpx`` or ``httpx2``. A library that is not imported raises nothing.
     """
-    found: tuple[type[BaseException], ...] = (OSError,)
-    if vendor.__name__ in sys.modules:
-        found = (*found, vendor.HTTPError, vendor.StreamError)
+    exceptions: tuple[type[BaseException], ...] = (OSError,)
+    if (module := sys.modules.get(library)) is not None:
+        exceptions = (*exceptions, module.HTTPError, module.StreamError)
     aiohttp = sys.modules.get("aiohttp")  # does the I/O; httpx-aiohttp maps most of its errors
-    return found if aiohttp is None else (*found, aiohttp.ClientError)
+    return exceptions if aiohttp is None else (*exceptions, aiohttp.ClientError)
 
 
 def connection_failure(

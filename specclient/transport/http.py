@@ -24,16 +24,9 @@ from specclient.transport import errors
 from specclient.transport.attempt import RETRY_HEADER, HTTPAttempt, merged_headers
 from specclient.transport.cancellation import RequestCancelScope
 from specclient.transport.circuit_breaker import BreakerPermit, CircuitBreaker
-from specclient.transport.clients.adapters import (
-    DEFAULT_TIMEOUT_SECONDS,
-    MAX_CONNECTIONS,
-    ClientAdapter,
-    ClientKind,
-    LoopClients,
-    adapter_of,
-    own_timeout,
-    seconds_of,
-)
+from specclient.transport.clients.adapters import MAX_CONNECTIONS, ClientAdapter, adapter_of
+from specclient.transport.clients.per_loop import ClientKind, LoopClients
+from specclient.transport.clients.timeouts import DEFAULT_TIMEOUT_SECONDS, own_timeout, seconds_of
 from specclient.transport.pacing.pacer import Pacer
 from specclient.transport.response import ResponseBody, ResponseContext, SSEStream, as_body, as_events
 from specclient.transport.retry import DEFAULT_MAX_RETRIES, retrying
@@ -175,7 +168,7 @@ class Transport:
     async def _send(self, request: WireRequest, guard: RequestCancelScope, *, stream: bool) -> HTTPAttempt:
         if request.content is not None and not isinstance(request.content, bytes):
             request = replace(request, content=body_of(request.content))
-        link: ClientAdapter = self._link or await self._own.link()
+        link: ClientAdapter = self._link or await self._own.adapter()
         limits = self._limits if request.timeout is None else seconds_of(request.timeout)
         retries = self._max_retries if request.max_retries is None else _checked_retries(request.max_retries)
         retries = retries if request.retryable else 0

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from specclient.runtime.forks import import_lock
-from specclient.transport.vendor import httpx
+from specclient.transport import lazy_httpx as httpx
 from specclient.types.wire import WireRequest
 
 _PIECE = 65_536

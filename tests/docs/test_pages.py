@@ -23,8 +23,8 @@ from specclient.config import Settings
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
 NAMES = [path.name for path in PAGES]
 
-#: Runs the blocks of each page one after another, with `await` at the top level, as a notebook does. The pages
-#: share a process, which imports torch once, and no names. Prints each page's traceback, or null, by its name.
+#: Runs the blocks of each page one after another, with `await` at the top level, as a notebook does. The
+#: pages share a process, which imports torch once, but no names. Prints the traceback, or null, of each page.
 RUN = """
 import ast, asyncio, inspect, json, sys, traceback
 async def page(blocks):

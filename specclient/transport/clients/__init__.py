@@ -1,1 +1,1 @@
-"""HTTP clients behind one interface: aiohttp, httpx, or the caller's own."""
+"""HTTP clients: adapters of users' clients, and the package's own client over aiohttp."""

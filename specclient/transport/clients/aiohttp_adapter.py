@@ -1,8 +1,8 @@
-"""Turn requests into aiohttp's own, with nothing in between: what our own client does for all but rare ones.
+"""The package's own client: requests sent directly by aiohttp.
 
-httpx over aiohttp's sockets costs 230 µs of CPU more for each request than aiohttp by itself (175 µs), for
-objects that most calls never look at. They are made when somebody does: see :meth:`AiohttpResponse.as_httpx`.
-What httpx does better is left to it: multipart bodies, redirects, proxies.
+httpx over aiohttp takes 230 µs of CPU more per request than aiohttp itself (175 µs), for objects that most
+calls never use. :meth:`AiohttpResponse.as_httpx` creates them on demand. Multipart bodies, redirects and
+proxies are handled by httpx.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ import os
 import re
 import time
 import urllib.request
-from collections.abc import AsyncIterator, Iterable, Mapping, Set
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Set
 from dataclasses import replace
 from datetime import timedelta
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
 
 from specclient.errors import ConfigurationError
 from specclient.runtime.forks import import_lock
 from specclient.transport import errors
+from specclient.transport import lazy_httpx as httpx
+from specclient.transport.clients.timeouts import TimeoutSeconds
 from specclient.transport.uploads import Upload
-from specclient.transport.vendor import httpx
 from specclient.types.wire import WireRequest
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _CREDENTIALS = frozenset(
     {"authorization", "api-key", "x-api-key", "x-goog-api-key", "cookie", "proxy-authorization"}
 )
-_KEEP_ALIVE_S = 5.0  # httpx's own
-_LONGEST_LINE = 100 * 1024  # of a response's head, in bytes; as httpx's; aiohttp's own is 8,190
-_MOST_HEADERS = 10_000  # of a response; httpx has no limit, aiohttp's own is 128
-_LARGE = 2**20  # bytes of a body from which aiohttp warns, and wants a file
-#: URLs that are sent as they are (RFC 3986, section 2): no other characters, no dot-segments, no user.
+_KEEP_ALIVE_S = 5.0  # httpx's default
+_MAX_HEADER_LINE = 100 * 1024  # bytes of a response's header line, as in httpx; aiohttp's default is 8,190
+_MAX_HEADERS = 10_000  # per response; httpx has no limit, aiohttp's default is 128
+_LARGE_BODY = 2**20  # bytes; for longer ones aiohttp warns, and asks for a file
+#: URLs that are sent unchanged (RFC 3986, section 2): no other characters, no dot-segments, no user name.
 _PLAIN_URL = re.compile(
     r"https?://[\w.~\[\]:-]+(/(?!\.\.?(/|\?|#|$))([\w.~:\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)*"
     r"([?#]([\w.~:/?\[\]@!$&'()*+,;=-]|%[0-9A-Fa-f]{2})*)?",
@@ -51,77 +51,81 @@ _PLAIN_URL = re.compile(
 
 
 class AiohttpResponse:
-    """A response of aiohttp's, as the transport reads it.
+    """A response received by aiohttp.
 
     Attributes:
-        status_code: of the answer.
-        content: the body, once it has been read.
+        native: aiohttp's own response.
+        status_code: its HTTP status.
+        content: the body, empty until it has been read.
     """
 
-    __slots__ = ("_begun", "_made", "_sent", "content", "reply", "status_code")
+    __slots__ = ("_as_httpx", "_sent", "_started_at", "content", "native", "status_code")
 
-    def __init__(self, reply: aiohttp.ClientResponse, sent: tuple[WireRequest, Mapping[str, str]]) -> None:
-        self.reply = reply
-        self.status_code = reply.status
+    def __init__(self, native: aiohttp.ClientResponse, sent: tuple[WireRequest, Mapping[str, str]]) -> None:
+        self.native = native
+        self.status_code = native.status
         self.content: bytes = b""
         self._sent = sent
-        self._begun = time.perf_counter()
-        self._made: httpx.Response | None = None
+        self._started_at = time.perf_counter()
+        self._as_httpx: httpx.Response | None = None
 
     def as_httpx(self) -> httpx.Response:
-        """Return it as an ``httpx.Response``, with its request, and its body where that has been read."""
-        if self._made is None:
+        """Return it as an ``httpx.Response`` with its request, and with its body if that has been read."""
+        if self._as_httpx is None:
             request, headers = self._sent
-            unlike = (b"content-encoding", b"transfer-encoding")  # aiohttp has undone them
-            made = httpx.Response(
+            decoded = (b"content-encoding", b"transfer-encoding")  # aiohttp has undone them
+            response = httpx.Response(
                 self.status_code,
-                headers=[(k, v) for k, v in self.reply.raw_headers if k.lower() not in unlike],
+                headers=[(k, v) for k, v in self.native.raw_headers if k.lower() not in decoded],
                 content=self.content,
                 request=httpx.Request(
                     request.method, request.url, headers=headers, content=errors.printable_body(request)
                 ),
                 extensions={
                     "http_version": b"HTTP/1.1",
-                    "reason_phrase": (self.reply.reason or "").encode("ascii", "ignore"),
+                    "reason_phrase": (self.native.reason or "").encode("ascii", "ignore"),
                 },
             )
-            made.elapsed = timedelta(seconds=time.perf_counter() - self._begun)
-            self._made = made
-        return self._made
+            response.elapsed = timedelta(seconds=time.perf_counter() - self._started_at)
+            self._as_httpx = response
+        return self._as_httpx
 
 
 class AiohttpAdapter:
-    """Our own client of one event loop; see :class:`specclient.transport.clients.adapters.ClientAdapter`.
+    """The package's own client of one event loop.
+
+    Implements :class:`specclient.transport.clients.adapters.ClientAdapter`.
 
     Args:
-        connections: the most that it may hold at once.
-        idle: how many of them are kept for later requests.
-        fallback: makes the httpx client for what is left to it.
+        connections: the maximum number of open connections.
+        idle: the maximum number of idle connections kept for later requests.
+        httpx_adapter: creates the adapter of the httpx client for requests that aiohttp does not handle.
     """
 
-    vendor: ModuleType = httpx
+    library = "httpx"
 
-    def __init__(self, connections: int, idle: int, fallback: Any) -> None:
+    def __init__(self, connections: int, idle: int, httpx_adapter: Callable[[], Any]) -> None:
         with import_lock:
+            import aiohttp  # noqa: PLC0415 - takes 0.1 s
+
             from specclient.transport.clients.connector import Connector  # noqa: PLC0415
-            from specclient.transport.sockets import aiohttp  # noqa: PLC0415  0.1 s to import
 
         self._aiohttp = aiohttp
-        self._make = fallback
-        self._made: Any = None
+        self._new_httpx_adapter = httpx_adapter
+        self._httpx_adapter: Any = None
         self._tls: ssl.SSLContext | None = None
         connector = Connector(idle=idle, limit=connections, keepalive_timeout=_KEEP_ALIVE_S)
         self._session = aiohttp.ClientSession(
             connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),  # copies of a client share it, with other keys
-            max_line_size=_LONGEST_LINE,
-            max_field_size=_LONGEST_LINE,
-            max_headers=_MOST_HEADERS,
+            cookie_jar=aiohttp.DummyCookieJar(),  # copies of a client share it with other keys
+            max_line_size=_MAX_HEADER_LINE,
+            max_field_size=_MAX_HEADER_LINE,
+            max_headers=_MAX_HEADERS,
         )
         self._proxied = bool(urllib.request.getproxies())
 
     async def open(
-        self, request: WireRequest, headers: Mapping[str, str], limits: Any, *, stream: bool
+        self, request: WireRequest, headers: Mapping[str, str], limits: TimeoutSeconds, *, stream: bool
     ) -> Any:
         if request.files is not None or self._proxied:
             return await self._httpx().open(request, headers, limits, stream=stream)
@@ -131,9 +135,9 @@ class AiohttpAdapter:
         body: Any = request.content
         if isinstance(body, Upload):
             headers = {**body.headers, **headers}
-        elif body is not None and len(body) > _LARGE:
+        elif body is not None and len(body) > _LARGE_BODY:
             body = io.BytesIO(body)
-        reply = await self._session.request(
+        native = await self._session.request(
             request.method,
             url,
             headers=headers,
@@ -143,79 +147,79 @@ class AiohttpAdapter:
             ssl=self._context() if url.scheme == "https" else True,
         )
         if (
-            reply.status in _REDIRECTS
-            and "location" in reply.headers
+            native.status in _REDIRECTS
+            and "location" in native.headers
             and request.follow_redirects is not False
         ):
-            reply.release()
-            request, headers = _redirected(request, headers, reply)
+            native.release()
+            request, headers = _redirected(request, headers, native)
             return await self._httpx().open(request, headers, limits, stream=stream)
-        response = AiohttpResponse(reply, (request, headers))
+        response = AiohttpResponse(native, (request, headers))
         if not stream:
-            response.content = await reply.read()
+            response.content = await native.read()
         return response
 
     async def read(self, response: Any) -> bytes:
         if not isinstance(response, AiohttpResponse):
             content: bytes = await self._httpx().read(response)
             return content
-        response.content = await response.reply.read()
+        response.content = await response.native.read()
         return response.content
 
     def chunks(self, response: Any) -> AsyncIterator[bytes]:
         if not isinstance(response, AiohttpResponse):
-            found: AsyncIterator[bytes] = self._httpx().chunks(response)
-            return found
-        return aiter(response.reply.content.iter_any())
+            chunks: AsyncIterator[bytes] = self._httpx().chunks(response)
+            return chunks
+        return aiter(response.native.content.iter_any())
 
-    def head(self, response: Any) -> Iterable[tuple[bytes, bytes]]:
+    def raw_headers(self, response: Any) -> Iterable[tuple[bytes, bytes]]:
         raw: Iterable[tuple[bytes, bytes]]
-        raw = response.reply.raw_headers if isinstance(response, AiohttpResponse) else response.headers.raw
+        raw = response.native.raw_headers if isinstance(response, AiohttpResponse) else response.headers.raw
         return raw
 
-    def library(self, response: Any) -> Any:
+    def as_library_response(self, response: Any) -> Any:
         return response.as_httpx() if isinstance(response, AiohttpResponse) else response
 
     async def close(self, response: Any) -> None:
         if isinstance(response, AiohttpResponse):
-            response.reply.close()  # one that was read to its end has given its connection back already
+            response.native.close()  # no effect on one that was read to its end: its connection is free
         else:
             await self._httpx().close(response)
 
     async def aclose(self) -> None:
         """Close every connection."""
         await self._session.close()
-        if self._made is not None:
-            await self._made.client.aclose()
+        if self._httpx_adapter is not None:
+            await self._httpx_adapter.client.aclose()
 
     def _context(self) -> ssl.SSLContext:
-        """Return the certificates that httpx trusts, read when something is to be encrypted first."""
+        """Return the TLS context with the certificates that httpx trusts, created for the first https URL."""
         if self._tls is None:
             self._tls = trusted_certificates()
         return self._tls
 
     def _httpx(self) -> Any:
-        if self._made is None:
-            self._made = self._make()
-        return self._made
+        if self._httpx_adapter is None:
+            self._httpx_adapter = self._new_httpx_adapter()
+        return self._httpx_adapter
 
 
 def _redirected(
-    request: WireRequest, headers: Mapping[str, str], reply: aiohttp.ClientResponse
+    request: WireRequest, headers: Mapping[str, str], response: aiohttp.ClientResponse
 ) -> tuple[WireRequest, Mapping[str, str]]:
-    """Return the request that a redirect asks for (RFC 9110, section 15.4); the next one is httpx's.
+    """Return the request after a redirect (RFC 9110, section 15.4). httpx follows further redirects.
 
-    As with httpx, what becomes a GET is any method but HEAD for 302 and 303, and a POST for 301; another
-    origin gets no credentials, and those that the location names are not used.
+    As in httpx, any method but HEAD becomes GET after 302 and 303, and POST becomes GET after 301. Another
+    origin gets no credentials, and a user name in the location is not used.
 
     Raises:
-        httpx.RemoteProtocolError: for a location that is no URL.
+        httpx.RemoteProtocolError: the location is not a URL.
     """
     here = httpx.URL(request.url)
     try:
-        there = here.join(reply.headers["location"]).copy_with(userinfo=b"")
+        there = here.join(response.headers["location"]).copy_with(userinfo=b"")
     except httpx.InvalidURL as error:
-        reason = f"the redirect's location is no URL: {error}"
+        reason = f"the redirect's location is not a URL: {error}"
     else:
         reason = ""
     if reason:
@@ -225,12 +229,12 @@ def _redirected(
         upgraded = here.host == there.host and there.scheme == "https" and here.port == there.port is None
         if not upgraded:
             headers = _without(headers, _CREDENTIALS)
-    moved = replace(request, url=str(there))
-    kept = {301: request.method != "POST", 302: False, 303: False}.get(reply.status, True)
-    if kept or request.method in ("GET", "HEAD"):
-        return moved, headers
+    redirected = replace(request, url=str(there))
+    keeps_method = {301: request.method != "POST", 302: False, 303: False}.get(response.status, True)
+    if keeps_method or request.method in ("GET", "HEAD"):
+        return redirected, headers
     headers = {name: value for name, value in headers.items() if not name.lower().startswith("content-")}
-    return replace(moved, method="GET", content=None), headers
+    return replace(redirected, method="GET", content=None), headers
 
 
 def _without(headers: Mapping[str, str], names: Set[str]) -> dict[str, str]:
@@ -239,30 +243,31 @@ def _without(headers: Mapping[str, str], names: Set[str]) -> dict[str, str]:
 
 @functools.lru_cache(maxsize=256)
 def _target(url: str) -> tuple[yarl.URL, str | None]:
-    """Return a URL as httpx would send it, and the Authorization that it asks for, by a user's name in it.
+    """Return a URL as httpx would send it, and the Authorization header for a user name in it.
 
     Raises:
-        httpx.InvalidURL: where httpx would.
+        httpx.InvalidURL: httpx would raise it.
+        httpx.UnsupportedProtocol: the URL has no host, or a scheme other than http and https.
     """
-    import yarl  # noqa: PLC0415  comes with aiohttp
+    import yarl  # noqa: PLC0415 - comes with aiohttp
 
     if _PLAIN_URL.fullmatch(url):
         return yarl.URL(url, encoded=True), None
-    made = httpx.URL(url)
-    if made.scheme not in ("http", "https") or not made.host:
+    parsed = httpx.URL(url)
+    if parsed.scheme not in ("http", "https") or not parsed.host:
         raise httpx.UnsupportedProtocol("the URL names no server: it must begin with http:// or https://")
-    bare = yarl.URL(str(made.copy_with(userinfo=b"")), encoded=True)
-    if not made.userinfo:
-        return bare, None
-    user, _, password = made.userinfo.decode().partition(":")
-    pair = f"{unquote(user)}:{unquote(password)}"
-    return bare, f"Basic {base64.b64encode(pair.encode()).decode()}"
+    target = yarl.URL(str(parsed.copy_with(userinfo=b"")), encoded=True)
+    if not parsed.userinfo:
+        return target, None
+    user, _, password = parsed.userinfo.decode().partition(":")
+    credentials = f"{unquote(user)}:{unquote(password)}"
+    return target, f"Basic {base64.b64encode(credentials.encode()).decode()}"
 
 
 @functools.lru_cache(maxsize=64)
 def _timeout(library: Any, connect: float | None, read: float | None, pool: float | None) -> Any:
-    # As httpx-aiohttp maps them: aiohttp has no time limit for writing, and its `connect` covers the pool.
-    # It takes 0 for no limit, where httpx gives up at once.
+    # The same mapping as httpx-aiohttp: aiohttp has no time limit for writing, and its `connect` includes
+    # the wait for a free connection. 0 means no limit to aiohttp; httpx fails at once.
     if connect == 0:
         raise httpx.ConnectTimeout("")
     if read == 0:
@@ -271,14 +276,15 @@ def _timeout(library: Any, connect: float | None, read: float | None, pool: floa
 
 
 def trusted_certificates() -> ssl.SSLContext:
-    """Return the certificates that httpx trusts: those of SSL_CERT_FILE or SSL_CERT_DIR, else certifi's.
+    """Return a TLS context with the certificates that httpx trusts.
 
-    https://www.python-httpx.org/environment_variables/#ssl_cert_file
+    Those are the ones of SSL_CERT_FILE or SSL_CERT_DIR, otherwise certifi's
+    (https://www.python-httpx.org/environment_variables/#ssl_cert_file).
 
     Raises:
-        ConfigurationError: for a file that cannot be read, or holds none.
+        ConfigurationError: the file cannot be read, or holds no certificates.
     """
-    import ssl  # noqa: PLC0415 - for https alone
+    import ssl  # noqa: PLC0415 - only needed for https
 
     import certifi  # noqa: PLC0415
 
@@ -289,7 +295,7 @@ def trusted_certificates() -> ssl.SSLContext:
         return ssl.create_default_context(cafile=os.environ[name] if name else certifi.where())
     except OSError as error:  # an SSLError, too
         reason = error.strerror or str(error)
-    told = f"{name}={os.environ[name]}" if name else "certifi's file"
+    source = f"{name}={os.environ[name]}" if name else "certifi's file"
     raise ConfigurationError(
-        f"the certificates of {told} cannot be read: {reason}; it must name certificates in PEM form"
+        f"the certificates of {source} cannot be read: {reason}; it must name certificates in PEM form"
     )

@@ -1,6 +1,6 @@
-"""Turn aiohttp's pool of connections into one that hands out none its server has closed, nor waits on names.
+"""An aiohttp connector that returns no connection its server has closed, and limits the time to connect.
 
-Imported only where aiohttp does the I/O.
+Imported only when aiohttp does the I/O.
 """
 
 from __future__ import annotations
@@ -9,23 +9,24 @@ import asyncio
 import select
 from typing import TYPE_CHECKING, Any
 
-from specclient.transport.sockets import aiohttp
-from specclient.transport.vendor import httpx
+import aiohttp
+
+from specclient.transport import lazy_httpx as httpx
 
 if TYPE_CHECKING:
     from aiohttp.client_proto import ResponseHandler
 
 
 class Connector(aiohttp.TCPConnector):
-    """Connections of one event loop.
+    """The connections of one event loop.
 
     Args:
-        idle: how many are kept for later requests; one more that becomes free is closed.
-        options: of aiohttp's own connector.
+        idle: the maximum number of idle connections; one more that becomes free is closed.
+        options: the options of ``aiohttp.TCPConnector``.
 
     Raises (when connecting):
-        httpx.ConnectTimeout: where looking up the name and connecting together took too long; aiohttp's own
-            limit leaves the look-up out.
+        httpx.ConnectTimeout: resolving the host name and connecting took too long together. aiohttp's own
+            limit does not include the time to resolve the name.
     """
 
     def __init__(self, *, idle: int, **options: Any) -> None:
@@ -36,12 +37,13 @@ class Connector(aiohttp.TCPConnector):
         full = sum(map(len, self._conns.values())) >= self._idle
         super()._release(key, protocol, should_close=should_close or full)
 
-    async def _get(self, *asked: Any) -> Any:
-        # The loop learns that a server has closed only on its next turn; the socket knows now. What is sent
-        # on it is lost, and a POST may not be sent again unasked (RFC 9110, section 9.2.2).
-        while (found := await super()._get(*asked)) is not None and _has_ended(found.protocol):
-            found.close()
-        return found
+    async def _get(self, *args: Any) -> Any:
+        # The event loop learns of a closed connection only in its next iteration; the socket knows it now.
+        # A request sent on such a connection is lost, and a POST must not be repeated automatically
+        # (RFC 9110, section 9.2.2).
+        while (connection := await super()._get(*args)) is not None and _has_ended(connection.protocol):
+            connection.close()
+        return connection
 
     async def _create_connection(
         self,
@@ -58,7 +60,7 @@ class Connector(aiohttp.TCPConnector):
 
 
 def _has_ended(protocol: ResponseHandler | None) -> bool:
-    """Tell whether an idle connection has something to read: its end, since nothing was asked."""
+    """Return whether an idle connection is readable: no response is due, so it has been closed."""
     transport = None if protocol is None else protocol.transport
     sock = None if transport is None else transport.get_extra_info("socket")
     if sock is None:

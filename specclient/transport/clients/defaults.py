@@ -1,4 +1,4 @@
-"""What users take from httpx: this package's defaults, and clients that start from them, to be handed in."""
+"""The names of httpx that users import from this package, and clients with this package's defaults."""
 
 from __future__ import annotations
 
@@ -6,13 +6,11 @@ import importlib
 from types import ModuleType
 from typing import Any, TypeAlias
 
+import httpx
+
 from specclient.errors import ConfigurationError
-from specclient.transport.clients.adapters import (
-    DEFAULT_TIMEOUT_SECONDS,
-    MAX_CONNECTIONS,
-    MAX_IDLE_CONNECTIONS,
-)
-from specclient.transport.vendor import httpx
+from specclient.transport.clients.adapters import MAX_CONNECTIONS, MAX_IDLE_CONNECTIONS
+from specclient.transport.clients.timeouts import DEFAULT_TIMEOUT_SECONDS
 
 Timeout = httpx.Timeout
 URL = httpx.URL
@@ -24,11 +22,11 @@ Transport = httpx.BaseTransport
 ProxiesTypes: TypeAlias = "str | httpx.Proxy | dict[str, str | httpx.URL | httpx.Proxy | None]"
 
 
-def _with_defaults(options: dict[str, Any], vendor: ModuleType = httpx) -> dict[str, Any]:
+def _with_defaults(options: dict[str, Any], library: ModuleType = httpx) -> dict[str, Any]:
     limits = DEFAULT_CONNECTION_LIMITS
     return {
-        "timeout": vendor.Timeout(**DEFAULT_TIMEOUT.as_dict()),
-        "limits": vendor.Limits(
+        "timeout": library.Timeout(**DEFAULT_TIMEOUT.as_dict()),
+        "limits": library.Limits(
             max_connections=limits.max_connections, max_keepalive_connections=limits.max_keepalive_connections
         ),
         "follow_redirects": True,
@@ -37,43 +35,46 @@ def _with_defaults(options: dict[str, Any], vendor: ModuleType = httpx) -> dict[
 
 
 class DefaultHttpxClient(httpx.Client):
-    """An ``httpx.Client`` with this package's time limits and connection limits where none are given."""
+    """An ``httpx.Client`` with this package's default time limits and connection limits."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**_with_defaults(options))
 
 
 class DefaultAsyncHttpxClient(httpx.AsyncClient):
-    """An ``httpx.AsyncClient`` with this package's time limits and connection limits where none are given."""
+    """An ``httpx.AsyncClient`` with this package's default time limits and connection limits."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**_with_defaults(options))
 
 
 def DefaultAioHttpClient(**options: Any) -> httpx.AsyncClient:  # noqa: N802 - the name users know
-    """Return an ``httpx.AsyncClient`` over aiohttp's sockets: what a client of ours uses by itself."""
-    from httpx_aiohttp import HttpxAiohttpClient  # noqa: PLC0415  aiohttp takes 0.1 s to import
+    """Return an ``httpx.AsyncClient`` that uses aiohttp for its I/O, with this package's defaults."""
+    from httpx_aiohttp import HttpxAiohttpClient  # noqa: PLC0415 - aiohttp takes 0.1 s to import
 
     return HttpxAiohttpClient(**_with_defaults(options))
 
 
 def DefaultHttpx2Client(**options: Any) -> Any:  # noqa: N802 - the name users know
-    """Return an ``httpx2.Client`` with the same defaults; raises as :func:`_httpx2`."""
+    """Return an ``httpx2.Client`` with this package's defaults.
+
+    Raises:
+        ConfigurationError: httpx2 is not installed.
+    """
     return _httpx2().Client(**_with_defaults(options, _httpx2()))
 
 
 def DefaultAsyncHttpx2Client(**options: Any) -> Any:  # noqa: N802 - the name users know
-    """Return an ``httpx2.AsyncClient`` with the same defaults; raises as :func:`_httpx2`."""
+    """Return an ``httpx2.AsyncClient`` with this package's defaults.
+
+    Raises:
+        ConfigurationError: httpx2 is not installed.
+    """
     return _httpx2().AsyncClient(**_with_defaults(options, _httpx2()))
 
 
 def _httpx2() -> ModuleType:
-    """Return the library.
-
-    Raises:
-        ConfigurationError: where it is not installed: this package itself does not need it.
-    """
     try:
         return importlib.import_module("httpx2")
-    except ModuleNotFoundError:
+    except ModuleNotFoundError:  # this package itself does not need it
         raise ConfigurationError("httpx2 is not installed; install it, or use DefaultHttpxClient") from None

@@ -10,7 +10,7 @@ import pytest
 
 #: Of other libraries: what a chat completion over our own sockets has no use for.
 OTHERS = [
-    "anyio", "click", "frozenlist._frozenlist", "genai_prices", "httpcore", "httpx", "httpx2",
+    "anyio", "click", "genai_prices", "httpcore", "httpx", "httpx2",
     "opentelemetry", "platformdirs", "prometheus_client", "pydantic_settings", "rich", "sqlalchemy",
     "starlette", "statistics", "tenacity",
     "tiktoken", "tomllib", "torch", "transformers", "uvicorn",

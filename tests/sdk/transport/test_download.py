@@ -30,7 +30,7 @@ def test_failures_name_the_address(server: OpenAIServer, monkeypatch: pytest.Mon
         download(url)
     with pytest.raises(APIConnectionError, match=f"{url} could not be fetched"):
         download(url)
-    monkeypatch.setattr(module, "_MOST", 10)
+    monkeypatch.setattr(module, "_MAX_BYTES", 10)
     with pytest.raises(APIConnectionError, match="longer than 10 bytes"):
         download(url)
 

@@ -16,6 +16,7 @@ import anyio.to_thread
 import httpx
 import pytest
 from loopback_server import OpenAIServer, Received, Wire, hang, raw, reply
+from paths import DATA
 
 from specclient.errors import APIConnectionError, APITimeoutError, ConfigurationError, InternalServerError
 from specclient.transport import Transport
@@ -300,6 +301,30 @@ async def test_certificates_are_those_named_when_the_client_is_made(
             monkeypatch.setenv("SSL_CERT_FILE", str(path))
             with pytest.raises(ConfigurationError, match=rf"SSL_CERT_FILE={path} cannot be read.*{reason}"):
                 await make().fetch(WireRequest("GET", "https://127.0.0.1:9/"))
+
+
+#: The certificate and key of a self-signed server called localhost, for this test alone; valid until 2126.
+LOCALHOST_PEM = DATA / "tls/localhost.pem"
+
+
+async def test_a_server_is_trusted_only_with_its_certificate(
+    make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\nhi")
+        await writer.drain()
+        writer.close()
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(LOCALHOST_PEM)
+    async with await asyncio.start_server(respond, "127.0.0.1", 0, ssl=context) as server:
+        request = WireRequest("GET", f"https://localhost:{server.sockets[0].getsockname()[1]}/")
+        monkeypatch.delenv("SSL_CERT_FILE", raising=False)
+        with pytest.raises(APIConnectionError, match="certificate verify failed"):
+            await make(max_retries=0).fetch(request)
+        monkeypatch.setenv("SSL_CERT_FILE", str(LOCALHOST_PEM))
+        assert (await make(max_retries=0).fetch(request)).content == b"hi"
 
 
 async def test_certificates_are_read_once_for_a_client(monkeypatch: pytest.MonkeyPatch) -> None:
