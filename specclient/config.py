@@ -20,6 +20,7 @@ from pydantic_core import PydanticCustomError
 from specclient.errors import ConfigurationError
 from specclient.runtime.folders import user_folder
 from specclient.types.capabilities import Capabilities
+from specclient.types.criterion import CRITERIA
 from specclient.types.limit import CircuitRule, DeploymentLimit
 from specclient.types.route import EXPLORED_SHARE, Policy, PromptTask
 from specclient.types.strategy import Strategy
@@ -161,7 +162,8 @@ class LocalSettings(_SettingsTable):
 class PolicySettings(_SettingsTable):
     """A ``[policies.NAME]`` table; the fields of :class:`specclient.types.route.Policy`.
 
-    ``strategy`` is the kind of one, with its ``draft`` and ``depth`` beside it.
+    ``strategy`` is its kind; ``draft`` and ``depth`` are those of the strategy. The limit of any criterion
+    may stand in the table by the field of its bound, such as ``max_co2_g``.
     """
 
     minimize: str | dict[str, float] = "cost"
@@ -181,6 +183,19 @@ class PolicySettings(_SettingsTable):
     strategy: str | None = None
     draft: str | None = None
     depth: int | None = None
+    limits: dict[str, float] = Field(default_factory=dict)
+
+    @pydantic.model_validator(mode="before")
+    @classmethod
+    def _collect_limits(cls, table: Any) -> Any:
+        """Move the limits of criteria without a field of their own to ``limits``."""
+        if not isinstance(table, dict):
+            return table
+        others = {name for name in table.keys() & CRITERIA.bounds.keys() if name not in cls.model_fields}
+        if not others:
+            return table
+        kept = {name: value for name, value in table.items() if name not in others}
+        return {**kept, "limits": {**table.get("limits", {}), **{name: table[name] for name in others}}}
 
     def policy(self) -> Policy:
         """Return the checked policy."""

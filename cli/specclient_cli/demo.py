@@ -16,11 +16,11 @@ from specclient.config import Settings
 from specclient.errors import EngineError
 from specclient.providers import Endpoint
 from specclient.reports.reader import CallFilter, ReportSet, read_reports
-from specclient.routing.choose.decisions import seconds
+from specclient.runtime.number_format import format_duration
 from specclient.types import inference_methods
 from specclient.types.call import Call
 from specclient.types.request import Request
-from specclient.types.route import Minimize, Policy
+from specclient.types.route import Policy
 from specclient_cli.common import calls, options, render
 from specclient_cli.common.call_format import call_values, speculation, tokens_per_s
 from specclient_cli.common.state import State, pass_state
@@ -166,7 +166,7 @@ def _side_by_side(run: DemoRun, prompt: str, max_tokens: int) -> tuple[DemoAnswe
 
 def _figures(call: Call) -> str:
     speed = tokens_per_s(call)
-    parts = [f"{call.usage.completion} tokens in {seconds(call.serving_s)}"]
+    parts = [f"{call.usage.completion} tokens in {format_duration(call.serving_s)}"]
     if speed is not None:
         parts.append(f"{speed:.0f} tokens/s")
     return " · ".join(parts)
@@ -211,7 +211,7 @@ def _routes(run: DemoRun) -> Iterator[DemoAnswer]:
     yield _route(run, f"the cheapest within {limit:g} s", ROUTED[2], within)
 
 
-def _policy(run: DemoRun, minimize: Minimize, **limits: float) -> Policy:
+def _policy(run: DemoRun, minimize: str, **limits: float) -> Policy:
     """Return a policy of the demonstration: nothing is tried only to learn more of it."""
     return Policy(minimize=minimize, deny=run.deny, explore=0, **limits)  # type: ignore[arg-type]
 

@@ -24,6 +24,7 @@ from specclient.routing.learn.adaptive_percentile import AdaptivePercentile
 from specclient.routing.learn.estimator import Estimator, representative_length
 from specclient.routing.learn.prompt_scale import PromptTokenScale
 from specclient.routing.learn.route_estimate import AnswerLength
+from specclient.types.criterion import CRITERIA
 from specclient.types.request import Request
 from specclient.types.route import Decision, Policy, PromptTask
 
@@ -34,7 +35,7 @@ _NO_ANSWER = AnswerLength(0, 0, 0, measured=True)
 #: Slates that are kept: of policies, tasks, and lengths of prompts.
 _SLATES = 512
 
-_ScoreTableKey = tuple[int, PromptTask, int | None, int]
+_ScoreTableKey = tuple[int, PromptTask, int | None, int, int]
 
 
 class Router:
@@ -204,7 +205,7 @@ class Router:
         """Return the candidates as a policy sees them for prompts such as this one, and how sure to be."""
         prompt = asked.prompt_tokens
         options = self._menu.options(self._candidates, prompt, policy, operation=operation)
-        key = id(policy), asked.task, representative_length(prompt), id(options)
+        key = id(policy), asked.task, representative_length(prompt), id(options), CRITERIA.version
         known = self._slates.get(key)
         if known is not None and known[0] is policy and known[1] is options:
             return known[2], known[3]

@@ -1,66 +1,74 @@
-"""How an endpoint is chosen: the user's policy, the candidates, and the decision with its reasons."""
+"""Routing types: the user's policy, the candidates, and the decision with its reasons."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from types import MappingProxyType
 from typing import Any, Literal, get_args
 
 from specclient.errors import ConfigurationError
+from specclient.runtime.frozen_dict import FrozenDict
 from specclient.runtime.lazy_sequence import LazySequence
+from specclient.types.criterion import CRITERIA
 from specclient.types.strategy import Strategy, StrategyKind
 
-Minimize = Literal["cost", "latency"]
 PromptTask = Literal["chat", "code", "document", "long_context"]
 CandidateVerdict = Literal["chosen", "left", "refused", "unavailable"]
-Constraint = Literal["max_cost_usd", "max_latency_s", "max_ttft_s", "min_quality", "deadline_s"]
 
-#: The share of routed calls that may be hedged where a policy says ``hedge=True``.
+#: The share of routed calls that may be hedged with ``hedge=True``.
 HEDGED_SHARE = 0.05
-#: The share of routed calls that may go where more has to be learned, unless a policy says otherwise.
+#: The share of routed calls that may go to a little-known route, unless a policy says otherwise.
 EXPLORED_SHARE = 0.05
+_NO_LIMITS: FrozenDict[str, float] = FrozenDict()
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """What a caller wants of a route.
+    """The rules that a route is chosen by.
+
+    The limits ``max_cost_usd``, ``max_latency_s``, ``max_ttft_s``, ``min_quality`` and ``deadline_s`` are
+    those of the shipped criteria; ``limits`` holds those of any other criterion in
+    :data:`specclient.types.criterion.CRITERIA`. :meth:`limit` returns either.
 
     Attributes:
-        minimize: what is made small among the candidates that meet the limits: ``cost``, ``latency``, or what
-            a dollar and a second weigh beside each other: with ``{"cost": 1, "latency": 0.002}`` a second
-            is worth $0.002.
-        max_cost_usd: most dollars the call may cost, as predicted.
-        max_latency_s: most seconds until the whole answer is there, kept by ``percentile`` of calls.
-        max_ttft_s: most seconds until its first token, likewise.
-        percentile: the share of calls that must keep the limits of time, above 0 and below 1. It is promised
-            of the policy's calls on the whole: while more of them keep them, a single one may go where it is
-            up to twice as likely to miss them.
-        min_quality: least quality tier, from 0 to 1; a model without a known one does not meet it.
-        allow: names or prefixes (``local/``, ``openai/gpt-4.1``) a candidate must match; empty allows all.
-        deny: names or prefixes a candidate must not match.
-        local_only: whether nothing may leave this machine: engines in this process, and endpoints with a
-            loopback address, of which it is not known what they send on.
-        task: what kind of prompt this is; ``auto`` tells it from the prompt.
-        deadline_s: seconds for the call with all its tries, hedges and fallbacks; a call's own wins.
-        fallbacks: who serves the call where the chosen route fails: True for the other candidates that meet
-            the policy, best first; False for nobody; or routes, in this order.
-        hedge: the share of calls that may be sent to a second candidate where the first is slower than it
-            nearly always was (:data:`HEDGED_SHARE` for True, none for False).
-        explore: the share of calls that may go to a candidate that could turn out to be the best one, where
-            too little is known of it. One that was left for being slow or failing, or was never called, is
-            tried once in a while beside; 0 leaves all of it. Limits of dollars and of quality always hold;
-            those of time hold for what such a call could well take. Where nobody is expected to keep them,
-            whoever could, and is nearest, is called: else nobody would ever be found to be fast again.
-        strategy: how speculation is played on the chosen route, for calls that bring none of their own.
+        minimize: the quantity to minimize among the candidates that meet the limits: the name of a criterion,
+            such as ``cost`` or ``latency``, or the weight of a unit of each. With
+            ``{"cost": 1, "latency": 0.002}``, a second is worth $0.002.
+        max_cost_usd: the greatest predicted cost of the call, in dollars.
+        max_latency_s: the most seconds to the whole answer, kept by ``percentile`` of calls.
+        max_ttft_s: the most seconds to the first token, kept by ``percentile`` of calls.
+        percentile: the share of calls that must keep the limits of time, above 0 and below 1. It is a promise
+            about all calls of the policy together: while more of them keep the limits, a single call may go
+            to a route that is up to twice as likely to miss them.
+        min_quality: the lowest quality tier, from 0 to 1. A model without a known tier does not meet it.
+        allow: route names or prefixes (``local/``, ``openai/gpt-4.1``) that a candidate must match; empty
+            allows all.
+        deny: route names or prefixes that a candidate must not match.
+        local_only: whether calls must stay on this machine: on engines in this process, and on endpoints with
+            a loopback address. Whether such an endpoint forwards calls is not known.
+        task: the kind of prompt; ``auto`` classifies the prompt.
+        deadline_s: seconds for the call with all its attempts, hedges and fallbacks. A call's own deadline
+            wins.
+        fallbacks: the routes that serve the call when the chosen one fails: True for the other candidates
+            that meet the policy, best first; False for none; or these routes, in this order.
+        hedge: the share of calls that may be sent to a second candidate when the first is slower than usual
+            (:data:`HEDGED_SHARE` for True, none for False).
+        explore: the share of calls that may go to a candidate of which little is known and which could turn
+            out to be the best. In addition, a route that was left as slow or failing, or was never called, is
+            tried once in a while; 0 turns both off. Limits of cost and quality always hold; limits of time
+            hold for the time that such a call could well take. If no candidate is expected to keep the limits
+            of time, the nearest one that could keep them is called; otherwise none could ever be found to be
+            fast again.
+        strategy: how speculation runs on the chosen route, for calls without a strategy of their own.
+        limits: further limits, by the field of their bound: ``{"max_co2_g": 0.5}``.
 
     Raises:
-        ConfigurationError: for any other value, named with what is allowed.
+        ConfigurationError: any other value; the message names it and what is allowed.
     """
 
-    minimize: Minimize | Mapping[str, float] = "cost"
+    minimize: str | Mapping[str, float] = "cost"
     max_cost_usd: float | Decimal | None = None
     max_latency_s: float | None = None
     max_ttft_s: float | None = None
@@ -75,13 +83,12 @@ class Policy:
     hedge: bool | float = False
     explore: float = EXPLORED_SHARE
     strategy: Strategy | StrategyKind | None = None
+    limits: Mapping[str, float] = _NO_LIMITS
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "minimize", _minimized(self.minimize))
-        for name in ("max_cost_usd", "max_latency_s", "max_ttft_s", "deadline_s"):
-            _check_number(name, getattr(self, name))
-        for name in ("min_quality", "explore"):
-            _check_number(name, getattr(self, name), most=1)
+        object.__setattr__(self, "minimize", _checked_minimize(self.minimize))
+        self._set_limits()
+        _check_number("explore", self.explore, most=1)
         if isinstance(self.percentile, bool) or not (
             isinstance(self.percentile, int | float) and 0 < self.percentile < 1
         ):
@@ -106,22 +113,38 @@ class Policy:
         if not isinstance(self.fallbacks, bool):
             object.__setattr__(self, "fallbacks", _names("fallbacks", self.fallbacks))
 
-    def __hash__(self) -> int:
-        """Policies are keys of what was worked out for them."""
-        minimize = self.minimize if isinstance(self.minimize, str) else tuple(sorted(self.minimize.items()))
-        others = (getattr(self, f.name) for f in fields(self) if f.name != "minimize")
-        return hash((minimize, *others))
+    def _set_limits(self) -> None:
+        """Check all limits; those in ``limits`` that have a field of their own move there."""
+        if not isinstance(self.limits, Mapping):
+            raise ConfigurationError(
+                f'policy.limits is {self.limits!r}; it must be a mapping, such as {{"max_cost_usd": 0.01}}'
+            )
+        bounds, others = CRITERIA.bounds, {}
+        for name, value in self.limits.items():
+            if name not in bounds:
+                raise ConfigurationError(f"policy.limits has {name!r}; it may have {', '.join(bounds)}")
+            if name in _POLICY_FIELDS:
+                object.__setattr__(self, name, value)
+            elif value is not None:
+                others[name] = value
+        object.__setattr__(self, "limits", FrozenDict(others) if others else _NO_LIMITS)
+        for name, (_, bound) in bounds.items():
+            _check_number(name, self.limit(name), most=bound.greatest)
+
+    def limit(self, name: str) -> float | Decimal | None:
+        """Return the limit of a bound by its field, such as ``max_cost_usd``; None if it is not limited."""
+        if name in _POLICY_FIELDS:
+            return getattr(self, name)  # type: ignore[no-any-return]
+        return self.limits.get(name)
 
     @property
-    def weights(self) -> tuple[float, float]:
-        """What a dollar and a second weigh in the quantity that is made small."""
-        if isinstance(self.minimize, str):
-            return (1.0, 0.0) if self.minimize == "cost" else (0.0, 1.0)
-        return self.minimize.get("cost", 0.0), self.minimize.get("latency", 0.0)
+    def weights(self) -> Mapping[str, float]:
+        """The weight of a unit of each criterion in the quantity to minimize, by its name."""
+        return {self.minimize: 1.0} if isinstance(self.minimize, str) else self.minimize
 
     @property
     def falls_back(self) -> bool:
-        """Whether others are asked where the chosen route fails."""
+        """Whether other routes serve the call when the chosen one fails."""
         return self.fallbacks is not False
 
     @property
@@ -130,27 +153,29 @@ class Policy:
         return HEDGED_SHARE * self.hedge if isinstance(self.hedge, bool) else self.hedge
 
 
-def _minimized(given: Any) -> Minimize | Mapping[str, float]:
-    """Return what is to be made small, checked; weights can no longer be changed."""
-    if isinstance(given, str):
-        if given not in get_args(Minimize):
-            raise ConfigurationError(
-                f"policy.minimize is {given!r}; it must be 'cost', 'latency', or their weights, such as "
-                '{"cost": 1, "latency": 0.002}'
-            )
-        return given  # type: ignore[return-value]  # checked above
-    if not isinstance(given, Mapping) or not given or given.keys() - set(get_args(Minimize)):
+#: The fields of a policy, without ``limits`` itself.
+_POLICY_FIELDS = frozenset(Policy.__slots__) - {"limits"}
+
+
+def _checked_minimize(minimize: Any) -> str | Mapping[str, float]:
+    """Return the name of the criterion to minimize, or the weights of several, as an immutable mapping."""
+    allowed = CRITERIA.weighable
+    if isinstance(minimize, str) and minimize in allowed:
+        return minimize
+    if not isinstance(minimize, Mapping) or not minimize or minimize.keys() - set(allowed):
         raise ConfigurationError(
-            f"policy.minimize is {given!r}; it must be 'cost', 'latency', or their weights, such as "
-            '{"cost": 1, "latency": 0.002}'
+            f"policy.minimize is {minimize!r}; it must be {', '.join(map(repr, allowed))}, or their weights, "
+            'such as {"cost": 1, "latency": 0.002}'
         )
-    for name, weight in given.items():
+    for name, weight in minimize.items():
         _check_number(f"minimize.{name}", weight)
         if weight is None or math.isinf(weight):
             raise ConfigurationError(f"policy.minimize.{name} is {weight!r}; it must be a finite number")
-    if not any(given.values()):
-        raise ConfigurationError("policy.minimize weighs nothing; give cost or latency a weight above 0")
-    return MappingProxyType({name: float(weight) for name, weight in given.items()})
+    if not any(minimize.values()):
+        raise ConfigurationError(
+            f"policy.minimize weighs nothing; give {' or '.join(allowed)} a weight above 0"
+        )
+    return FrozenDict({name: float(weight) for name, weight in minimize.items()})
 
 
 def _check_number(name: str, value: Any, *, most: float = math.inf) -> None:
@@ -179,11 +204,11 @@ class ConstraintViolation:
 
     Attributes:
         constraint: the limit's name in :class:`Policy`.
-        limit: what it allows; ``predicted``: what is expected; ``over``: by how much it is missed. Dollars,
-            seconds or quality; ``predicted`` and ``over`` are None where nothing is known.
+        limit: the limit, in the unit of its criterion.
+        predicted: the predicted value, None where unknown; ``over``: the distance to the limit.
     """
 
-    constraint: Constraint
+    constraint: str
     limit: float
     predicted: float | None = None
     over: float | None = None
@@ -191,27 +216,28 @@ class ConstraintViolation:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One route as the policy saw it.
+    """One route, as the policy evaluated it.
 
     Attributes:
         route: ``provider/model``.
-        cost: predicted dollars, None where no price is known; ``cost_range``: where 80 % of calls end.
-        ttft_s, latency_s: predicted seconds to the first token and to the whole answer, medians; None without
+        cost: predicted dollars, None where no price is known; ``cost_range``: the range of 80 % of calls.
+        ttft_s, latency_s: median predicted seconds to the first token and to the whole answer; None without
             any evidence or prior.
         latency_range_s: the seconds that 10 % and the policy's ``percentile`` of calls keep.
         ttft_limit_s: the seconds to the first token that the policy's ``percentile`` of calls keep.
-        acceptance_rate: of its drafts, as learned; None where unknown.
-        tokens_per_verification: expected of each pass of the target, None where unknown.
-        strategy: how speculation is played on it from this side, None where that is left to the endpoint.
-        draft: the route that drafts for it, where another one does.
-        depth: tokens drafted at a time that serve it best, 0 where speculation would lose, None where that is
-            the endpoint's business.
-        failure_rate: share of its calls that fail, as learned.
+        acceptance_rate: the learned share of accepted draft tokens; None where unknown.
+        tokens_per_verification: expected tokens of each verification by the target, None where unknown.
+        strategy: how speculation runs on it from this side, None if that is left to the endpoint.
+        draft: the route that drafts for it, if another one does.
+        depth: the best number of tokens to draft at a time, 0 if speculation would be slower, None if that is
+            left to the endpoint.
+        failure_rate: the learned share of failed calls.
         quality: its tier, from 0 to 1; None where unknown.
-        evidence: finished calls behind the prediction; 0 means priors only.
-        verdict: what became of it.
+        evidence: the number of finished calls behind the prediction; 0 means priors only.
+        verdict: whether it was chosen, left for another one, refused, or unavailable.
         reason: why, in words.
-        broken: the limits it does not keep.
+        broken: the limits that it does not keep.
+        figures: the predicted value of every criterion, by its name; None where unknown.
     """
 
     route: str
@@ -232,19 +258,20 @@ class Candidate:
     failure_rate: float | None = None
     quality: float | None = None
     broken: tuple[ConstraintViolation, ...] = ()
+    figures: Mapping[str, float | None] = FrozenDict()
 
 
 @dataclass(frozen=True, slots=True)
 class Alternative:
-    """A route that may serve a call in the place of the chosen one.
+    """A route that may serve a call instead of the chosen one.
 
     Attributes:
         route: ``provider/model``; ``provider`` and ``model``: its parts as they are sent.
-        strategy: how speculation is played on it; None leaves that to the endpoint.
+        strategy: how speculation runs on it; None leaves that to the endpoint.
         depth: as in :class:`Candidate`.
-        patience_s: seconds that 95 % of its calls take to their first token, None where unknown: what a hedge
-            waits for.
-        latency_limit_s: seconds that 95 % of its calls take in all, None where unknown.
+        patience_s: the seconds to the first token that 95 % of its calls keep, None where unknown. A hedge is
+            sent after this time.
+        latency_limit_s: the seconds to the whole answer that 95 % of its calls keep, None where unknown.
     """
 
     route: str
@@ -258,22 +285,22 @@ class Alternative:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The route a call takes. A model that was named is a decision with one candidate.
+    """The route of a call. A named model is a decision with one candidate.
 
     Attributes:
-        chosen: ``provider/model``, or the model's name as given where a base URL owns the names.
+        chosen: ``provider/model``, or the model's name as given if a base URL owns the names.
         provider: the endpoint's name.
         model: the name sent to it.
-        candidates: all that were considered, the chosen one included.
+        candidates: all routes that were considered, the chosen one included.
         reason: why this one, in words.
-        policy: what was asked for, None for a named model.
-        task: what the prompt was taken for, None for a named model.
-        taken: the chosen route as its own alternative, None for a named model.
-        alternatives: who may serve the call instead, best first; where the policy has no fallbacks, only as a
-            hedge or for a session.
-        explored: whether it was chosen to learn more of it.
-        place: the chosen one's among the candidates.
-        prompt_tokens: of the prompt, estimated from its bytes to compare routes by; None for a named model.
+        policy: the policy, None for a named model.
+        task: the kind of the prompt, None for a named model.
+        taken: the chosen route in the form of an alternative, None for a named model.
+        alternatives: the routes that may serve the call instead, best first. If the policy has no fallbacks,
+            they serve only as a hedge or for a session.
+        explored: whether it was chosen to learn more about it.
+        place: the index of the chosen candidate.
+        prompt_tokens: of the prompt, estimated from its bytes; None for a named model.
     """
 
     chosen: str
@@ -290,19 +317,20 @@ class Decision:
     place: int = field(default=0, repr=False)
 
     def moved(self, to: Alternative, *, reason: str, left: str) -> Decision:
-        """Return the decision with another route in the chosen one's place.
+        """Return the decision for another route.
 
         Args:
-            reason: why that one; ``left``: why no longer the one that was chosen.
+            to: the route to take.
+            reason: why that one is chosen; ``left``: why the earlier choice is left.
         """
-        told: dict[tuple[str, StrategyKind | None], tuple[CandidateVerdict, str]] = {
+        changed: dict[tuple[str, StrategyKind | None], tuple[CandidateVerdict, str]] = {
             _key(self.first): ("left", left),
             _key(to): ("chosen", reason),
         }
 
         def candidate(index: int) -> Candidate:
             each = self.candidates[index]
-            verdict, why = told.get((each.route, each.strategy), (each.verdict, each.reason))
+            verdict, why = changed.get((each.route, each.strategy), (each.verdict, each.reason))
             return replace(each, verdict=verdict, reason=why)
 
         return replace(
@@ -317,11 +345,11 @@ class Decision:
 
     @property
     def first(self) -> Alternative:
-        """The chosen route, as it is carried out."""
+        """The chosen route in the form of an alternative."""
         return self.taken or Alternative(self.chosen, self.provider, self.model)
 
     def shortened(self, most: int) -> Sequence[Candidate]:
-        """Return so many of the candidates at most, the chosen one among them: each takes time to be told."""
+        """Return at most ``most`` candidates, always with the chosen one; making each takes time."""
         if len(self.candidates) <= most:
             return self.candidates
         if self.place < most:
@@ -330,5 +358,5 @@ class Decision:
 
 
 def _key(route: Alternative) -> tuple[str, StrategyKind | None]:
-    """Return what a route's candidate is known by."""
+    """Return the key that identifies a route's candidate."""
     return route.route, None if route.strategy is None else route.strategy.kind

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from decimal import Decimal
 from typing import Any
 
-from specclient.routing.choose.decisions import dollars
+from specclient.runtime.number_format import format_dollars
 from specclient.types.call import Call
 from specclient.types.route import Candidate, Decision
 from specclient.types.usage import Cost, Speculation
@@ -81,7 +81,7 @@ def cost_text(amount: Decimal | None, *, estimated: bool = False) -> str:
     """Return dollars to three digits; ``~`` marks an estimate, ``unpriced`` what has no known price."""
     if amount is None:
         return "unpriced"
-    return f"{'~' if estimated else ''}{dollars(amount)}"
+    return f"{'~' if estimated else ''}{format_dollars(amount)}"
 
 
 def _tokens(call: Call) -> str:

@@ -15,7 +15,8 @@ from click.shell_completion import CompletionItem
 from specclient.config import Settings
 from specclient.errors import ConfigurationError
 from specclient.providers import PRESETS
-from specclient.types.route import Minimize, Policy, PromptTask
+from specclient.types.criterion import CRITERIA
+from specclient.types.route import Policy, PromptTask
 from specclient_cli.common.state import known_settings
 
 if TYPE_CHECKING:
@@ -56,12 +57,12 @@ class DollarAmount(NonNegativeFloat):
 
 
 class MinimizeChoice(ParameterType):
-    """``cost``, ``latency``, or what both weigh: ``cost=1,latency=0.002``."""
+    """A criterion (``cost``, ``latency``), or the weights of several: ``cost=1,latency=0.002``."""
 
-    name = "cost|latency|weights"
+    name = "criterion|weights"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str) or value in get_args(Minimize):
+        if not isinstance(value, str) or value in CRITERIA.weighable:
             return value
         weights = {}
         for each in value.split(","):
@@ -74,14 +75,33 @@ class MinimizeChoice(ParameterType):
         try:
             return Policy(minimize=weights).minimize
         except ConfigurationError:
-            self.fail(
-                f"{value!r} is none of cost, latency, or weights such as cost=1,latency=0.002.", param, ctx
-            )
+            names = ", ".join(CRITERIA.weighable)
+            self.fail(f"{value!r} is none of {names}, or weights such as cost=1,latency=0.002.", param, ctx)
 
     def shell_complete(
         self, _ctx: click.Context, _param: click.Parameter, incomplete: str
     ) -> list[CompletionItem]:
-        return [CompletionItem(name) for name in get_args(Minimize) if name.startswith(incomplete)]
+        return [CompletionItem(name) for name in CRITERIA.weighable if name.startswith(incomplete)]
+
+
+class LimitPair(ParameterType):
+    """A limit on a criterion, by the field of its bound: ``max_cost_usd=0.01``."""
+
+    name = "field=value"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        field, _, limit = str(value).partition("=")
+        try:
+            Policy(limits={field.strip(): float(limit)})
+        except (ConfigurationError, ValueError):
+            fields = ", ".join(CRITERIA.bounds)
+            self.fail(f"{value!r} is no limit; write FIELD=VALUE, with one of {fields}.", param, ctx)
+        return field.strip(), float(limit)
+
+    def shell_complete(
+        self, _ctx: click.Context, _param: click.Parameter, incomplete: str
+    ) -> list[CompletionItem]:
+        return [CompletionItem(f"{name}=") for name in CRITERIA.bounds if name.startswith(incomplete)]
 
 
 class TagPair(ParameterType):
@@ -186,24 +206,50 @@ def sampling_options(function: F) -> F:
     return function
 
 
-#: Names of what :func:`policy_options` adds, as commands are handed them.
-POLICY = (
-    "policy_name", "minimize", "max_latency", "max_ttft", "max_cost", "percentile", "min_quality", "allow",
-    "deny", "local_only", "task", "deadline", "no_fallbacks", "hedge", "explore",
-)  # fmt: skip
-
-
-#: What they are called in a policy.
+#: The limits that have an option of their own: the option's parameter, and its field in a policy.
+_LIMIT_FIELDS = {
+    bound.flag.removeprefix("--").replace("-", "_"): field
+    for field, (_, bound) in CRITERIA.bounds.items()
+    if bound.flag is not None
+}
+#: The parameters of :func:`policy_options` that have a field in a policy, and that field.
 _FIELDS = {
-    "minimize": "minimize", "max_latency": "max_latency_s", "max_ttft": "max_ttft_s",
-    "max_cost": "max_cost_usd", "percentile": "percentile", "min_quality": "min_quality", "allow": "allow",
-    "deny": "deny", "local_only": "local_only", "task": "task", "deadline": "deadline_s", "hedge": "hedge",
+    **{name: name for name in ("minimize", "percentile", "allow", "deny", "local_only", "task", "hedge")},
     "explore": "explore",
-}  # fmt: skip
+    **_LIMIT_FIELDS,
+}
+#: All parameters of :func:`policy_options`, as commands receive them.
+POLICY = ("policy_name", *_FIELDS, "limits", "no_fallbacks")
+
+
+def _limit_options() -> list[Callable[[F], F]]:
+    """Return an option for each bound of a criterion that has a flag, and ``--limit`` for the others."""
+    own = [
+        click.option(
+            bound.flag,
+            type=DollarAmount()
+            if criterion.unit == "USD"
+            else NonNegativeFloat(
+                None if math.isinf(bound.greatest) else bound.greatest, above_zero=bound.positive
+            ),
+            help=bound.help,
+        )
+        for criterion, bound in CRITERIA.bounds.values()
+        if bound.flag is not None
+    ]
+    other = click.option(
+        "--limit",
+        "limits",
+        type=LimitPair(),
+        multiple=True,
+        metavar="FIELD=VALUE",
+        help="Rule out routes beyond a limit on any criterion, such as max_cost_usd=0.01; may be repeated.",
+    )
+    return [*own, other]
 
 
 def policy_options(function: F) -> F:
-    """Add what a policy is made of."""
+    """Add the options that make up a policy."""
     for option in reversed(
         [
             click.option(
@@ -215,68 +261,46 @@ def policy_options(function: F) -> F:
             click.option(
                 "--minimize",
                 type=MinimizeChoice(),
-                help="Route to what is predicted to be cheapest (cost), or fastest (latency); or say what a "
-                "dollar and a second weigh: cost=1,latency=0.002.",
+                help="Route to the least predicted cost or latency; or weigh both: cost=1,latency=0.002 "
+                "makes a second worth $0.002.",
             ),
-            click.option(
-                "--max-latency",
-                type=NonNegativeFloat(),
-                help="Rule out what is predicted to take more seconds.",
-            ),
-            click.option(
-                "--max-ttft",
-                type=NonNegativeFloat(),
-                help="Rule out what is predicted to take more seconds to its first token.",
-            ),
-            click.option(
-                "--max-cost", type=DollarAmount(), help="Rule out what is predicted to cost more dollars."
-            ),
+            *_limit_options(),
             click.option(
                 "--percentile",
                 type=click.FloatRange(0, 1, min_open=True, max_open=True),
                 help="The share of calls that must keep the limits of time. Default: 0.95.",
             ),
             click.option(
-                "--min-quality",
-                type=NonNegativeFloat(1),
-                help="Rule out models of a lower tier, from 0 to 1.",
-            ),
-            click.option(
                 "--allow",
                 multiple=True,
                 metavar="ROUTE",
-                help="Route to this one, or to those that begin so (local/), alone; may be repeated.",
+                help="Route only to this route, or to routes with this prefix (local/); may be repeated.",
             ),
             click.option(
                 "--deny",
                 multiple=True,
                 metavar="ROUTE",
-                help="Never route to this one, or to those that begin so; may be repeated.",
+                help="Never route to this route, or to routes with this prefix; may be repeated.",
             ),
-            click.option("--local-only", is_flag=True, help="Let nothing leave this machine."),
+            click.option("--local-only", is_flag=True, help="Keep every call on this machine."),
             click.option(
                 "--task",
                 type=click.Choice([*get_args(PromptTask), "auto"]),
-                help="What kind of prompt it is. Default: told from the prompt.",
+                help="The kind of prompt. Default: classified from the prompt.",
             ),
-            click.option(
-                "--deadline",
-                type=NonNegativeFloat(above_zero=True),
-                help="Seconds for all tries, fallbacks included.",
-            ),
-            click.option("--no-fallbacks", is_flag=True, help="Fail where the chosen route fails."),
+            click.option("--no-fallbacks", is_flag=True, help="Fail when the chosen route fails."),
             click.option(
                 "--hedge",
                 type=NonNegativeFloat(1),
                 metavar="SHARE",
-                help="Ask a second route too where the first is unusually slow, for at most this share of "
+                help="Call a second route too when the first is unusually slow, for at most this share of "
                 "calls.",
             ),
             click.option(
                 "--explore",
                 type=NonNegativeFloat(1),
                 metavar="SHARE",
-                help="Send this share of calls where more is to be learned. Default: 0.05.",
+                help="Send this share of calls to routes of which little is known. Default: 0.05.",
             ),
         ]
     ):
@@ -308,13 +332,13 @@ def text_of(argument: str) -> str:
 
 
 def policy_of(settings: Settings, **given: Any) -> Policy | None:
-    """Return the policy that the options stand for, None where there are none of them.
+    """Return the policy that the options make up, None if none is given.
 
     Args:
-        given: of :data:`POLICY`, those that there are.
+        given: the parameters of :func:`policy_options`, by name; see :data:`POLICY`.
 
     Raises:
-        ConfigurationError: a name that is not configured, or values that no policy has.
+        ConfigurationError: an unknown policy name, or values that no policy has.
     """
     words = {field: given.get(name) for name, field in _FIELDS.items()}
     changes = {
@@ -322,11 +346,11 @@ def policy_of(settings: Settings, **given: Any) -> Policy | None:
     }
     if given.get("no_fallbacks"):
         changes["fallbacks"] = False
-    policy_name = given.get("policy_name")
-    if policy_name is None and not changes:
+    policy_name, limits = given.get("policy_name"), dict(given.get("limits") or ())
+    if policy_name is None and not changes and not limits:
         return None
     base = Policy() if policy_name is None else settings.policy_named(policy_name)
-    return dataclasses.replace(base, **changes)
+    return dataclasses.replace(base, **changes, limits={**base.limits, **limits})
 
 
 def model_of(settings: Settings, model: str | None, policy: Policy | None) -> str:

@@ -16,7 +16,7 @@ import click
 
 from specclient.errors import LedgerError
 from specclient.providers import Endpoint
-from specclient.routing.choose.decisions import dollars
+from specclient.runtime.number_format import format_dollars
 from specclient.types.backend import SupportsTokenCount
 from specclient_cli.common import options, render
 from specclient_cli.common.state import State, pass_state
@@ -222,7 +222,8 @@ def _show(whole: CostEstimate, desk: _CostEstimator) -> None:
         render.TableRow(["prompt tokens", prompt, prompt, prompt]),
         render.TableRow(["answer tokens", *(f"{getattr(whole.completion, end):,}" for end in ends)]),
         render.TableRow(
-            ["cost", *(render.UNKNOWN if each is None else dollars(each) for each in spent)], style="bold"
+            ["cost", *(render.UNKNOWN if each is None else format_dollars(each) for each in spent)],
+            style="bold",
         ),
     ]
     render.print_paragraph(f"{whole.calls} call{'' if whole.calls == 1 else 's'}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict, replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -10,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from specclient.errors import NoRouteError
-from specclient.routing.choose.decisions import dollars, seconds
+from specclient.runtime.number_format import format_dollars, format_duration
 from specclient.types import inference_methods
+from specclient.types.criterion import COST, CRITERIA, LATENCY, QUALITY, TTFT, Criterion
 from specclient.types.request import Request
 from specclient.types.route import Candidate, Decision, Policy
 from specclient_cli.common import options, render
@@ -33,8 +35,11 @@ _COLUMNS = (
     render.TableColumn("accepted", right=True, rank=5),
     render.TableColumn("depth", right=True, rank=5),
     render.TableColumn("quality", right=True, rank=6),
-    render.TableColumn("calls", right=True, rank=3),
 )
+#: After the columns of the criteria that a program has added.
+_LAST_COLUMN = render.TableColumn("calls", right=True, rank=3)
+#: The criteria that the columns above show.
+_SHOWN = frozenset({COST.name, LATENCY.name, TTFT.name, QUALITY.name})
 _STYLES = {"chosen": render.GOOD, "left": "", "refused": render.DIM, "unavailable": render.DIM}
 
 _LEARNED = (
@@ -147,24 +152,29 @@ def print_decision(route: Decision, *, as_json: bool = False) -> None:
     if as_json:
         click.echo(json.dumps(decision_values(route)))
         return
-    render.print_table(_COLUMNS, [_line(candidate) for candidate in route.candidates])
+    added = [criterion for name, criterion in CRITERIA.items() if name not in _SHOWN]
+    titles = [render.TableColumn(criterion.title, right=True, rank=2) for criterion in added]
+    lines = [_line(candidate, added) for candidate in route.candidates]
+    render.print_table((*_COLUMNS, *titles, _LAST_COLUMN), lines)
 
 
-def _line(candidate: Candidate) -> render.TableRow:
+def _line(candidate: Candidate, added: Sequence[Criterion]) -> render.TableRow:
     unknown = render.UNKNOWN
+    figures = [(each, candidate.figures.get(each.name)) for each in added]
     rate, ends, times = candidate.acceptance_rate, candidate.cost_range, candidate.latency_range_s
     return render.TableRow(
         cells=(
             candidate.route,
             candidate.verdict,
-            unknown if candidate.cost is None else dollars(candidate.cost),
+            unknown if candidate.cost is None else format_dollars(candidate.cost),
             unknown if ends is None else _between(*map(_bare, ends)),
-            unknown if candidate.latency_s is None else seconds(candidate.latency_s),
-            unknown if times is None else f"{_between(*(seconds(each)[:-2] for each in times))} s",
-            unknown if candidate.ttft_s is None else seconds(candidate.ttft_s),
+            unknown if candidate.latency_s is None else format_duration(candidate.latency_s),
+            unknown if times is None else f"{_between(*(format_duration(each)[:-2] for each in times))} s",
+            unknown if candidate.ttft_s is None else format_duration(candidate.ttft_s),
             unknown if rate is None else f"{rate:.0%}",
             unknown if candidate.depth is None else str(candidate.depth),
             unknown if candidate.quality is None else f"{candidate.quality:.2g}",
+            *(unknown if value is None else criterion.text(value) for criterion, value in figures),
             str(candidate.evidence),
         ),
         style=_STYLES[candidate.verdict],
@@ -197,7 +207,7 @@ def _learned(each: RouteStatistics) -> render.TableRow:
             each.route if each.task is None else "",
             each.task or "all",
             str(each.calls),
-            unknown if estimate.ttft_s is None else seconds(estimate.ttft_s),
+            unknown if estimate.ttft_s is None else format_duration(estimate.ttft_s),
             f"{1 / estimate.token_s:.3g}" if estimate.token_s else unknown,
             f"{estimate.failure_rate:.0%}",
             unknown if accepted is None else f"{accepted:.0%}",
@@ -211,7 +221,7 @@ def _learned(each: RouteStatistics) -> render.TableRow:
 
 
 def _bare(amount: Decimal) -> str:
-    return dollars(amount)[1:]
+    return format_dollars(amount)[1:]
 
 
 def _between(low: str, high: str) -> str:

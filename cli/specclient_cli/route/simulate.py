@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from specclient.types.criterion import CRITERIA
 from specclient.types.route import Policy
 from specclient_cli.common import options, render
 from specclient_cli.common.state import State, pass_state
@@ -25,6 +26,9 @@ _COLUMNS = (
     render.TableColumn("p50", right=True, rank=2),
     render.TableColumn("p95", right=True, rank=1),
     render.TableColumn("ttft p95", right=True, rank=3),
+)
+#: After the columns of the criteria that a program has added.
+_LAST_COLUMNS = (
     render.TableColumn("missed", right=True),
     render.TableColumn("unanswered", right=True, rank=4),
     render.TableColumn("regret", right=True, rank=2),
@@ -125,7 +129,8 @@ def _show(ground: World | Trace, found: Comparison) -> None:
         *(_line(each, f"always {each.name}{' *' if each.name == best else ''}") for each in fixed),
         *(_line(each, each.name, render.DIM) for each in found.others),
     ]
-    render.print_table(_COLUMNS, lines)
+    added = [render.TableColumn(CRITERIA[name].title, right=True, rank=2) for name in found.policy.figures]
+    render.print_table((*_COLUMNS, *added, *_LAST_COLUMNS), lines)
     render.print_paragraph()
     for sentence in _words(ground, found):
         render.print_paragraph(sentence)
@@ -139,6 +144,7 @@ def _line(each: ReplaySummary, name: str, style: str = "") -> render.TableRow:
             f"{each.p50_s:.2f} s",
             f"{each.p95_s:.1f} s",
             f"{each.ttft_p95_s:.2f} s",
+            *(render.UNKNOWN if v is None else CRITERIA[n].text(v) for n, v in each.figures.items()),
             f"{each.violations:.1%}",
             str(each.calls - each.answered),
             f"{1000 * each.regret:.3f}",

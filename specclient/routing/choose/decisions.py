@@ -1,9 +1,9 @@
-"""Turn options with their estimates, and what the caller wants, into a Decision with its reasons.
+"""Single decisions: a named model, one choice among options, or the first that may be taken of an order.
 
-Pure and deterministic. First the caller's exclusions (``deny``, ``allow``, ``local_only``), then what is
-unavailable, then the limits; what is left is ordered by the quantity to make small, then by the other one,
-then as the options were given. Where an explorer is given, a route of which too little is known, or that may
-have recovered, is now and then tried instead.
+The functions are pure and deterministic. The caller's exclusions come first (``deny``, ``allow``,
+``local_only``), then what is unavailable, then the limits. The remaining options are ordered by the quantity
+to minimize, then by another criterion, then as they were given. With an explorer, a route of which little is
+known, or that may have recovered, is tried instead now and then.
 """
 
 from __future__ import annotations
@@ -11,14 +11,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from specclient.routing.choose.explanation import DecisionSnapshot, dollars, no_route_error, seconds
+from specclient.routing.choose.evaluation import DecisionSnapshot
+from specclient.routing.choose.explanation import decision_for, no_route_error
 from specclient.routing.choose.exploration import Explorer
+from specclient.routing.choose.policy_terms import policy_terms
 from specclient.routing.choose.route_options import RouteOption, RouteRequest
 from specclient.routing.choose.score_table import ScoreTable
 from specclient.routing.learn.route_estimate import RouteEstimate
 from specclient.types.route import Candidate, Decision, Policy
 
-__all__ = ["RouteOption", "RouteRequest", "choose", "choose_in_order", "dollars", "named_decision", "seconds"]
+__all__ = ["choose", "choose_in_order", "named_decision"]
 
 
 def named_decision(route: str, provider: str, model: str) -> Decision:
@@ -32,48 +34,51 @@ def choose(
     policy: Policy,
     options: Sequence[RouteOption],
     estimates: Callable[[str], RouteEstimate],
-    asked: RouteRequest,
+    request: RouteRequest,
     *,
     explorer: Explorer | None = None,
 ) -> Decision:
     """Choose one of the options, once; :class:`specclient.routing.choose.score_table.ScoreTable` chooses
-    many times.
+    often.
 
     An unknown cost never wins against a known one, nor an unknown latency. Under ``max_cost_usd`` an option
-    of unknown cost is refused: the limit could not be kept. Under limits of time one of unknown speed stays,
-    behind those known to be fast enough: it could never become known otherwise.
+    of unknown cost is refused, since the limit could not be kept. Under limits of time an option of unknown
+    speed stays, ranked behind those known to be fast enough: otherwise its speed would never become known.
 
     Args:
-        estimates: of a route, for this task and the policy's percentile.
-        asked: the call.
-        explorer: decides when somebody is tried to learn more of them; None never does.
+        estimates: returns the estimate of a route, for this task and the policy's percentile.
+        request: the call.
+        explorer: decides when an option is tried to learn more about it; None never tries any.
 
     Raises:
-        NoRouteError: nothing is left; lists every candidate with what stood against it, and carries the
-            decision as ``decision``.
+        NoRouteError: no option is left. The message lists every candidate with its reason, and ``decision``
+            holds them.
     """
-    slate = ScoreTable(policy, options, asked.task)
-    slate.update([estimates(route) for route in slate.routes])
-    return slate.decide(asked, explorer)
+    table = ScoreTable(policy, options, request.task)
+    table.update([estimates(route) for route in table.routes])
+    return table.decide(request, explorer)
 
 
 def choose_in_order(
-    policy: Policy, options: Sequence[RouteOption], estimates: Sequence[RouteEstimate], asked: RouteRequest
+    policy: Policy, options: Sequence[RouteOption], estimates: Sequence[RouteEstimate], request: RouteRequest
 ) -> Decision:
-    """Decide on the first of some options that may be taken, the rest in their order standing behind it.
+    """Decide on the first option that may be taken; the rest, in order, are its alternatives.
 
-    Exclusions, and limits of dollars and of quality, stand for all of them; limits of time do not: the caller
-    has said where to go.
+    Exclusions and all limits hold except those of time, since the caller has named the routes.
 
     Raises:
-        NoRouteError: none may be taken.
+        NoRouteError: no option may be taken.
     """
-    lasting = replace(policy, max_latency_s=None, max_ttft_s=None, deadline_s=None)
+    timeless = replace(policy, max_latency_s=None, max_ttft_s=None, deadline_s=None)
     snapshot = DecisionSnapshot(
-        lasting, tuple(options), tuple(estimates), (None,) * len(options), asked, ranked=False
+        policy_terms(timeless),
+        tuple(options),
+        tuple(estimates),
+        (None,) * len(options),
+        request,
+        ranked=False,
     )
     order = snapshot.order()
     if not order:
         raise no_route_error(snapshot)
-    decision = snapshot.decision(order[0], "given")
-    return replace(decision, policy=policy)
+    return replace(decision_for(snapshot, order[0], "given"), policy=policy)

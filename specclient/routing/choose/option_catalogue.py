@@ -168,9 +168,13 @@ class OptionCatalogue:
                 if draft.unavailable is not None:
                     continue
                 if known.verification and row.same_tokenizer is not False:
-                    yield _played(option, draft, row, Strategy(kind="remote", draft=draft.route), greedy=True)
+                    yield _with_client_draft(
+                        option, draft, row, Strategy(kind="remote", draft=draft.route), greedy=True
+                    )
                 if known.prediction:
-                    yield _played(option, draft, row, Strategy(kind="prediction", draft=draft.route))
+                    yield _with_client_draft(
+                        option, draft, row, Strategy(kind="prediction", draft=draft.route)
+                    )
 
     def _stepped(self, own: Iterable[RouteOption]) -> tuple[int, ...]:
         """Return the lengths of prompts beyond which some price is another; dated ones count anew."""
@@ -186,7 +190,7 @@ class OptionCatalogue:
         return tuple(sorted(lengths))
 
 
-def _played(
+def _with_client_draft(
     option: RouteOption, draft: RouteOption, row: DraftPairFacts, strategy: Strategy, *, greedy: bool = False
 ) -> RouteOption:
     rates: dict[PromptTask, float] = dict(row.acceptance)
@@ -200,7 +204,7 @@ def _played(
         scale=option.scale,
         draft=draft.route,
         acceptance=tuple(rates.items()),
-        played=ClientSideDraft(draft.route, strategy, draft.tariff, draft.local, greedy),
+        client_side_draft=ClientSideDraft(draft.route, strategy, draft.tariff, draft.local, greedy),
     )
 
 

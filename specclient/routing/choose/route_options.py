@@ -1,19 +1,20 @@
-"""Turn what is known of a route before a call into an option, and with its estimate into figures."""
+"""Route options: what is known of a route before a call, and the prediction of a call on it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from specclient.prices.billing import Quote, total_of
+from specclient.routing.choose.token_sum import TokenSum
 from specclient.routing.learn.draft_depth import best_depth, expected_tokens
 from specclient.routing.learn.route_estimate import AnswerLength, RouteEstimate
+from specclient.types.criterion import RoutedCall
 from specclient.types.route import PromptTask
 from specclient.types.strategy import Strategy
 
 __all__ = [
-    "CallPrediction",
     "ClientSideDraft",
     "RouteOption",
     "RouteRequest",
@@ -21,10 +22,10 @@ __all__ = [
     "exact_cost",
     "option_depth",
     "predict_call",
-    "slow_s",
+    "token_sums",
 ]
 
-#: Tokens drafted at a time where a play from this side has no depth of its own: each round is a request.
+#: Tokens drafted at a time by a client-side strategy without a depth of its own; each round is a request.
 ROUND_TOKENS = 16
 _NANO = Decimal("1e-9")
 _MILLION = 1e6
@@ -33,12 +34,12 @@ _HOUR = 3600.0
 
 @dataclass(frozen=True, slots=True)
 class Tariff:
-    """What a call costs, as a sum: so much, so much for each token and each second.
+    """The price of a call, as a sum over its tokens and seconds.
 
     Attributes:
-        quote: the price, from which exact dollars are worked out.
-        call, prompt, output, second: dollars for a call, for a token of its prompt and of its answer, and for
-            a second of work on it; near enough to compare routes by.
+        quote: the price, from which exact dollars are computed.
+        call, prompt, output, second: dollars per call, per prompt token, per answer token, and per second of
+            work on the call; as floats, which is exact enough to compare routes by.
     """
 
     quote: Quote
@@ -49,7 +50,7 @@ class Tariff:
 
     @classmethod
     def of(cls, quote: Quote | None) -> Tariff | None:
-        """Return a price as a sum, None where there is none for what a call holds."""
+        """Return a price as a sum, None if the quote does not price a call's tokens."""
         if quote is None:
             return None
         rates = quote.rates
@@ -66,19 +67,19 @@ class Tariff:
     def dollars(
         self, prompt_tokens: int, tokens: int, engine_s: float | None, latency_s: float | None
     ) -> Decimal | None:
-        """Return what :meth:`specclient.prices.prices.Prices.predict` says, None where that is unknown."""
+        """Return exact dollars, as :meth:`specclient.prices.prices.Prices.predict`; None where unknown."""
         return total_of(prompt_tokens, tokens, self.quote.rates, latency_s if engine_s is None else engine_s)
 
 
 @dataclass(frozen=True, slots=True)
 class ClientSideDraft:
-    """The other half of a play from this side of the wire: who drafts, and what that is expected to bring.
+    """A draft model that this client calls itself, for a target that verifies its tokens.
 
     Attributes:
         route: of the draft; ``tariff``: its price.
-        strategy: the play.
+        strategy: how drafting and verification run.
         local: whether the draft stays on this machine.
-        greedy: whether it is exact for greedy completions alone.
+        greedy: whether the strategy is exact for greedy completions only.
     """
 
     route: str
@@ -90,21 +91,21 @@ class ClientSideDraft:
 
 @dataclass(frozen=True, slots=True)
 class RouteOption:
-    """A route that could be taken, and all that is known of it but what its calls have taught.
+    """A route that could be taken, with everything known about it except what its calls have taught.
 
     Attributes:
         route: ``provider/model``; ``provider`` and ``model``: its parts as they are sent.
-        unavailable: why it cannot be taken now and the way out, None if it can.
+        unavailable: why it cannot be taken now, and the way out; None if it can.
         local: whether calls stay on this machine.
         quality: its tier, from 0 to 1; None where unknown.
         tariff: its price, None where unknown.
-        scale: tokens that its vocabulary makes of a prompt for each one that was estimated.
-        context: tokens of prompt and answer that it can hold, None where unknown.
-        draft: the name of what drafts for it over there, None where unknown or nothing.
-        acceptance, cost_ratios: what is assumed of that draft by task: the share of its tokens that are kept,
-            and the cost of one in passes of the target; empty where nothing is.
-        strategy: how speculation is played from this side, where the policy says so.
-        played: a play that a pair makes possible, None where the endpoint is left to itself.
+        scale: tokens of its own vocabulary per estimated token of a prompt.
+        context: the most tokens of prompt and answer together, None where unknown.
+        draft: the name of the server-side draft model, None if unknown or none.
+        acceptance, cost_ratios: assumptions about the draft by task: the share of accepted tokens, and the
+            cost of drafting a token in passes of the target; empty without any.
+        strategy: how speculation runs from this side, if the policy sets it.
+        client_side_draft: the draft that this client calls itself; None leaves speculation to the endpoint.
     """
 
     route: str
@@ -120,15 +121,10 @@ class RouteOption:
     acceptance: tuple[tuple[PromptTask, float], ...] = ()
     cost_ratios: tuple[tuple[PromptTask, float], ...] = ()
     strategy: Strategy | None = None
-    played: ClientSideDraft | None = None
-
-    @property
-    def bent(self) -> bool:
-        """Whether its figures are no line in the tokens of prompt and answer."""
-        return self.played is not None
+    client_side_draft: ClientSideDraft | None = None
 
     def accepted(self, task: PromptTask) -> float | None:
-        """Return the acceptance that is assumed of its draft, None where nothing is."""
+        """Return the assumed acceptance rate of its draft, None without an assumption."""
         return next((rate for each, rate in self.acceptance if each == task), None)
 
 
@@ -136,134 +132,211 @@ class RouteRequest(NamedTuple):
     """One call to find a route for.
 
     Attributes:
-        task: what its prompt was taken for.
-        prompt_tokens: of its prompt, as estimated for all routes alike.
-        length: of its answer, as predicted.
+        task: the kind of its prompt.
+        prompt_tokens: of its prompt, the same estimate for all routes.
+        length: the predicted length of its answer.
         greedy: whether its answer is greedy, so that drafts can be verified token by token.
-        room: tokens that engines must have left for the answer, or refuse the call: the most it may hold.
+        reserved_tokens: tokens of context that engines must have left for the answer: its greatest length.
     """
 
     task: PromptTask
     prompt_tokens: int
     length: AnswerLength
     greedy: bool = False
-    room: int = 0
-
-
-class CallPrediction(NamedTuple):
-    """What is predicted of one call on one option; None is unknown.
-
-    Attributes:
-        dollars: for an answer of the predicted length.
-        seconds: median to the whole answer; ``slow_s``: what the policy's share of calls keep.
-        first_s: median to the first token; ``first_slow_s``: what the policy's share of calls keep.
-    """
-
-    dollars: float | None
-    seconds: float | None
-    slow_s: float | None
-    first_s: float | None
-    first_slow_s: float | None
-
-    def hopeful(self, times: float) -> CallPrediction:
-        """Return what it would be, were it so many times faster."""
-        seconds = (None if each is None else each / times for each in self[1:])
-        return CallPrediction(self.dollars, *seconds)
+    reserved_tokens: int = 0
 
 
 def predict_call(
-    option: RouteOption, estimate: RouteEstimate, asked: RouteRequest, drafting: RouteEstimate | None = None
-) -> CallPrediction:
+    option: RouteOption, estimate: RouteEstimate, request: RouteRequest, drafting: RouteEstimate | None = None
+) -> RoutedCall:
     """Predict a call on an option.
 
     Args:
-        drafting: of the route that drafts, where the option is a play.
+        drafting: the estimate of the draft's route, for options with a client-side draft.
+
+    Returns:
+        The call with an answer of the predicted median length; ``exact_cost_usd`` is None.
     """
-    if option.played is not None:
-        return _played(option, option.played, estimate, asked, drafting or RouteEstimate())
-    n, tariff = asked.length.middle, option.tariff
-    seconds = estimate.latency_s(n)
-    worked = seconds if estimate.engine_token_s is None else estimate.engine_token_s * n
-    dollars = None
-    if tariff is not None and (worked is not None or not tariff.second):
-        dollars = tariff.call + tariff.prompt * option.scale * asked.prompt_tokens + tariff.output * n
-        dollars += tariff.second * (worked or 0.0)
-    first_slow_s = estimate.ttft_limit_s  # without it nobody has seen when a first token comes
-    first_s = None if first_slow_s is None else estimate.ttft_s
-    return CallPrediction(dollars, seconds, slow_s(estimate, n), first_s, first_slow_s)
+    if option.client_side_draft is not None:
+        return _predict_drafted(
+            option, option.client_side_draft, estimate, request, drafting or RouteEstimate()
+        )
+    n, tariff = request.length.middle, option.tariff
+    prompt_tokens = request.prompt_tokens * option.scale
+    latency_s = estimate.latency_s(n)
+    work_s = latency_s if estimate.engine_token_s is None else estimate.engine_token_s * n
+    cost = None
+    if tariff is not None and (work_s is not None or not tariff.second):
+        cost = tariff.call + tariff.prompt * option.scale * request.prompt_tokens + tariff.output * n
+        cost += tariff.second * (work_s or 0.0)
+    ttft_limit_s = estimate.ttft_limit_s  # None: no call has shown a time to the first token
+    return RoutedCall(
+        option.route,
+        request.task,
+        option.local,
+        None,
+        prompt_tokens,
+        n,
+        cost,
+        None,
+        latency_s,
+        _latency_limit_s(estimate, n),
+        None if ttft_limit_s is None else estimate.ttft_s,
+        ttft_limit_s,
+        option.quality,
+    )
 
 
-def slow_s(estimate: RouteEstimate, tokens: int) -> float | None:
+def _latency_limit_s(estimate: RouteEstimate, tokens: int) -> float | None:
     """Return the seconds that the policy's share of answers of so many tokens keep, None where unknown."""
     if estimate.ttft_s is None or estimate.token_s is None:
         return None
     return estimate.late * estimate.ttft_s + estimate.late * estimate.token_s * tokens
 
 
-def _played(
+def _predict_drafted(
     option: RouteOption,
-    played: ClientSideDraft,
+    drafter: ClientSideDraft,
     target: RouteEstimate,
-    asked: RouteRequest,
+    request: RouteRequest,
     draft: RouteEstimate,
-) -> CallPrediction:
-    """Predict a call that this side plays: an answer drafted and verified whole, or round after round."""
-    n, p = asked.length.middle, asked.prompt_tokens * option.scale
-    kept = option.accepted(asked.task) or 0.0
-    drafts, verifies = played.tariff, option.tariff
-    if played.strategy.kind == "remote":
-        depth = played.strategy.depth or ROUND_TOKENS
-        rounds = n / expected_tokens(kept, depth)
-        sent, written, own = rounds * (p + n / 2), rounds * depth, rounds
+) -> RoutedCall:
+    """Predict a call with a client-side draft: the whole answer drafted once, or round after round."""
+    n, p = request.length.middle, request.prompt_tokens * option.scale
+    acceptance = option.accepted(request.task) or 0.0
+    draft_tariff, target_tariff = drafter.tariff, option.tariff
+    remote = drafter.strategy.kind == "remote"
+    if remote:
+        depth = drafter.strategy.depth or ROUND_TOKENS
+        rounds = n / expected_tokens(acceptance, depth)
+        sent, drafted, generated = rounds * (p + n / 2), rounds * depth, rounds
     else:
-        rounds, depth, sent, written = 1.0, n, p, float(n)
-        own = n * (2.0 - kept)  # what was refused is written again, and billed twice
-    dollars = None
-    if drafts is not None and verifies is not None and not (drafts.second or verifies.second):
-        dollars = (drafts.call + verifies.call) * rounds + (drafts.prompt + verifies.prompt) * sent
-        dollars += drafts.output * written + verifies.output * own
-    drafted = draft.latency_s(depth)
-    if drafted is None or target.ttft_s is None or target.token_s is None:
-        return CallPrediction(dollars, None, None, None, None)
-    seconds = (drafted + target.ttft_s) * rounds
-    if played.strategy.kind != "remote":
-        seconds += target.token_s * n * (1.0 - kept)
-    late = max(draft.late, target.late)
-    first = drafted + target.ttft_s
-    return CallPrediction(dollars, seconds, late * seconds, first, late * first)
+        rounds, depth, sent, drafted = 1.0, n, p, float(n)
+        generated = n * (2.0 - acceptance)  # rejected tokens are generated again, and billed twice
+    cost = None
+    if (
+        draft_tariff is not None
+        and target_tariff is not None
+        and not (draft_tariff.second or target_tariff.second)
+    ):
+        cost = (draft_tariff.call + target_tariff.call) * rounds
+        cost += (draft_tariff.prompt + target_tariff.prompt) * sent
+        cost += draft_tariff.output * drafted + target_tariff.output * generated
+    call = RoutedCall(
+        option.route,
+        request.task,
+        option.local,
+        drafter.route,
+        p,
+        n,
+        cost,
+        None,
+        None,
+        None,
+        None,
+        None,
+        option.quality,
+    )
+    draft_s = draft.latency_s(depth)
+    if draft_s is None or target.ttft_s is None or target.token_s is None:
+        return call
+    latency_s = (draft_s + target.ttft_s) * rounds
+    if not remote:
+        latency_s += target.token_s * n * (1.0 - acceptance)
+    late, ttft_s = max(draft.late, target.late), draft_s + target.ttft_s
+    return call._replace(
+        latency_s=latency_s, latency_limit_s=late * latency_s, ttft_s=ttft_s, ttft_limit_s=late * ttft_s
+    )
+
+
+def token_sums(
+    option: RouteOption, estimate: RouteEstimate, task: PromptTask, *, hopeful: bool = False
+) -> RoutedCall:
+    """Return a prediction as sums in tokens, for options without a client-side draft.
+
+    Args:
+        hopeful: predict the seconds that a call could well take once more is known about the route, 0 where
+            nothing is known.
+    """
+    ttft, token, late = estimate.ttft_s, estimate.token_s, estimate.late
+    timed = ttft is not None and token is not None
+    start, step = (ttft or 0.0, token or 0.0) if timed else (0.0, 0.0)
+    cost = _cost_sum(option, estimate, start, step) if timed or not _needs_seconds(option, estimate) else None
+    ttft_s: Any = ttft
+    ttft_limit_s: Any = estimate.ttft_limit_s if timed else None
+    if hopeful:
+        times = estimate.hopeful
+        start, step, timed = start / times, step / times, True
+        ttft_s, ttft_limit_s = start, (ttft_limit_s or 0.0) / times
+        if cost is None and option.tariff is not None:
+            cost = TokenSum(0.0)
+    values: tuple[Any, ...] = (
+        option.route,
+        task,
+        option.local,
+        None,
+        TokenSum(0.0, option.scale),
+        TokenSum(0.0, 0.0, 1.0),
+        cost,
+        cost,
+        TokenSum(start, 0.0, step) if timed else None,
+        TokenSum(late * start, 0.0, late * step) if timed else None,
+        None if ttft_limit_s is None else ttft_s,
+        ttft_limit_s,
+        option.quality,
+    )
+    return RoutedCall._make(values)
+
+
+def _needs_seconds(option: RouteOption, estimate: RouteEstimate) -> bool:
+    """Return whether an option's cost follows from the seconds of a call."""
+    return option.tariff is not None and bool(option.tariff.second) and estimate.engine_token_s is None
+
+
+def _cost_sum(option: RouteOption, estimate: RouteEstimate, start: float, step: float) -> TokenSum | None:
+    """Return the dollars of a call of ``start + step * completion_tokens`` seconds, None where unknown."""
+    tariff, engine_token_s = option.tariff, estimate.engine_token_s
+    if tariff is None:
+        return None
+    base, by_answer = tariff.call, tariff.output
+    if tariff.second and engine_token_s is not None:
+        by_answer += tariff.second * engine_token_s
+    elif tariff.second:
+        base, by_answer = base + tariff.second * start, by_answer + tariff.second * step
+    return TokenSum(base, tariff.prompt * option.scale, by_answer)
 
 
 def exact_cost(
     option: RouteOption,
     estimate: RouteEstimate,
-    asked: RouteRequest,
+    request: RouteRequest,
     tokens: int,
     drafting: RouteEstimate | None = None,
 ) -> Decimal | None:
-    """Return the dollars of an answer of so many tokens, to the last digit where the price says them."""
+    """Return the dollars of a call with an answer of ``tokens`` tokens, computed from the exact price."""
     if option.tariff is None:
         return None
-    if option.played is not None:
+    if option.client_side_draft is not None:
         length = AnswerLength(tokens, tokens, tokens)
-        found = predict_call(option, estimate, asked._replace(length=length), drafting).dollars
-        return None if found is None else Decimal(repr(found)).quantize(_NANO)
-    engine = estimate.engine_token_s
+        cost = predict_call(option, estimate, request._replace(length=length), drafting).cost_usd
+        return None if cost is None else Decimal(repr(cost)).quantize(_NANO)
+    engine_token_s = estimate.engine_token_s
     return option.tariff.dollars(
-        round(asked.prompt_tokens * option.scale),
+        round(request.prompt_tokens * option.scale),
         tokens,
-        None if engine is None else engine * tokens,
+        None if engine_token_s is None else engine_token_s * tokens,
         estimate.latency_s(tokens),
     )
 
 
-def option_depth(option: RouteOption, estimate: RouteEstimate, asked: RouteRequest) -> int | None:
-    """Return how many tokens to draft at a time: as learned, else by what is assumed of the pair."""
-    if option.played is not None:
-        return option.played.strategy.depth
+def option_depth(option: RouteOption, estimate: RouteEstimate, request: RouteRequest) -> int | None:
+    """Return the tokens to draft at a time: as learned, else as the assumptions about the pair imply."""
+    if option.client_side_draft is not None:
+        return option.client_side_draft.strategy.depth
     if estimate.depth is not None:
         return estimate.depth
-    alpha = option.accepted(asked.task) if estimate.acceptance_rate is None else estimate.acceptance_rate
-    ratio = next((each for task, each in option.cost_ratios if task == asked.task), None)
+    alpha = option.accepted(request.task) if estimate.acceptance_rate is None else estimate.acceptance_rate
+    ratio = next((each for task, each in option.cost_ratios if task == request.task), None)
     if alpha is None or ratio is None:
         return None
-    return best_depth(alpha, ratio, task=asked.task, prompt_tokens=asked.prompt_tokens)
+    return best_depth(alpha, ratio, task=request.task, prompt_tokens=request.prompt_tokens)

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from decimal import Decimal
 
 from specclient.prices.prices import Prices
 from specclient.providers.endpoint import Endpoint
+from specclient.routing.choose.policy_terms import policy_terms
 from specclient.routing.destinations import DestinationRegistry
 from specclient.runtime.forks import register_fork_reset
 from specclient.types.call import Call
+from specclient.types.criterion import COST, LATENCY
 from specclient.types.route import Alternative, Candidate, Decision, Policy
 from specclient.types.usage import Usage
 
@@ -131,21 +133,21 @@ class SessionAffinity:
 
 
 def _is_worth(mine: Candidate, chosen: Candidate, policy: Policy, saved: Decimal, last: _LastRoute) -> bool:
-    """Tell whether a route is as good as the chosen one, with what its cache saves."""
-    dollar, second = policy.weights
-    for weight, own, other in (
-        (dollar, mine.cost, chosen.cost),
-        (second, mine.latency_s, chosen.latency_s),
-    ):
-        if weight and own is None and other is not None:
-            return False  # what is unknown never wins against what is known
+    """Return whether a route is as good as the chosen one, after what its cache saves."""
+    weights = policy_terms(policy).weights
+    for criterion, _ in weights:
+        if mine.figures.get(criterion.name) is None and chosen.figures.get(criterion.name) is not None:
+            return False  # an unknown value never wins against a known one
     saved_s = (mine.ttft_s or 0.0) * PREFILL * last.expected / max(last.prompt, 1)
+    savings = {COST.name: float(saved), LATENCY.name: saved_s}
 
-    def score(each: Candidate, dollars: float, seconds: float) -> float:
-        cost, latency_s = float(each.cost or 0) - dollars, (each.latency_s or 0.0) - seconds
-        return dollar * max(cost, 0.0) + second * max(latency_s, 0.0)
+    def score(each: Candidate, savings: Mapping[str, float]) -> float:
+        return sum(
+            weight * max((each.figures.get(criterion.name) or 0.0) - savings.get(criterion.name, 0.0), 0.0)
+            for criterion, weight in weights
+        )
 
-    return score(mine, float(saved), saved_s) <= score(chosen, 0.0, 0.0)
+    return score(mine, savings) <= score(chosen, {})
 
 
 def _found(decision: Decision, route: Alternative) -> Candidate | None:

@@ -1,41 +1,45 @@
-"""Turn whether a policy's calls kept its limits into how sure the next one has to be of keeping them.
+"""The share of calls that must be expected to keep a policy's limits of time, adapted to how many do.
 
-A policy promises that a share of its calls keep their limits of time. If each of them is sent where it keeps
-them with that likelihood at least, most keep them with a greater one, and fewer miss than may: what was paid
-for that was for nothing. So the likelihood asked of each is lowered while fewer miss than may, and raised
-again with each that does (Gibbs, Candès: "Adaptive Conformal Inference Under Distribution Shift", NeurIPS
-2021, section 2; Lekeufack, Angelopoulos, Bajcsy, Jordan, Malik: "Conformal Decision Theory", 2310.05921, has
-it for decisions), in steps that get smaller with time (Angelopoulos, Barber, Bates: "Online conformal
-prediction with decaying step sizes", ICML 2024) down to one that follows what changes.
+A policy promises that a share of its calls keep their limits of time. If each call goes only where it keeps
+them with that probability, most calls keep them with a higher one: fewer calls miss the limits than may, and
+the difference was paid for without need. So the probability required of each call is lowered while fewer
+calls miss than may, and raised with each miss: adaptive conformal inference (Gibbs, Candès: "Adaptive
+Conformal Inference Under Distribution Shift", NeurIPS 2021, section 2; for decisions: Lekeufack,
+Angelopoulos, Bajcsy, Jordan, Malik: "Conformal Decision Theory", arXiv 2310.05921). Its steps decay with the
+number of calls (Angelopoulos, Barber, Bates: "Online conformal prediction with decaying step sizes", ICML
+2024) to a smallest one that follows changes.
 """
 
 from __future__ import annotations
 
 import math
 
-from specclient.routing.choose.constraints import fails_early
 from specclient.routing.learn.call_sample import CallSample
 from specclient.types.route import Policy
 
-__all__ = ["AdaptivePercentile", "kept_limits"]
+__all__ = ["AdaptivePercentile", "fails_early", "kept_limits"]
 
-#: A call may be this many times likelier to miss than the policy's calls are on the whole.
+#: The most times that a call may be as likely to miss the limits as the policy allows on average.
 _MOST = 2.0
-#: The least step for each call, in what may be missed; it began at 1, and falls with the root of the calls.
+#: The smallest step per call, as a share of the misses allowed; the first is 1, then they fall with the
+#: square root of the calls.
 _STEP = 0.05
-#: Likelihoods that are told apart while what may be missed doubles: each has estimates of its own to keep.
+#: Levels of the required probability per doubling of the misses allowed; each level has estimates of its own.
 _LEVELS = 2
+#: The part of a limit of time within which a failure must show for another route to keep the limit still.
+_EARLY = 0.25
 
 
 class AdaptivePercentile:
-    """How sure a call under one policy has to be of its limits.
+    """The probability with which a call must be expected to keep its policy's limits of time.
 
     Args:
         promised: the share of calls that keep them, the policy's ``percentile``.
 
     Attributes:
-        percentile: the likelihood asked of the next call: never above ``promised``, so that what may be taken
-            by the policy's own words always may, and never below 1 - 2·(1 - ``promised``), nor half of it.
+        percentile: the probability required of the next call. It is never above ``promised``, so a route that
+            meets the policy as written is never refused, and never below ``1 - 2 * (1 - promised)`` or
+            ``promised / 2``.
     """
 
     __slots__ = ("_calls", "_may", "_most", "_open", "_promised", "percentile")
@@ -43,7 +47,7 @@ class AdaptivePercentile:
     def __init__(self, promised: float) -> None:
         self._promised, self._may = promised, 1 - promised
         self._most = min(_MOST * self._may, 1 - promised / 2)
-        self._open = self._may  # how likely the next call may miss
+        self._open = self._may  # the probability with which the next call may miss
         self._calls = 0
         self.percentile = promised
 
@@ -57,10 +61,17 @@ class AdaptivePercentile:
         self.percentile = 1 - min(self._may * 2**level, self._most) if level else self._promised
 
 
-def kept_limits(sample: CallSample, policy: Policy) -> bool | None:
-    """Tell whether a call kept a policy's limits of time; None where that is not told.
+def fails_early(policy: Policy, failed_s: float | None) -> bool:
+    """Return whether a failure after ``failed_s`` seconds leaves another route enough time for the limits."""
+    limits = [each for each in (policy.max_latency_s, policy.max_ttft_s) if each is not None]
+    return failed_s is not None and failed_s <= _EARLY * min(limits, default=math.inf)
 
-    A failure that showed soon says nothing: who stands in for it may keep them, and is heard of by itself.
+
+def kept_limits(sample: CallSample, policy: Policy) -> bool | None:
+    """Return whether a call kept a policy's limits of time; None where unknown.
+
+    An early failure says nothing: the route that serves the call instead may keep the limits, and has a
+    sample of its own.
     """
     first, whole = policy.max_ttft_s, policy.max_latency_s
     if first is None and whole is None:

@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
+from specclient.routing.choose.policy_terms import policy_terms
 from specclient.routing.learn.call_sample import CallSample
-from specclient.routing.simulate.scenario import Scenario, SimulatedCall
+from specclient.routing.simulate.scenario import SUMMARIZED, Scenario, SimulatedCall, simulated_call
+from specclient.types.criterion import COST, RoutedCall
 from specclient.types.route import Policy
 
 __all__ = [
@@ -104,7 +106,9 @@ class GroundTruth:
     def __init__(self, ground: Scenario, policy: Policy, routes: Sequence[str] | None = None) -> None:
         self._ground = ground
         self._policy = policy
-        self._weights = policy.weights
+        self._terms = policy_terms(policy)
+        self._limits = [each for each in self._terms.bounds if each.criterion.name not in SUMMARIZED]
+        self._needs_latency = any(criterion is not COST for criterion, _ in self._terms.weights)
         self.routes = tuple(ground.routes if routes is None else routes)
         self.percentile = policy.percentile
         self._seen: dict[int, tuple[RouteTruth, ...]] = {}
@@ -120,10 +124,14 @@ class GroundTruth:
             found = self._seen[call.index] = tuple(self._judge(call, route) for route in self.routes)
         return found
 
-    def score(self, cost: float, latency_s: float) -> float:
-        """Return what the policy makes small."""
-        dollar, second = self._weights
-        return dollar * cost + (second * latency_s if second else 0.0)
+    def score(self, call: RoutedCall) -> float:
+        """Return the quantity that the policy minimizes, for a simulated call; unknown values count as 0."""
+        weights = self._terms.weights
+        return sum(weight * (criterion.simulated(call) or 0.0) for criterion, weight in weights)
+
+    def keeps_added_limits(self, call: RoutedCall) -> bool:
+        """Return whether a simulated call keeps the policy's limits on criteria that are not shipped ones."""
+        return all(each.violation(call) is None for each in self._limits)
 
     def ranked(
         self, call: SimulatedCall, free: RateLimitWait, percentile: float | None = None
@@ -134,11 +142,11 @@ class GroundTruth:
         return sorted(able, key=lambda j: (0, j.score, -j.kept) if j.kept >= asked else (1, -j.kept, j.score))
 
     def _judge(self, call: SimulatedCall, route: str) -> RouteTruth:
-        rates = self._ground.rates.get(route)
         tokens = self._ground.expected_tokens(call)
-        cost = 0.0 if rates is None else rates.cost(call.prompt_tokens, tokens)
-        latency = self._ground.expected_s(call, route, call.at) if self._weights[1] else 0.0
-        return RouteTruth(route, self._ground.kept(call, route, call.at), self.score(cost, latency))
+        latency_s = self._ground.expected_s(call, route, call.at) if self._needs_latency else 0.0
+        expected = simulated_call(self._ground, call, route, tokens, latency_s=latency_s)
+        kept = self._ground.kept(call, route, call.at) if self.keeps_added_limits(expected) else 0.0
+        return RouteTruth(route, kept, self.score(expected))
 
 
 class Oracle(_StaticSelector):
@@ -168,9 +176,12 @@ class Clairvoyant(_StaticSelector):
     def order(self, call: SimulatedCall, free: RateLimitWait) -> Sequence[str]:
         def rank(route: str) -> tuple[bool, bool, bool, float]:
             out = self._ground.outcome(call, route, call.at)
-            rates = self._ground.rates.get(route)
-            cost = 0.0 if rates is None else rates.cost(call.prompt_tokens, call.completion_tokens)
-            broken = out.failed or not call.keeps(out.ttft_s, out.latency_s)
-            return free(route) > 0, out.failed, broken, self._judge.score(cost, out.latency_s)
+            tokens = call.completion_tokens
+            simulated = simulated_call(
+                self._ground, call, route, tokens, latency_s=out.latency_s, ttft_s=out.ttft_s
+            )
+            kept = call.keeps(out.ttft_s, out.latency_s) and self._judge.keeps_added_limits(simulated)
+            broken = out.failed or not kept
+            return free(route) > 0, out.failed, broken, self._judge.score(simulated)
 
         return sorted(self._judge.routes, key=rank)

@@ -10,15 +10,17 @@ from random import Random
 
 from specclient.errors import ConfigurationError, NoRouteError
 from specclient.prices.billing import PriceRates, Quote
-from specclient.routing.choose.constraints import excluded
+from specclient.routing.choose.constraints import exclusion
 from specclient.routing.choose.exploration import Explorer
+from specclient.routing.choose.policy_terms import policy_terms
 from specclient.routing.choose.route_options import RouteOption, RouteRequest, Tariff
 from specclient.routing.choose.score_table import ScoreTable
 from specclient.routing.learn.adaptive_percentile import kept_limits
 from specclient.routing.learn.call_sample import CallSample
 from specclient.routing.learn.estimator import Estimator, representative_length
 from specclient.routing.simulate.baselines import RateLimitWait
-from specclient.routing.simulate.scenario import Scenario, SimulatedCall
+from specclient.routing.simulate.scenario import SUMMARIZED, Scenario, SimulatedCall, simulated_call
+from specclient.types.criterion import COST
 from specclient.types.route import Policy, PromptTask
 
 __all__ = ["PolicySelector", "permitted_routes", "policy_for_call"]
@@ -87,14 +89,26 @@ def permitted_routes(ground: Scenario, policy: Policy) -> tuple[str, ...]:
         ConfigurationError: none is left, or one of which no cost is known and the policy weighs it.
     """
     options = [_option(ground, route) for route in ground.routes]
-    left = tuple(option.route for option in options if excluded(policy, option) is None)
+    left = tuple(option.route for option in options if exclusion(policy, option) is None)
     if not left:
         raise ConfigurationError(
             f"the policy permits none of the routes in {ground.name}: {', '.join(ground.routes)}; "
             "change its allow, deny or local_only"
         )
+    added = [each for each, _ in policy_terms(policy).weights if each.name not in SUMMARIZED]
+    for criterion, call in ((each, call) for each in added for call in ground.calls[:1]):
+        tokens = call.completion_tokens
+        calls = {
+            route: simulated_call(ground, call, route, tokens, latency_s=0.0, ttft_s=0.0) for route in left
+        }
+        unknown = [route for route, each in calls.items() if criterion.simulated(each) is None]
+        if unknown:
+            raise ConfigurationError(
+                f"the {criterion.title} of {', '.join(unknown)} is unknown, and the policy weighs it; "
+                f"deny the route, or leave {criterion.name!r} out of minimize"
+            )
     unpriced = [route for route in left if route not in ground.rates]
-    if unpriced and policy.weights[0]:
+    if unpriced and policy.weights.get(COST.name):
         raise ConfigurationError(
             f"{ground.name} has no cost of {', '.join(unpriced)}, and the policy weighs cost; give cost_usd "
             "in the trace, deny the route, or minimize latency"

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import count
 
 from specclient.routing.learn.call_sample import CallSample
 from specclient.routing.simulate.baselines import GroundTruth, RouteSelector, RouteTruth
-from specclient.routing.simulate.scenario import Scenario, SimulatedCall, SimulatedOutcome
+from specclient.routing.simulate.scenario import (
+    SUMMARIZED,
+    Scenario,
+    SimulatedCall,
+    SimulatedOutcome,
+    simulated_call,
+)
+from specclient.types.criterion import CRITERIA
 
 __all__ = ["REFUSED_S", "ReplayResult", "ReplayedCall", "replay_calls"]
 
@@ -30,6 +37,7 @@ class ReplayedCall:
         kept: whether its limits were kept; a call without an answer keeps none.
         regret: how much worse the choice was than the best one, in what the policy makes small.
         good: whether the choice was as good as the best one, or nearly.
+        figures: the values of the criteria that have no field here, by name; empty without an answer.
     """
 
     call: SimulatedCall
@@ -44,6 +52,7 @@ class ReplayedCall:
     best: str
     regret: float
     good: bool
+    figures: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,6 +122,7 @@ class _Replay:
     def __init__(self, ground: Scenario, player: RouteSelector, judge: GroundTruth) -> None:
         self._ground, self._player, self._judge = ground, player, judge
         self._quota, self._tries = _RateLimits(ground), _PendingFeedback(player)
+        self._criteria = [each for name, each in CRITERIA.items() if name not in SUMMARIZED]
 
     def step(self, call: SimulatedCall) -> ReplayedCall:
         """Play one call to its end."""
@@ -127,7 +137,14 @@ class _Replay:
         served, now, tried, refused, outcome = self._send(call, order)
         latency = now - call.at
         first = latency - outcome.latency_s + outcome.ttft_s if outcome.ttft_s is not None else None
-        rates = None if served is None else self._ground.rates.get(served)
+        cost, kept, figures = 0.0, False, dict[str, float | None]()
+        if served is not None:
+            simulated = simulated_call(
+                self._ground, call, served, call.completion_tokens, latency_s=latency, ttft_s=first
+            )
+            cost = simulated.cost_usd or 0.0
+            kept = call.keeps(first, latency) and self._judge.keeps_added_limits(simulated)
+            figures = {each.name: each.simulated(simulated) for each in self._criteria}
         chosen = order[0] if order else ""
         best, regret, good = _judged(self._judge, call, chosen, ranked)
         return ReplayedCall(
@@ -136,13 +153,14 @@ class _Replay:
             served=served,
             tries=tried,
             refused=refused,
-            cost=0.0 if rates is None else rates.cost(call.prompt_tokens, call.completion_tokens),
+            cost=cost,
             ttft_s=first,
             latency_s=latency,
-            kept=served is not None and call.keeps(first, latency),
+            kept=kept,
             best=best,
             regret=regret,
             good=good,
+            figures=figures,
         )
 
     def _send(

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 
 from specclient.routing.simulate.baselines import GroundTruth
 from specclient.routing.simulate.replay import ReplayedCall, ReplayResult
-from specclient.routing.simulate.scenario import RouteChange, Scenario
+from specclient.routing.simulate.scenario import SUMMARIZED, RouteChange, Scenario
+from specclient.types.criterion import CRITERIA
 from specclient.types.route import PromptTask
 
 __all__ = ["ChangeRecovery", "ReplaySummary", "best_fixed", "settled", "summarize"]
@@ -36,6 +37,8 @@ class ReplaySummary:
         good: share of choices as good as the best one, or nearly.
         routes: share of calls by the route that answered.
         by_task: violations by task.
+        figures: the mean over answered calls of the criteria that have no field here, by name; None where
+            unknown.
     """
 
     name: str
@@ -51,6 +54,7 @@ class ReplaySummary:
     good: float
     routes: Mapping[str, float] = field(default_factory=dict)
     by_task: Mapping[PromptTask, float] = field(default_factory=dict)
+    figures: Mapping[str, float | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +105,17 @@ def summarize(played: ReplayResult, percentile: float) -> ReplaySummary:
         good=_share(steps, lambda step: step.good),
         routes={route: n / len(steps) for route, n in served.most_common()},
         by_task=by_task,
+        figures=_mean_figures(answered),
     )
+
+
+def _mean_figures(steps: Sequence[ReplayedCall]) -> dict[str, float | None]:
+    """Return the mean of each figure over the calls in which it is known, None without any."""
+    means: dict[str, float | None] = {}
+    for name in (each for each in CRITERIA if each not in SUMMARIZED):
+        values = [value for step in steps if (value := step.figures.get(name)) is not None]
+        means[name] = sum(values) / len(values) if values else None
+    return means
 
 
 def best_fixed(fixed: Sequence[ReplaySummary], *, slack: float = 0.02) -> ReplaySummary:

@@ -6,9 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from specclient.types.criterion import COST, LATENCY, QUALITY, TTFT, RoutedCall
 from specclient.types.route import Policy, PromptTask
 
-__all__ = ["RouteChange", "Scenario", "SimulatedCall", "SimulatedOutcome", "TokenPrices"]
+__all__ = [
+    "SUMMARIZED",
+    "RouteChange",
+    "Scenario",
+    "SimulatedCall",
+    "SimulatedOutcome",
+    "TokenPrices",
+    "simulated_call",
+]
+
+#: Criteria with statistics of their own in a summary; every other one is summarized by its mean.
+SUMMARIZED = frozenset({COST.name, LATENCY.name, TTFT.name, QUALITY.name})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,3 +131,36 @@ class Scenario(Protocol):
 
     def expected_tokens(self, call: SimulatedCall) -> float:
         """Return the mean length of an answer to such a call."""
+
+
+def simulated_call(
+    scenario: Scenario,
+    call: SimulatedCall,
+    route: str,
+    completion_tokens: float,
+    *,
+    latency_s: float,
+    ttft_s: float | None = None,
+) -> RoutedCall:
+    """Return a call on a route in the form that criteria take.
+
+    Args:
+        completion_tokens: of the answer, true or expected.
+        latency_s, ttft_s: seconds to the whole answer and to the first token, true or expected.
+    """
+    rates = scenario.rates.get(route)
+    return RoutedCall(
+        route=route,
+        task=call.task,
+        local=route.startswith("local/"),
+        draft=None,
+        prompt_tokens=call.prompt_tokens,
+        completion_tokens=completion_tokens,
+        cost_usd=None if rates is None else rates.cost(call.prompt_tokens, completion_tokens),
+        exact_cost_usd=None,
+        latency_s=latency_s,
+        latency_limit_s=latency_s,
+        ttft_s=ttft_s,
+        ttft_limit_s=ttft_s,
+        quality=None,
+    )

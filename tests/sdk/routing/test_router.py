@@ -57,7 +57,7 @@ def test_a_policy_is_the_call_s_else_the_client_s_else_the_default():
     assert found.decide(asks()).chosen == "mine/small"
     assert found.decide(asks(policy="dear")).chosen == "mine/large"
     assert found.decide(asks(policy=Policy(deny=("mine/small",)))).chosen == "mine/large"
-    assert found.decide(asks(policy="weighed")).policy.weights == (1.0, 0.002)
+    assert found.decide(asks(policy="weighed")).policy.weights == {"cost": 1.0, "latency": 0.002}
     with pytest.raises(ConfigurationError, match="no policy named 'none'"):
         found.decide(asks(policy="none"))
     assert router(policies=policies, options={"policy": "dear"}).decide(asks()).chosen == "mine/large"

@@ -11,7 +11,7 @@ from failover_servers import ANSWER, ASK, CONTINUES, Kit, answering, breaking, c
 from loopback_server import hang
 
 from specclient import ConfigurationError, InternalServerError, Policy, Strategy
-from specclient.routing.choose.explanation import DecisionSnapshot
+from specclient.routing.choose.evaluation import DecisionSnapshot
 
 pytestmark = pytest.mark.anyio
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from specclient.errors import NoRouteError
 from specclient.prices.billing import PriceRates, Quote
 from specclient.routing.choose.decisions import choose, choose_in_order, named_decision
-from specclient.routing.choose.explanation import DecisionSnapshot
+from specclient.routing.choose.evaluation import DecisionSnapshot
 from specclient.routing.choose.exploration import Explorer
 from specclient.routing.choose.route_options import RouteOption, RouteRequest, Tariff
 from specclient.routing.choose.score_table import ScoreTable
@@ -390,9 +390,9 @@ class TestExploring:
 
     def test_who_waits_for_a_try_and_cannot_win_costs_no_judgement(self, monkeypatch):
         judged = []
-        judge = DecisionSnapshot._judge
+        judge = DecisionSnapshot._evaluate
         monkeypatch.setattr(
-            DecisionSnapshot, "_judge", lambda self, index: judged.append(index) or judge(self, index)
+            DecisionSnapshot, "_evaluate", lambda self, index: judged.append(index) or judge(self, index)
         )
         dear = [
             (option(f"x/dear-{n}", 2 + n), known(9, doubtful=True, retry=True, hopeful=2.0))
@@ -549,9 +549,10 @@ def test_what_is_added_up_is_what_the_figures_say(listed, minimize, prompt, toke
     """The sums of a decision are a second account of what candidates tell: both must order alike."""
     policy = Policy(minimize=minimize)
     decision = ask(policy, *listed, asked=RouteRequest("chat", prompt, AnswerLength(tokens, tokens, tokens)))
-    by_cost, by_time = policy.weights
+    weights = policy.weights
     scores = {
-        c.route: by_cost * float(c.cost) + by_time * c.latency_s / (1 - estimate.failure_rate)
+        c.route: weights.get("cost", 0.0) * float(c.cost)
+        + weights.get("latency", 0.0) * c.latency_s / (1 - estimate.failure_rate)
         for c, (_, estimate) in zip(decision.candidates, listed, strict=True)
     }
     assert scores[decision.chosen] <= min(scores.values()) * (1 + 1e-6) + 1e-8  # nano-dollars are rounded

@@ -39,6 +39,7 @@ def decision(*rows: tuple[str, float, float], policy: Policy | None = None) -> D
             cost=Decimal(str(cost)),
             latency_s=latency_s,
             ttft_s=latency_s / 2,
+            figures={"cost": cost, "latency": latency_s},
             verdict="left" if place else "chosen",
         )
         for place, (route, cost, latency_s) in enumerate(rows)

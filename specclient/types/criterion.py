@@ -1,0 +1,307 @@
+"""The criteria that routes are compared by: cost, latency, time to first token and quality.
+
+:data:`CRITERIA` is the one list of them. Scores, limits, reasons, the options of the command line, the keys
+of a policy and the figures of a simulation all follow from it. A criterion that a program adds is treated as
+a shipped one::
+
+    GRAMS = {"openai/gpt-4.1": 0.002, "local/demo": 0.0005}
+    CRITERIA.add(
+        Criterion(
+            "co2_g",
+            "g CO2",
+            predict=lambda call: GRAMS[call.route] * call.completion_tokens,
+            bounds=(Bound("max_co2_g"),),
+        )
+    )
+    Policy(minimize={"cost": 1, "co2_g": 0.0001}, limits={"max_co2_g": 0.5})
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+from specclient.errors import ConfigurationError
+from specclient.runtime.number_format import format_number
+
+if TYPE_CHECKING:
+    from specclient.types.route import PromptTask
+
+__all__ = [
+    "COST",
+    "CRITERIA",
+    "LATENCY",
+    "QUALITY",
+    "TTFT",
+    "Bound",
+    "CriteriaList",
+    "Criterion",
+    "RoutedCall",
+]
+
+
+class RoutedCall(NamedTuple):
+    """One call on one route, as predicted or as simulated: the argument of a criterion's functions.
+
+    Attributes:
+        route: ``provider/model``.
+        task: the kind of the prompt.
+        local: whether the call stays on this machine.
+        draft: the route that drafts from this side of the wire; None without one.
+        prompt_tokens: of the prompt, in the route's own vocabulary.
+        completion_tokens: of the answer.
+        cost_usd: dollars, None where no price is known; ``exact_cost_usd``: the same as an exact Decimal.
+        latency_s: seconds to the end of the answer, the median of a prediction; None where unknown.
+        latency_limit_s: the seconds that the policy's ``percentile`` of calls keep; None where unknown.
+        ttft_s, ttft_limit_s: the same for the first token.
+        quality: the model's tier, from 0 to 1; None where unknown.
+    """
+
+    route: str
+    task: PromptTask
+    local: bool
+    draft: str | None
+    prompt_tokens: float
+    completion_tokens: float
+    cost_usd: float | None
+    exact_cost_usd: Decimal | None
+    latency_s: float | None
+    latency_limit_s: float | None
+    ttft_s: float | None
+    ttft_limit_s: float | None
+    quality: float | None
+
+
+@dataclass(frozen=True)
+class Bound:
+    """A limit that a policy may set on a criterion.
+
+    Attributes:
+        field: its name in :class:`specclient.types.route.Policy`: a field of it, else a key of ``limits``.
+        at_most: whether values above the limit break it; False: values below it.
+        predict: the value that must keep the limit; None for the criterion's own ``predict``.
+        unknown: what an unknown value does to a route: ``refuse`` refuses it, ``rank_last`` ranks it behind
+            those that are known to keep the limit, ``ignore`` does nothing.
+        greatest: the greatest limit that makes sense.
+        positive: whether a limit of 0 makes no sense.
+        flag: the option of the command line, such as ``--max-cost``; None leaves it to ``--limit
+            FIELD=VALUE``.
+        help: the option's help text.
+        way_out: how a user makes an unknown value known; ends the reason of a refusal.
+    """
+
+    field: str
+    at_most: bool = True
+    predict: Callable[[RoutedCall], float | Decimal | None] | None = None
+    unknown: Literal["refuse", "rank_last", "ignore"] = "refuse"
+    greatest: float = float("inf")
+    positive: bool = False
+    flag: str | None = None
+    help: str = ""
+    way_out: str = ""
+
+
+@dataclass(frozen=True)
+class Criterion:
+    """One quantity that routes are compared by.
+
+    A ``predict`` that adds its numbers up and multiplies them by constants costs a decision nothing per
+    route: it is evaluated once per estimate, on symbolic sums of tokens. Any other one (a comparison, a
+    product of two predicted values, a call of ``math``) is evaluated for each route of each decision. Test
+    for unknown values with ``is None``.
+
+    Attributes:
+        name: in ``minimize``, in figures and as a column: ``co2_g``.
+        unit: of its values: ``g CO2``.
+        predict: returns the value of a call, None where unknown.
+        bounds: the limits that a policy may set.
+        explain: returns a value as text; None for three digits and the unit.
+        simulate: returns the value of a simulated call, whose tokens and seconds are the true ones; None for
+            ``predict``.
+        per_attempt: whether a failed attempt adds to it, as to the time of a call; money is not, since
+            providers do not bill failed calls.
+        learned: whether finished calls teach its value; False for a fact of the model, known beforehand.
+        weighable: whether ``minimize`` may name it.
+        superlative: what the best route is called in a reason; empty for ``least NAME``.
+        label: what it is called in a reason; empty for the name with spaces.
+        explained: when a reason states the value: ``always``, ``used`` (the policy weighs or limits it), or
+            ``never`` except for a broken limit.
+    """
+
+    name: str
+    unit: str
+    predict: Callable[[RoutedCall], float | None]
+    bounds: tuple[Bound, ...] = ()
+    explain: Callable[[float], str] | None = None
+    simulate: Callable[[RoutedCall], float | None] | None = None
+    per_attempt: bool = False
+    learned: bool = True
+    weighable: bool = True
+    superlative: str = ""
+    label: str = ""
+    explained: Literal["always", "used", "never"] = "used"
+
+    @property
+    def title(self) -> str:
+        """What it is called in a reason."""
+        return self.label or self.name.replace("_", " ")
+
+    @property
+    def best(self) -> str:
+        """What the route with its least value is called in a reason."""
+        return self.superlative or f"least {self.title}"
+
+    def text(self, value: float) -> str:
+        """Return a value as text, with its unit."""
+        if self.explain is not None:
+            return self.explain(value)
+        return f"{format_number(value)} {self.unit}".rstrip()
+
+    def simulated(self, call: RoutedCall) -> float | None:
+        """Return the value of a simulated call, None where unknown."""
+        return (self.simulate or self.predict)(call)
+
+
+COST = Criterion(
+    "cost",
+    "USD",
+    predict=lambda call: call.cost_usd,
+    bounds=(
+        Bound(
+            "max_cost_usd",
+            predict=lambda call: call.exact_cost_usd,
+            flag="--max-cost",
+            help="Rule out routes with a higher predicted cost, in dollars.",
+            way_out="set its price under [prices]",
+        ),
+    ),
+    explain=lambda dollars: f"${format_number(dollars)}",
+    superlative="cheapest",
+    explained="always",
+)
+
+LATENCY = Criterion(
+    "latency",
+    "s",
+    predict=lambda call: call.latency_s,
+    bounds=(
+        Bound(
+            "max_latency_s",
+            predict=lambda call: call.latency_limit_s,
+            unknown="rank_last",
+            flag="--max-latency",
+            help="Rule out routes with a longer predicted time to the whole answer, in seconds.",
+        ),
+        Bound(
+            "deadline_s",
+            unknown="ignore",
+            positive=True,
+            flag="--deadline",
+            help="Seconds for all attempts together, fallbacks included.",
+        ),
+    ),
+    per_attempt=True,
+    superlative="fastest",
+    explained="always",
+)
+
+TTFT = Criterion(
+    "ttft",
+    "s",
+    predict=lambda call: call.ttft_s,
+    bounds=(
+        Bound(
+            "max_ttft_s",
+            predict=lambda call: call.ttft_limit_s,
+            unknown="rank_last",
+            flag="--max-ttft",
+            help="Rule out routes with a longer predicted time to the first token, in seconds.",
+        ),
+    ),
+    per_attempt=True,
+    weighable=False,
+    explained="never",
+)
+
+QUALITY = Criterion(
+    "quality",
+    "",
+    predict=lambda call: call.quality,
+    bounds=(
+        Bound(
+            "min_quality",
+            at_most=False,
+            greatest=1.0,
+            flag="--min-quality",
+            help="Rule out models of a lower quality tier, from 0 to 1.",
+            way_out="set it under [quality]",
+        ),
+    ),
+    learned=False,
+    weighable=False,
+    explained="never",
+)
+
+
+class CriteriaList(Mapping[str, Criterion]):
+    """Criteria by name, in order.
+
+    Attributes:
+        version: grows with every change; what was derived from the list is valid for one version.
+    """
+
+    def __init__(self, criteria: Iterable[Criterion]) -> None:
+        self._criteria: dict[str, Criterion] = {}
+        #: All bounds with their criteria, by field.
+        self.bounds: Mapping[str, tuple[Criterion, Bound]] = {}
+        #: The names that ``minimize`` may hold.
+        self.weighable: tuple[str, ...] = ()
+        self.version = 0
+        for criterion in criteria:
+            self.add(criterion)
+
+    def __getitem__(self, name: str) -> Criterion:
+        return self._criteria[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._criteria)
+
+    def __len__(self) -> int:
+        return len(self._criteria)
+
+    def add(self, criterion: Criterion) -> None:
+        """Add a criterion for the rest of the program.
+
+        Raises:
+            ConfigurationError: another criterion has its name, or the name of one of its bounds.
+        """
+        fields = {bound.field for bound in criterion.bounds}
+        if criterion.name in self._criteria or len(fields) < len(criterion.bounds):
+            raise ConfigurationError(f"there is a criterion {criterion.name!r} already; give it another name")
+        if taken := fields & self.bounds.keys():
+            raise ConfigurationError(
+                f"another criterion has the bound {min(taken)!r} already; give it another name"
+            )
+        self._set({**self._criteria, criterion.name: criterion})
+
+    @contextmanager
+    def added(self, criterion: Criterion) -> Iterator[Criterion]:
+        """Add a criterion until the end of a ``with`` block."""
+        self.add(criterion)
+        try:
+            yield criterion
+        finally:
+            self._set({name: each for name, each in self._criteria.items() if name != criterion.name})
+
+    def _set(self, criteria: dict[str, Criterion]) -> None:
+        self._criteria = criteria
+        self.bounds = {bound.field: (each, bound) for each in criteria.values() for bound in each.bounds}
+        self.weighable = tuple(name for name, each in criteria.items() if each.weighable)
+        self.version += 1
+
+
+#: The criteria of this program.
+CRITERIA = CriteriaList((COST, LATENCY, TTFT, QUALITY))
