@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+import math
 import platform
 import random
 import statistics
@@ -24,6 +25,7 @@ from specclient.client.core import ClientCore
 from specclient.config import Settings
 from specclient.routing.learn.call_sample import CallSample
 from specclient.types import inference_methods
+from specclient.types.criterion import CRITERIA, Bound, Criterion
 from specclient.types.request import Request
 
 COUNTS = (1, 20, 1000)
@@ -41,6 +43,13 @@ POLICIES = {
     "cost": Policy(),
     "limits": Policy(max_latency_s=30, max_ttft_s=5, max_cost_usd=1, min_quality=0.1),
     "weighed": Policy(minimize={"cost": 1, "latency": 0.002}),
+}
+#: A criterion that a program adds, and one whose value is not a sum in tokens.
+CO2 = Criterion("co2_g", "g CO2", lambda call: 0.001 * call.completion_tokens, bounds=(Bound("max_co2_g"),))
+CURVED = Criterion("curved", "", lambda call: math.sqrt(call.completion_tokens))
+ADDED = {
+    "an added criterion": (CO2, {"minimize": {"cost": 1, "co2_g": 0.001}, "limits": {"max_co2_g": 9}}),
+    "a nonlinear criterion": (CURVED, {"minimize": {"cost": 1, "curved": 0.001}}),
 }
 
 
@@ -87,6 +96,17 @@ def subjects(count: int) -> Iterator[tuple[str, Callable[[], Any]]]:
     for name, policy in POLICIES.items():
         request = Request(inference_methods.CHAT, "auto", {"messages": MESSAGES}, policy=policy)
         yield f"decide, {name}", lambda request=request: router.decide(request)
+    for name, (criterion, values) in ADDED.items():
+
+        def with_criterion(criterion: Criterion = criterion, values: dict[str, Any] = values) -> Any:
+            if criterion.name not in CRITERIA:
+                CRITERIA.add(criterion)
+            policy = Policy(**values)
+            request = Request(inference_methods.CHAT, "auto", {"messages": MESSAGES}, policy=policy)
+            return lambda: router.decide(request)
+
+        if count <= 20:
+            yield f"decide, {name}", with_criterion()
     plain = Request(inference_methods.CHAT, "auto", {"messages": MESSAGES})
     route = router.decide(plain).chosen
     dice = random.Random(2)

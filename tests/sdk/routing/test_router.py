@@ -68,7 +68,7 @@ def test_every_field_of_a_policy_can_be_configured():
         "minimize": {"cost": 1, "latency": 0.002}, "max_cost_usd": 0.1, "max_latency_s": 3, "max_ttft_s": 1,
         "percentile": 0.9, "min_quality": 0.5, "allow": ["mine/"], "deny": ["mine/x"], "local_only": True,
         "task": "code", "deadline_s": 9, "fallbacks": ["mine/large"], "hedge": 0.1, "explore": 0.05,
-        "strategy": "prediction", "draft": "mine/small", "depth": 4,
+        "strategy": "prediction", "draft": "mine/small", "depth": 4, "limits": {},
     }  # fmt: skip
     policy = Settings.model_validate({"policies": {"all": table}}).policy_named("all")
     for name, value in table.items():

@@ -139,7 +139,8 @@ def test_a_route_that_no_longer_meets_the_policy_is_left(sessions: SessionAffini
 def test_what_is_unknown_does_not_win(sessions: SessionAffinity) -> None:
     sessions.note(call("a/m"))
     known = CHEAPER_BY_LESS
-    candidates = [replace(known.candidates[0]), replace(known.candidates[1], cost=None)]
+    second = replace(known.candidates[1], cost=None, figures={"cost": None, "latency": 1})
+    candidates = [replace(known.candidates[0]), second]
     assert sessions.kept("s", replace(known, candidates=candidates), PLACES).chosen == "b/m"
 
 

@@ -1,0 +1,51 @@
+"""A criterion added by one object is an option and a column of ``specclient route``."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from specclient.types.criterion import CRITERIA, Bound, Criterion
+
+pytestmark = pytest.mark.usefixtures("co2")
+
+ARGUMENTS = ("--minimize", "co2_g", "--limit", "max_co2_g=5000")
+
+
+@pytest.fixture
+def co2():
+    co2 = Criterion(
+        "co2_g",
+        "g CO2",
+        predict=lambda call: (0.02 if "large" in call.route else 0.01) * call.completion_tokens,
+        bounds=(Bound("max_co2_g"),),
+    )
+    with CRITERIA.added(co2):
+        yield
+
+
+def test_explain_shows_it(run, hosted) -> None:
+    code, out, _ = run("route", "explain", "hi", *ARGUMENTS)
+    assert (code, "co2 g" in out, "g CO2" in out) == (0, True, True)
+    told = json.loads(run("route", "explain", "hi", *ARGUMENTS, "--json")[1])
+    large, small = (candidate["figures"]["co2_g"] for candidate in told["candidates"])
+    assert large == 2 * small > 0
+    assert told["chosen"] == "mine/m-small"
+    assert "least co2 g: " in told["reason"]
+
+
+def test_a_limit_on_it_refuses(run, hosted) -> None:
+    code, out, err = run("route", "explain", "hi", "--limit", "max_co2_g=0.001")
+    assert (code, "exceeds max_co2_g 0.001" in " ".join(out.split())) == (4, True)
+    assert "change max_co2_g from 0.001 to" in " ".join(err.split())
+    code, _, err = run("route", "explain", "hi", "--limit", "max_co2=1")
+    assert (code, "one of max_cost_usd, max_latency_s, deadline_s" in " ".join(err.split())) == (2, True)
+
+
+def test_simulate_shows_it(run) -> None:
+    world = ("route", "simulate", "--world", "mixed", "--calls", "200", *ARGUMENTS)
+    code, out, _ = run(*world)
+    assert (code, "co2 g" in out, "g CO2" in out) == (0, True, True)
+    told = json.loads(run(*world, "--json")[1])
+    assert told["policy"]["figures"]["co2_g"] > 0
