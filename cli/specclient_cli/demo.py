@@ -115,7 +115,7 @@ def command(state: State, prompt: str, max_tokens: int, as_json: bool) -> None:
 
 def _with_key(state: State, settings: Settings) -> tuple[str, ...]:
     """Return the hosted candidates that a key makes reachable."""
-    places = state.parts(settings).pipeline.places
+    places = state.parts(settings).pipeline.destinations
     found = ((name, places.get(name.partition("/")[0])) for name in settings.candidates)
     return tuple(name for name, place in found if isinstance(place, Endpoint) and place.key is not None)
 

@@ -51,7 +51,7 @@ class BatchBudget:
         try:
             routed = router.kind(request) == AUTO
             route = None if routed else router.decide(request)
-            place = None if route is None else router.places.get(route.provider)
+            place = None if route is None else router.destinations.get(route.provider)
         except OpenAIError:  # the call itself will say so, and cost nothing
             return Decimal(0)
         if route is not None and isinstance(place, Endpoint):

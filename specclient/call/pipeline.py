@@ -99,9 +99,9 @@ class Pipeline:
         register_fork_reset(self)
 
     @property
-    def places(self) -> DestinationRegistry:
+    def destinations(self) -> DestinationRegistry:
         """The endpoints and engines that calls can be sent to."""
-        return self.router.places
+        return self.router.destinations
 
     def reconfigure(
         self,
@@ -150,13 +150,13 @@ class Pipeline:
         for the raw response still has it.
         """
         if not request.method.metered:
-            return await unmetered.execute(request, self.places, self.transport)
+            return await unmetered.execute(request, self.destinations, self.transport)
         return await (self._failover.execute(request) if self._routes(request) else self.attempt(request))
 
     async def stream(self, request: Request) -> AsyncStream[Any]:
         """Serve a request in the events of its method; returns once the answer has begun."""
         if not request.method.metered:
-            return await self._started(unmetered.stream(request, self.places, self.transport), _no_call)
+            return await self._started(unmetered.stream(request, self.destinations, self.transport), _no_call)
         return await (
             self._failover.stream(request) if self._routes(request) else self.attempt_stream(request)
         )
@@ -188,7 +188,9 @@ class Pipeline:
         if request.strategy is not None:
             raise strategy_bytes_error()
         if not request.method.metered:
-            return await self._started(unmetered.stream_bytes(request, self.places, self.transport), _no_call)
+            return await self._started(
+                unmetered.stream_bytes(request, self.destinations, self.transport), _no_call
+            )
         return await (
             self._failover.stream_bytes(request) if self._routes(request) else self.attempt_bytes(request)
         )
@@ -204,7 +206,7 @@ class Pipeline:
 
     async def list_models(self, provider: str | None = None) -> list[Model]:
         """List what an endpoint or an engine serves; the default endpoint's where none is named."""
-        return await unmetered.list_models(provider, self.places, self.transport)
+        return await unmetered.list_models(provider, self.destinations, self.transport)
 
     async def send(self, request: Request, part: Subcall | None = None) -> CallResult:
         """Serve a request on which a model works whole, by itself or as a part of another."""
@@ -261,7 +263,7 @@ class Pipeline:
             decision = self.router.decide(request)
         else:
             decision = part.route
-        place = self.places.get(decision.provider)
+        place = self.destinations.get(decision.provider)
         endpoint = place if isinstance(place, Endpoint) else None
         listed = None if endpoint is None else endpoint.price_provider
         if listed is not None and not self._prices.ready(decision.provider, decision.model, listed):

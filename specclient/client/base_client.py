@@ -89,7 +89,7 @@ class BaseClient(HttpMethods):
 
     @property
     def router(self) -> Router:
-        """Chooses the destination of each request; ``router.places`` holds all destinations by name."""
+        """Chooses the destination of each request; ``router.destinations`` holds all destinations by name."""
         return self._core.pipeline.router
 
     @property

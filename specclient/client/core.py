@@ -80,7 +80,7 @@ class ClientCore:
     @property
     def default(self) -> Endpoint:
         """The endpoint whose a bare model name is."""
-        place = self.pipeline.places.get(self.settings.default_provider)
+        place = self.pipeline.destinations.get(self.settings.default_provider)
         assert isinstance(place, Endpoint)
         return place
 

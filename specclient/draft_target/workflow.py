@@ -289,7 +289,7 @@ async def _hindrance(plan: _DecodePlan, request: Request) -> str | None:
         return "a policy chooses the target, so what it honours is not known beforehand"
     await pipeline.ensure_ready(kind)
     route = router.decide(request)
-    place = router.places.get(route.provider)
+    place = router.destinations.get(route.provider)
     known = place.capabilities_of(route.model) if isinstance(place, Endpoint) else LOCAL_ENGINE_CAPABILITIES
     unlike = known.prediction_models and not route.model.startswith(known.prediction_models)
     if not known.prediction or unlike:
@@ -320,7 +320,7 @@ def _alone_cost(
         return None
     if handed == "nothing":
         return call.cost.total
-    place = plan.core.pipeline.places.get(call.route.provider)
+    place = plan.core.pipeline.destinations.get(call.route.provider)
     prompt, completion = call.usage.prompt, call.usage.completion
     if prompt is None or completion is None or not isinstance(place, Endpoint):
         return None

@@ -149,7 +149,7 @@ def _watched(router: Router) -> _PolledSources:
     for route in router.candidates:
         head, _, model = route.partition("/")
         try:
-            place = router.places.get(head)
+            place = router.destinations.get(head)
         except (NotFoundError, ConfigurationError):  # as above
             continue
         if not isinstance(place, Endpoint):

@@ -1,4 +1,4 @@
-"""Turn a request into the Decision of where it goes: the model that was named, or the best candidate."""
+"""The router: decides on the route of a request, the named model or the best candidate."""
 
 from __future__ import annotations
 
@@ -32,27 +32,30 @@ AUTO = "auto"
 _ANSWERED = frozenset({"chat", "completion", "response"})
 _BOUNDS = ("max_completion_tokens", "max_tokens", "max_output_tokens")
 _NO_ANSWER = AnswerLength(0, 0, 0, measured=True)
-#: Slates that are kept: of policies, tasks, and lengths of prompts.
-_SLATES = 512
+#: Score tables that are kept, by policy, task and prompt length.
+_TABLES = 512
 
 _ScoreTableKey = tuple[int, PromptTask, int | None, int, int]
 
 
 class Router:
-    """Decides for one client.
+    """Decides on the routes of one client's requests.
 
     Args:
+        destinations: the endpoints and engines that routes name.
+        estimates: the predictions of each route's speed.
+        prices: the prices of each route's tokens.
         candidates: the routes that ``auto`` chooses among, in order of preference.
-        policy: of a routed call that brings none.
-        sizes: what prompts come to on each route, for several to share.
-        dice: chance, for what is tried to learn more of it.
-        now: monotonic seconds.
+        policy: the policy of routed calls without one.
+        sizes: the tokens of a prompt on each route; several routers may share it.
+        dice: the random numbers by which routes are explored.
+        now: returns monotonic seconds.
     """
 
     def __init__(
         self,
         settings: Settings,
-        places: DestinationRegistry,
+        destinations: DestinationRegistry,
         estimates: Estimator,
         prices: Prices,
         *,
@@ -63,18 +66,20 @@ class Router:
         now: Callable[[], float] = time.monotonic,
     ) -> None:
         self._settings = settings
-        self.places = places
+        self.destinations = destinations
         self._estimates = estimates
         self._prices = prices
         self._candidates = tuple(candidates)
         self._policy = policy
-        self._menu = OptionCatalogue(settings, places, prices, sizes or PromptTokenScale(), now=now)
+        self._catalogue = OptionCatalogue(
+            settings, destinations, prices, sizes or PromptTokenScale(), now=now
+        )
         self._explorer = Explorer(dice or random.Random())
-        self._slates: OrderedDict[
+        self._tables: OrderedDict[
             _ScoreTableKey, tuple[Policy, tuple[RouteOption, ...], ScoreTable, AdaptivePercentile]
         ] = OrderedDict()
-        self._alike: dict[Policy, Policy] = {}
-        self._named: dict[str, Policy] = {}
+        self._equal_policies: dict[Policy, Policy] = {}
+        self._named_policies: dict[str, Policy] = {}
 
     @property
     def candidates(self) -> tuple[str, ...]:
@@ -82,25 +87,28 @@ class Router:
         return self._candidates
 
     def kind(self, request: Request) -> str:
-        """Return what a request's route rests on: the name of its place, or ``auto`` for all candidates."""
-        return AUTO if self._routed(request) else self.places.split(request.model)[0]
+        """Return the name of a request's destination, or ``auto`` for a routed request."""
+        return AUTO if self._routed(request) else self.destinations.split(request.model)[0]
 
     def warm(self, kind: str) -> bool:
-        """Import and read, once, what requests of a kind need; takes a while, so not on the event loop.
+        """Import and read, once, what requests of a kind need. It takes a while: call it off the event loop.
+
+        Args:
+            kind: as :meth:`kind` returns it.
 
         Returns:
-            Whether any of them are sent to a server.
+            Whether such requests may be sent to a server.
         """
         sent = False
         if kind == AUTO:
             self._estimates.warm()
         for route in self._candidates if kind == AUTO else (kind,):
             head, _, model = route.partition("/")
-            if self.places.known(head):
-                with suppress(ConfigurationError):  # told where a request is decided
-                    place = self.places.get(head)
-                    sent = sent or isinstance(place, Endpoint)
-                    listed = place.price_provider if isinstance(place, Endpoint) else None
+            if self.destinations.known(head):
+                with suppress(ConfigurationError):  # raised again by the decision
+                    destination = self.destinations.get(head)
+                    sent = sent or isinstance(destination, Endpoint)
+                    listed = destination.price_provider if isinstance(destination, Endpoint) else None
                     if model and listed is not None and not self._prices.ready(head, model, listed):
                         self._prices.warm(model, listed)
         return sent
@@ -108,34 +116,34 @@ class Router:
     def decide(self, request: Request, *, explore: bool = True) -> Decision:
         """Choose the route of a request.
 
-        A model that is named is taken; ``auto``, or any call that brings a policy, is routed. A policy that
-        lists its fallbacks may come with a model: that one is first. With a base URL of the client's own,
-        ``auto`` without a policy is a model name like any other.
+        A named model is taken; ``auto``, or any request with a policy, is routed. A policy that lists its
+        fallbacks may come with a named model, which then is the first route. For a client with a base URL of
+        its own, ``auto`` without a policy is a model name like any other.
 
         Args:
-            explore: whether it may go where more is to be learned, as the policy says; False for a question
-                that no call follows.
+            explore: whether the request may go to a route of which little is known, as the policy says; False
+                for a decision that no call follows.
 
         Raises:
             NotFoundError: an unknown provider.
             NoRouteError: no candidate satisfies the policy.
-            ConfigurationError: a policy name that is not configured, or a candidate that is no route.
+            ConfigurationError: a policy name that is not configured, or a candidate that is not a route.
         """
         if not self._routed(request):
-            provider, model = self.places.split(request.model)
-            route = request.model if self.places.owns_names else f"{provider}/{model}"
+            provider, model = self.destinations.split(request.model)
+            route = request.model if self.destinations.owns_names else f"{provider}/{model}"
             return named_decision(route, provider, model)
         policy = self._policy_of(request)
         first = None if request.model == AUTO else self._first(request, policy)
-        asked, operation = self._asked(request, policy), request.operation
+        asked, operation = self._route_request(request, policy), request.operation
         if first is not None:
             return self._in_order(policy, (first, *self._fallbacks(policy)), asked, operation)
-        slate, margin = self._slate(policy, asked, operation)
-        share = margin.percentile
-        slate.update(
-            self._estimates.all_of(slate.routes, asked.task, share, asked.prompt_tokens), share=share
+        table, adaptive = self._table(policy, asked, operation)
+        share = adaptive.percentile
+        table.update(
+            self._estimates.all_of(table.routes, asked.task, share, asked.prompt_tokens), share=share
         )
-        decision = slate.decide(asked, self._explorer if explore else None)
+        decision = table.decide(asked, self._explorer if explore else None)
         fallbacks = self._fallbacks(policy)
         if fallbacks:
             others = self._in_order(policy, (decision.chosen, *fallbacks), asked, operation).alternatives
@@ -143,7 +151,7 @@ class Router:
         return decision
 
     def with_strategy(self, request: Request) -> Request:
-        """Return a call with the strategy of the policy it is routed by, where it brings none of its own."""
+        """Return a request with its policy's strategy, unless it has one of its own."""
         if (
             request.strategy is not None
             or not self._routed(request)
@@ -154,41 +162,43 @@ class Router:
         return request if strategy is None else replace(request, strategy=strategy)
 
     def _routed(self, request: Request) -> bool:
-        return request.policy is not None or (request.model == AUTO and not self.places.owns_names)
+        return request.policy is not None or (request.model == AUTO and not self.destinations.owns_names)
 
     def _policy_of(self, request: Request) -> Policy:
         policy = request.policy
         if policy is None:
             return self._policy
         if not isinstance(policy, str):
-            if len(self._alike) >= _SLATES:
-                self._alike.clear()
-            return self._alike.setdefault(policy, policy)  # made anew for each call, it is the same
-        if policy not in self._named:
-            self._named[policy] = self._settings.policy_named(policy)
-        return self._named[policy]
+            if len(self._equal_policies) >= _TABLES:
+                self._equal_policies.clear()
+            return self._equal_policies.setdefault(
+                policy, policy
+            )  # policies made anew for each call share one object
+        if policy not in self._named_policies:
+            self._named_policies[policy] = self._settings.policy_named(policy)
+        return self._named_policies[policy]
 
     def _first(self, request: Request, policy: Policy) -> str:
-        """Return the route of a model that is named beside a policy.
+        """Return the route of a model that a request names together with a policy.
 
         Raises:
-            ConfigurationError: the policy lists no fallbacks for it, and so chooses the model itself.
+            ConfigurationError: the policy lists no fallbacks, so it would choose the model itself.
         """
         if not self._fallbacks(policy):
             raise ConfigurationError(
                 f"a policy was given together with model {request.model!r}; policies choose the model, so "
                 "use model='auto', or list the model's fallbacks in the policy: fallbacks=['provider/model']"
             )
-        return "/".join(self.places.split(request.model))
+        return "/".join(self.destinations.split(request.model))
 
     def _fallbacks(self, policy: Policy) -> tuple[str, ...]:
         return policy.fallbacks if isinstance(policy.fallbacks, tuple) else ()
 
-    def _asked(self, request: Request, policy: Policy) -> RouteRequest:
-        """Return what a route is looked for: the task and the sizes of a request."""
-        gist = summarize_prompt(request)
-        task = classify_task(gist) if policy.task == "auto" else policy.task
-        prompt = int(gist.size / BYTES_PER_TOKEN)
+    def _route_request(self, request: Request, policy: Policy) -> RouteRequest:
+        """Return the task of a request and the tokens of its prompt and answer."""
+        prompt_summary = summarize_prompt(request)
+        task = classify_task(prompt_summary) if policy.task == "auto" else policy.task
+        prompt = int(prompt_summary.size / BYTES_PER_TOKEN)
         if request.operation not in _ANSWERED:
             return RouteRequest(task, prompt, _NO_ANSWER)
         params = request.params
@@ -199,35 +209,37 @@ class Router:
         )
         return RouteRequest(task, prompt, length, greedy, 0 if limit is None or _slides(request) else limit)
 
-    def _slate(
+    def _table(
         self, policy: Policy, asked: RouteRequest, operation: str
     ) -> tuple[ScoreTable, AdaptivePercentile]:
-        """Return the candidates as a policy sees them for prompts such as this one, and how sure to be."""
+        """Return the score table for a policy and prompts like this one, and the policy's percentile."""
         prompt = asked.prompt_tokens
-        options = self._menu.options(self._candidates, prompt, policy, operation=operation)
+        options = self._catalogue.options(self._candidates, prompt, policy, operation=operation)
         key = id(policy), asked.task, representative_length(prompt), id(options), CRITERIA.version
-        known = self._slates.get(key)
+        known = self._tables.get(key)
         if known is not None and known[0] is policy and known[1] is options:
             return known[2], known[3]
-        slate, margin = ScoreTable(policy, options, asked.task), self._estimates.margin(policy)
-        self._slates[key] = policy, options, slate, margin
-        if len(self._slates) > _SLATES:
+        table, adaptive = ScoreTable(policy, options, asked.task), self._estimates.margin(policy)
+        self._tables[key] = policy, options, table, adaptive
+        if len(self._tables) > _TABLES:
             with suppress(KeyError):  # another thread made room
-                self._slates.popitem(last=False)
-        return slate, margin
+                self._tables.popitem(last=False)
+        return table, adaptive
 
     def _in_order(
         self, policy: Policy, routes: Sequence[str], asked: RouteRequest, operation: str
     ) -> Decision:
-        """Decide on the first that may be taken of routes in an order that the caller has given."""
+        """Decide on the first route that may be taken, in the caller's order."""
         listed = tuple(dict.fromkeys(routes))
-        options = self._menu.options(listed, asked.prompt_tokens, policy, operation=operation)[: len(listed)]
+        options = self._catalogue.options(listed, asked.prompt_tokens, policy, operation=operation)[
+            : len(listed)
+        ]
         estimates = self._estimates.all_of(listed, asked.task, policy.percentile, asked.prompt_tokens)
         return choose_in_order(policy, options, estimates, asked)
 
 
 def _slides(request: Request) -> bool:
-    """Tell whether engines may let the oldest half of the context go."""
+    """Return whether engines may drop the oldest half of the context when it is full."""
     body = request.options.body
     own = body.get("specclient")
     return "slide" in (body.get("overflow"), own.get("overflow") if isinstance(own, Mapping) else None)

@@ -62,7 +62,7 @@ def create_app(
         models: those that are served, as ``provider/model``; empty for whatever the client can reach.
         limits: see :class:`Limits`.
     """
-    gate = KeyLimiter(client.pipeline.places, meter)
+    gate = KeyLimiter(client.pipeline.destinations, meter)
     service = Service(client, ModelCatalogue(client, models), limits or Limits(), gate, ring)
     app = Starlette(
         routes=service.routes(), lifespan=service.lifespan, exception_handlers={HTTPException: _unhandled}
@@ -153,7 +153,7 @@ class Service:
 
         async def call(talk: HTTPExchange) -> None:
             given = parse_call(method, await talk.body(), talk.headers, talk.query)
-            request = authorized_request(given.request, talk.key, self.client.pipeline.places)
+            request = authorized_request(given.request, talk.key, self.client.pipeline.destinations)
             if request is not given.request:
                 given = replace(given, request=request)
             self.catalogue.check(request)
@@ -169,7 +169,7 @@ class Service:
 
     def _names(self, talk: HTTPExchange) -> list[str]:
         """Return the models that a request may use."""
-        key, places = talk.key, self.client.pipeline.places
+        key, places = talk.key, self.client.pipeline.destinations
         return [n for n in self.catalogue.names() if key is None or key.allows(names_of(n, places))]
 
     async def _models(self, talk: HTTPExchange) -> None:
@@ -196,7 +196,7 @@ class Service:
 
     def _engines(self) -> list[EngineState]:
         """Return the engines in this process that are loaded, by the names of their models here."""
-        backends = self.client.pipeline.places.made
+        backends = self.client.pipeline.destinations.made
         return [
             replace(state, name=f"{name}/{state.name}")
             for name, backend in backends.items()

@@ -41,7 +41,7 @@ class ModelCatalogue:
 
     @property
     def _places(self) -> DestinationRegistry:
-        return self._client.pipeline.places
+        return self._client.pipeline.destinations
 
     def names(self) -> list[str]:
         """Return the models, engines' first, then those that the configuration names and has the key of."""

@@ -19,7 +19,7 @@ async def preload(client: AsyncOpenAI, models: Iterable[str]) -> None:
     Raises:
         OpenAIError: an unknown model, or one that cannot be loaded.
     """
-    places = client.pipeline.places
+    places = client.pipeline.destinations
     for name in models:
         head, model = places.split(name)
         place = places.get(head)

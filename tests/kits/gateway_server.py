@@ -94,7 +94,7 @@ class Served:
 
     def engine_jobs(self) -> int:
         """Return how many requests the engines in this process hold, running and waiting."""
-        backend: Any = self.client.pipeline.places.get("local")
+        backend: Any = self.client.pipeline.destinations.get("local")
         return sum(engine.unfinished for engine in backend._engines.values())
 
 

@@ -127,7 +127,7 @@ def check_checkpoints(model: str, draft: str | None) -> None:
 
 
 def _providers(settings: Settings, client: AsyncOpenAI) -> Iterator[CheckResult]:
-    used, places = _used(settings), client.pipeline.places
+    used, places = _used(settings), client.pipeline.destinations
     mentioned = used | {name.partition("/")[0] for name in settings.candidates} | {settings.default_provider}
     for name in sorted(mentioned - {LOCAL, "auto"}):
         try:

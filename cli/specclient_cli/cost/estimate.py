@@ -115,7 +115,7 @@ class _CostEstimator:
         self._client = state.parts()
         self.settings = self._client.settings
         self._prices: Prices = Prices(self.settings)
-        self._places = self._client.pipeline.places
+        self._places = self._client.pipeline.destinations
         self._rows = self._earlier()
         self.models: dict[str, _PricedModel] = {}
 

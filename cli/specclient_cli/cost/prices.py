@@ -128,8 +128,8 @@ def _configured(client: AsyncOpenAI) -> list[_PricedRoute]:
 def _priced(client: AsyncOpenAI, model: str) -> _PricedRoute:
     from specclient.prices.prices import Prices  # noqa: PLC0415 - loads when it is needed
 
-    provider, name = client.pipeline.places.split(model)
-    place = client.pipeline.places.get(provider)
+    provider, name = client.pipeline.destinations.split(model)
+    place = client.pipeline.destinations.get(provider)
     listed = place.price_provider if isinstance(place, Endpoint) else None
     return _PricedRoute(
         f"{provider}/{name}", Prices(client.settings).quote(provider, name, price_provider=listed)

@@ -55,7 +55,7 @@ def show(state: State, model: str, as_json: bool) -> None:
     Environment: SPECCLIENT_CONFIG, SPECCLIENT_PROBES.
     """
     client = state.parts()
-    places = client.pipeline.places
+    places = client.pipeline.destinations
     provider, name = places.split(model)
     place = places.get(provider)
     if not isinstance(place, Endpoint):
@@ -126,7 +126,7 @@ def probe(state: State, model: str, prefill: bool, as_json: bool) -> None:
     if model == options.AUTO:
         raise click.UsageError("auto stands for several models; name one of them as PROVIDER/MODEL.")
     client = AsyncOpenAI(config=state.settings())
-    places = client.pipeline.places
+    places = client.pipeline.destinations
     provider, name = places.split(model)
     place = places.get(provider)
     if not isinstance(place, Endpoint):

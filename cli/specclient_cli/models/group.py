@@ -97,7 +97,7 @@ def list_models(state: State, provider: str, as_json: bool) -> None:
 
 def _local(client: AsyncOpenAI) -> tuple[list[tuple[str, BackendModel]], dict[str, str]]:
     """Return the models of each engine in this process, and why an engine has none."""
-    places = client.pipeline.places
+    places = client.pipeline.destinations
     found: list[tuple[str, BackendModel]] = []
     missing: dict[str, str] = {}
     for name in places.backend_names():
@@ -111,7 +111,7 @@ def _local(client: AsyncOpenAI) -> tuple[list[tuple[str, BackendModel]], dict[st
 
 
 def _endpoints(client: AsyncOpenAI) -> list[Endpoint]:
-    places = client.pipeline.places
+    places = client.pipeline.destinations
     every = (places.get(name) for name in places.names() if name not in places.backend_names())
     return [place for place in every if isinstance(place, Endpoint)]
 

@@ -251,7 +251,7 @@ def _check_workers(plan: ServerPlan, *, each_loads: bool) -> None:
     """
     if os.name == "nt":
         raise click.UsageError("--workers needs a system on which processes can share a port's socket.")
-    engines = AsyncOpenAI(config=plan.settings).pipeline.places.backend_names()
+    engines = AsyncOpenAI(config=plan.settings).pipeline.destinations.backend_names()
     local = [name for name in (*plan.models, *plan.preloaded) if name.partition("/")[0] in engines]
     if local and not each_loads:
         raise click.UsageError(
@@ -282,7 +282,7 @@ def _named(state: State, models: Sequence[str], draft: str | None) -> ServedMode
     settings = state.settings()
     if draft is not None and len(models) != 1:
         raise click.UsageError("--draft drafts for one --model; name one, once.")
-    known = AsyncOpenAI(config=settings).pipeline.places.known
+    known = AsyncOpenAI(config=settings).pipeline.destinations.known
     routes: list[str] = []
     tables = dict(settings.local.models)
     for model in models:

@@ -86,7 +86,7 @@ class StrategyExecutor:
         else:
             route = part.route
         draft = None if strategy.draft is None else await self._named(strategy.draft)
-        place = router.places.get(route.provider)
+        place = router.destinations.get(route.provider)
         endpoint = place if isinstance(place, Endpoint) else None
         over = None if part is None else part.whole
         whole = ParentCall(
@@ -122,7 +122,7 @@ class StrategyExecutor:
 
     async def _named(self, model: str) -> Decision:
         """Return the route of a draft model: a known place before the slash counts, whatever owns names."""
-        places = self._pipeline.router.places
+        places = self._pipeline.router.destinations
         head, _, rest = model.partition("/")
         provider, name = (head, rest) if rest and places.known(head) else places.split(model)
         await self._pipeline.ensure_ready(provider)

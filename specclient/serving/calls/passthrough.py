@@ -64,7 +64,7 @@ class PassthroughHandler:
         if not request.method.metered:
             check_route(talk.key, talk.path)
         else:
-            request = authorized_request(request, talk.key, self.client.pipeline.places)
+            request = authorized_request(request, talk.key, self.client.pipeline.destinations)
             self.catalogue.check(request)
             talk.entry.model, talk.entry.streamed = request.model, request.stream
         async with self.gate.paced(talk, request), talk.while_there(), self.turns.turn(talk.entry):
@@ -89,7 +89,7 @@ class PassthroughHandler:
             raise ServingError(
                 405, f"{verb} is not allowed on {_PREFIX}{path}; {allowed} is", headers={"allow": allowed}
             )
-        places = self.client.pipeline.places
+        places = self.client.pipeline.destinations
         place = places.get(places.default)
         if self.catalogue.closed:
             raise ServingError(404, f"{verb} {_PREFIX}{path} is not served: this server has models alone")

@@ -337,7 +337,7 @@ def test_an_answer_is_remembered_by_url_and_model(probe, run, hosted: OpenAIServ
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     assert list(json.loads(file.read_text())) == [hosted.base_url]
     with OpenAI() as client:
-        place = client.pipeline.places.get("mine")
+        place = client.pipeline.destinations.get("mine")
     assert isinstance(place, Endpoint)
     assert place.capabilities.prediction is None
     known = place.capabilities_of("m-large")
@@ -355,7 +355,7 @@ def test_a_later_answer_takes_the_place_of_the_one_before(probe) -> None:
     assert probe(Server(scores=ranks))["capabilities"]["verification"] == "prompt_logprobs"
     probe(Server())
     with OpenAI() as client:
-        place = client.pipeline.places.get("mine")
+        place = client.pipeline.destinations.get("mine")
     assert isinstance(place, Endpoint)
     assert place.capabilities_of("m-large").verification is False
 
@@ -363,7 +363,7 @@ def test_a_later_answer_takes_the_place_of_the_one_before(probe) -> None:
 def test_what_is_known_stands_over_what_was_found(probe) -> None:
     probe(Server(), capabilities="prediction = true")
     with OpenAI() as client:
-        place = client.pipeline.places.get("mine")
+        place = client.pipeline.destinations.get("mine")
     assert isinstance(place, Endpoint)
     assert place.capabilities_of("m-large").prediction is True
 

@@ -89,6 +89,6 @@ def test_the_pages_code_can_be_used(monkeypatch: pytest.MonkeyPatch) -> None:
     part = PAGE.split("```python\n")[1].split("```")[0]
     made: dict[str, object] = {}
     exec(part, made)
-    place = made["client"].pipeline.places.get("mine")  # type: ignore[attr-defined]
+    place = made["client"].pipeline.destinations.get("mine")  # type: ignore[attr-defined]
     assert place.capabilities == Capabilities(prediction=True, verification="prompt_logprobs")
     assert place.drop_params

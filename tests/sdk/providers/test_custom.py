@@ -32,7 +32,7 @@ PREDICTION: Any = {"type": "content", "content": "one two"}
 
 
 def place(client: OpenAI | AsyncOpenAI, name: str) -> Endpoint:
-    found = client.pipeline.places.get(name)
+    found = client.pipeline.destinations.get(name)
     assert isinstance(found, Endpoint)
     return found
 

@@ -190,7 +190,7 @@ def test_lists_of_routes_that_calls_bring_are_not_kept_for_ever(monkeypatch):
     found = router()
     for number in range(40):
         found.decide(asks(model=f"mine/{number}", policy=Policy(fallbacks=("mine/small",))))
-    assert len(found._menu._made) <= 8
+    assert len(found._catalogue._made) <= 8
 
 
 def test_the_task_is_the_prompt_s_or_the_policy_s_and_goes_with_the_decision():
@@ -263,7 +263,7 @@ def test_prices_that_rise_with_the_prompt_are_those_of_its_length():
         candidates=["gemini/gemini-2.5-pro"], options={"api_key": "x"}, providers={"gemini": {"api_key": "k"}}
     )
     found, prices = made.pipeline.router, made.shared.prices
-    vendor = found.places.get("gemini").price_provider
+    vendor = found.destinations.get("gemini").price_provider
     assert prices.steps("gemini", "gemini-2.5-pro", vendor) == (200_000,)
     for text in ("hello", "word " * 300_000, "hello"):
         decision = found.decide(asks(text, params={"max_tokens": 10}, policy=Policy(explore=0)))
@@ -325,7 +325,7 @@ class TestDepth:
             "mine": {"base_url": "https://models.example/v1", "capabilities": {"draft_length": field}}
         }
         made = core(providers=providers)
-        place = made.pipeline.places.get("mine")
+        place = made.pipeline.destinations.get("mine")
         decision = decided("mine/m", depth)
         request = asks(options=PerCallOptions(body=body or {}), **values)
         record = CallRecorder(request, decision, made.shared.prices, clock=lambda: 0.0, hosted=True)
@@ -364,7 +364,7 @@ class TestDepth:
     async def test_the_engine_drafts_nothing_where_that_loses(self, depth, drafts):
         pytest.importorskip("torch")
         made = core()
-        backend = made.pipeline.places.get("local")
+        backend = made.pipeline.destinations.get("local")
         asked = asks(
             "def f(x):", method=inference_methods.COMPLETION, params={"max_tokens": 24, "temperature": 0}
         )

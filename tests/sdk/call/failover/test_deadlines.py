@@ -83,7 +83,7 @@ async def test_the_engine_in_this_process_keeps_it_too(tmp_path: Path) -> None:
 
         with pytest.raises(DeadlineExceededError):
             await streamed()
-        backend: Any = made.client.pipeline.places.get("local")
+        backend: Any = made.client.pipeline.destinations.get("local")
         until = time.monotonic() + 20
         while any(e.unfinished for e in backend._engines.values()) and time.monotonic() < until:
             await asyncio.sleep(0.01)

@@ -153,7 +153,7 @@ async def test_the_engine_in_this_process_is_freed_when_it_loses(tmp_path: Path)
         answer = await client.completions.create(
             model="auto", prompt="def f():", max_tokens=400, policy=ALWAYS
         )
-        backend: Any = client.pipeline.places.get("local")
+        backend: Any = client.pipeline.destinations.get("local")
         engines = list(backend._engines.values())
         until = time.monotonic() + 20
         while any(engine.unfinished for engine in engines) and time.monotonic() < until:

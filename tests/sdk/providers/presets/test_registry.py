@@ -279,7 +279,7 @@ def test_openrouter_loses_no_prediction_in_silence() -> None:
 )
 def test_an_address_that_is_still_to_be_told(name: str, way_out: str) -> None:
     with OpenAI(config=Settings(), ledger="off") as client:
-        client.pipeline.places.get(name)
+        client.pipeline.destinations.get(name)
         with pytest.raises(ConfigurationError) as caught:
             client.chat.completions.create(model=f"{name}/m", messages=CHAT["messages"])
     assert f"provider {name!r} has no address" in str(caught.value)
@@ -302,7 +302,7 @@ def test_vertex_is_no_endpoint_and_says_why() -> None:
         client.chat.completions.create(model="vertex/m", messages=CHAT["messages"])
     assert "SpeculativeDecodingSpec" in str(caught.value)
     settings = Settings.model_validate({"providers": {"vertex": {"base_url": "http://127.0.0.1:9/v1"}}})
-    assert OpenAI(config=settings).pipeline.places.split("vertex/m") == ("vertex", "m")
+    assert OpenAI(config=settings).pipeline.destinations.split("vertex/m") == ("vertex", "m")
 
 
 # --- rows

@@ -162,7 +162,7 @@ def test_a_session_stays_whether_there_are_fallbacks_or_not(
     router = ClientCore({"config": Settings.model_validate(tables)}).pipeline.router
     found = router.decide(Request(CHAT, "auto", {"messages": ASK}, policy=Policy(fallbacks=fallbacks)))
     sessions.note(call("b/m"))
-    kept = sessions.kept("s", found, router.places)
+    kept = sessions.kept("s", found, router.destinations)
     assert (found.chosen, kept.chosen) == ("a/m", "b/m")
     assert [each.verdict for each in kept.candidates] == ["left", "chosen"]
 
