@@ -21,9 +21,9 @@ from decimal import Decimal
 from pathlib import Path
 
 from specclient.ledger import rollup
-from specclient.ledger.encoding import encoded_row
 from specclient.ledger.ledger import Ledger
-from specclient.ledger.schema import CALLS_TABLE, COLUMN_NAMES
+from specclient.ledger.row import COLUMN_NAMES, encoded_row
+from specclient.ledger.schema import CALLS_TABLE
 from specclient.types.call import Call
 from specclient.types.route import Candidate, Decision
 from specclient.types.usage import Cost, Speculation, Usage

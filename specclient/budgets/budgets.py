@@ -34,7 +34,7 @@ from specclient.budgets.tables import (
 from specclient.budgets.worker import BudgetTask, BudgetWorker, MemoryDatabase, Transact
 from specclient.errors import LedgerError, OpenAIError
 from specclient.ledger.location import OFF
-from specclient.ledger.schema import Execute
+from specclient.ledger.store import Execute
 from specclient.prices.prices import Prices
 from specclient.types.budget import Budget, BudgetScope
 from specclient.types.call import Call

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import NamedTuple, cast
 
-from specclient.ledger.schema import Execute, SQLValue
+from specclient.ledger.store import Execute, SQLValue
 from specclient.types.budget import THRESHOLDS, Budget
 
 __all__ = [

@@ -16,7 +16,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from specclient.budgets.tables import BudgetTransaction
 from specclient.errors import LedgerError
-from specclient.ledger.schema import Execute, SQLValue
+from specclient.ledger.store import Execute, SQLValue
 from specclient.runtime.forks import register_fork_reset
 
 __all__ = ["BudgetWorker", "MemoryDatabase", "Transact"]

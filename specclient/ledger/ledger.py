@@ -12,19 +12,18 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Literal, TypeVar, get_args
+from typing import Literal, TypeVar, get_args
 
 from specclient.errors import ConfigurationError, LedgerError
 from specclient.ledger import rollup, shutdown
-from specclient.ledger.encoding import encoded_rows, timestamp
+from specclient.ledger.encoding import timestamp
+from specclient.ledger.figures import CallTotals
 from specclient.ledger.location import OFF, locate
-from specclient.ledger.schema import CALLS_TABLE, COLUMN_NAMES, ORDER_COLUMN, Execute, RowValues, SQLValue
+from specclient.ledger.row import COLUMN_NAMES, ORDER_COLUMN, LedgerRow, encoded_rows
+from specclient.ledger.schema import CALLS_TABLE
+from specclient.ledger.store import Execute, RowValues, SQLValue
 from specclient.ledger.writer import LedgerWriter
 from specclient.types.call import Call
-
-if TYPE_CHECKING:
-    from specclient.ledger.row import LedgerRow
-    from specclient.ledger.totals import CallTotals
 
 __all__ = ["Durability", "Ledger"]
 
@@ -115,8 +114,6 @@ class Ledger:
         found |= {str(row[0]): row for row in self._stored(since, until, newest=limit)}
         ordered = sorted(found.values(), key=_by_time)
         newest = ordered if limit is None else ordered[max(len(ordered) - limit, 0) :]
-        from specclient.ledger.row import LedgerRow  # noqa: PLC0415 - most programs read none
-
         return [LedgerRow.from_values(row) for row in newest]
 
     def iterate(self, since: datetime | None = None, until: datetime | None = None) -> Iterator[LedgerRow]:
@@ -125,8 +122,6 @@ class Ledger:
         Raises:
             LedgerError: the ledger cannot be read; names it and the way out.
         """
-        from specclient.ledger.row import LedgerRow  # noqa: PLC0415 - as above
-
         self.flush()
         waiting = {str(row[0]): row for row in self._in_memory(since, until)}
         for row in self._stored(since, until):
@@ -149,7 +144,7 @@ class Ledger:
             ConfigurationError: another name, with those there are.
             LedgerError: the ledger cannot be read; names it and the way out.
         """
-        from specclient.ledger.totals import totals_by_group  # noqa: PLC0415 - as above
+        from specclient.ledger.totals import totals_by_group  # noqa: PLC0415 - most programs read no totals
 
         if self._writer is None:
             return totals_by_group(None, since, until, by)

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 from specclient.errors import ConfigurationError
-from specclient.ledger.schema import LEDGER_HINT, LedgerStore
 from specclient.ledger.sqlite import SQLiteStore
+from specclient.ledger.store import LEDGER_HINT, LedgerStore
 from specclient.runtime.folders import user_folder
 
 __all__ = ["OFF", "locate"]

@@ -32,22 +32,17 @@ from sqlalchemy.exc import ArgumentError, SQLAlchemyError
 
 from specclient.errors import LedgerError
 from specclient.ledger import rollup
+from specclient.ledger.encoding import ColumnKind
 from specclient.ledger.migrations import upgrade
+from specclient.ledger.row import COLUMN_NAMES, COLUMNS, KEY_COLUMN
 from specclient.ledger.schema import (
     CALLS_TABLE,
-    COLUMN_NAMES,
-    COLUMNS,
-    KEY_COLUMN,
-    LEDGER_HINT,
+    SCHEMA_VERSION,
     VERSION_TABLE,
-    VERSIONS,
-    ColumnKind,
-    Execute,
-    RowValues,
-    SQLValue,
     checked_version,
     foreign_table_error,
 )
+from specclient.ledger.store import LEDGER_HINT, Execute, RowValues, SQLValue
 
 __all__ = ["PostgresStore"]
 
@@ -63,16 +58,24 @@ _TOGETHER = text(f"SELECT pg_advisory_xact_lock_shared({_LOCK})")
 
 _TYPES: Mapping[ColumnKind, str] = {
     "text": "TEXT",
+    "time": "TEXT",
+    "json": "TEXT",
+    "json_or_null": "TEXT",
     "flag": "BOOLEAN",
     "small": "INTEGER",
     "count": "BIGINT",
+    "nano": "BIGINT",
     "measure": "DOUBLE PRECISION",
 }
 _KINDS: Mapping[ColumnKind, Any] = {
     "text": Text,
+    "time": Text,
+    "json": Text,
+    "json_or_null": Text,
     "flag": Boolean,
     "small": Integer,
     "count": BigInteger,
+    "nano": BigInteger,
     "measure": Double,
 }
 _calls = Table(
@@ -188,7 +191,7 @@ class PostgresStore:
 
     def _upgrade(self, engine: Engine) -> None:
         with engine.connect() as connection:
-            if self._seen(connection) == len(VERSIONS):
+            if self._seen(connection) == SCHEMA_VERSION:
                 return
         with engine.begin() as connection:
             connection.execute(_ALONE)

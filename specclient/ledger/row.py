@@ -1,100 +1,236 @@
-"""Turn what the ledger keeps of a call back into something with names: the row that reports read."""
+"""The columns of the table ``calls``: :class:`LedgerRow` lists each with the value of a Call that it stores.
+
+A column is added as a last line of :class:`LedgerRow` with the next schema version as its ``since``;
+:mod:`.migrations` adds it to older ledgers. Released columns are never changed, as databases have them.
+The values come from the call's record, which holds no prompt, reply or key.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from decimal import Decimal
-from typing import Any
+from operator import attrgetter
+from typing import Any, NamedTuple
 
-from specclient.ledger.encoding import JSON_COLUMNS, column_values
-from specclient.ledger.schema import COLUMN_NAMES, COLUMNS, RowValues
+from specclient.ledger.encoding import (
+    DECODERS,
+    ENCODERS,
+    ColumnKind,
+    decision_values,
+    finite,
+    nano_by_kind,
+    speculation_values,
+    text_labels,
+)
+from specclient.ledger.store import RowValues
 from specclient.types.call import Call
+from specclient.types.usage import Speculation
+from specclient.types.wire import FailedAttempt
 
-__all__ = ["LedgerRow"]
+__all__ = [
+    "COLUMNS",
+    "COLUMN_NAMES",
+    "KEY_COLUMN",
+    "ORDER_COLUMN",
+    "LedgerColumn",
+    "LedgerRow",
+    "encoded_row",
+    "encoded_rows",
+]
 
-_FLAGS = tuple(column.name for column in COLUMNS if column.kind == "flag")
+
+class LedgerColumn(NamedTuple):
+    """One column of the table ``calls``.
+
+    Attributes:
+        of: reads the value from a finished call.
+        null: whether the value may be unknown; always so for a column that a later version adds.
+        since: the schema version that added the column.
+    """
+
+    name: str
+    of: Callable[[Call], Any]
+    kind: ColumnKind
+    null: bool
+    since: int
+
+
+def column(
+    of: str | Callable[[Call], Any], kind: ColumnKind = "text", *, null: bool = True, since: int = 1
+) -> dict[str, Any]:
+    """Return the metadata of a field of :class:`LedgerRow`.
+
+    Args:
+        of: an attribute of Call, such as ``"usage.prompt"``, or a function of the call.
+    """
+    return {"of": attrgetter(of) if isinstance(of, str) else of, "kind": kind, "null": null, "since": since}
+
+
+_NO_SPECULATION = Speculation()
+
+
+def _speculation(call: Call) -> Speculation:
+    return call.speculation or _NO_SPECULATION
+
+
+def _predicted_accepted(call: Call) -> int | None:
+    count = _speculation(call).predicted_accepted
+    return call.usage.accepted_prediction if count is None else count
+
+
+def _predicted_rejected(call: Call) -> int | None:
+    count = _speculation(call).predicted_rejected
+    return call.usage.rejected_prediction if count is None else count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerRow:
-    """One finished call as the ledger keeps it; the field names are the column names.
+    """One finished call as the ledger stores it; the field names are the column names.
 
     Attributes:
         started_at: UTC.
-        model: as asked for; ``served_model``: as the answer names it; ``route``: as chosen.
+        model: as requested; ``served_model``: as the response names it; ``route``: as chosen.
         method, drafted, accepted, steps, predicted_accepted, predicted_rejected: as in ``Speculation``.
-        cost_nano: nano-dollars, None where the call is unpriced; ``cost_by_kind`` sums to it.
+        cost_nano: nano-dollars, None for an unpriced call; ``cost_by_kind`` sums to it.
         ttft_s, latency_s, engine_s: as in ``Call``, seconds.
         decision: ``chosen``, ``reason`` and each candidate with its verdict.
-        attempts: tries it took; 0 where it is a try of its parent's itself, counted there.
-        parent: ``id`` of the call that this one is a part of; ``purpose``: what for.
+        attempts: number of attempts; 0 if the row is itself an attempt, counted in its parent's row.
+        parent: ``id`` of the call that this one is a part of; ``purpose``: what the part was for.
         strategy, pair, metadata, session: as in ``Call``.
-        speculation: every field of ``Speculation`` that is known; None where nothing is.
+        speculation: every known field of ``Speculation``; None if nothing is known.
     """
 
-    id: str
-    started_at: datetime
-    operation: str
-    provider: str
-    model: str
-    served_model: str | None = None
-    route: str
-    streamed: bool = False
-    status: str
-    error: str | None = None
-    http_status: int | None = None
-    prompt_tokens: int | None = None
-    completion_tokens: int | None = None
-    cached_tokens: int | None = None
-    cache_write_tokens: int | None = None
-    reasoning_tokens: int | None = None
-    usage_estimated: bool = False
-    method: str | None = None
-    drafted: int | None = None
-    accepted: int | None = None
-    steps: int | None = None
-    predicted_accepted: int | None = None
-    predicted_rejected: int | None = None
-    cost_nano: int | None = None
-    cost_by_kind: Mapping[str, int] = field(default_factory=dict)
-    price_source: str = "unpriced"
-    cost_estimated: bool = False
-    attempts: int = 1
-    ttft_s: float | None = None
-    latency_s: float = 0.0
-    engine_s: float | None = None
-    request_id: str | None = None
-    tags: Mapping[str, str] = field(default_factory=dict)
-    decision: Mapping[str, Any] = field(default_factory=dict)
-    parent: str | None = None
-    purpose: str = "call"
-    strategy: str | None = None
-    pair: str | None = None
-    speculation: Mapping[str, Any] | None = None
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    session: str | None = None
+    id: str = field(metadata=column("id", null=False))
+    started_at: datetime = field(metadata=column("started_at", "time", null=False))
+    operation: str = field(metadata=column("operation", null=False))
+    provider: str = field(metadata=column("provider", null=False))
+    model: str = field(metadata=column("model", null=False))
+    served_model: str | None = field(default=None, metadata=column("served_model"))
+    route: str = field(metadata=column("route.chosen", null=False))
+    streamed: bool = field(default=False, metadata=column("streamed", "flag", null=False))
+    status: str = field(metadata=column("status", null=False))
+    error: str | None = field(default=None, metadata=column("error"))
+    http_status: int | None = field(default=None, metadata=column("http_status", "small"))
+    prompt_tokens: int | None = field(default=None, metadata=column("usage.prompt", "count"))
+    completion_tokens: int | None = field(default=None, metadata=column("usage.completion", "count"))
+    cached_tokens: int | None = field(default=None, metadata=column("usage.cached", "count"))
+    cache_write_tokens: int | None = field(default=None, metadata=column("usage.cache_write", "count"))
+    reasoning_tokens: int | None = field(default=None, metadata=column("usage.reasoning", "count"))
+    usage_estimated: bool = field(default=False, metadata=column("usage.estimated", "flag", null=False))
+    method: str | None = field(default=None, metadata=column(lambda call: _speculation(call).method))
+    drafted: int | None = field(
+        default=None, metadata=column(lambda call: _speculation(call).drafted, "count")
+    )
+    accepted: int | None = field(
+        default=None, metadata=column(lambda call: _speculation(call).accepted, "count")
+    )
+    steps: int | None = field(default=None, metadata=column(lambda call: _speculation(call).steps, "count"))
+    predicted_accepted: int | None = field(default=None, metadata=column(_predicted_accepted, "count"))
+    predicted_rejected: int | None = field(default=None, metadata=column(_predicted_rejected, "count"))
+    cost_nano: int | None = field(default=None, metadata=column("cost.nano", "nano"))
+    cost_by_kind: Mapping[str, int] = field(
+        default_factory=dict, metadata=column(lambda call: nano_by_kind(call.cost), "json", null=False)
+    )
+    price_source: str = field(default="unpriced", metadata=column("cost.source", null=False))
+    cost_estimated: bool = field(default=False, metadata=column("cost.estimated", "flag", null=False))
+    attempts: int = field(default=1, metadata=column("attempts", "small", null=False))
+    ttft_s: float | None = field(default=None, metadata=column("ttft_s", "measure"))
+    latency_s: float = field(
+        default=0.0, metadata=column(lambda call: finite(call.latency_s) or 0.0, "measure", null=False)
+    )
+    engine_s: float | None = field(default=None, metadata=column("engine_s", "measure"))
+    request_id: str | None = field(default=None, metadata=column("request_id"))
+    tags: Mapping[str, str] = field(
+        default_factory=dict, metadata=column(lambda call: text_labels(call.tags), "json", null=False)
+    )
+    decision: Mapping[str, Any] = field(
+        default_factory=dict, metadata=column(lambda call: decision_values(call.route), "json", null=False)
+    )
+    parent: str | None = field(default=None, metadata=column("parent", since=2))
+    purpose: str = field(default="call", metadata=column("purpose", since=2))
+    strategy: str | None = field(default=None, metadata=column("strategy", since=2))
+    pair: str | None = field(default=None, metadata=column("pair", since=2))
+    speculation: Mapping[str, Any] | None = field(
+        default=None,
+        metadata=column(lambda call: speculation_values(call.speculation), "json_or_null", since=2),
+    )
+    metadata: Mapping[str, str] = field(
+        default_factory=dict, metadata=column(lambda call: text_labels(call.metadata), "json", since=2)
+    )
+    session: str | None = field(default=None, metadata=column("session", since=2))
 
     @classmethod
     def of(cls, call: Call) -> LedgerRow:
-        """Return the row of a call; a value of a server's that no database can hold becomes None."""
-        return cls(**column_values(call))
+        """Return the row of a call; a value that no database can hold becomes None."""
+        return cls.from_values(encoded_row(call))
 
     @classmethod
     def from_values(cls, values: RowValues) -> LedgerRow:
-        """Return the row kept as these values, by a database or
-        :func:`specclient.ledger.encoding.encoded_row`."""
-        row: dict[str, Any] = dict(zip(COLUMN_NAMES, values, strict=True))
-        row.update((name, json.loads(row[name] or "{}")) for name in JSON_COLUMNS)
-        row.update((name, bool(row[name])) for name in _FLAGS)
-        row["purpose"] = row["purpose"] or "call"
-        row["speculation"] = json.loads(row["speculation"]) if row["speculation"] else None
-        row["started_at"] = datetime.fromisoformat(row["started_at"])
+        """Return the row that was encoded as these values, one per column."""
+        row: dict[str, Any] = {
+            name: value if decode is None else decode(value)
+            for name, decode, value in zip(COLUMN_NAMES, _DECODERS, values, strict=True)
+        }
+        row["purpose"] = row["purpose"] or "call"  # unknown in rows of schema version 1
         return cls(**row)
 
     @property
     def cost(self) -> Decimal | None:
-        """Dollars, None where the call is unpriced."""
+        """Dollars, None for an unpriced call."""
         return None if self.cost_nano is None else Decimal(self.cost_nano).scaleb(-9)
+
+
+COLUMNS = tuple(LedgerColumn(each.name, **each.metadata) for each in fields(LedgerRow))
+COLUMN_NAMES = tuple(each.name for each in COLUMNS)
+#: The key of the table, and the column that rows are found and sorted by.
+KEY_COLUMN, ORDER_COLUMN = COLUMN_NAMES[:2]
+
+_READ_AND_ENCODE = tuple((each.of, ENCODERS[each.kind]) for each in COLUMNS)
+_DECODERS = tuple(DECODERS[each.kind] for each in COLUMNS)
+#: The columns in which the row of a failed attempt repeats the row of its call.
+_SHARED_WITH_ATTEMPTS = (
+    "started_at", "operation", "provider", "model", "route", "streamed", "strategy", "pair", "tags",
+    "metadata", "session",
+)  # fmt: skip
+
+
+def encoded_row(call: Call) -> RowValues:
+    """Return the values that a database stores for a call, in the order of :data:`COLUMNS`.
+
+    Runs for every call, so it creates no LedgerRow.
+    """
+    return tuple(
+        [of(call) if encode is None else encode(of(call)) for of, encode in _READ_AND_ENCODE]
+    )  # a list is filled faster than a generator
+
+
+def encoded_rows(call: Call) -> list[RowValues]:
+    """Return all rows of a call: its own, and one for each failed attempt that may have been billed."""
+    own = encoded_row(call)
+    return [own, *(_attempt_row(own, n, lost) for n, lost in enumerate(call.lost))] if call.lost else [own]
+
+
+def _attempt_row(own: RowValues, number: int, lost: FailedAttempt) -> RowValues:
+    """Return the row of a failed attempt: the request's columns, and no usage or cost."""
+    shared = {name: own[COLUMN_NAMES.index(name)] for name in _SHARED_WITH_ATTEMPTS}
+    values = (
+        dict.fromkeys(COLUMN_NAMES)
+        | shared
+        | {
+            "id": f"{own[0]}-{number + 1}",
+            "status": "error",
+            "error": lost.error,
+            "usage_estimated": False,
+            "cost_by_kind": "{}",
+            "price_source": "unknown: no answer came",
+            "cost_estimated": True,
+            "attempts": 0,
+            "latency_s": finite(lost.seconds) or 0.0,
+            "decision": "{}",
+            "parent": own[0],
+            "purpose": "retry",
+        }
+    )
+    return tuple(values.values())

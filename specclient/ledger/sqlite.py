@@ -16,21 +16,17 @@ from typing import TypeVar
 
 from specclient.errors import LedgerError
 from specclient.ledger import rollup
+from specclient.ledger.encoding import ColumnKind
 from specclient.ledger.migrations import upgrade
+from specclient.ledger.row import COLUMN_NAMES, KEY_COLUMN
 from specclient.ledger.schema import (
     CALLS_TABLE,
-    COLUMN_NAMES,
-    KEY_COLUMN,
-    LEDGER_HINT,
+    SCHEMA_VERSION,
     VERSION_TABLE,
-    VERSIONS,
-    ColumnKind,
-    Execute,
-    RowValues,
-    SQLValue,
     checked_version,
     foreign_table_error,
 )
+from specclient.ledger.store import LEDGER_HINT, Execute, RowValues, SQLValue
 from specclient.runtime.forks import import_lock
 
 __all__ = ["SQLiteStore"]
@@ -43,9 +39,13 @@ _LONGEST_PAUSE_S = 0.02
 
 _TYPES: Mapping[ColumnKind, str] = {
     "text": "TEXT",
+    "time": "TEXT",
+    "json": "TEXT",
+    "json_or_null": "TEXT",
     "flag": "BOOLEAN",
     "small": "INTEGER",
     "count": "BIGINT",
+    "nano": "BIGINT",
     "measure": "DOUBLE",
 }
 _INSERT = (
@@ -179,7 +179,7 @@ class SQLiteStore:
         return connection
 
     def _upgrade(self, connection: sqlite3.Connection) -> None:
-        if self._seen(connection) == len(VERSIONS):
+        if self._seen(connection) == SCHEMA_VERSION:
             return
         connection.execute("PRAGMA journal_mode=WAL").close()  # kept in the file
         connection.execute("BEGIN IMMEDIATE").close()

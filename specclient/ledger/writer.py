@@ -11,7 +11,7 @@ from queue import Empty, SimpleQueue
 
 from specclient.errors import LedgerError
 from specclient.ledger import shutdown
-from specclient.ledger.schema import LEDGER_HINT, LedgerStore, RowValues
+from specclient.ledger.store import LEDGER_HINT, LedgerStore, RowValues
 
 __all__ = ["LedgerWriter"]
 

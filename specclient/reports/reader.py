@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Protocol
 
-from specclient.ledger import totals as kept_sums
+from specclient.ledger.figures import CallTotals
 from specclient.ledger.row import LedgerRow
+from specclient.ledger.totals import ROLLUP_GROUPS
 from specclient.reports.groups import group_readers
 from specclient.reports.report import CostReport, ReportBuilder
 from specclient.reports.savings import Saving, SavingsBy, savings
@@ -32,7 +33,7 @@ class LedgerReader(Protocol):
 
     def rollup(
         self, since: datetime | None = None, until: datetime | None = None, by: Sequence[str] = ()
-    ) -> list[kept_sums.CallTotals]:
+    ) -> list[CallTotals]:
         """Return the sums of a span of time, by group."""
         ...
 
@@ -111,7 +112,7 @@ def read_reports(
     """
     for names in groupings:
         group_readers(names)
-    covered = not where.tags and all(name in kept_sums.ROLLUP_GROUPS for names in groupings for name in names)
+    covered = not where.tags and all(name in ROLLUP_GROUPS for names in groupings for name in names)
     by_hour = _RollupReports(ledger, where)
     calls, first = by_hour.report(groupings[0] if covered and groupings else ())
     if covered and calls > most_read:
@@ -123,7 +124,7 @@ def read_reports(
     for row in matching_rows(ledger.iterate(where.since, where.until), where):
         counted += 1
         for tally in tallies:
-            tally.add(row)
+            tally.add_row(row)
         if kept is not None:
             kept.append(row)
     saved = None if kept is None else savings(kept, by)
@@ -145,5 +146,5 @@ class _RollupReports:
         for sums in self.ledger.rollup(where.since, where.until, by=(*names, *narrowing)):
             calls += sums.calls
             if not narrowing or where.takes(*sums.group[wide:]):
-                tally.at(sums.group[:wide]).join(sums)
+                tally.add_totals(sums.group[:wide], sums)
         return calls, tally.report(rounded=True)

@@ -1,12 +1,14 @@
-"""Turn a report's figures into words, and into tables of Markdown."""
+"""Texts of a report: its figures, notes on them, and tables of Markdown."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from typing import Any
 
-from specclient.reports.lines import ReportLine
+from specclient.ledger.figure_kinds import Computed, Figure
+from specclient.ledger.figures import ENTRIES, CallTotals
 from specclient.reports.report import CostReport
 from specclient.reports.savings import Saving
 
@@ -58,71 +60,64 @@ def _digits(value: Decimal) -> str:
     return text.rstrip("0").rstrip(".") if "." in text else text
 
 
+def cost_of(totals: CallTotals) -> str:
+    """Return the cost of a group as text: unknown, not zero, if all calls that may cost are unpriced."""
+    if totals.unpriced and not totals.cost_nano:
+        return "unknown"
+    return format_dollars(totals.cost, estimated=totals.estimated)
+
+
+#: How a known value is written, by ``ReportText.form``: a function of the value and whether the percentiles
+#: of the report are rounded.
+FORMS: Mapping[str, Callable[[Any, bool], str]] = {
+    "count": lambda value, _: f"{value:,}",
+    "percent": lambda value, _: format_percent(value),
+    "decimal": lambda value, _: f"{value:.2f}",
+    "rate": lambda value, _: _digits(Decimal(repr(value))),
+    "latency": lambda value, rounded: format_seconds(value, rounded=rounded),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ReportColumn:
-    """A column of a report.
+    """A column of a report, for one figure of :class:`specclient.ledger.figures.CallTotals`.
 
     Attributes:
         title: its heading.
-        text: what a line says there; ``rounded`` is of its report.
         rank: columns of the highest rank are left out first where there is no room; 0 never is.
-        matters: whether it has anything to tell of a report, by its total.
     """
 
     title: str
-    text: Callable[[ReportLine, bool], str]
     rank: int
-    matters: Callable[[ReportLine], bool] = lambda _: True
+    _figure: Figure[Any] | Computed[Any]
+    _form: str
+    _always: bool
+
+    def text(self, line: CallTotals, *, rounded: bool) -> str:
+        """Return the text of the column in a line of a report; ``rounded`` is the report's."""
+        if self._form == "cost":
+            return cost_of(line)
+        value = getattr(line, self._figure.name)
+        return UNKNOWN if value is None else FORMS[self._form](value, rounded)
+
+    def is_shown(self, total: CallTotals) -> bool:
+        """Return whether the column says anything about a report, given the report's total."""
+        value = getattr(total, self._figure.name)
+        return self._always or (value is not None if isinstance(self._figure, Computed) else bool(value))
 
 
-def _known(value: float | None, form: Callable[[float], str]) -> str:
-    return UNKNOWN if value is None else form(value)
-
-
-def _latency(name: str) -> Callable[[ReportLine, bool], str]:
-    return lambda line, rounded: _known(getattr(line, name), lambda v: format_seconds(v, rounded=rounded))
-
-
-REPORT_COLUMNS: tuple[ReportColumn, ...] = (
-    ReportColumn("calls", lambda line, _: f"{line.calls:,}", 1),
-    ReportColumn("failed", lambda line, _: f"{line.errors:,}", 2, lambda total: total.errors > 0),
-    ReportColumn("in", lambda line, _: f"{line.tokens_in:,}", 3),
-    ReportColumn("out", lambda line, _: f"{line.tokens_out:,}", 3),
-    ReportColumn(
-        "cached", lambda line, _: f"{line.tokens_cached:,}", 8, lambda total: total.tokens_cached > 0
-    ),
-    ReportColumn(
-        "accepted",
-        lambda line, _: _known(line.acceptance_rate, format_percent),
-        4,
-        lambda total: total.acceptance_rate is not None,
-    ),
-    ReportColumn(
-        "tokens/pass",
-        lambda line, _: _known(line.mean_accepted_length if line.drafted else None, lambda v: f"{v:.2f}"),
-        5,
-        lambda total: bool(total.mean_accepted_length and total.drafted),
-    ),
-    ReportColumn(
-        "tokens/s", lambda line, _: _known(line.tokens_per_s, lambda v: _digits(Decimal(repr(v)))), 4
-    ),
-    ReportColumn("p50", _latency("latency_p50_s"), 6),
-    ReportColumn("p95", _latency("latency_p95_s"), 7),
-    ReportColumn("unpriced", lambda line, _: f"{line.unpriced:,}", 2, lambda total: total.unpriced > 0),
-    ReportColumn("cost", lambda line, _: cost_of(line), 0),
+REPORT_COLUMNS: tuple[ReportColumn, ...] = tuple(
+    ReportColumn(text.title, text.rank, figure, text.form, text.always)
+    for text, figure in sorted(
+        ((figure.text, figure) for figure in ENTRIES if figure.text is not None),
+        key=lambda pair: pair[0].place,
+    )
 )
 
 
-def cost_of(line: ReportLine) -> str:
-    """Return what a group's calls cost: unknown, and not zero, where nothing but unpriced ones may have."""
-    if line.unpriced and not line.cost_nano:
-        return "unknown"
-    return format_dollars(line.cost, estimated=line.estimated)
-
-
 def visible_columns(report: CostReport) -> list[ReportColumn]:
-    """Return the columns that have something to tell."""
-    return [figure for figure in REPORT_COLUMNS if figure.matters(report.total)]
+    """Return the columns that say anything about a report."""
+    return [column for column in REPORT_COLUMNS if column.is_shown(report.total)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,21 +136,21 @@ class ReportCells:
     @classmethod
     def of(cls, report: CostReport) -> ReportCells:
         """Return the cells of the columns that have something to tell."""
-        figures = visible_columns(report)
+        columns = visible_columns(report)
 
-        def told(line: ReportLine) -> list[str]:
-            return [figure.text(line, report.rounded) for figure in figures]
+        def texts(line: CallTotals) -> list[str]:
+            return [column.text(line, rounded=report.rounded) for column in columns]
 
         blank = [""] * (len(report.by) - 1)
         first = ["total", *blank] if report.by else []
         unpriced = None
         if report.by and (calls := report.total.unpriced):
             known = {"calls": f"{calls:,}", "unpriced": f"{calls:,}", "cost": "unknown"}
-            unpriced = ["unpriced", *blank, *(known.get(f.title, "") for f in figures)]
+            unpriced = ["unpriced", *blank, *(known.get(column.title, "") for column in columns)]
         return cls(
-            titles=[*report.by, *(figure.title for figure in figures)],
-            lines=[[*(value or UNKNOWN for value in line.group), *told(line)] for line in report.lines],
-            total=[*first, *told(report.total)],
+            titles=[*report.by, *(column.title for column in columns)],
+            lines=[[*(value or UNKNOWN for value in line.group), *texts(line)] for line in report.lines],
+            total=[*first, *texts(report.total)],
             unpriced=unpriced,
         )
 
@@ -185,6 +180,10 @@ def notes(report: CostReport) -> list[str]:
 
 
 SAVINGS_TITLES = ("calls", "saved", "speedup", "cost", "cost alone", "time", "time alone", "accepted")
+
+
+def _known(value: float | None, form: Callable[[float], str]) -> str:
+    return UNKNOWN if value is None else form(value)
 
 
 def saving_cells(saving: Saving) -> list[str]:

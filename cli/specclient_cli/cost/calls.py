@@ -100,9 +100,9 @@ def _by_tag(ledger: Ledger, where: CallFilter) -> CostReport:
     """Sum up by each tag that a call carries; the total counts each call once."""
     tally, total = ReportBuilder(()), ReportBuilder(())
     for row in _rows(ledger, where):
-        total.add(row)
+        total.add_row(row)
         for name, value in row.tags.items():
-            tally.at((f"{name}={value}",)).add(row)
+            tally.add_row(row, (f"{name}={value}",))
     return CostReport(("tag",), tally.report().lines, total.report().total)
 
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from html import escape
 
-from specclient.reports.lines import ReportLine
+from specclient.ledger.figures import CallTotals
 from specclient.reports.page.charts import (
     COLORS,
     OTHER,
@@ -89,7 +89,7 @@ class _TimeStep:
     unpriced: int = 0
     estimated: bool = False
 
-    def add(self, series: int, line: ReportLine) -> None:
+    def add(self, series: int, line: CallTotals) -> None:
         self.cost_nano[series] = self.cost_nano.get(series, 0) + line.cost_nano
         self.calls += line.calls
         self.unpriced += line.unpriced
@@ -181,7 +181,7 @@ def by_model(models: CostReport) -> str:
     return _figure("by-model", "Cost by model", note, bars(shown) + details)
 
 
-def _calls(line: ReportLine) -> str:
+def _calls(line: CallTotals) -> str:
     calls = "1 call" if line.calls == 1 else f"{line.calls:,} calls"
     return f"{calls}, {line.unpriced:,} unpriced" if line.unpriced else calls
 
@@ -214,7 +214,7 @@ def latencies(models: CostReport) -> str:
     return _figure("latency", "Latency by model", note, ranges(shown, format_seconds) + details)
 
 
-def _percentiles(line: ReportLine, *, rounded: bool) -> list[str]:
+def _percentiles(line: CallTotals, *, rounded: bool) -> list[str]:
     values = (line.latency_p50_s, line.latency_p95_s, line.latency_p99_s)
     return [UNKNOWN if value is None else format_seconds(value, rounded=rounded) for value in values]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from html import escape
 
-from specclient.reports.lines import ReportLine
+from specclient.ledger.figures import CallTotals
 from specclient.reports.report import CostReport
 from specclient.reports.savings import Saving
 from specclient.reports.text import SAVINGS_TITLES, ReportCells, saving_cells, saving_notes
@@ -68,7 +68,7 @@ def report_table(report: CostReport) -> str:
     """
     cells, left = ReportCells.of(report), len(report.by)
 
-    def line(texts: Sequence[str], figures: ReportLine, kind: str = "") -> str:
+    def line(texts: Sequence[str], figures: CallTotals, kind: str = "") -> str:
         return row(cost_first(texts, left), left=left, kind=kind, cost=f"{figures.cost:f}", at=left)
 
     rows = [line(texts, figures) for texts, figures in zip(cells.lines, report.lines, strict=True)]

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Protocol
 
+from specclient.ledger.figures import CallTotals, percentile
 from specclient.ledger.row import LedgerRow
-from specclient.reports.lines import ReportLine, percentile
 from specclient.reports.page.charts import COLORS, OTHER, Bar, PercentileRange, bars, ranges, track
 from specclient.reports.reader import CallFilter, LedgerReader, read_reports
 from specclient.reports.report import CostReport
-from specclient.reports.text import UNKNOWN, cost_of, format_percent, format_seconds, notes
+from specclient.reports.text import UNKNOWN, cost_of, format_dollars, format_percent, format_seconds, notes
 from specclient.serving.dashboard.spans import MINUTE, SPANS
 from specclient.serving.dashboard.timelines import cost_by_day, model_colors, token_rate, tokens_by_minute
 
@@ -109,7 +109,7 @@ def _models(routes: CostReport, colors: Mapping[str, str]) -> list[dict[str, Any
     ]
 
 
-def _line(line: ReportLine, name: str, *, rounded: bool) -> dict[str, Any]:
+def _line(line: CallTotals, name: str, *, rounded: bool) -> dict[str, Any]:
     return {
         "name": name,
         "calls": line.calls,
@@ -255,7 +255,7 @@ def _choice(row: LedgerRow) -> dict[str, Any]:
         "status": row.status,
         "error": row.error,
         "tokens": row.completion_tokens,
-        "cost_text": UNKNOWN if row.cost is None else _cost(row),
+        "cost_text": _cost(row),
         "latency_text": _time(row.latency_s),
         "candidates": [
             {name: candidate.get(name) for name in ("route", "verdict", "reason")}
@@ -265,7 +265,7 @@ def _choice(row: LedgerRow) -> dict[str, Any]:
 
 
 def _cost(row: LedgerRow) -> str:
-    return cost_of(ReportLine(group=(), calls=1, cost_nano=row.cost_nano or 0, estimated=row.cost_estimated))
+    return UNKNOWN if row.cost is None else format_dollars(row.cost, estimated=row.cost_estimated)
 
 
 def _time(value: float | None, *, rounded: bool = False) -> str:

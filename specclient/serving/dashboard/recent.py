@@ -6,10 +6,10 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from datetime import datetime
 
-from specclient.ledger.encoding import encoded_rows
-from specclient.ledger.row import LedgerRow
-from specclient.ledger.schema import RowValues
-from specclient.ledger.totals import CallTotals, totals_by_group
+from specclient.ledger.figures import CallTotals
+from specclient.ledger.row import LedgerRow, encoded_rows
+from specclient.ledger.store import RowValues
+from specclient.ledger.totals import totals_by_group
 from specclient.types.call import Call
 
 __all__ = ["RecentCalls"]

@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from specclient.errors import ConfigurationError, LedgerError
 from specclient.ledger.encoding import timestamp
 from specclient.ledger.location import locate
-from specclient.ledger.schema import LEDGER_HINT, Execute, LedgerStore, SQLValue
+from specclient.ledger.store import LEDGER_HINT, Execute, LedgerStore, SQLValue
 from specclient.serving.keys.key import PREFIX, StoredKey, digest_of
 
 __all__ = ["KeyStore"]

@@ -12,7 +12,7 @@ from specclient import Budget
 from specclient.budgets import tables as book
 from specclient.budgets.tables import BudgetCharge, BudgetTransaction, CallBound
 from specclient.budgets.worker import MemoryDatabase
-from specclient.ledger.schema import Execute
+from specclient.ledger.store import Execute
 
 STEP = st.one_of(
     st.tuples(st.just("reserve"), st.integers(0, 40), st.integers(0, 40)),

@@ -11,9 +11,8 @@ from loopback_server import behave, hang, reply, reset
 
 from specclient import APIError, AsyncOpenAI, Settings
 from specclient.config import PriceSettings, ProviderSettings
-from specclient.ledger.encoding import encoded_rows
 from specclient.ledger.ledger import Ledger
-from specclient.ledger.row import LedgerRow
+from specclient.ledger.row import LedgerRow, encoded_rows
 from specclient.transport import retry
 from specclient.types.wire import FailedAttempt
 

@@ -21,8 +21,8 @@ import pytest
 from specclient.errors import ConfigurationError, LedgerError
 from specclient.ledger.encoding import nano_by_kind
 from specclient.ledger.ledger import Ledger
-from specclient.ledger.row import LedgerRow
-from specclient.ledger.schema import COLUMN_NAMES, VERSIONS
+from specclient.ledger.row import COLUMN_NAMES, LedgerRow
+from specclient.ledger.schema import SCHEMA_VERSION
 from specclient.types.usage import Cost, Speculation, Usage
 
 pytestmark = pytest.mark.anyio
@@ -382,7 +382,7 @@ async def test_calls_go_on_with_one_warning(obstacle, tmp_path, make_call, caplo
 
 async def test_a_newer_schema_is_named(tmp_path, open_ledger):
     with pytest.raises(
-        LedgerError, match=f"version 99, this specclient knows up to {len(VERSIONS)}; upgrade"
+        LedgerError, match=f"version 99, this specclient knows up to {SCHEMA_VERSION}; upgrade"
     ):
         open_ledger(newer(tmp_path)).rows()
 

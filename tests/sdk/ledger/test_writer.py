@@ -174,7 +174,7 @@ PROGRAM = f"""
 import os, signal, sys, threading, time
 sys.path.insert(0, {str(CHILD.parent)!r})
 from ledger_writer_process import *
-from specclient.ledger import ending
+from specclient.ledger import shutdown
 ledger = Ledger(sys.argv[1], window_s=3600)
 def ready():
     print("ready", flush=True)
@@ -267,7 +267,7 @@ async def test_sigterm_is_obeyed_though_the_ledger_is_locked(path, make_call):
     ledger.close()
     held = sqlite3.connect(path, isolation_level=None)
     held.execute("BEGIN IMMEDIATE")
-    script = "ending.EXIT_S = 0.1\nimport specclient.ledger.sqlite as s\ns.BUSY_S = 0.1\n" + BLOCKED
+    script = "shutdown.EXIT_S = 0.1\nimport specclient.ledger.sqlite as s\ns.BUSY_S = 0.1\n" + BLOCKED
     assert terminated(script, path, warns="is locked") == (-signal.SIGTERM, "")
     held.close()
     assert stored(path) == ["c0"]

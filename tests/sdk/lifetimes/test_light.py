@@ -19,7 +19,7 @@ OTHERS = [
 OURS = [
     "client.azure", "budgets.budgets", "budgets.tables", "budgets.worker", "budgets.bounds",
     "budgets.messages", "ledger.postgres", "reports.page", "reports.report", "reports.reader",
-    "reports.lines", "ledger.row", "reports.savings", "ledger.totals", "resources.costs", "lib",
+    "reports.savings", "ledger.totals", "resources.costs", "lib",
     "client.module_client", "call.tracing", "pagination", "resources.agents.tool_calls",
     "resources.assistants", "resources.beta", "resources.embeddings", "resources.step_methods",
     "resources.polling", "resources.raw_response", "resources.responses",

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import tempfile
-from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -70,7 +69,7 @@ bounds = maybe(st.datetimes(datetime(2026, 1, 30), datetime(2026, 2, 2), timezon
 
 def exact(report: CostReport) -> list[dict]:
     """Return every figure but those that a roll-up knows by class only."""
-    lines = [asdict(line) for line in (*report.lines, report.total)]
+    lines = [{**line.to_dict(), "group": line.group} for line in (*report.lines, report.total)]
     return [{name: value for name, value in line.items() if name not in PERCENTILES} for line in lines]
 
 

@@ -19,7 +19,7 @@ from gateway_server import Served, upstream_settings
 from loopback_server import OpenAIServer
 
 from specclient.config import Settings
-from specclient.reports.lines import percentile
+from specclient.ledger.figures import percentile
 from specclient.reports.reader import CallFilter, read_reports
 from specclient.serving.dashboard.figures import figures
 from specclient.serving.dashboard.page import PAGE

@@ -1,0 +1,187 @@
+"""Kinds of figures that the class of the totals is made of: sums, histograms, and values computed from them.
+
+A figure is a descriptor: ``totals.tokens_in`` reads the figure ``tokens_in`` of some totals.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, overload
+
+if TYPE_CHECKING:
+    from typing import Self
+
+    from specclient.ledger.figures import CallTotals
+
+__all__ = ["Computed", "CountOrNone", "Figure", "Flag", "Histogram", "ReportText", "Sum"]
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class ReportText(NamedTuple):
+    """How a report shows a figure as text.
+
+    Attributes:
+        title: heading of its column.
+        form: how the value is written, see :data:`specclient.reports.text.FORMS`.
+        place: columns are ordered by it, from left to right.
+        rank: where there is no room, columns of the highest rank are left out first; 0 never is.
+        always: show the column even where the report's total is zero or unknown.
+    """
+
+    title: str
+    form: Literal["count", "percent", "decimal", "rate", "latency", "cost"]
+    place: int
+    rank: int
+    always: bool = False
+
+
+class Figure(Generic[T_co]):
+    """A figure of a group of calls that can be added up over rows, and so has columns in ``calls_by_hour``.
+
+    Args:
+        columns: names of the columns of ``calls`` that it is computed from.
+        of: returns what one row adds, given the row's values of these columns, as a whole number; None is 0.
+            By default the value of the one column. In rows of SQLite flags are 0 and 1.
+        since: the schema version that added it. A new figure takes the next version.
+        text: its column in reports, if it has one.
+        exported: whether it is in the CSV and JSON of reports.
+    """
+
+    #: Set by the class that has the figure.
+    name: str
+
+    def __init__(
+        self,
+        *columns: str,
+        of: Callable[..., int | None] | None = None,
+        since: int = 3,
+        text: ReportText | None = None,
+        exported: bool = True,
+    ) -> None:
+        if of is None and len(columns) != 1:
+            raise ValueError(f"a figure of the columns {columns!r} needs a function `of` of their values")
+        self.columns = columns
+        self.of = of
+        self.since = since
+        self.text = text
+        self.exported = exported
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, totals: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, totals: CallTotals, owner: type) -> T_co: ...
+    def __get__(self, totals: CallTotals | None, owner: type) -> Any:
+        return self if totals is None else self.read(totals.sums)
+
+    def read(self, sums: Mapping[str, int]) -> T_co:
+        """Return the value for a group, given the sums of the group by column name."""
+        raise NotImplementedError
+
+    @property
+    def sum_names(self) -> tuple[str, ...]:
+        """Names of its columns in ``calls_by_hour``."""
+        return (self.name,)
+
+    def add_up(self, *values: Sequence[Any]) -> tuple[int, ...]:
+        """Return the sums over rows, one per name of ``sum_names``.
+
+        Args:
+            values: for each of ``columns``, its values in all rows.
+        """
+        return (sum(filter(None, values[0] if self.of is None else map(self.of, *values))),)
+
+
+class Sum(Figure[int]):
+    """A sum over rows; a row whose value is unknown adds 0."""
+
+    def read(self, sums: Mapping[str, int]) -> int:
+        """Return the sum."""
+        return sums[self.name]
+
+
+class CountOrNone(Figure["int | None"]):
+    """A sum that is None, rather than 0, if no row knows a value.
+
+    Args:
+        known: name of the figure that counts the rows with a known value.
+    """
+
+    def __init__(self, *columns: str, known: str, **options: Any) -> None:
+        super().__init__(*columns, **options)
+        self.known = known
+
+    def read(self, sums: Mapping[str, int]) -> int | None:
+        """Return the sum, None if no row knows a value."""
+        return sums[self.name] if sums[self.known] else None
+
+
+class Flag(Figure[bool]):
+    """Whether a condition holds for any row; ``calls_by_hour`` counts the rows."""
+
+    def read(self, sums: Mapping[str, int]) -> bool:
+        """Return whether there is such a row."""
+        return sums[self.name] > 0
+
+
+class Histogram(Figure["tuple[int, ...]"]):
+    """Numbers of rows by class of a value, in columns ``NAME_0``, ``NAME_1`` and so on.
+
+    Args:
+        edges: upper edges of the classes, ascending; the last class, above them all, has none.
+        of: returns a row's value, None if it is in no class.
+    """
+
+    def __init__(self, *columns: str, edges: Sequence[int], **options: Any) -> None:
+        super().__init__(*columns, **options)
+        self.edges = edges
+
+    @property
+    def sum_names(self) -> tuple[str, ...]:
+        """Names of its columns in ``calls_by_hour``, one per class."""
+        return tuple(f"{self.name}_{k}" for k in range(len(self.edges) + 1))
+
+    def add_up(self, *values: Sequence[Any]) -> tuple[int, ...]:
+        """Return how many rows are in each class."""
+        counts = [0] * (len(self.edges) + 1)
+        for value in values[0] if self.of is None else map(self.of, *values):
+            if value is not None:
+                counts[bisect_left(self.edges, value)] += 1
+        return tuple(counts)
+
+    def read(self, sums: Mapping[str, int]) -> tuple[int, ...]:
+        """Return the numbers by class."""
+        return tuple(sums[name] for name in self.sum_names)
+
+
+class Computed(Generic[T_co]):
+    """A figure that is computed from the sums when it is read, and stored nowhere, such as a ratio.
+
+    Args:
+        of: returns the value for some totals.
+        text, exported: as in :class:`Figure`.
+    """
+
+    name: str
+
+    def __init__(
+        self, of: Callable[[CallTotals], T_co], *, text: ReportText | None = None, exported: bool = True
+    ) -> None:
+        self.of = of
+        self.text = text
+        self.exported = exported
+
+    def __set_name__(self, owner: type, name: str) -> None:
+        self.name = name
+
+    @overload
+    def __get__(self, totals: None, owner: type) -> Self: ...
+    @overload
+    def __get__(self, totals: CallTotals, owner: type) -> T_co: ...
+    def __get__(self, totals: CallTotals | None, owner: type) -> Any:
+        return self if totals is None else self.of(totals)
