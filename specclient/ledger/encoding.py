@@ -69,15 +69,15 @@ def text_labels(labels: Mapping[str, str]) -> dict[str, str]:
     return {plain_text(str(name)): plain_text(str(value)) for name, value in labels.items()}
 
 
-def _count(value: int | None) -> int | None:
-    return value if value is not None and -_MAX_COUNT <= value <= _MAX_COUNT else None
+def _count(value: int) -> int | None:
+    return value if -_MAX_COUNT <= value <= _MAX_COUNT else None
 
 
-def _nano(value: int | None) -> int | None:
-    return value if value is not None and -_MAX_NANO <= value <= _MAX_NANO else None
+def _nano(value: int) -> int | None:
+    return value if -_MAX_NANO <= value <= _MAX_NANO else None
 
 
-def _json(value: Mapping[str, Any] | None) -> str:
+def _json(value: Mapping[str, Any]) -> str:
     """Return JSON text. pydantic's encoder takes a third of the time but refuses lone surrogates."""
     if not value:
         return "{}"
@@ -87,16 +87,12 @@ def _json(value: Mapping[str, Any] | None) -> str:
         return json.dumps(value, separators=(",", ":"))
 
 
-def _json_or_null(value: Mapping[str, Any] | None) -> str | None:
-    return None if value is None else _json(value)
-
-
-#: By kind of column, the function that makes a value of a call a value of the database; None: unchanged.
+#: By kind of column, the function that makes a known value of a call a database value; None: unchanged.
 ENCODERS: Mapping[ColumnKind, Callable[[Any], Any] | None] = {
     "text": plain_text,
     "time": timestamp,
     "json": _json,
-    "json_or_null": _json_or_null,
+    "json_or_null": _json,
     "flag": None,
     "small": _count,
     "count": _count,
@@ -119,11 +115,12 @@ DECODERS: Mapping[ColumnKind, Callable[[Any], Any] | None] = {
 
 def nano_by_kind(cost: Cost) -> dict[str, int]:
     """Round each kind to whole nano-dollars so that they still sum to ``cost.nano`` (largest remainder)."""
-    if cost.nano is None or abs(cost.nano) > _MAX_NANO:
+    total = cost.nano
+    if total is None or abs(total) > _MAX_NANO:
         return {}
     exact = {kind: dollars * NANO for kind, dollars in cost.by_kind.items()}
     floors = {kind: int(nano.to_integral_value(ROUND_FLOOR)) for kind, nano in exact.items()}
-    missing = cost.nano - sum(floors.values())
+    missing = total - sum(floors.values())
     if missing <= 0:
         return floors
     by_remainder = sorted(exact, key=lambda kind: exact[kind] - floors[kind], reverse=True)
@@ -164,7 +161,7 @@ def speculation_values(speculation: Speculation | None) -> dict[str, Any] | None
     if speculation is None:
         return None
     known = {name: getattr(speculation, name) for name in Speculation.__slots__}
-    known |= {name: _count(known[name]) for name in _SPECULATION_COUNTS}
+    known |= {name: _count(known[name]) for name in _SPECULATION_COUNTS if known[name] is not None}
     known |= {name: finite(known[name]) for name in ("acceptance_rate", "mean_accepted_length")}
     known |= {name: plain_text(known[name]) for name in ("method", "source")}
     if known["per_position"] is not None:

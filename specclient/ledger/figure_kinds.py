@@ -14,10 +14,12 @@ if TYPE_CHECKING:
 
     from specclient.ledger.figures import CallTotals
 
-__all__ = ["Computed", "CountOrNone", "Figure", "Flag", "Histogram", "ReportText", "Sum"]
+__all__ = ["Computed", "CountOrNone", "Figure", "Flag", "Histogram", "ReportText", "Sum", "Summer"]
 
-T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
+
+#: Computes sums over rows, given a sequence of columns, each a sequence of the values in all rows.
+Summer = Callable[[Sequence[Sequence[Any]]], Sequence[int]]
 
 
 class ReportText(NamedTuple):
@@ -88,13 +90,18 @@ class Figure(Generic[T_co]):
         """Names of its columns in ``calls_by_hour``."""
         return (self.name,)
 
-    def add_up(self, *values: Sequence[Any]) -> tuple[int, ...]:
-        """Return the sums over rows, one per name of ``sum_names``.
+    def summer(self, places: Sequence[int]) -> Summer:
+        """Return the function that computes the sums over rows, one per name of ``sum_names``.
 
         Args:
-            values: for each of ``columns``, its values in all rows.
+            places: for each of ``columns``, its place in the argument of the function.
         """
-        return (sum(filter(None, values[0] if self.of is None else map(self.of, *values))),)
+        of, first = self.of, places[0]
+        if of is None:
+            return lambda values: (sum(filter(None, values[first])),)
+        if len(places) == 1:
+            return lambda values: (sum(filter(None, map(of, values[first]))),)
+        return lambda values: (sum(filter(None, map(of, *[values[place] for place in places]))),)
 
 
 class Sum(Figure[int]):
@@ -146,13 +153,18 @@ class Histogram(Figure["tuple[int, ...]"]):
         """Names of its columns in ``calls_by_hour``, one per class."""
         return tuple(f"{self.name}_{k}" for k in range(len(self.edges) + 1))
 
-    def add_up(self, *values: Sequence[Any]) -> tuple[int, ...]:
-        """Return how many rows are in each class."""
-        counts = [0] * (len(self.edges) + 1)
-        for value in values[0] if self.of is None else map(self.of, *values):
-            if value is not None:
-                counts[bisect_left(self.edges, value)] += 1
-        return tuple(counts)
+    def summer(self, places: Sequence[int]) -> Summer:
+        """Return the function that counts the rows in each class."""
+        of, edges = self.of or (lambda value: value), self.edges
+
+        def count(values: Sequence[Sequence[Any]]) -> list[int]:
+            counts = [0] * (len(edges) + 1)
+            for value in map(of, *[values[place] for place in places]):
+                if value is not None:
+                    counts[bisect_left(edges, value)] += 1
+            return counts
+
+        return count
 
     def read(self, sums: Mapping[str, int]) -> tuple[int, ...]:
         """Return the numbers by class."""

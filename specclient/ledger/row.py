@@ -202,8 +202,11 @@ def encoded_row(call: Call) -> RowValues:
     Runs for every call, so it creates no LedgerRow.
     """
     return tuple(
-        [of(call) if encode is None else encode(of(call)) for of, encode in _READ_AND_ENCODE]
-    )  # a list is filled faster than a generator
+        [  # a list is filled faster than a generator
+            value if (value := of(call)) is None or encode is None else encode(value)
+            for of, encode in _READ_AND_ENCODE
+        ]
+    )
 
 
 def encoded_rows(call: Call) -> list[RowValues]:

@@ -72,7 +72,7 @@ SUMMED_COLUMNS = tuple(
 #: Reads the values of these columns from a row.
 summed_values = itemgetter(*map(COLUMN_NAMES.index, SUMMED_COLUMNS))
 
-_PLACES = tuple((figure, tuple(map(SUMMED_COLUMNS.index, figure.columns))) for figure in FIGURES)
+_SUMMERS = [figure.summer([SUMMED_COLUMNS.index(name) for name in figure.columns]) for figure in FIGURES]
 _dimension_values = itemgetter(*(SUMMED_COLUMNS.index(each.column) for each in DIMENSIONS[1:]))
 #: Rows summed up at a time, so that memory is bounded.
 _BATCH = 2_000
@@ -86,8 +86,8 @@ def sums_of(rows: Sequence[Sequence[Any]]) -> list[int]:
     """
     columns = list(zip(*rows, strict=True))
     sums: list[int] = []
-    for figure, places in _PLACES:
-        sums += figure.add_up(*(columns[place] for place in places))
+    for summer in _SUMMERS:
+        sums += summer(columns)
     return sums
 
 
