@@ -1,8 +1,41 @@
-"""Turn a tree of guesses and the target's probabilities into the accepted path and one token more.
+"""The acceptance rule: which drafted tokens are kept, and the target's token after them.
 
-Leviathan et al. (arXiv 2211.17192, Alg. 1 and App. A.1) and Chen et al. (arXiv 2302.01318, Alg. 2)
-for a chain; siblings tried in turn as in SpecInfer (arXiv 2305.09781, Alg. 2). Whatever the drafter
-proposes, the tokens that leave here are distributed as the target alone would draw them.
+A chain is verified as in Leviathan et al. (arXiv 2211.17192, Algorithm 1; proof in Appendix A.1) and Chen et
+al. (arXiv 2302.01318, Algorithm 2); siblings of a tree are tried in order as in SpecInfer (arXiv 2305.09781,
+Algorithm 2). The emitted tokens have the target's distribution, whatever the drafter proposes.
+
+This module is the one statement of the rule. The general path of :mod:`specclient_local.decoding.speculate`
+calls :func:`verify`. The following places repeat the rule or a part of it. They do not follow a change made
+here, because a lower layer cannot import this module, and neither compiled code nor a recorded CUDA graph can
+call it. Paths are relative to ``specclient_local``.
+
+The rule itself, to be changed together with this module:
+
+- ``model/cuda_graphs/device_verify.py``: ``accept_sampled`` and ``_residual`` (chains, any temperature) and
+  ``accept_greedy`` (chains, temperature 0). Tensors only: a recorded round cannot wait for a value on the
+  host.
+- ``model/native/entry_points.c``: ``accept_greedy``, called by ``specclient_verify`` and ``specclient_round``
+  (chains, temperature 0). It needs a change only if the rule for one-hot distributions changes: there p(x) /
+  q(x) is 0 or 1, so acceptance is equality with the target's argmax.
+
+Parts on which the rule rests, to be changed only if that part changes:
+
+- ``model/native/row_ops.h``: ``argmax``, and ``model/sampling.py``: ``_largest``: the greedy token is the
+  first of equal logits, and NaN is larger than any number.
+- ``request/sequence.py``: ``accept`` and ``draw`` of the random stream: draws invert the cumulative
+  distribution, and a certain outcome consumes no random number. ``draw_tokens`` and ``accept_sampled`` of
+  ``device_verify.py`` repeat both, so that a seed gives the same answer on either path.
+- ``request/token_tree.py``: ``without_token`` and ``branch``: the distribution from which the next sibling is
+  drawn.
+- ``drafting/union.py``: ``add_to_union`` merges a picked token with an equal sibling. This is exact because
+  :func:`residual` leaves a rejected one-hot token no probability.
+
+Statistics that assume the rule and do not affect answers: ``acceptance_chance`` and ``replay_greedy`` in
+``training/losses.py``, ``replayed_acceptance`` in ``training/heads/learners.py``, and ``_try`` in
+``drafting/layer_skip.py``.
+
+``tests/local/decoding/test_acceptance_everywhere.py`` runs the first two lists and ``training/losses.py`` on
+the same inputs as this module, and compares the results.
 """
 
 from __future__ import annotations
@@ -18,10 +51,10 @@ from specclient_local.request.token_tree import ROOT, Distribution, TokenTree, p
 
 
 class RandomSource(Protocol):
-    """Where randomness comes from; a test puts every outcome in its place."""
+    """A source of random outcomes. Tests substitute one that enumerates all outcomes."""
 
     def accept(self, probability: float) -> bool:
-        """Return True with this probability."""
+        """Return True with the given probability."""
         ...
 
     def draw(self, distribution: Distribution) -> int:
@@ -31,24 +64,31 @@ class RandomSource(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class AcceptedPath:
-    """What a verification keeps.
+    """The result of a verification.
 
     Attributes:
-        path: accepted nodes, from the first level down; each the parent of the next.
-        token: the target's own token after them.
+        path: indices of the accepted nodes, first level first; each is the parent of the next.
+        token: the target's token after them. At least one token is thus emitted per verification.
     """
 
     path: list[int]
     token: int
 
 
-def verify(tree: TokenTree, target: Sequence[Distribution], choose: RandomSource) -> AcceptedPath:
-    """Walk down the tree: try siblings in order, then draw from what is left.
+def verify(tree: TokenTree, target: Sequence[Distribution], random: RandomSource) -> AcceptedPath:
+    """Descend the tree: at each node try the children in order, then draw from the remaining distribution.
+
+    After each rejected child, p is replaced by the residual (p − q)+ normalised, against which the next child
+    is tried (SpecInfer, Algorithm 2). The walk ends where no child is accepted.
 
     Args:
-        tree: the guesses.
-        target: ``[N + 1]`` the target's distribution after the root and after each node.
-        choose: the request's random stream.
+        tree: N drafted tokens, each with the distribution from which it was drawn.
+        target: the target's distributions after the root and after each node, ``[N + 1]``, each ``[V]`` or
+            one-hot.
+        random: the request's random stream.
+
+    Raises:
+        EngineError: no token may follow the root.
     """
     path: list[int] = []
     node = ROOT
@@ -57,36 +97,37 @@ def verify(tree: TokenTree, target: Sequence[Distribution], choose: RandomSource
         for child in tree.children(node):
             token, q = tree.tokens[child], tree.q[child]
             drawn_from: Distribution = token if q is None else q
-            if choose.accept(acceptance_probability(p, drawn_from, token)):
+            if random.accept(acceptance_probability(p, drawn_from, token)):
                 path.append(child)
                 node = child
                 break
             p = residual(p, drawn_from)
         else:
             if path and isinstance(p, int) and p == NO_TOKEN:
-                # No token may follow the last guess (a grammar is fulfilled): it is the round's own token.
+                # No token may follow the last accepted node because a grammar is complete. That node's token
+                # is then returned as the final token, so that a verification always emits one.
                 return AcceptedPath(path[:-1], tree.tokens[path[-1]])
-            return AcceptedPath(path, choose.draw(p))
+            return AcceptedPath(path, random.draw(p))
 
 
 def acceptance_probability(p: Distribution, q: Distribution, token: int) -> float:
-    """Return min(1, p(x) / q(x)) for a token x drawn from q."""
-    wanted, drawn = probability_of(p, token), probability_of(q, token)
-    return wanted / drawn if wanted < drawn else 1.0
+    """Return min(1, p(x) / q(x)), the probability of accepting a token x that was drawn from q."""
+    p_token, q_token = probability_of(p, token), probability_of(q, token)
+    return p_token / q_token if p_token < q_token else 1.0
 
 
 def residual(p: Distribution, q: Distribution) -> Distribution:
-    """Return (p − q)+ normalised: the target's distribution once a draw from q was refused.
+    """Return (p − q)+ normalised: the target's distribution after a draw from q was rejected.
 
-    A one-hot p stays as it is: a refused token was not p's, so all of p is left.
+    A one-hot p is unchanged: the rejected token was not p's, so all of its probability remains.
     """
     if isinstance(p, int):
         return p
     if isinstance(q, int):
-        rest = p.copy()
-        rest[q] = 0.0
+        remaining = p.copy()
+        remaining[q] = 0.0
     else:
-        rest = np.maximum(p - q, 0.0)
-    total = rest.sum()
-    # Zero only where p equals q up to rounding; a refusal then had a chance of rounding size as well.
-    return rest / total if total > 0.0 else p
+        remaining = np.maximum(p - q, 0.0)
+    total = remaining.sum()
+    # The total is zero only if p equals q up to rounding; the rejection then was itself a rounding effect.
+    return remaining / total if total > 0.0 else p

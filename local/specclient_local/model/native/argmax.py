@@ -44,6 +44,6 @@ def _compiled() -> Callable[..., None] | None:
     run = library()
     if run is None:
         return None
-    run.specclient_largest.argtypes = [c_void_p, c_int64, c_int64, c_void_p, c_void_p]
-    run.specclient_largest.restype = None
-    return run.specclient_largest
+    run.specclient_argmax.argtypes = [c_void_p, c_int64, c_int64, c_void_p, c_void_p]
+    run.specclient_argmax.restype = None
+    return run.specclient_argmax

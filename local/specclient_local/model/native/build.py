@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 
 _LOG = logging.getLogger("specclient")
-_SOURCES = ("products.h", "kernels.h", "team.h", "pass.h", "pass.c")
+_SOURCES = ("matmul.h", "row_ops.h", "thread_team.h", "forward_pass.h", "entry_points.c")
 _LIBRARY = ("-shared", "-fPIC", "-pthread")
 _FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-ivopts", *_LIBRARY)
 """Without ``-fno-ivopts`` gcc reads each weight from memory once a row, where 2 to 4 rows share it."""
@@ -80,7 +80,7 @@ def _built(compiler: list[str], folder: Path) -> Path:
         return path
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         new = Path(scratch) / path.name
-        _compile(compiler, beside / "pass.c", new)
+        _compile(compiler, beside / "entry_points.c", new)
         new.replace(path)  # whole or not at all, however many processes do this at once
     return path
 

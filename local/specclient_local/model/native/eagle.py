@@ -50,7 +50,7 @@ class NativeEagle(NativePasses):
             shape.norm_output and w.norm is not None,
         )
         read = target.head if w.head is None else panels.linear(w.head, None)
-        self._end(head.embedding, w.norm, read, [layer], fusion=fusion, spoken=w.ids)
+        self._end(head.embedding, w.norm, read, [layer], fusion=fusion, vocab_ids=w.ids)
 
     def _pass(
         self,

@@ -129,7 +129,7 @@ class NativeRounds:
         self._run(table)
         rows = table.guesses + 1
         lane.runner.cache.lengths[slot] += rows
-        return NativeRoundResult(lane.ids[1:rows], table.kept, table.token, self._values[:rows])
+        return NativeRoundResult(lane.ids[1:rows], table.accepted, table.token, self._values[:rows])
 
 
 class _PreparedPass:

@@ -81,7 +81,7 @@ class NativePasses:
         self._run = run.specclient_pass
         self._run.argtypes = [POINTER(PassStruct)]
         self._run.restype = None
-        self._guess = run.specclient_guess
+        self._guess = run.specclient_draft_chain
         self._guess.argtypes = [POINTER(PassStruct), c_int64, c_int64, POINTER(c_int64)]
         self._guess.restype = c_int64
         self._panels = PackedWeights(matrices)
@@ -95,7 +95,7 @@ class NativePasses:
         layers: Sequence[LayerStruct],
         *,
         fusion: FusionStruct | None = None,
-        spoken: Tensor | None = None,
+        vocab_ids: Tensor | None = None,
     ) -> None:
         """Put a model together of what lies there."""
         c = self._config
@@ -113,7 +113,7 @@ class NativePasses:
             head,
             self._layers,
             None if fusion is None else ctypes.pointer(fusion),
-            self._panels.maybe(spoken),
+            self._panels.maybe(vocab_ids),
         )
         self._make_room(_SMALLEST, 0)
 

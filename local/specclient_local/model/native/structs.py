@@ -35,7 +35,7 @@ class FusionStruct(Structure):
 
 
 class ModelStruct(Structure):
-    """A model's shape and parameters; ``fusion`` and ``spoken`` are an EAGLE head's."""
+    """A model's shape and parameters; ``fusion`` and ``vocab_ids`` are an EAGLE head's."""
 
     _fields_ = [
         *((name, c_int64) for name in ("hidden", "heads", "kv_heads", "dim", "ff", "layers")),
@@ -45,7 +45,7 @@ class ModelStruct(Structure):
         ("head", LinearStruct),
         ("layer", POINTER(LayerStruct)),
         ("fusion", POINTER(FusionStruct)),
-        ("spoken", c_void_p),
+        ("vocab_ids", c_void_p),
     ]
 
 
@@ -80,7 +80,7 @@ class RoundStruct(Structure):
         *((name, POINTER(PassStruct)) for name in ("target", "draft")),
         *((name, c_int64) for name in ("guesses", "vocab")),
         *((name, c_void_p) for name in ("ids", "values")),
-        *((name, c_int64) for name in ("kept", "token")),
+        *((name, c_int64) for name in ("accepted", "token")),
     ]
 
 

@@ -1,0 +1,233 @@
+/* The forward pass of a Llama-family model in float32, and of an EAGLE head, which is one such layer over tokens
+ * and hidden states.
+ *
+ * Every element of a row is computed by the same operations in the same order, however many rows the pass has and
+ * whichever thread computes it: an output is summed over its inputs from first to last, and attention over the
+ * visible positions in order. A row's logits therefore have the same bits alone and in a batch, which makes greedy
+ * speculation equal to plain decoding token by token.
+ */
+#include <stdint.h>
+#include <string.h>
+
+#include "row_ops.h"
+#include "thread_team.h"
+
+typedef struct {  /* neighbouring rows of one request; a mask row is 0 where a position is visible; the first
+                      `open` positions are visible to all rows */
+    int64_t first, rows, start, open, length, mask_stride, window_stride;
+    const float *mask, *window;  /* NULL if every row sees all positions */
+    float *const *cache;  /* per layer [2 KV][capacity][D], keys first */
+} Span;
+typedef struct {
+    const Model *model;
+    int64_t rows, spans, wanted, capacity, threads;
+    const int64_t *ids, *positions, *wanted_rows;  /* wanted_rows is NULL if all logits are wanted */
+    const float *turns;  /* [context][D / 2] pairs of cosine and sine */
+    const Span *span;
+    float *x, *h, *qkv, *attended, *gated, *scores, *logits;
+    int64_t taps;  /* number of depths in `tapped` after which rows are copied to features [rows][taps][hidden] */
+    const int64_t *tapped;
+    float *features;
+    const float *given;  /* EAGLE heads: [rows][hidden] states one position before each row */
+    float *states;       /* EAGLE heads: [wanted][hidden] states for the rows that follow */
+} Pass;
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Prefetch distance: the first row prefetches weights, later rows find them in the cache. */
+static int64_t ahead(int64_t row) { return row ? 0 : PREFETCH_DISTANCE; }
+
+/* y [rows, out] = x [rows, in] w + bias. A thread takes four panels at a time, for all rows. */
+static void linear(Worker *worker, const Linear *l, const float *x, int64_t sx, int64_t rows, float *y,
+                   int64_t sy) {
+    int64_t panels = (l->out + W - 1) / W;
+    for (int64_t piece; (piece = claim(worker, (panels + 3) / 4)) >= 0;) {
+        int64_t begin = piece * 4, count = least(panels - begin, 4);
+        for (int64_t row = 0; row < rows; row += ROWS)
+            multiply_panels(l, begin, count, x + row * sx, sx, least(rows - row, ROWS), y + row * sy + begin * W,
+                            sy, ahead(row));
+    }
+    end_stage(worker);
+}
+
+/* silu(gate) * up [rows, ff] of x [rows, hidden]. A group of panels has GATES outputs of each, side by side. */
+static void gated_linear(Worker *worker, const Linear *l, const float *x) {
+    const Pass *p = worker->task;
+    int64_t n = p->model->hidden, ff = p->model->ff;
+    float both[ROWS][2 * GATES];
+    for (int64_t piece; (piece = claim(worker, ff / GATES)) >= 0;)
+        for (int64_t row = 0; row < p->rows; row += ROWS) {
+            int64_t some = least(p->rows - row, ROWS);
+            multiply_panels(l, piece * 4, 4, x + row * n, n, some, both[0], 2 * GATES, ahead(row));
+            for (int64_t i = 0; i < some; i++)
+                silu_multiply(both[i], both[i] + GATES, GATES, p->gated + (row + i) * ff + piece * GATES);
+        }
+    end_stage(worker);
+}
+
+static int64_t query_count(const Model *m, const Span *span) { return span->rows * (m->heads / m->kv_heads); }
+
+/* Number of blocks into which the queries of a key head are divided. */
+static int64_t query_blocks(const Model *m, const Span *span) {
+    return (query_count(m, span) + QUERIES - 1) / QUERIES;
+}
+
+/* Attend with one block of a request's queries of one key head. */
+static void attend_block(Worker *worker, const Layer *layer, int64_t number, const Span *span, int64_t head,
+                         int64_t block, float *scores) {
+    const Pass *p = worker->task;
+    const Model *m = p->model;
+    int64_t group = m->heads / m->kv_heads, width = (m->heads + 2 * m->kv_heads) * m->dim;
+    int64_t all = query_count(m, span), parts = query_blocks(m, span), first = all * block / parts;
+    int count = (int)(all * (block + 1) / parts - first);
+    const float *q[QUERIES], *mask[QUERIES];
+    float *out[QUERIES];
+    const float *seen = layer->sliding && span->window ? span->window : span->mask;
+    int64_t stride = seen == span->mask ? span->mask_stride : span->window_stride;
+    for (int i = 0; i < count; i++) {
+        int64_t own = (first + i) / group, row = span->first + own, h = head * group + (first + i) % group;
+        q[i] = p->qkv + row * width + h * m->dim;
+        out[i] = p->attended + (row * m->heads + h) * m->dim;
+        mask[i] = seen ? seen + own * stride : 0;
+    }
+    const float *keys = span->cache[number] + head * p->capacity * m->dim;
+    int64_t open = layer->sliding && span->window ? 0 : span->open;
+    attend(m, keys, keys + m->kv_heads * p->capacity * m->dim, q, mask, out, count, open, span->length, scores);
+}
+
+/* Neighbouring pieces belong to one key head: if one thread takes them all, its keys are read from memory once. */
+static void attend_all(Worker *worker, int64_t number, const Layer *layer) {
+    const Pass *p = worker->task;
+    const Model *m = p->model;
+    int64_t longest = 0, pieces = 0;
+    for (int64_t i = 0; i < p->spans; i++) {
+        pieces += query_blocks(m, p->span + i) * m->kv_heads;
+        if (p->span[i].length > longest) longest = p->span[i].length;
+    }
+    float *scores = p->scores + worker->number * QUERIES * longest;
+    for (int64_t piece; (piece = claim(worker, pieces)) >= 0;) {
+        const Span *span = p->span;
+        for (; piece >= query_blocks(m, span) * m->kv_heads; span++) piece -= query_blocks(m, span) * m->kv_heads;
+        int64_t parts = query_blocks(m, span);
+        attend_block(worker, layer, number, span, piece / parts, piece % parts, scores);
+    }
+    end_stage(worker);
+}
+
+static void rotate_and_store(Worker *worker, int64_t number, const Layer *layer) {
+    const Pass *p = worker->task;
+    const Model *m = p->model;
+    int64_t width = (m->heads + 2 * m->kv_heads) * m->dim;
+    for (int64_t row; (row = claim(worker, p->rows)) >= 0;) {
+        const Span *span = p->span;
+        while (row >= span->first + span->rows) span++;
+        rotate_and_store_row(m, layer, p->turns + p->positions[row] * m->dim, p->qkv + row * width,
+                             span->cache[number] + (span->start + row - span->first) * m->dim, p->capacity * m->dim);
+    }
+    end_stage(worker);
+}
+
+/* Add the output of a projection to each row, and normalise the rows for the next one unless weight is NULL. */
+static void add_and_norm(Worker *worker, const float *weight) {
+    const Pass *p = worker->task;
+    int64_t n = p->model->hidden;
+    for (int64_t row; (row = claim(worker, p->rows)) >= 0;) {
+        float *x = p->x + row * n, *h = p->h + row * n;
+        for (int64_t i = 0; i < n; i++) x[i] += h[i];
+        if (weight) rms_norm(x, weight, n, p->model->eps, h);
+    }
+    end_stage(worker);
+}
+
+/* Copy the rows to `features` if hidden states after this many layers are wanted. */
+static void copy_tapped_states(Worker *worker, int64_t layers) {
+    const Pass *p = worker->task;
+    int64_t n = p->model->hidden;
+    for (int64_t tap = 0; tap < p->taps; tap++) {
+        if (p->tapped[tap] != layers) continue;
+        for (int64_t row; (row = claim(worker, p->rows)) >= 0;)
+            memcpy(p->features + (row * p->taps + tap) * n, p->x + row * n, n * sizeof(float));
+        end_stage(worker);
+    }
+}
+
+/* Load each row from the embedding, and return the input of the first layer. */
+static const float *embed_tokens(Worker *worker) {
+    const Pass *p = worker->task;
+    const Model *m = p->model;
+    int64_t n = m->hidden;
+    for (int64_t row; (row = claim(worker, p->rows)) >= 0;) {
+        memcpy(p->x + row * n, m->embedding + p->ids[row] * n, n * sizeof(float));
+        rms_norm(p->x + row * n, m->layer[0].input_norm, n, m->eps, p->h + row * n);
+    }
+    end_stage(worker);
+    return p->h;
+}
+
+/* Combine each token with the state one position before it, and return the input of an EAGLE head's layer. */
+static const float *fuse_tokens_and_states(Worker *worker) {
+    const Pass *p = worker->task;
+    const Model *m = p->model;
+    const Fusion *f = m->fusion;
+    int64_t n = m->hidden;
+    for (int64_t row; (row = claim(worker, p->rows)) >= 0;) {
+        const float *token = m->embedding + p->ids[row] * n, *state = p->given + row * n;
+        float *both = p->h + row * 2 * n;
+        if (f->fc.panels) {
+            memcpy(both, token, n * sizeof(float));
+            memcpy(both + n, state, n * sizeof(float));
+        } else {
+            rms_norm(token, f->token_norm, n, m->eps, both);
+            rms_norm(state, f->state_norm, n, m->eps, both + n);
+            memcpy(p->x + row * n, f->normed_residual ? both + n : state, n * sizeof(float));
+        }
+    }
+    end_stage(worker);
+    if (!f->fc.panels) return p->h;
+    linear(worker, &f->fc, p->h, 2 * n, p->rows, p->x, n);
+    return p->x;
+}
+
+/* Run the rows through a layer with input `read`, and normalise them for the next layer. */
+static void run_layer(Worker *worker, int64_t number, const float *read) {
+    const Pass *p = worker->task;
+    const Model *m = p->model;
+    const Layer *layer = m->layer + number;
+    int64_t n = m->hidden, width = (m->heads + 2 * m->kv_heads) * m->dim;
+    linear(worker, &layer->qkv, read, layer->qkv.in, p->rows, p->qkv, width);
+    rotate_and_store(worker, number, layer);
+    attend_all(worker, number, layer);
+    linear(worker, &layer->o, p->attended, m->heads * m->dim, p->rows, p->h, n);
+    add_and_norm(worker, layer->post_norm);
+    gated_linear(worker, &layer->gate_up, p->h);
+    linear(worker, &layer->down, p->gated, m->ff, p->rows, p->h, n);
+    add_and_norm(worker, number + 1 < m->layers ? m->layer[number + 1].input_norm : 0);
+}
+
+/* Compute the logits of the wanted rows, and the states that the next rows of an EAGLE head read. */
+static void output_logits(Worker *worker) {
+    const Pass *p = worker->task;
+    const Model *m = p->model;
+    int64_t n = m->hidden;
+    for (int64_t row; (row = claim(worker, p->wanted)) >= 0;) {
+        const float *x = p->x + (p->wanted_rows ? p->wanted_rows[row] : row) * n;
+        float *h = p->h + row * n;
+        if (m->norm) rms_norm(x, m->norm, n, m->eps, h);
+        else memcpy(h, x, n * sizeof(float));
+        if (m->fusion) memcpy(p->states + row * n, m->fusion->normed_states ? h : x, n * sizeof(float));
+    }
+    end_stage(worker);
+    linear(worker, &m->head, p->h, n, p->wanted, p->logits, m->head.out);
+}
+
+static void run_pass(Worker *worker) {
+    const Pass *p = worker->task;
+    const float *read = p->model->fusion ? fuse_tokens_and_states(worker) : embed_tokens(worker);
+    copy_tapped_states(worker, 0);
+    for (int64_t i = 0; i < p->model->layers; i++) {
+        run_layer(worker, i, read);
+        copy_tapped_states(worker, i + 1);
+        read = p->h;
+    }
+    output_logits(worker);
+}

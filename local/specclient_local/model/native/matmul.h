@@ -1,0 +1,94 @@
+/* Matrix products of rows with packed weights. Each output is summed from the first input to the last.
+ *
+ * Weights are packed in groups of 64 outputs, [out / 64][in][64]; a last group that is not full is packed in
+ * panels of 16. One row then streams the weights from memory in order, and several rows use each panel while it
+ * is in the cache.
+ */
+#include <stdint.h>
+#include <string.h>
+
+#define W 16                    /* outputs of a panel; elements of a vector */
+#define ROWS 6                  /* rows that are multiplied with a panel at once: their sums fit the registers */
+#define PREFETCH_DISTANCE 2048  /* elements between a load and its prefetch */
+#define CACHE_LINE 64           /* bytes */
+
+typedef float vec __attribute__((vector_size(64), aligned(4)));
+typedef int32_t ivec __attribute__((vector_size(64)));
+
+typedef int8_t i8s __attribute__((vector_size(16), aligned(1)));
+typedef int16_t i16s __attribute__((vector_size(32)));
+typedef uint16_t bf16s __attribute__((vector_size(32), aligned(2)));
+
+/* A packed matrix. `kind` is its element type; `scale` (one per output, NULL for none) multiplies the sums. */
+enum { FLOAT32, INT8, BFLOAT16, KINDS };
+static const int64_t BYTES[KINDS] = {sizeof(float), sizeof(int8_t), sizeof(uint16_t)};
+typedef struct { const void *panels; const float *bias, *scale; int64_t out, in, kind; } Linear;
+
+static inline vec f32(const float *w) { return *(const vec *)w; }
+static inline vec i8(const int8_t *w) {  /* by way of int16: gcc converts int8 to int32 one by one */
+    i16s half = __builtin_convertvector(*(const i8s *)w, i16s);
+    return __builtin_convertvector(__builtin_convertvector(half, ivec), vec);
+}
+static inline vec bf16(const uint16_t *w) {  /* bfloat16 is the upper half of a float32 */
+    return (vec)(__builtin_convertvector(*(const bf16s *)w, ivec) << 16);
+}
+
+#define PANEL_KERNEL(KIND, NUMBER, R, P)                                                                        \
+    static void KIND##_##R##_##P(const void *panels, const float *scale, const float *bias, const float *x,     \
+                                 int64_t sx, int64_t in, float *y, int64_t sy, int64_t out,                     \
+                                 int64_t ahead) {                                                               \
+        const NUMBER *w = panels;                                                                               \
+        vec sum[R][P], add[P];                                                                                  \
+        for (int p = 0; p < P; p++) {                                                                           \
+            add[p] = (vec){0};                                                                                  \
+            if (bias) memcpy(&add[p], bias + p * W, sizeof add[p]);                                             \
+            for (int r = 0; r < R; r++) sum[r][p] = scale ? (vec){0} : add[p];                                  \
+        }                                                                                                       \
+        for (int64_t k = 0; k < in; k++)                                                                        \
+            for (int p = 0; p < P; p++) {                                                                       \
+                vec weight = KIND(w + (k * P + p) * W);                                                         \
+                if (p * W * sizeof(NUMBER) % CACHE_LINE == 0) __builtin_prefetch(w + (k * P + p) * W + ahead);  \
+                for (int r = 0; r < R; r++) sum[r][p] += weight * x[r * sx + k];                                \
+            }                                                                                                   \
+        for (int p = 0; p < P; p++) {                                                                           \
+            int64_t left = out - p * W;                                                                         \
+            for (int r = 0; r < R; r++) {                                                                       \
+                if (scale) sum[r][p] = sum[r][p] * f32(scale + p * W) + add[p];                                 \
+                memcpy(y + r * sy + p * W, &sum[r][p], sizeof(float) * (left < W ? left : W));                  \
+            }                                                                                                   \
+        }                                                                                                       \
+    }
+
+#define PANEL_KERNELS(KIND, NUMBER)                                                                             \
+    PANEL_KERNEL(KIND, NUMBER, 1, 4) PANEL_KERNEL(KIND, NUMBER, 2, 4)                                           \
+    PANEL_KERNEL(KIND, NUMBER, 3, 4) PANEL_KERNEL(KIND, NUMBER, 4, 4)                                           \
+    PANEL_KERNEL(KIND, NUMBER, 5, 4) PANEL_KERNEL(KIND, NUMBER, 6, 4)                                           \
+    PANEL_KERNEL(KIND, NUMBER, 1, 1) PANEL_KERNEL(KIND, NUMBER, 2, 1)                                           \
+    PANEL_KERNEL(KIND, NUMBER, 3, 1) PANEL_KERNEL(KIND, NUMBER, 4, 1)                                           \
+    PANEL_KERNEL(KIND, NUMBER, 5, 1) PANEL_KERNEL(KIND, NUMBER, 6, 1)
+
+PANEL_KERNELS(f32, float)
+PANEL_KERNELS(i8, int8_t)
+PANEL_KERNELS(bf16, uint16_t)
+
+typedef void PanelKernel(const void *, const float *, const float *, const float *, int64_t, int64_t, float *,
+                         int64_t, int64_t, int64_t);
+static PanelKernel *const KERNELS[KINDS][2][ROWS] = {
+    {{f32_1_1, f32_2_1, f32_3_1, f32_4_1, f32_5_1, f32_6_1},
+     {f32_1_4, f32_2_4, f32_3_4, f32_4_4, f32_5_4, f32_6_4}},
+    {{i8_1_1, i8_2_1, i8_3_1, i8_4_1, i8_5_1, i8_6_1}, {i8_1_4, i8_2_4, i8_3_4, i8_4_4, i8_5_4, i8_6_4}},
+    {{bf16_1_1, bf16_2_1, bf16_3_1, bf16_4_1, bf16_5_1, bf16_6_1},
+     {bf16_1_4, bf16_2_4, bf16_3_4, bf16_4_4, bf16_5_4, bf16_6_4}},
+};
+
+/* y [some, count * W] = x [some, in] w + bias, for up to ROWS rows and `count` panels from `begin` on. `sx` and
+ * `sy` are the row strides of x and y in elements. */
+static void multiply_panels(const Linear *l, int64_t begin, int64_t count, const float *x, int64_t sx,
+                            int64_t some, float *y, int64_t sy, int64_t ahead) {
+    for (int64_t p = begin, step; p < begin + count; p += step, y += step * W) {
+        step = (p / 4 + 1) * 4 * W <= l->out ? 4 : 1;  /* a last group that is not full is single panels */
+        KERNELS[l->kind][step == 4][some - 1](
+            (const char *)l->panels + p * l->in * W * BYTES[l->kind], l->scale ? l->scale + p * W : 0,
+            l->bias ? l->bias + p * W : 0, x, sx, l->in, y, sy, l->out - p * W, ahead);
+    }
+}

@@ -1,0 +1,412 @@
+"""Every implementation of the acceptance rule against ``decoding/verify.py``, on the same inputs."""
+
+from __future__ import annotations
+
+import re
+from ctypes import POINTER, addressof, byref, c_float, c_int64, pointer
+from pathlib import Path
+
+import numpy as np
+import pytest
+import specclient_local
+import torch
+from specclient_local.decoding import verify as rule
+from specclient_local.decoding.verify import acceptance_probability, residual, verify
+from specclient_local.drafting.union import add_to_union
+from specclient_local.model import sampling
+from specclient_local.model.cuda_graphs.device_verify import (
+    DraftTensors,
+    SamplingTensors,
+    accept_greedy,
+    accept_sampled,
+    batch_probabilities,
+    draw_tokens,
+)
+from specclient_local.model.native.argmax import native_argmax
+from specclient_local.model.native.build import library
+from specclient_local.model.native.packed_weights import PackedWeights
+from specclient_local.model.native.structs import (
+    LayerStruct,
+    ModelStruct,
+    PassStruct,
+    RoundStruct,
+    SpanStruct,
+)
+from specclient_local.request.sequence import RandomStream
+from specclient_local.request.token_tree import ROOT, TokenTree, without_token
+from specclient_local.training.losses import acceptance_chance, replay_greedy
+
+VOCAB, DEPTH, BATCH = 9, 4, 96
+NAN, INF = float("nan"), float("inf")
+needs_compiler = pytest.mark.skipif(library() is None, reason="there is no C compiler")
+
+
+# ---- greedy chains: logits [K + 1, V] of the target, and K drafted tokens ----
+
+
+def first_largest(row):
+    """The tie rule, stated once more: the first NaN, else the first of the largest logits."""
+    values = [float(value) for value in row]
+    for index, value in enumerate(values):
+        if value != value:
+            return index
+    return values.index(max(values))
+
+
+def favour(row, token):
+    """Make a token the first of the largest logits of a row; ties behind it stay."""
+    while (best := first_largest(row)) != token:
+        row[[best, token]] = row[[token, best]]
+        if best < token and first_largest(row) != token:
+            row[first_largest(row)] = -3.0
+
+
+def greedy_cases(nan=True):
+    """Chains of each length, accepted in part, with ties and values that are not finite."""
+    rng = np.random.default_rng(0)
+    cases = []
+    for number in range(BATCH):
+        length = number % (DEPTH + 1)
+        logits = rng.integers(-2, 3, (length + 1, VOCAB)).astype(np.float32)  # few values: many ties
+        if number % 3 == 0:
+            logits = rng.normal(size=logits.shape).astype(np.float32)
+        if nan and number % 7 == 0:
+            logits[rng.integers(length + 1), rng.integers(VOCAB)] = NAN
+        if nan and number % 11 == 0:
+            logits[rng.integers(length + 1), rng.integers(VOCAB)] = rng.choice([INF, -INF])
+        tokens = rng.permutation(VOCAB)[:length].tolist()
+        for step in range(int(rng.integers(length + 1))):
+            favour(logits[step], tokens[step])
+        ties = np.flatnonzero(logits[0] == logits[0].max())
+        if length and len(ties) > 1 and number % 5 == 0 and ties[1] not in tokens:
+            tokens[0] = int(ties[1])  # as large as the first, but not the first
+        cases.append((logits, tokens))
+    return cases
+
+
+class NoRandomness:
+    """Greedy verification consumes no random number: p is one-hot, so every outcome is certain."""
+
+    def accept(self, probability):
+        assert probability in (0.0, 1.0)
+        return probability == 1.0
+
+    def draw(self, distribution):
+        assert isinstance(distribution, int)
+        return distribution
+
+
+def expected_greedy(cases):
+    found = []
+    for logits, tokens in cases:
+        one_hot = [first_largest(row) for row in logits]
+        verdict = verify(TokenTree.chain(tokens), one_hot, NoRandomness())
+        found.append((len(verdict.path), verdict.token))
+    return found
+
+
+def padded(cases):
+    """Logits [S, K + 1, V] and drafts of the cases as one batch."""
+    logits = torch.zeros(len(cases), DEPTH + 1, VOCAB)
+    tokens = torch.zeros(len(cases), DEPTH, dtype=torch.long)
+    for i, (rows, own) in enumerate(cases):
+        logits[i, : len(rows)] = torch.from_numpy(rows)
+        tokens[i, : len(own)] = torch.tensor(own, dtype=torch.long)
+    depth = torch.tensor([len(own) for _, own in cases])
+    return logits, DraftTensors(tokens, torch.ones_like(tokens, dtype=torch.bool), depth)
+
+
+def device_greedy(cases):
+    logits, drafts = padded(cases)
+    result = accept_greedy(logits.argmax(-1), drafts)
+    return list(zip(result.accepted.tolist(), result.token.tolist(), strict=True))
+
+
+def device_sampled_at_temperature_0(cases):
+    logits, drafts = padded(cases)
+    count = len(cases)
+    cold = SamplingTensors(
+        torch.zeros(count).double(), torch.ones(count).double(), torch.zeros(count, dtype=torch.long), False
+    )
+    uniform = torch.full((count, 2 * DEPTH + 1), 0.5, dtype=torch.double)
+    certain = torch.ones(count, dtype=torch.bool)
+    result = accept_sampled(batch_probabilities(logits, cold), None, drafts, certain, uniform)
+    assert not result.used.any()
+    return list(zip(result.accepted.tolist(), result.token.tolist(), strict=True))
+
+
+def compiled_verify(cases):
+    """``specclient_verify`` over logits that are there already: the pass has no rows to compute."""
+    logits = np.concatenate([rows for rows, _ in cases])
+    spans, ids, first = (SpanStruct * len(cases))(), [], 0
+    for span, (rows, tokens) in zip(spans, cases, strict=True):
+        span.first, span.rows = first, len(rows)
+        first += len(rows)
+        ids += [0, *tokens]
+    numbers = (c_int64 * len(ids))(*ids)
+    model = ModelStruct()
+    model.head.outputs = VOCAB
+    table = PassStruct(model=pointer(model), spans=len(cases), threads=1)
+    table.ids, table.span, table.logits = addressof(numbers), addressof(spans), logits.ctypes.data
+    accepted, tokens, values = (c_int64 * len(cases))(), (c_int64 * len(cases))(), (c_float * first)()
+    run = library().specclient_verify
+    run.argtypes = [POINTER(PassStruct), POINTER(c_int64), POINTER(c_int64), POINTER(c_float)]
+    run.restype = None
+    run(byref(table), accepted, tokens, values)
+    return list(zip(accepted, tokens, strict=True))
+
+
+class LookupModel:
+    """A model without layers whose logits after a token are a row of a table [V + 1, V]."""
+
+    def __init__(self, table):
+        states = VOCAB + 1  # the root is the state after the last token of the vocabulary
+        matrix = torch.zeros(VOCAB, states)
+        matrix[:, : len(table)] = torch.from_numpy(np.asarray(table, dtype=np.float32)).T
+        self.matrix, self.packed = matrix, PackedWeights([matrix])
+        self.embedding, self.ones = torch.eye(states), torch.ones(states)
+        layer = (LayerStruct * 1)()
+        layer[0].input_norm = self.ones.data_ptr()
+        self.keep = layer
+        self.model = ModelStruct(
+            hidden=states,
+            heads=1,
+            kv_heads=1,
+            dim=2,
+            eps=1e-6,
+            embedding=self.embedding.data_ptr(),
+            head=self.packed.linear(matrix, None),
+            layer=layer,
+        )
+        self.buffers = [torch.zeros((DEPTH + 1) * states) for _ in range(2)]
+        self.logits = torch.zeros(DEPTH + 1, VOCAB)
+        self.span, self.position = SpanStruct(rows=1), c_int64(0)
+
+    def pass_over(self, ids):
+        table = PassStruct(model=pointer(self.model), rows=1, spans=1, wanted=1, threads=1)
+        table.ids, table.positions, table.span = ids, addressof(self.position), addressof(self.span)
+        table.x, table.h = (buffer.data_ptr() for buffer in self.buffers)
+        table.logits = self.logits.data_ptr()
+        return table
+
+
+def compiled_round(cases):
+    """``specclient_round``: the draft's logits give the chain, the target's those of the case."""
+    run = library().specclient_round
+    run.argtypes, run.restype = [POINTER(RoundStruct)], None
+    found = []
+    for logits, tokens in cases:
+        states = [VOCAB, *tokens]
+        target, draft = np.zeros((VOCAB + 1, VOCAB)), np.zeros((VOCAB + 1, VOCAB))
+        target[states] = logits
+        for state, token in zip(states, tokens, strict=False):
+            draft[state, token] = 1.0
+        one, other = LookupModel(target), LookupModel(draft)
+        ids, values = (c_int64 * (DEPTH + 1))(VOCAB), (c_float * (DEPTH + 1))()
+        root = c_int64(VOCAB)
+        work = RoundStruct(
+            target=pointer(one.pass_over(addressof(ids))),
+            draft=pointer(other.pass_over(addressof(root))),
+            guesses=len(tokens),
+            vocab=VOCAB,
+            ids=addressof(ids),
+            values=addressof(values),
+        )
+        run(byref(work))
+        assert ids[1 : 1 + work.guesses] == tokens
+        found.append((work.accepted, work.token))
+    return found
+
+
+@pytest.mark.parametrize("implementation", [device_greedy, device_sampled_at_temperature_0])
+def test_greedy_chains_on_the_device(implementation):
+    cases = greedy_cases()
+    assert implementation(cases) == expected_greedy(cases)
+
+
+@needs_compiler
+@pytest.mark.parametrize(("implementation", "nan"), [(compiled_verify, True), (compiled_round, False)])
+def test_greedy_chains_in_compiled_code(implementation, nan):
+    cases = greedy_cases(nan)  # a NaN in a matrix would reach all rows of the lookup model
+    assert implementation(cases) == expected_greedy(cases)
+
+
+def test_the_greedy_cases_cover_every_outcome():
+    outcomes = {
+        (len(tokens), accepted)
+        for (_, tokens), (accepted, _) in zip(greedy_cases(), expected_greedy(greedy_cases()), strict=True)
+    }
+    assert outcomes == {(length, accepted) for length in range(DEPTH + 1) for accepted in range(length + 1)}
+
+
+@pytest.mark.parametrize("compiled", [pytest.param(True, marks=needs_compiler), False])
+def test_the_tie_rule_of_argmax(monkeypatch, compiled):
+    rows = [torch.from_numpy(logits) for logits, _ in greedy_cases()]
+    if compiled:
+        places, values = native_argmax(rows)
+    else:
+        monkeypatch.setattr(sampling, "native_argmax", lambda logits: None)
+        places, values = sampling._largest(rows)
+    expected = [first_largest(row) for logits in rows for row in logits]
+    assert places == expected
+    chosen = [float(row[place]) for row, place in zip(torch.cat(rows), expected, strict=True)]
+    np.testing.assert_array_equal(values, chosen)
+
+
+# ---- sampled chains: p [K + 1, V], q [K, V] or picked tokens, one random stream per request ----
+
+
+class CountingStream(RandomStream):
+    """A random stream that counts the numbers taken."""
+
+    taken = 0
+
+    def uniform(self):
+        self.taken += 1
+        return super().uniform()
+
+
+def sampled_batch(seed):
+    """A batch for the device, and what verify.py makes of each request: accepted, token, numbers used."""
+    rng = np.random.default_rng(seed)
+    certain = rng.random(BATCH) < 0.2
+    p, q = rng.dirichlet(np.full(VOCAB, 0.5), (2, BATCH, DEPTH + 1))
+    p[rng.random(p.shape) < 0.3] = 0.0  # rejection is certain there
+    p[..., 0] += 1e-3
+    equal = rng.random(BATCH) < 0.2
+    p[equal] = q[equal]  # acceptance is certain
+    p /= p.sum(-1, keepdims=True)
+    for law in (p, q):
+        law[certain] = np.eye(VOCAB)[law[certain].argmax(-1)]
+    picked = rng.random((BATCH, DEPTH)) < 0.3
+    depth = rng.integers(0, DEPTH + 1, BATCH)
+    tokens = np.zeros((BATCH, DEPTH), dtype=int)
+    expected, uniform = [], []
+    for i in range(BATCH):
+        uniform.append(RandomStream(seed * BATCH + i).ahead(2 * DEPTH + 1))
+        stream, tree = CountingStream(seed * BATCH + i), TokenTree()
+        for step in range(depth[i]):
+            law = int(q[i, step].argmax()) if certain[i] else q[i, step]
+            token = int(rng.integers(VOCAB)) if picked[i, step] else stream.draw(law)
+            tree.add(step - 1, token, None if picked[i, step] else law)
+            tokens[i, step] = token
+        target = [int(law.argmax()) if certain[i] else law for law in p[i, : depth[i] + 1]]
+        verdict = verify(tree, target, stream)
+        expected.append((len(verdict.path), verdict.token, stream.taken))
+    drafts = DraftTensors(torch.from_numpy(tokens), torch.from_numpy(picked), torch.from_numpy(depth))
+    numbers = torch.tensor(uniform, dtype=torch.double)
+    laws = torch.from_numpy(p), torch.from_numpy(q[:, :DEPTH].copy())
+    return (*laws, drafts, torch.from_numpy(certain), numbers), expected
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_sampled_chains_on_the_device(seed):
+    batch, expected = sampled_batch(seed)
+    result = accept_sampled(*batch)
+    columns = result.accepted.tolist(), result.token.tolist(), result.used.tolist()
+    assert list(zip(*columns, strict=True)) == expected
+    assert 0 < sum(accepted for accepted, _, _ in expected) < BATCH * DEPTH
+
+
+def test_draws_invert_the_cumulative_distribution_in_both_places():
+    rng = np.random.default_rng(5)
+    p = rng.dirichlet(np.full(VOCAB, 0.3), BATCH)
+    p[rng.random(p.shape) < 0.3] = 0.0
+    p[:, 3] += 0.1
+    p /= p.sum(-1, keepdims=True)
+    streams = [RandomStream(seed) for seed in range(BATCH)]
+    uniform = torch.tensor([stream.ahead(1)[0] for stream in streams], dtype=torch.double)
+    drawn = [stream.draw(law) for stream, law in zip(streams, p, strict=True)]
+    assert draw_tokens(torch.from_numpy(p), uniform).tolist() == drawn
+
+
+@pytest.mark.parametrize("number", [0.0, 0.25, 0.5])
+def test_a_number_on_a_boundary_draws_no_token_of_probability_zero(number):
+    class Fixed(RandomStream):
+        def uniform(self):
+            return number
+
+    p = np.array([0.0, 0.25, 0.0, 0.25, 0.5])
+    drawn = Fixed(0).draw(p)
+    assert p[drawn] > 0.0
+    assert draw_tokens(torch.from_numpy(p)[None], torch.tensor([number], dtype=torch.double)).tolist() == [
+        drawn
+    ]
+
+
+# ---- trees: only verify.py descends them; two other places prepare their siblings ----
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_merging_an_equal_picked_sibling_changes_no_outcome(seed):
+    rng = np.random.default_rng(seed)
+    one, other = rng.integers(0, VOCAB, (2, 3)).tolist()
+    merged, apart = TokenTree(), TokenTree()
+    for tokens in (one, other):
+        level = TokenTree()
+        for token in tokens:
+            level.add(ROOT, token)
+            apart.add(ROOT, token)
+        add_to_union(merged, level)
+    assert len(merged) < len(apart) or len({*one, *other}) == 6
+    emitted = []
+    for tree in (merged, apart):
+        target = [np.random.default_rng(seed).dirichlet(np.ones(VOCAB))] * (len(tree) + 1)
+        stream = RandomStream(seed)
+        verdict = verify(tree, target, stream)
+        emitted.append(([tree.tokens[node] for node in verdict.path], verdict.token))
+    assert emitted[0] == emitted[1]
+
+
+def test_equal_drawn_siblings_stay_apart():
+    """Each was drawn on its own, so verify tries each against its own q."""
+    union, q = TokenTree(), np.full(VOCAB, 1 / VOCAB)
+    for _ in range(2):
+        add_to_union(union, TokenTree.chain([4], [q]))
+    assert union.tokens == [4, 4]
+
+
+def test_the_next_sibling_is_drawn_from_the_residual_of_its_own_distribution():
+    q = np.random.default_rng(0).dirichlet(np.ones(VOCAB))
+    for token in range(VOCAB):
+        np.testing.assert_array_equal(without_token(q, token), residual(q, token))
+    tree = TokenTree()
+    tree.branch(ROOT, [2, 5, 1], q)
+    np.testing.assert_array_equal(tree.q[2], residual(residual(q, 2), 5))
+
+
+# ---- statistics that assume the rule ----
+
+
+def test_the_chance_of_acceptance_in_training():
+    logits = torch.randn(2, 6, VOCAB, generator=torch.manual_seed(0))
+    p, q = (torch.softmax(own, -1).double().numpy() for own in logits)
+    expected = [
+        sum(b[token] * acceptance_probability(a, b, token) for token in range(VOCAB))
+        for a, b in zip(p, q, strict=True)
+    ]
+    np.testing.assert_allclose(acceptance_chance(logits[1], logits[0]).numpy(), expected, atol=1e-6)
+
+
+def test_greedy_rounds_replayed_in_training():
+    rng = np.random.default_rng(1)
+    answer = rng.integers(0, VOCAB, 60).tolist()
+    drafted = [token if rng.random() < 0.7 else (token + 1) % VOCAB for token in answer]
+    at = rounds = first = tokens = 0
+    while at + DEPTH < len(answer):
+        tree = TokenTree.chain(drafted[at : at + DEPTH])
+        accepted = len(verify(tree, answer[at : at + DEPTH + 1], NoRandomness()).path)
+        rounds, first, tokens = rounds + 1, first + (accepted > 0), tokens + accepted + 1
+        at += accepted + 1
+    agrees = [a == b for a, b in zip(answer, drafted, strict=True)]
+    assert replay_greedy(agrees, DEPTH) == (rounds, first, tokens)
+
+
+def test_every_place_that_verify_lists_exists():
+    package, text = Path(specclient_local.__file__).parent, rule.__doc__
+    paths = [path for path in re.findall(r"``([\w/]+/\w+\.(?:py|c|h))``", text) if "tests" not in path]
+    sources = "\n".join((package / path).read_text(encoding="utf-8") for path in paths)
+    names = set(re.findall(r"``(\w+)``", text)) - {"specclient_local"}
+    assert len(paths) >= 9
+    assert len(names) >= 15
+    assert [name for name in names if not re.search(rf"\b(def |int64_t |void ){name}\(", sources)] == []
