@@ -185,7 +185,7 @@ class Bench:
             if turn == self.plan.warm:
                 tokens = 0
                 for request in requests:
-                    request.tally = SpeculationCounts()
+                    request.counts = SpeculationCounts()
             begun = time.perf_counter()
             outcomes = speculator.round(requests)
             seconds.append(time.perf_counter() - begun)
@@ -203,9 +203,9 @@ class Bench:
             "tokens": tokens,
             "seconds_a_round": statistics.median(timed),
             "tokens_per_s": tokens / len(timed) / statistics.median(timed),
-            "accepted": sum(request.tally.accepted for request in requests),
+            "accepted": sum(request.counts.accepted for request in requests),
             # Depths are all the same: a round either kept its last guess or refused one.
-            "refused": sum(r.tally.reached[-1] - r.tally.kept[-1] for r in requests if depth),
+            "refused": sum(r.counts.reached[-1] - r.counts.kept[-1] for r in requests if depth),
         }
 
     def _request(self, slot: int, depth: int, temperature: float, known: list[int] | None) -> Request:
@@ -219,7 +219,7 @@ class Bench:
             method=method,
             limit=self.plan.context - self.plan.prompt,
             eos=frozenset(),
-            dice=RandomStream(slot),
+            random=RandomStream(slot),
             prediction=None if known is None else PredictionProgress(list(known)),
             slot=slot,
         )
@@ -258,7 +258,7 @@ class Bench:
 
         def run() -> None:
             for slot in range(batch):
-                model.pretend(slot, self.plan.prompt - 1)
+                model.assume_length(slot, self.plan.prompt - 1)
             model.score_all(parts)
 
         return timed(run, count, self.plan)

@@ -97,7 +97,7 @@ def sequence(tokens, *, slot=0, method="draft", limit=None, eos=(), predicted=No
         method=method,
         limit=limit or checked.max_tokens,
         eos=frozenset(eos),
-        dice=RandomStream(checked.seed),
+        random=RandomStream(checked.seed),
         prediction=None if predicted is None else PredictionProgress(list(predicted)),
         slot=slot,
     )
@@ -163,7 +163,7 @@ def law_of_rounds(speculator, prompt, **params):
     def answer(choose):
         nonlocal kept
         request = sequence(prompt, max_tokens=3, **params)
-        request.dice = choose
+        request.random = choose
         while not speculator.prefill(request):
             pass
         while len(request.new_tokens) < 2:
@@ -171,7 +171,7 @@ def law_of_rounds(speculator, prompt, **params):
             if isinstance(won, Exception):
                 raise won
             request.tokens += won.tokens
-        kept += request.tally.accepted
+        kept += request.counts.accepted
         speculator.end(request)
         return request.new_tokens
 

@@ -1,8 +1,9 @@
-"""Turn running sequences into their next tokens as a ``Speculator`` does, common rounds on the device alone.
+"""Rounds of a :class:`Speculator` that run on the device as recorded CUDA graphs.
 
-A round whose requests draft chains, or nothing, and shape their logits by temperature, top-p and top-k at
-most is one recorded run: the host hears of it once, when it is over. All others take the general path, over
-the same caches. What a request gets has the same law either way, and a seed the same random numbers.
+A round runs on the device if its requests draft chains or nothing and use no sampling parameters beyond
+temperature, top-p and top-k. It is one recorded run, after which the host reads the results once. All other
+requests take the general path over the same caches. Both paths give the same distribution, and use a seed's
+random numbers alike.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ from specclient_local.request.params import Method, SamplingParams
 from specclient_local.request.sequence import Sequence
 from specclient_local.request.token_tree import TokenTree
 
-_NEUTRAL = SamplingParams()
-_BEYOND = (
+_DEFAULTS = SamplingParams()
+_UNSUPPORTED = (
     "min_p",
     "typical_p",
     "repetition_penalty",
@@ -47,16 +48,17 @@ _BEYOND = (
     "prompt_logprobs",
     "draft_tree",
 )
-"""Parameters that a round on the device knows nothing of; a request takes part that leaves them alone."""
+"""Parameters that rounds on the device do not support. A request takes part if all have their defaults."""
 
 
 @dataclass(slots=True)
 class _DeviceRoundEntry:
-    """A sequence's part of a round on the device.
+    """One sequence in a round on the device.
 
     Attributes:
-        depth: how far to draft.
-        tree: what a drafter without a model guesses; empty where the model is to guess.
+        sequence: the request.
+        depth: number of tokens to draft.
+        tree: the chain of a drafter without a model; empty if the draft model drafts.
     """
 
     sequence: Sequence
@@ -65,15 +67,15 @@ class _DeviceRoundEntry:
 
 
 class DeviceSpeculator(Speculator):
-    """A :class:`Speculator` of a target with static shapes.
+    """A :class:`Speculator` whose target has static shapes.
 
-    Sampled requests with a seed have rounds to themselves in float32: the last bits of a batch's logits
-    depend on its shape, so in company a seed could, once in a great while, give another answer. In half
-    precision nothing of the kind is promised, and all share.
+    In float32, sampled requests with a seed run in rounds of their own: the last bits of a batch's logits
+    depend on its shape, so a batch could, very rarely, change the answer of a seed. Half precision promises
+    no such reproducibility, so there all requests share rounds.
 
     Args:
-        target, drafters, costs, share: see :class:`Speculator`. A draft model drafts on the device if
-            it is a :class:`StaticRunner` on the target's own.
+        target, drafters, costs, share: see :class:`Speculator`. A draft model drafts on the device if it is a
+            :class:`StaticRunner` on the target's device.
     """
 
     def __init__(
@@ -93,31 +95,31 @@ class DeviceSpeculator(Speculator):
         self._exact = target.dense.weights.embedding.dtype == torch.float32
 
     def round(self, sequences: Seq[Sequence]) -> list[RoundOutcome]:
-        """Win at least one token for each sequence; see :meth:`Speculator.round`."""
-        common: list[Sequence] = []
+        """Emit at least one token for each sequence; see :meth:`Speculator.round`."""
+        on_device: list[Sequence] = []
         others: list[Sequence] = []
         for sequence in sequences:
-            (common if self._is_common(sequence) else others).append(sequence)
+            (on_device if self._runs_on_device(sequence) else others).append(sequence)
         outcomes: dict[int, RoundOutcome] = {}
-        for group in self._groups(self._turns(common, len(sequences))):
+        for group in self._groups(self._plan(on_device, len(sequences))):
             try:
-                outcomes.update(self._together(group))
-            except Exception as error:  # noqa: BLE001 - those of other rounds go on
-                outcomes.update((turn.sequence.id, error) for turn in group)
-        for company in self._companies(others):
+                outcomes.update(self._run_round(group))
+            except Exception as error:  # noqa: BLE001 - the sequences of other rounds go on
+                outcomes.update((entry.sequence.id, error) for entry in group)
+        for batch in self._batches(others):
             try:
-                outcomes.update(zip((s.id for s in company), super().round(company), strict=True))
+                outcomes.update(zip((s.id for s in batch), super().round(batch), strict=True))
             except Exception as error:  # noqa: BLE001 - as above
-                outcomes.update((sequence.id, error) for sequence in company)
+                outcomes.update((sequence.id, error) for sequence in batch)
         return [outcomes[sequence.id] for sequence in sequences]
 
-    def _is_common(self, sequence: Sequence) -> bool:
-        """Return whether a sequence's next round can be one on the device."""
+    def _runs_on_device(self, sequence: Sequence) -> bool:
+        """Return whether a sequence's next round can run on the device."""
         drafter, params = self._drafter_of(sequence), sequence.params
         return (
             sequence.rules is None
-            and all(getattr(params, name) == getattr(_NEUTRAL, name) for name in _BEYOND)
-            and self.target.length(sequence.granted) == len(sequence.tokens) - 1
+            and all(getattr(params, name) == getattr(_DEFAULTS, name) for name in _UNSUPPORTED)
+            and self.target.length(sequence.cache_slot) == len(sequence.tokens) - 1
             and (
                 drafter is None
                 or isinstance(drafter, PredictionDrafter | NgramDrafter)
@@ -125,9 +127,9 @@ class DeviceSpeculator(Speculator):
             )
         )
 
-    def _turns(self, sequences: Seq[Sequence], running: int) -> list[_DeviceRoundEntry]:
-        """Decide how far each sequence drafts, and let drafters without a model do so."""
-        turns = {sequence.id: _DeviceRoundEntry(sequence) for sequence in sequences}
+    def _plan(self, sequences: Seq[Sequence], running: int) -> list[_DeviceRoundEntry]:
+        """Choose each sequence's draft length, and let drafters without a model draft."""
+        entries = {sequence.id: _DeviceRoundEntry(sequence) for sequence in sequences}
         able = [s for s in sequences if self._drafter_of(s) is not None and s.remaining > 1]
         shapes = {s.id: self._shape(s, len(able), running - len(able)) for s in able}
         for method, drafter in self.drafters.items():
@@ -135,83 +137,87 @@ class DeviceSpeculator(Speculator):
             if own and not isinstance(drafter, DraftModel):
                 trees = drafter.propose(own, [shapes[s.id] for s in own])
                 for sequence, tree in zip(own, trees, strict=True):
-                    turns[sequence.id].tree, turns[sequence.id].depth = tree, len(tree)
+                    entries[sequence.id].tree, entries[sequence.id].depth = tree, len(tree)
             elif own:
                 for sequence in own:
-                    turns[sequence.id].depth = self._reach(sequence, shapes[sequence.id])
-        return list(turns.values())
+                    entries[sequence.id].depth = self._draft_depth(sequence, shapes[sequence.id])
+        return list(entries.values())
 
-    def _reach(self, sequence: Sequence, shape: DraftShape) -> int:
-        """Return how far the draft model drafts; what it has not read but should have is read now."""
+    def _draft_depth(self, sequence: Sequence, shape: DraftShape) -> int:
+        """Return how many tokens the draft model can draft, after it has read those it lacks."""
         assert self._model is not None
         left = self._model.context - len(sequence.tokens) + 1
         depth = max(0, min(len(shape), left))
-        done, whole = self._model.length(sequence.granted), len(sequence.tokens) - 2
+        done, whole = self._model.length(sequence.cache_slot), len(sequence.tokens) - 2
         if depth and done < whole:
             vocab = self._model.config.vocab_size
             unread = [token if token < vocab else 0 for token in sequence.tokens[done:whole]]
-            self._model.prefill(sequence.granted, unread)
+            self._model.prefill(sequence.cache_slot, unread)
         return depth
 
-    def _companies(self, sequences: Seq[Sequence]) -> Iterator[list[Sequence]]:
-        """Share out sequences over rounds; whose answer a seed is to fix has its own."""
+    def _batches(self, sequences: Seq[Sequence]) -> Iterator[list[Sequence]]:
+        """Divide sequences into rounds; in float32, one that a seed must reproduce has a round of its own."""
         together = [s for s in sequences if not (self._exact and s.reproducible)]
         if together:
             yield together
         yield from ([s] for s in sequences if self._exact and s.reproducible)
 
-    def _groups(self, turns: Seq[_DeviceRoundEntry]) -> Iterator[list[_DeviceRoundEntry]]:
-        """Share out turns over rounds no larger than the device's largest."""
-        own = {turn.sequence.id: turn for turn in turns}
+    def _groups(self, entries: Seq[_DeviceRoundEntry]) -> Iterator[list[_DeviceRoundEntry]]:
+        """Divide entries into rounds of at most ``most_slots`` requests."""
+        own = {entry.sequence.id: entry for entry in entries}
         most = self._rounds.target.most_slots
-        for company in self._companies([turn.sequence for turn in turns]):
-            for begin in range(0, len(company), most):
-                yield [own[sequence.id] for sequence in company[begin : begin + most]]
+        for batch in self._batches([entry.sequence for entry in entries]):
+            for begin in range(0, len(batch), most):
+                yield [own[sequence.id] for sequence in batch[begin : begin + most]]
 
-    def _together(self, turns: Seq[_DeviceRoundEntry]) -> dict[int, RoundOutcome]:
-        """Do one round for some sequences."""
-        deepest = max(turn.depth for turn in turns)
-        gained = self._rounds.run([_ask(turn, deepest) for turn in turns])
+    def _run_round(self, entries: Seq[_DeviceRoundEntry]) -> dict[int, RoundOutcome]:
+        """Run one round on the device."""
+        depth = max(entry.depth for entry in entries)
+        result = self._rounds.run([_request(entry, depth) for entry in entries])
         outcomes: dict[int, RoundOutcome] = {}
-        for turn, own in zip(turns, gained, strict=True):
+        for entry, own in zip(entries, result, strict=True):
             try:
-                outcomes[turn.sequence.id] = self._take(turn, own, deepest)
+                outcomes[entry.sequence.id] = self._keep_result(entry, own, depth)
             except Exception as error:  # noqa: BLE001 - the others' rounds go on
-                outcomes[turn.sequence.id] = error
+                outcomes[entry.sequence.id] = error
         return outcomes
 
-    def _take(self, turn: _DeviceRoundEntry, gained: DeviceRoundResult, deepest: int) -> RoundResult:
-        """Keep what a sequence won."""
-        sequence, slot = turn.sequence, turn.sequence.granted
-        if not gained.sound:
+    def _keep_result(self, entry: _DeviceRoundEntry, result: DeviceRoundResult, depth: int) -> RoundResult:
+        """Keep a sequence's accepted tokens.
+
+        Raises:
+            EngineError: the target's logits were not finite.
+        """
+        sequence, slot = entry.sequence, entry.sequence.cache_slot
+        if not result.finite:
             raise EngineError(NOT_FINITE)
-        root, path = len(sequence.tokens) - 1, list(range(len(gained.tokens) - 1))
-        sequence.dice.skip(gained.used)
+        root, path = len(sequence.tokens) - 1, list(range(len(result.tokens) - 1))
+        sequence.random.consume(result.numbers_used)
         self.target.keep(slot, root, path)
-        tree = turn.tree if len(turn.tree) else TokenTree.chain(gained.guesses)
-        sequence.tally.count(len(tree), len(tree), len(path))
+        tree = entry.tree if len(entry.tree) else TokenTree.chain(result.drafted)
+        sequence.counts.count(len(tree), len(tree), len(path))
         drafter = self._drafter_of(sequence)
-        if turn.depth and isinstance(drafter, DraftModel):
-            # It has read the root and its own guesses but the last one of the round.
-            drafter.runner.keep(slot, root, path[: deepest - 1])
-            if len(gained.guesses) < turn.depth:
-                drafter.distrust(sequence)
+        if entry.depth and isinstance(drafter, DraftModel):
+            # The draft has read the root and all of its tokens but the last one of the round.
+            drafter.runner.keep(slot, root, path[: depth - 1])
+            if len(result.drafted) < entry.depth:
+                drafter.mark_not_finite(sequence)
         elif drafter is not None:
             drafter.commit(sequence, tree, path)
-        if slot in self._lengths:
-            self._lengths[slot].update(tree, path)
-        return RoundResult(gained.tokens, turn.depth + 1)
+        if slot in self._length_policies:
+            self._length_policies[slot].update(tree, path)
+        return RoundResult(result.tokens, entry.depth + 1)
 
 
-def _ask(turn: _DeviceRoundEntry, deepest: int) -> DeviceRoundRequest:
-    sequence = turn.sequence
+def _request(entry: _DeviceRoundEntry, depth: int) -> DeviceRoundRequest:
+    sequence = entry.sequence
     sampled = sequence.params.temperature > 0.0
     return DeviceRoundRequest(
-        slot=sequence.granted,
+        slot=sequence.cache_slot,
         tokens=sequence.tokens[-2:],
         start=len(sequence.tokens) - 1,
-        depth=turn.depth,
+        depth=entry.depth,
         params=sequence.params,
-        given=turn.tree.tokens or None,
-        uniform=sequence.dice.ahead(2 * deepest + 1) if sampled else (),
+        given=entry.tree.tokens or None,
+        uniform=sequence.random.peek(2 * depth + 1) if sampled else (),
     )

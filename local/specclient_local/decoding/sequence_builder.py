@@ -1,4 +1,4 @@
-"""Turn prompts and settings into sequences that a loaded model can run."""
+"""Builds sequences from prompts and sampling parameters, and checks them against the loaded model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HEADS = (
     "the engine was loaded without what {0!r} drafts with; load it with heads "
     "(heads=, --heads; of demo bundled:{1})"
 )
-_LACKING: dict[Method, str] = {
+_MISSING: dict[Method, str] = {
     "draft": _DRAFT,
     "union": _DRAFT,
     "medusa": _HEADS.format("medusa", "medusa"),
@@ -31,18 +31,20 @@ _LACKING: dict[Method, str] = {
     "layer_skip": "the engine was loaded without layers that draft; load it with some of the model's own "
     "(layer_skip=, --layer-skip N)",
 }
-"""What an engine lacks for a method that it has not, and the way to it; it has all others always."""
+"""For each method that needs something loaded: what is missing and how to load it. Other methods always work.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class SequenceBuilder:
-    """What is to be known of a loaded model to take requests for it.
+    """Builds sequences for one loaded model.
 
     Attributes:
-        config: its shape, and the tokens that end an answer.
-        context: most tokens of prompt and answer together.
-        method: what a request gets that names none.
-        methods: what it may name.
+        tokenizer: the model's tokenizer.
+        config: vocabulary size, and start and end tokens.
+        context: maximum number of tokens of prompt and answer together.
+        method: the method of requests that name none.
+        methods: the methods that a request may name.
     """
 
     tokenizer: Tokenizer
@@ -57,16 +59,21 @@ class SequenceBuilder:
         object.__setattr__(self, "_grammars", grammars)
 
     def sequence(self, number: int, prompt: Prompt, params: SamplingParams) -> Sequence:
-        """Turn a prompt into a request these models can run.
+        """Return the sequence of a request.
+
+        Args:
+            number: the engine's id for it.
+            prompt: text or token ids.
+            params: the request's parameters.
 
         Raises:
-            BadRequestError: a prompt, method, token id or grammar they have no use for.
-            ContextOverflowError: prompt and answer do not fit the context.
-            ConfigurationError: a grammar, but not the library that reads it.
+            BadRequestError: the prompt, the method, a token id or a grammar is not usable with this model.
+            ContextOverflowError: prompt and answer exceed the context.
+            ConfigurationError: a grammar is given, but the library that compiles it is not installed.
         """
         method = params.method or ("prediction" if params.prediction is not None else self.method)
         if method not in self.methods:
-            raise bad_parameter("method", method, f"one of {', '.join(self.methods)}: {_LACKING[method]}")
+            raise bad_parameter("method", method, f"one of {', '.join(self.methods)}: {_MISSING[method]}")
         tokens = self._tokens(prompt)
         least = max(params.min_tokens, int(params.max_tokens != 0))
         limit = self.context - len(tokens) if params.max_tokens is None else params.max_tokens
@@ -75,10 +82,10 @@ class SequenceBuilder:
             wanted = f"at least {least}" if params.max_tokens is None else str(params.max_tokens)
             raise ContextOverflowError(
                 f"{len(tokens)} prompt tokens and {wanted} new ones exceed the context of {self.context}; "
-                "shorten the prompt, lower max_tokens, let the oldest half go with overflow='slide', or load "
+                "shorten the prompt, lower max_tokens, drop the oldest tokens with overflow='slide', or load "
                 "the engine with a larger context."
             )
-        # A special token gives no text in which a stop string could be found: it ends the answer itself.
+        # A special token decodes to no text, so a stop string that names one ends the answer by its id.
         stops = {token for stop in params.stop or () if (token := self.tokenizer.special(stop)) is not None}
         ends = stops.union(self.config.eos, self._ids("stop_token_ids", params.stop_token_ids or ()))
         sequence = Sequence(
@@ -89,9 +96,9 @@ class SequenceBuilder:
             method=method,
             limit=limit,
             eos=ends,
-            dice=RandomStream(params.seed),
+            random=RandomStream(params.seed),
             rules=self._rules(tokens, params, ends),
-            prediction=self._predicted(params.prediction) if method == "prediction" else None,
+            prediction=self._prediction(params.prediction) if method == "prediction" else None,
             window=self.context if slides else None,
         )
         if sequence.full:
@@ -101,7 +108,7 @@ class SequenceBuilder:
     def _rules(
         self, prompt: list[int], params: SamplingParams, ends: Set[int]
     ) -> RequestLogitsProcessor | None:
-        """Return what shapes the logits of an answer, or None where nothing of it is asked."""
+        """Return the request's logits processor; None if no parameter needs one."""
         self._ids("logit_bias", params.logit_bias or ())
         words = self._bad_words(params.bad_words or ())
         weights = LogitPenalties(params, prompt) if LogitPenalties.asked(params) else None
@@ -112,42 +119,44 @@ class SequenceBuilder:
         return RequestLogitsProcessor(weights, masks, grammar)
 
     def _bad_words(self, words: Iterable[str]) -> set[tuple[int, ...]]:
-        """Return the token sequences of words where a text begins, and after a space.
+        """Return the token sequences of words, both at the start of a text and after a space.
 
-        An end token may come whatever is asked, as in ``transformers``.
+        End tokens are never excluded, as in ``transformers``.
         """
-        written = [space + word.removeprefix(" ") for word in words for space in ("", " ")]
-        sequences = {(*self.tokenizer.encode(word, begins=False),) for word in written if word}
+        spellings = [space + word.removeprefix(" ") for word in words for space in ("", " ")]
+        sequences = {(*self.tokenizer.encode(word, begins=False),) for word in spellings if word}
         return sequences - {(), *((token,) for token in self.config.eos)}
 
-    def _predicted(self, prediction: Prompt | None) -> PredictionProgress:
-        """Encode what is expected of an answer: text that goes on, so without a start token."""
+    def _prediction(self, prediction: Prompt | None) -> PredictionProgress:
+        """Encode a predicted answer. It continues the prompt, so it gets no start token."""
         if isinstance(prediction, str):
             prediction = self.tokenizer.encode(prediction, begins=False)
         return PredictionProgress(self._ids("prediction", prediction))
 
     def _tokens(self, prompt: Prompt) -> list[int]:
-        """Encode a prompt; an empty one is the start token alone."""
+        """Encode a prompt. An empty prompt becomes the start token."""
         tokens = self._ids("prompt", self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
         bos = self.config.bos
         if tokens:
             return tokens
         if bos is None:
-            raise BadRequestError("the prompt is empty and the model has no start token; give it some text.")
+            raise BadRequestError(
+                "the prompt is empty and the model has no start token; the prompt must contain some text."
+            )
         return [bos]
 
-    def _ids(self, name: str, given: object) -> list[int]:
-        """Check token ids."""
+    def _ids(self, name: str, value: object) -> list[int]:
+        """Return the token ids of parameter ``name`` after checking that each is in the vocabulary."""
         vocab = self.config.vocab_size
         texts = "text, or " if name in ("prompt", "prediction") else ""
         allowed = f"{texts}token ids from 0 to {vocab - 1}"
-        if not isinstance(given, Iterable):
-            raise bad_parameter(name, given, allowed)
+        if not isinstance(value, Iterable):
+            raise bad_parameter(name, value, allowed)
         tokens: list[int] = []
-        for token in given:
+        for token in value:
             if isinstance(token, bool) or not hasattr(token, "__index__"):
                 raise bad_parameter(name, token, allowed)
-            tokens.append(operator.index(token))  # of numpy's and torch's integers too
+            tokens.append(operator.index(token))  # accepts integers of numpy and torch
             if not 0 <= tokens[-1] < vocab:
                 raise bad_parameter(name, token, allowed)
         return tokens

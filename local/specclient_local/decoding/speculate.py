@@ -1,4 +1,10 @@
-"""Turn running sequences into their next tokens: rounds of propose, score, verify, keep for all at once."""
+"""Speculative decoding rounds: draft, score by the target, verify and keep, for all sequences at once.
+
+A round runs the target once. Each sequence gains the accepted drafted tokens and one token of the target
+itself (Leviathan et al., arXiv 2211.17192, Algorithm 1). Chains of greedy requests are verified by compiled
+code where there is any; everything else takes the general path through
+:func:`specclient_local.decoding.verify.verify`.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +37,12 @@ from specclient_local.request.token_tree import Distribution, TokenTree
 
 @dataclass(frozen=True, slots=True)
 class RoundResult:
-    """What a round won: tokens in order, all but the last proposed by the draft.
+    """The result of a round for one sequence.
 
     Attributes:
-        rows: of the target's pass that were its own.
-        scores: of each token, where the request asks for ``logprobs``; else empty.
+        tokens: new tokens in order. All but the last were proposed by the draft.
+        rows: number of the sequence's rows in the target's pass.
+        scores: log-probabilities of ``tokens`` if the request sets ``logprobs``, else empty.
     """
 
     tokens: list[int]
@@ -44,23 +51,23 @@ class RoundResult:
 
     @property
     def drafted(self) -> list[bool]:
-        """For each token, whether the draft proposed it."""
+        """Whether the draft proposed each of ``tokens``."""
         return [True] * (len(self.tokens) - 1) + [False]
 
 
 RoundOutcome = RoundResult | Exception
-"""What a round gave a sequence: tokens, or what went wrong with it."""
+"""The result of a round for one sequence, or the error that ends that sequence alone."""
 
 
 @dataclass(slots=True)
 class RoundEntry:
-    """A sequence's part of a round.
+    """One sequence in a round.
 
     Attributes:
-        sequence: whose.
-        shape: what is to be drafted for it.
-        tree: what was.
-        scores_prompt: whether its pass reads the rest of a prompt whose tokens are to be scored.
+        sequence: the request.
+        shape: shape of the draft to propose.
+        tree: the proposed tree.
+        scores_prompt: whether the pass also reads the end of a prompt whose tokens are scored.
     """
 
     sequence: Sequence
@@ -70,18 +77,18 @@ class RoundEntry:
 
 
 class Speculator:
-    """The target, what drafts for it, and how far.
+    """A target model with its drafters and the policies that set draft lengths.
 
     Args:
         target: the model whose distribution every answer has.
-        drafters: by method; none for plain decoding. A prediction and a look-up in the sequence itself need
-            no model and are always there.
-        costs: of draft and verification passes, by method; a method without drafts what it is told to, or
-            what is good on most machines.
-        share: whether prompts share what of their beginnings is in the target's cache.
+        drafters: drafters by method; empty for plain decoding. ``prediction`` and ``ngram`` need no model and
+            are always added.
+        costs: measured costs of draft and verification passes by method. A method without costs follows the
+            request's ``draft_length``, or a default that suits most machines.
+        share: whether prompts with a common prefix share its keys and values.
 
     Attributes:
-        rounds: what does a lone greedy request's rounds in one call each; None where nothing does.
+        rounds: compiled greedy rounds, or None if there are none for this target.
     """
 
     def __init__(
@@ -94,231 +101,240 @@ class Speculator:
     ) -> None:
         self.target = target
         self._prefixes = PrefixCache(target, share=share)
-        own: dict[Method, Drafter] = {"prediction": PredictionDrafter(), "ngram": NgramDrafter()}
-        self.drafters: dict[Method, Drafter] = {**own, **(drafters or {})}
+        modelless: dict[Method, Drafter] = {"prediction": PredictionDrafter(), "ngram": NgramDrafter()}
+        self.drafters: dict[Method, Drafter] = {**modelless, **(drafters or {})}
         self._costs = dict(costs or {})
-        self._lengths: dict[int, LengthPolicy] = {}
-        self.rounds = NativeRounds.of(target)
+        self._length_policies: dict[int, LengthPolicy] = {}
+        self.rounds = NativeRounds.for_target(target)
 
     @property
     def methods(self) -> tuple[Method, ...]:
-        """What a request may ask for."""
+        """The methods that a request may name."""
         return ("plain", *self.drafters)
 
     def place(self, sequence: Sequence, free: Seq[int]) -> int:
-        """Choose one of the free slots for a sequence."""
+        """Return which of the free slots suits a sequence best: one that holds a prefix of its prompt."""
         return self._prefixes.place(sequence.tokens, sequence.prompt_tokens - 1, free)
 
     def chunk(self, sequence: Sequence) -> int:
-        """Return how many rows of its prompt the next :meth:`prefill` of a sequence reads."""
-        done = self._prefixes.done(sequence.granted, sequence.tokens)
+        """Return the number of prompt rows that the next :meth:`prefill` of a sequence computes."""
+        done = self._prefixes.done(sequence.cache_slot, sequence.tokens)
         return min(MAX_PASS_ROWS, max(1, sequence.prompt_tokens - 1 - done))
 
     def prefill(self, sequence: Sequence) -> bool:
-        """Run one chunk of the prompt through each model; return whether the rounds can begin.
+        """Run one chunk of the prompt through the target and the draft; return whether rounds can begin.
 
-        What another slot holds of it is copied. The last token is the root of the first round: the
-        answer's first tokens come out of a round like all others. A draft that could never propose
-        anything is spared the prompt. Chunks end where they end in any company, so that the caches do
-        not depend on it.
+        A prefix that another slot holds is copied instead of computed. The last prompt token is not
+        prefilled: it is the root of the first round, which emits the first new tokens. The drafter reads the
+        prompt only if the request may draft at all. Chunk boundaries do not depend on other requests, so
+        neither do the caches.
         """
         ready, drafter = self._read_prompt(sequence), self._drafter_of(sequence)
         if drafter is None:
             return ready
         ready = drafter.begin(sequence) and ready
         if ready:
-            self._lengths[sequence.granted] = length_policy_for(
+            self._length_policies[sequence.cache_slot] = length_policy_for(
                 sequence, drafter, self._costs.get(sequence.method)
             )
         return ready
 
     def round(self, sequences: Seq[Sequence]) -> list[RoundOutcome]:
-        """Win at least one token for each sequence, all in one pass of the target.
+        """Emit at least one token for each sequence, with one pass of the target.
 
-        The caches are left as if the won tokens had been decoded plainly, each sequence by itself. What
-        goes wrong with one sequence is its outcome; what goes wrong with a pass is raised.
+        Afterwards the caches are as if the emitted tokens had been decoded plainly, each sequence alone. An
+        error of one sequence is returned as its outcome; an error of the pass is raised.
         """
-        moves = self._moves(sequences)
-        if len(moves) == 1 and (found := self._at_once(moves[0])) is not None:
-            return [self._won(moves[0], found)]
-        self._draft(moves)
-        return self._greedily(moves) or self._verified(moves)
+        entries = self._plan_round(sequences)
+        if len(entries) == 1 and (result := self._draft_and_verify_natively(entries[0])) is not None:
+            return [self._native_outcome(entries[0], result)]
+        self._draft(entries)
+        return self._verify_natively(entries) or self._verify(entries)
 
     def end(self, sequence: Sequence, *, broken: bool = False) -> None:
-        """Forget a sequence that holds a slot, and where something broke what is in its cache, too."""
-        slot = sequence.granted
-        self._lengths.pop(slot, None)
-        with ExitStack() as ends:  # each is called, whatever another one raises
+        """Release a sequence's slot; if ``broken``, also erase what its cache holds."""
+        slot = sequence.cache_slot
+        self._length_policies.pop(slot, None)
+        with ExitStack() as ends:  # every callback runs, even if another one raises
             for drafter in self.drafters.values():
                 ends.callback(drafter.end, sequence)
             ends.callback(self._prefixes.forget if broken else self._prefixes.end, slot)
 
-    def _at_once(self, move: RoundEntry) -> NativeRoundResult | None:
-        """Have a lone greedy request drafted for and verified in one call; None where it takes several."""
-        drafter = self._drafter_of(move.sequence)
-        if self.rounds is None or not (_greedy(move) and isinstance(drafter, DraftModel) and len(move.shape)):
+    def _draft_and_verify_natively(self, entry: RoundEntry) -> NativeRoundResult | None:
+        """Draft and verify one greedy request in one compiled call; None if it needs several calls."""
+        drafter = self._drafter_of(entry.sequence)
+        if self.rounds is None or not (
+            _is_plain_greedy(entry) and isinstance(drafter, DraftModel) and len(entry.shape)
+        ):
             return None
-        return drafter.verified(move.sequence, move.shape, self.rounds)
+        return drafter.draft_and_verify(entry.sequence, entry.shape, self.rounds)
 
-    def _greedily(self, moves: Seq[RoundEntry]) -> list[RoundOutcome] | None:
-        """Verify chains of greedy requests in one call; None where one of them is something else."""
-        if self.rounds is None or not all(_greedy(move) and move.tree.is_chain for move in moves):
+    def _verify_natively(self, entries: Seq[RoundEntry]) -> list[RoundOutcome] | None:
+        """Verify chains of greedy requests in one compiled call; None if any entry is something else."""
+        if self.rounds is None or not all(
+            _is_plain_greedy(entry) and entry.tree.is_chain for entry in entries
+        ):
             return None
-        trees = [move.tree.tokens for move in moves]
-        found = self.rounds.verify_all([move.sequence for move in moves], trees)
-        if found is None:
+        chains = [entry.tree.tokens for entry in entries]
+        results = self.rounds.verify_all([entry.sequence for entry in entries], chains)
+        if results is None:
             return None
         outcomes: list[RoundOutcome] = []
-        for move, own in zip(moves, found, strict=True):
+        for entry, result in zip(entries, results, strict=True):
             try:
-                outcomes.append(self._won(move, own))
-            except Exception as error:  # noqa: BLE001 - the others' rounds go on
+                outcomes.append(self._native_outcome(entry, result))
+            except Exception as error:  # noqa: BLE001 - the other sequences' rounds go on
                 outcomes.append(error)
         return outcomes
 
-    def _won(self, move: RoundEntry, found: NativeRoundResult) -> RoundOutcome:
-        """Keep what a call of the library found to be greedy's, or say what is wrong with its numbers."""
-        if len(found.guesses) != len(move.tree):
-            move.tree = TokenTree.chain(found.guesses)
-        bad = logits_error(found.largest, guessed=True)
-        if bad is not None:
-            return bad
-        return RoundResult(
-            self._keep(move, AcceptedPath(list(range(found.kept)), found.token)), len(found.largest)
-        )
+    def _native_outcome(self, entry: RoundEntry, result: NativeRoundResult) -> RoundOutcome:
+        """Keep what a compiled call accepted, or return the error if its logits were not finite."""
+        if len(result.drafted) != len(entry.tree):
+            entry.tree = TokenTree.chain(result.drafted)
+        error = logits_error(result.max_logits, guessed=True)
+        if error is not None:
+            return error
+        accepted = AcceptedPath(list(range(result.accepted)), result.token)
+        return RoundResult(self._keep(entry, accepted), len(result.max_logits))
 
-    def _verified(self, moves: Seq[RoundEntry]) -> list[RoundOutcome]:
-        """Take what was drafted through the target in one pass, and verify it."""
-        logits = self.target.score_all([self._part(move) for move in moves])
+    def _verify(self, entries: Seq[RoundEntry]) -> list[RoundOutcome]:
+        """Score all drafts by one pass of the target, and verify them by the general path."""
+        logits = self.target.score_all([self._slot_input(entry) for entry in entries])
         rows: list[Tensor] = []
-        misruled: dict[int, Exception] = {}
-        for move, own in zip(moves, logits, strict=True):
+        errors: dict[int, Exception] = {}
+        for entry, own in zip(entries, logits, strict=True):
             try:
-                rows.append(_shaped(move, own))
-            except Exception as error:  # noqa: BLE001 - the others' rounds go on
-                misruled[move.sequence.id] = error
-                rows.append(_below_root(move, own))
-        laws = all_distributions(rows, [move.sequence.params for move in moves], guessed=True)
+                rows.append(_processed_logits(entry, own))
+            except Exception as error:  # noqa: BLE001 - the other sequences' rounds go on
+                errors[entry.sequence.id] = error
+                rows.append(_tree_logits(entry, own))
+        distributions = all_distributions(rows, [entry.sequence.params for entry in entries], guessed=True)
         outcomes: list[RoundOutcome] = []
-        for move, own, law in zip(moves, logits, laws, strict=True):
-            found = misruled.get(move.sequence.id, law)
+        for entry, own, target in zip(entries, logits, distributions, strict=True):
+            found = errors.get(entry.sequence.id, target)
             try:
-                outcomes.append(found if isinstance(found, Exception) else self._settle(move, own, found))
-            except Exception as error:  # noqa: BLE001 - the others' rounds go on
+                outcomes.append(found if isinstance(found, Exception) else self._accept(entry, own, found))
+            except Exception as error:  # noqa: BLE001 - the other sequences' rounds go on
                 outcomes.append(error)
         return outcomes
 
-    def _part(self, move: RoundEntry) -> SlotInput:
-        """Return what of a sequence goes through the target."""
-        slot, tokens = move.sequence.granted, move.sequence.tokens
-        return SlotInput(slot, tokens[self.target.length(slot) :], move.tree, every=move.scores_prompt)
+    def _slot_input(self, entry: RoundEntry) -> SlotInput:
+        """Return the sequence's input of the target's pass."""
+        slot, tokens = entry.sequence.cache_slot, entry.sequence.tokens
+        return SlotInput(slot, tokens[self.target.length(slot) :], entry.tree, every=entry.scores_prompt)
 
-    def _settle(self, move: RoundEntry, logits: Tensor, law: list[Distribution]) -> RoundResult:
-        """Verify a sequence's draft, and keep what is accepted."""
-        sequence, tree = move.sequence, move.tree
-        if move.scores_prompt:
+    def _accept(self, entry: RoundEntry, logits: Tensor, target: list[Distribution]) -> RoundResult:
+        """Verify a sequence's draft against the target's distributions, and keep what is accepted."""
+        sequence, tree = entry.sequence, entry.tree
+        if entry.scores_prompt:
             self._score_prompt(sequence, logits[:-1])
-        verdict = verify(tree, law, sequence.dice)
-        won = self._keep(move, verdict)
+        accepted = verify(tree, target, sequence.random)
+        tokens = self._keep(entry, accepted)
         if sequence.params.logprobs is None:
-            return RoundResult(won, logits.shape[0])
-        rows = _below_root(move, logits)[[0, *(node + 1 for node in verdict.path)]]
-        return RoundResult(won, logits.shape[0], token_scores(rows, won, sequence.params.logprobs))
+            return RoundResult(tokens, logits.shape[0])
+        rows = _tree_logits(entry, logits)[[0, *(node + 1 for node in accepted.path)]]
+        return RoundResult(tokens, logits.shape[0], token_scores(rows, tokens, sequence.params.logprobs))
 
-    def _keep(self, move: RoundEntry, verdict: AcceptedPath) -> list[int]:
-        """Keep what is accepted of a draft, and return the tokens it won."""
-        sequence, tree, path = move.sequence, move.tree, verdict.path
-        self.target.keep(sequence.granted, len(sequence.tokens) - 1, path)
-        sequence.tally.count(tree.depth, len(tree), len(path))
+    def _keep(self, entry: RoundEntry, accepted: AcceptedPath) -> list[int]:
+        """Keep the accepted path in caches, counts and policy; return the tokens that the round emits."""
+        sequence, tree, path = entry.sequence, entry.tree, accepted.path
+        self.target.keep(sequence.cache_slot, len(sequence.tokens) - 1, path)
+        sequence.counts.count(tree.depth, len(tree), len(path))
         drafter = self._drafter_of(sequence)
         if drafter is not None:
             drafter.commit(sequence, tree, path)
-        if sequence.granted in self._lengths:
-            self._lengths[sequence.granted].update(tree, path)
-        return [*(tree.tokens[node] for node in path), verdict.token]
+        if sequence.cache_slot in self._length_policies:
+            self._length_policies[sequence.cache_slot].update(tree, path)
+        return [*(tree.tokens[node] for node in path), accepted.token]
 
     def _read_prompt(self, sequence: Sequence) -> bool:
-        """Read one chunk of the prompt without its last token; return whether no more is to be read.
+        """Compute one chunk of the prompt without its last token; return whether the prompt is done.
 
-        Of a prompt that is to be scored the last chunk is left to the first round, whose pass then gives
-        both its scores and the first new token.
+        The last chunk of a prompt that is to be scored is left to the first round: its pass then returns the
+        chunk's scores as well as the logits for the first new token.
         """
-        slot, tokens, top = sequence.granted, sequence.tokens, sequence.params.prompt_logprobs
-        whole = sequence.prompt_tokens - 1
+        slot, tokens, top = sequence.cache_slot, sequence.tokens, sequence.params.prompt_logprobs
+        prompt = sequence.prompt_tokens - 1
         if top is None:
-            done = self._prefixes.begin(slot, tokens, whole)
-            end = min(done + MAX_PASS_ROWS, whole)
+            done = self._prefixes.begin(slot, tokens, prompt)
+            end = min(done + MAX_PASS_ROWS, prompt)
             self.target.prefill(slot, tokens[done:end])
-            if not sequence.produced:
+            if not sequence.generated:
                 sequence.cached_tokens = self._prefixes.shared(slot)
-            return end == whole
-        done = self._prefixes.begin_alone(slot, tokens, whole)
-        end = min(done + MAX_PASS_ROWS, whole)
-        if sequence.limit > 0 and whole < done + MAX_PASS_ROWS:
+            return end == prompt
+        done = self._prefixes.begin_alone(slot, tokens, prompt)
+        end = min(done + MAX_PASS_ROWS, prompt)
+        if sequence.limit > 0 and prompt < done + MAX_PASS_ROWS:
             return True
         if done < end:
             self._score_prompt(sequence, self.target.read(slot, tokens[done:end]))
-        return end == whole
+        return end == prompt
 
     def _score_prompt(self, sequence: Sequence, logits: Tensor) -> None:
-        """Score the prompt's next tokens, ``[N, V]`` being what the model says before each."""
+        """Score the next N prompt tokens by the logits before each, ``[N, V]``."""
         done = len(sequence.scores) + 1
         tokens = sequence.tokens[done : done + len(logits)]
         sequence.scores += token_scores(logits, tokens, sequence.params.prompt_logprobs or 0)
 
-    def _moves(self, sequences: Seq[Sequence]) -> list[RoundEntry]:
-        """Decide how far to draft for each; if all is accepted, no answer is longer than allowed."""
-        moves = [RoundEntry(sequence) for sequence in sequences]
-        able: list[RoundEntry] = []
-        for move in moves:
-            sequence = move.sequence
-            # What is left of a prompt to be scored goes through without guesses.
-            if self.target.length(sequence.granted) < len(sequence.tokens) - 1:
-                move.scores_prompt = True
+    def _plan_round(self, sequences: Seq[Sequence]) -> list[RoundEntry]:
+        """Choose each sequence's draft shape so that no answer exceeds its limit if all is accepted."""
+        entries = [RoundEntry(sequence) for sequence in sequences]
+        drafting: list[RoundEntry] = []
+        for entry in entries:
+            sequence = entry.sequence
+            # The rest of a prompt that is to be scored goes through without a draft.
+            if self.target.length(sequence.cache_slot) < len(sequence.tokens) - 1:
+                entry.scores_prompt = True
             elif self._drafter_of(sequence) is not None and sequence.remaining > 1:
-                able.append(move)
-        for move in able:
-            move.shape = self._shape(move.sequence, len(able), len(moves) - len(able))
-        return moves
+                drafting.append(entry)
+        for entry in drafting:
+            entry.shape = self._shape(entry.sequence, len(drafting), len(entries) - len(drafting))
+        return entries
 
-    def _draft(self, moves: Seq[RoundEntry]) -> None:
-        """Have each method's drafter propose for its sequences, together."""
+    def _draft(self, entries: Seq[RoundEntry]) -> None:
+        """Let each method's drafter propose trees for all of its sequences together."""
         for method, drafter in self.drafters.items():
-            own = [move for move in moves if move.sequence.method == method and len(move.shape)]
+            own = [entry for entry in entries if entry.sequence.method == method and len(entry.shape)]
             if own:
-                trees = drafter.propose([move.sequence for move in own], [move.shape for move in own])
-                for move, tree in zip(own, trees, strict=True):
-                    move.tree = tree
+                trees = drafter.propose([entry.sequence for entry in own], [entry.shape for entry in own])
+                for entry, tree in zip(own, trees, strict=True):
+                    entry.tree = tree
 
     def _shape(self, sequence: Sequence, drafting: int, others: int) -> DraftShape:
-        """Return what to draft for a sequence in a round of so many, as far as answer and context go."""
+        """Return the draft shape for a sequence, within the limits of answer, context and pass.
+
+        Args:
+            sequence: the request.
+            drafting: number of sequences that draft in this round.
+            others: number of sequences that take part without a draft.
+        """
         tokens = len(sequence.tokens)
-        shape = self._lengths[sequence.granted].next(RoundLoad(drafting, others, tokens))
+        shape = self._length_policies[sequence.cache_slot].next(RoundLoad(drafting, others, tokens))
         shape = requested_shape(shape, sequence)
         drafter = self.drafters[sequence.method]
         if isinstance(drafter, UnionDrafter) and not isinstance(shape, UnionShape):
             shape = UnionShape(shape, chain(len(shape)), len(drafter.models))
-        # A pass has a chunk's rows at most, the root's among them; a union of wide trees would have more.
+        # A pass has at most MAX_PASS_ROWS rows, the root's included; a union of wide trees would exceed it.
         return clip_shape(shape, sequence.remaining - 1, min(self.target.context - tokens, MAX_PASS_ROWS - 1))
 
     def _drafter_of(self, sequence: Sequence) -> Drafter | None:
-        """Return what drafts for a sequence; nothing for one that ends with its first token."""
+        """Return a sequence's drafter; None if it decodes plainly or ends with its first token."""
         return self.drafters.get(sequence.method) if sequence.limit > 1 else None
 
 
-def _greedy(move: RoundEntry) -> bool:
-    """Return whether nothing but the largest logits matters to a sequence."""
-    params = move.sequence.params
-    bare = move.sequence.rules is None and params.logprobs is None and not move.scores_prompt
-    return bare and params.temperature == 0.0
+def _is_plain_greedy(entry: RoundEntry) -> bool:
+    """Return whether only the argmax matters: temperature 0, no logits processor, no log-probabilities."""
+    params = entry.sequence.params
+    unprocessed = entry.sequence.rules is None and params.logprobs is None and not entry.scores_prompt
+    return unprocessed and params.temperature == 0.0
 
 
-def _below_root(move: RoundEntry, logits: Tensor) -> Tensor:
-    """Return the logits after the root and after each guess, ``[N + 1, V]``."""
-    return logits[-1 - len(move.tree) :] if move.scores_prompt else logits
+def _tree_logits(entry: RoundEntry, logits: Tensor) -> Tensor:
+    """Return the logits after the root and after each of the N nodes, ``[N + 1, V]``."""
+    return logits[-1 - len(entry.tree) :] if entry.scores_prompt else logits
 
 
-def _shaped(move: RoundEntry, logits: Tensor) -> Tensor:
-    """Return the logits below the root as the request's rules have them."""
-    rows, rules = _below_root(move, logits), move.sequence.rules
-    return rows if rules is None else rules.shape(rows, move.tree.paths())
+def _processed_logits(entry: RoundEntry, logits: Tensor) -> Tensor:
+    """Return the logits of root and nodes after the request's logits processor, ``[N + 1, V]``."""
+    rows, rules = _tree_logits(entry, logits), entry.sequence.rules
+    return rows if rules is None else rules.shape(rows, entry.tree.paths())

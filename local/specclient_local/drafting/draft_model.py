@@ -72,7 +72,7 @@ class GrowingDraft:
         """Add the guesses of the next level."""
         frontier = self.frontier
         self.held, self.unseen = len(self.growth.scored), []
-        self.growth.grow(logits, laws, frontier, self.sequence.dice)
+        self.growth.grow(logits, laws, frontier, self.sequence.random)
 
 
 class DraftModel:
@@ -97,7 +97,7 @@ class DraftModel:
 
     def begin(self, sequence: Sequence) -> bool:
         """Prefill a chunk of the prompt without its last token; nothing of one too long to draft for."""
-        slot, whole = sequence.granted, len(sequence.tokens) - 1
+        slot, whole = sequence.cache_slot, len(sequence.tokens) - 1
         if whole >= self.runner.context:
             return True
         done = self._prefixes.begin(slot, sequence.tokens, whole)
@@ -123,13 +123,13 @@ class DraftModel:
         trees: list[TokenTree] = []
         for draft in drafts:
             tree, scored = draft.growth.finish()
-            self._held[draft.sequence.granted] = [
+            self._held[draft.sequence.cache_slot] = [
                 at if at is not None and at < draft.held else None for at in scored
             ]
             trees.append(tree)
         return trees
 
-    def verified(
+    def draft_and_verify(
         self, sequence: Sequence, shape: DraftShape, rounds: NativeRounds
     ) -> NativeRoundResult | None:
         """Do as :meth:`propose` for one sequence, and have the target verify it in the same call.
@@ -145,19 +145,19 @@ class DraftModel:
         steps = self.likeliest(sequence, self._reach(sequence, shape))
         if not steps:
             return None
-        unseen = self._known(sequence.tokens[self.runner.length(sequence.granted) :])
-        found = rounds.guess(self.runner, sequence, unseen, steps, self._vocab)
+        unseen = self._known(sequence.tokens[self.runner.length(sequence.cache_slot) :])
+        found = rounds.draft_and_verify(self.runner, sequence, unseen, steps, self._vocab)
         if found is not None:
-            self._hold(sequence, len(found.guesses), steps)
+            self._hold(sequence, len(found.drafted), steps)
         return found
 
     def _guess(self, sequence: Sequence, shape: DraftShape) -> TokenTree | None:
         """Return a chain of likeliest tokens found in one call of the model; None where it takes several."""
-        steps, slot = self.likeliest(sequence, shape), sequence.granted
+        steps, slot = self.likeliest(sequence, shape), sequence.cache_slot
         if not steps:
             return None
         unseen = self._known(sequence.tokens[self.runner.length(slot) :])
-        found = self.runner.guess(slot, unseen, steps, self._vocab)
+        found = self.runner.draft_chain(slot, unseen, steps, self._vocab)
         if found is None:
             return None
         self._hold(sequence, len(found), steps)
@@ -171,8 +171,8 @@ class DraftModel:
     def _hold(self, sequence: Sequence, found: int, steps: int) -> None:
         """Note what the cache has of a chain found in one call: all but a guess that no step has read."""
         if found < steps:
-            self.distrust(sequence)
-        self._held[sequence.granted] = [at if at < steps - 1 else None for at in range(found)]
+            self.mark_not_finite(sequence)
+        self._held[sequence.cache_slot] = [at if at < steps - 1 else None for at in range(found)]
 
     def _reach(self, sequence: Sequence, shape: DraftShape) -> DraftShape:
         """Return the shape, or as long a chain as there is context for."""
@@ -184,10 +184,10 @@ class DraftModel:
         """Let drafts grow level by level, until each is as deep as it should be."""
         drafts = [draft for draft in drafts if draft.growth.going]
         for draft in drafts:
-            draft.unseen = self._known(draft.sequence.tokens[self.runner.length(draft.sequence.granted) :])
+            draft.unseen = self._known(draft.sequence.tokens[self.runner.length(draft.sequence.cache_slot) :])
         while drafts:
             rows = self.runner.score_all(
-                [SlotInput(d.sequence.granted, d.unseen, d.growth.scored, held=d.held) for d in drafts]
+                [SlotInput(d.sequence.cache_slot, d.unseen, d.growth.scored, held=d.held) for d in drafts]
             )
             shaped = [
                 (draft, own)
@@ -201,7 +201,7 @@ class DraftModel:
                 if isinstance(law, EngineError):
                     draft.failed = True  # the answer does not need the guesses
                     if str(law) != EMPTY_CONSTRAINT_MESSAGE:
-                        self.distrust(draft.sequence)
+                        self.mark_not_finite(draft.sequence)
                 elif not self.worth(draft, own):
                     draft.failed = True
                 else:
@@ -212,13 +212,13 @@ class DraftModel:
         """Whether to guess once more, decided by what the draft says and not by what is drawn from it."""
         return True
 
-    def distrust(self, sequence: Sequence) -> None:
+    def mark_not_finite(self, sequence: Sequence) -> None:
         """Leave nothing of a sequence's slot to others: numbers there were not finite."""
-        self._broken.add(sequence.granted)
+        self._broken.add(sequence.cache_slot)
 
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:
         """Keep of the cache the sequence as it was proposed from and the accepted nodes it holds."""
-        held = self._held.pop(sequence.granted, [])
+        held = self._held.pop(sequence.cache_slot, [])
         if not len(tree):
             return
         kept: list[int] = []
@@ -227,11 +227,11 @@ class DraftModel:
             if at is None:
                 break
             kept.append(at)
-        self.runner.keep(sequence.granted, len(sequence.tokens) - 1, kept)
+        self.runner.keep(sequence.cache_slot, len(sequence.tokens) - 1, kept)
 
     def end(self, sequence: Sequence) -> None:
         """Let go of the slot; what it holds may serve others, unless numbers in it were not finite."""
-        slot = sequence.granted
+        slot = sequence.cache_slot
         self._held.pop(slot, None)
         if slot in self._broken:
             self._broken.remove(slot)

@@ -91,7 +91,7 @@ class Drafter(Protocol):
         ...
 
     def end(self, sequence: Sequence) -> None:
-        """Forget a sequence; its slot may be granted to another."""
+        """Forget a sequence; its slot may then be assigned to another sequence."""
         ...
 
 

@@ -42,7 +42,7 @@ class GrowingEagleDraft(GrowingDraft):
     @property
     def part(self) -> SlotInput:
         """Its rows in the next pass."""
-        return SlotInput(self.sequence.granted, self.unseen, self.growth.scored, held=self.held)
+        return SlotInput(self.sequence.cache_slot, self.unseen, self.growth.scored, held=self.held)
 
     def advance(self, states: Tensor) -> None:
         """Learn the states after the rows of a pass; what has grown since then is next."""
@@ -78,7 +78,7 @@ class EagleDrafter:
 
         Chunks end at the same places always, so what is read does not depend on company.
         """
-        slot, whole = sequence.granted, max(0, len(sequence.tokens) - 2)
+        slot, whole = sequence.cache_slot, max(0, len(sequence.tokens) - 2)
         done = self.runner.length(slot)
         end = min(done + MAX_PASS_ROWS, whole)
         if done == whole or self._target.length(slot) < end:
@@ -112,17 +112,17 @@ class EagleDrafter:
             self._grow(going, [self._widened(own) for own in logits])
             going = [draft for draft in going if draft.going]
         for draft in able:  # rows of guesses go, those of tokens stay
-            self.runner.truncate(draft.sequence.granted, len(draft.sequence.tokens) - 1)
+            self.runner.truncate(draft.sequence.cache_slot, len(draft.sequence.tokens) - 1)
         return [draft.growth.finish()[0] for draft in drafts]
 
     def _guess(self, sequence: Sequence, shape: DraftShape) -> TokenTree | None:
         """Return a chain of likeliest tokens found in one call of the head; None where it takes several."""
         shape = fit_shape(shape, self.depth, self._room(sequence))
         steps, greedy = len(shape), sequence.params.temperature == 0.0 and sequence.rules is None
-        able = greedy and steps > 0 and len(sequence.tokens) > 1 and self.runner.decoder.guesses
+        able = greedy and steps > 0 and len(sequence.tokens) > 1 and self.runner.decoder.can_draft_chain
         if not able or shape != chain(steps):
             return None
-        slot = sequence.granted
+        slot = sequence.cache_slot
         found = self.runner.follow(slot, *self._unread(sequence), steps)
         self.runner.truncate(slot, len(sequence.tokens) - 1)  # rows of guesses go, those of tokens stay
         if len(found) < steps:
@@ -134,10 +134,10 @@ class EagleDrafter:
 
     def end(self, sequence: Sequence) -> None:
         """Let go of the slot, and where its numbers were not finite of what stands there."""
-        slot = sequence.granted
+        slot = sequence.cache_slot
         if slot in self._broken:
             self._broken.remove(slot)
-            self.runner.wipe(slot)
+            self.runner.erase(slot)
         self.runner.truncate(slot, 0)
 
     def _room(self, sequence: Sequence) -> int:
@@ -149,12 +149,12 @@ class EagleDrafter:
     @torch.inference_mode()
     def _extend(self, sequence: Sequence, start: int, end: int) -> None:
         """Read tokens, each beside the target's state one place before it."""
-        slot = sequence.granted
+        slot = sequence.cache_slot
         self.runner.extend(slot, sequence.tokens[start + 1 : end + 1], self._states(slot, start, end))
 
     def _unread(self, sequence: Sequence) -> tuple[list[int], Tensor]:
         """Return the tokens that the head has not read yet, a chunk at most, and the states beside them."""
-        slot, whole = sequence.granted, len(sequence.tokens) - 1
+        slot, whole = sequence.cache_slot, len(sequence.tokens) - 1
         self.runner.truncate(slot, whole - 1)
         while whole - (done := self.runner.length(slot)) > MAX_PASS_ROWS:
             self._extend(sequence, done, done + MAX_PASS_ROWS)
@@ -174,7 +174,7 @@ class EagleDrafter:
             if isinstance(law, EngineError):
                 draft.failed = True  # the answer does not need the guesses
                 if str(law) != EMPTY_CONSTRAINT_MESSAGE:
-                    self._broken.add(draft.sequence.granted)
+                    self._broken.add(draft.sequence.cache_slot)
             else:
                 draft.grow(own, law)
                 draft.follow()

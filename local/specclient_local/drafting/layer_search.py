@@ -49,18 +49,18 @@ class LayerSearch:
 
     Args:
         layers: of the model.
-        dice: where candidates come from.
+        rng: where candidates come from.
     """
 
-    def __init__(self, layers: int, dice: random.Random) -> None:
+    def __init__(self, layers: int, rng: random.Random) -> None:
         self._layers = layers
-        self._dice = dice
+        self._rng = rng
         self.best = first_layers(layers)
         self._judged: dict[LayerSet, LayerSetScore] = {self.best: LayerSetScore()}
 
     def candidate(self) -> LayerSet:
         """Return a set to judge next: one that is good as far as is known, or a change of the best."""
-        if self._dice.random() < 0.5:
+        if self._rng.random() < 0.5:
             ranked = sorted(self._judged, key=self.speed, reverse=True)[:_CONTENDERS]
             return min(ranked, key=lambda each: self._judged[each].seen)
         return self._changed(self.best)
@@ -89,11 +89,11 @@ class LayerSearch:
         """Return a set with a layer more, a layer less, or another in the place of one."""
         kept, left = set(layers), [i for i in range(self._layers) if i not in layers]
         ways = ["swap", *(["drop"] if len(kept) > 1 else []), *(["add"] if len(left) > 1 else [])]
-        way = self._dice.choice(ways)
+        way = self._rng.choice(ways)
         if way != "add":
-            kept.remove(self._dice.choice(sorted(kept)))
+            kept.remove(self._rng.choice(sorted(kept)))
         if way != "drop":
-            kept.add(self._dice.choice(left))
+            kept.add(self._rng.choice(left))
         return tuple(sorted(kept))
 
 

@@ -79,7 +79,7 @@ class LayerSkipDrafter(DraftModel):
             runner = self.runner = self._runner(layers)
             self._share = len(layers) / self._target.config.layers
             for sequence, _ in own:
-                runner.cache.lengths[sequence.granted] = len(sequence.tokens) - 1
+                runner.cache.lengths[sequence.cache_slot] = len(sequence.tokens) - 1
             found = super().propose([s for s, _ in own], [h for _, h in own])
             trees.update((s.id, tree) for (s, _), tree in zip(own, found, strict=True))
         return [trees[sequence.id] for sequence in sequences]
@@ -95,16 +95,16 @@ class LayerSkipDrafter(DraftModel):
         draft.chance *= float(torch.softmax(logits[0].float(), -1).amax())
         return draft.chance >= self._share
 
-    def distrust(self, sequence: Sequence) -> None:
+    def mark_not_finite(self, sequence: Sequence) -> None:
         """Do nothing: rows that are not finite are the target's to see, which writes its own over them."""
 
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:  # noqa: ARG002
         """Learn nothing: the next draft reads what the target has kept."""
-        self._held.pop(sequence.granted, None)
+        self._held.pop(sequence.cache_slot, None)
 
     def end(self, sequence: Sequence) -> None:
         """Forget a sequence, and count no time until another one drafts."""
-        self._held.pop(sequence.granted, None)
+        self._held.pop(sequence.cache_slot, None)
         self._begun = None
 
     def _layers_for(self, sequence: Sequence) -> LayerSet:
@@ -136,8 +136,9 @@ class LayerSkipDrafter(DraftModel):
         """Let a set foretell the last known tokens, and take note of how many it did."""
         begun, layers = self._clock(), self.search.candidate()
         known = sequence.tokens[-_KNOWN - 1 :]
-        said = self._runner(layers).foretold(sequence.granted, len(sequence.tokens) - 1 - _KNOWN, known[:-1])
-        self.search.learn(layers, sum(a == b for a, b in zip(said, known[1:], strict=True)), _KNOWN)
+        start = len(sequence.tokens) - 1 - _KNOWN
+        predicted = self._runner(layers).predict_tokens(sequence.cache_slot, start, known[:-1])
+        self.search.learn(layers, sum(a == b for a, b in zip(predicted, known[1:], strict=True)), _KNOWN)
         self._last = self._clock() - begun
         self._tried += self._last
         self._begun = self._clock()

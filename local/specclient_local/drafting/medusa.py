@@ -68,7 +68,7 @@ class MedusaDrafter:
         layers = (self._target.config.layers,)
         states: list[Tensor] = []
         for i in able:
-            slot, end = sequences[i].granted, len(sequences[i].tokens) - 1
+            slot, end = sequences[i].cache_slot, len(sequences[i].tokens) - 1
             first = end - 2 if isinstance(fits[i], GrownTree) and end > 1 else end - 1
             states.append(self._target.features(slot, first, end, layers))
         deepest = max(len(fits[i]) for i in able)

@@ -139,7 +139,7 @@ class NgramDrafter:
 
     def begin(self, sequence: Sequence) -> bool:
         """Index a chunk of the prompt."""
-        looking = self._looking.setdefault(sequence.granted, NgramState())
+        looking = self._looking.setdefault(sequence.cache_slot, NgramState())
         looking.read(sequence.tokens, len(looking.past.tokens) + MAX_PASS_ROWS)
         return len(looking.past.tokens) == len(sequence.tokens)
 
@@ -148,7 +148,7 @@ class NgramDrafter:
         return [self._tree(s, shape) for s, shape in zip(sequences, shapes, strict=True)]
 
     def _tree(self, sequence: Sequence, shape: DraftShape) -> TokenTree:
-        looking = self._looking[sequence.granted]
+        looking = self._looking[sequence.cache_slot]
         looking.read(sequence.tokens, len(sequence.tokens))
         found = looking.past.find()
         if found is None:
@@ -164,9 +164,9 @@ class NgramDrafter:
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:
         """Learn how far the match was right."""
         if len(tree):
-            looking = self._looking[sequence.granted]
+            looking = self._looking[sequence.cache_slot]
             looking.trust.learn(looking.matched, len(tree), len(path))
 
     def end(self, sequence: Sequence) -> None:
         """Forget the sequence."""
-        self._looking.pop(sequence.granted, None)
+        self._looking.pop(sequence.cache_slot, None)

@@ -26,16 +26,16 @@ class PredictionDrafter:
     def begin(self, sequence: Sequence) -> bool:
         """Index the prediction; the answer is expected to begin as it does."""
         predicted = sequence.prediction
-        if sequence.granted not in self._places:
+        if sequence.cache_slot not in self._places:
             tokens = [] if predicted is None else predicted.tokens
-            self._places[sequence.granted] = PredictionCursor(tokens, sequence.prompt_tokens)
+            self._places[sequence.cache_slot] = PredictionCursor(tokens, sequence.prompt_tokens)
         return True
 
     def propose(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:
         """Offer as many next tokens as asked; fewer at a prediction's end, none while its place is lost."""
         trees: list[TokenTree] = []
         for sequence, shape in zip(sequences, shapes, strict=True):
-            place = self._places[sequence.granted]
+            place = self._places[sequence.cache_slot]
             place.follow(sequence.tokens)
             trees.append(TokenTree.chain(place.next(len(shape))))
         return trees
@@ -43,13 +43,13 @@ class PredictionDrafter:
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:
         """Count what became of the proposal, and trust less in places that proved wrong."""
         if len(tree) and sequence.prediction is not None:
-            place = self._places[sequence.granted]
+            place = self._places[sequence.cache_slot]
             sequence.prediction.count(range(place.at, place.at + len(tree)), len(path))
             place.judge(len(path))
 
     def end(self, sequence: Sequence) -> None:
         """Forget the prediction."""
-        self._places.pop(sequence.granted, None)
+        self._places.pop(sequence.cache_slot, None)
 
 
 class PredictionCursor:

@@ -95,7 +95,7 @@ class RetokenisedDrafter:
 
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:
         """Keep of the draft's cache the tokens that lie within the text of those accepted."""
-        telling = self._telling.get(sequence.granted)
+        telling = self._telling.get(sequence.cache_slot)
         if telling is None:
             return
         accepted = continuation(self._target, sequence.tokens, [tree.tokens[node] for node in path])
@@ -110,17 +110,17 @@ class RetokenisedDrafter:
         telling.tree = TokenTree()
 
     def end(self, sequence: Sequence) -> None:
-        """Forget a sequence; its slot may be granted to another."""
-        self._telling.pop(sequence.granted, None)
+        """Forget a sequence; its slot may then be assigned to another sequence."""
+        self._telling.pop(sequence.cache_slot, None)
         self.model.end(sequence)
 
     def _read(self, sequence: Sequence) -> RetokenisedSequence:
         """Return a sequence as the draft reads it, up to its last whole character."""
-        telling = self._telling.get(sequence.granted)
+        telling = self._telling.get(sequence.cache_slot)
         if telling is None or telling.source is not sequence.tokens:
             shadow = replace(sequence, tokens=[], rules=None, params=_GREEDY)
             telling = RetokenisedSequence(sequence.tokens, shadow, IncrementalDetokenizer(self._target))
-            self._telling[sequence.granted] = telling
+            self._telling[sequence.cache_slot] = telling
         new = "".join(map(telling.stream.push, sequence.tokens[telling.read :]))
         first, telling.read = not telling.read, len(sequence.tokens)
         if new or first:
@@ -147,8 +147,8 @@ class RetokenisedDrafter:
     def _forget(self, shadow: Sequence, end: int) -> None:
         """Leave no more than so many tokens in the draft's cache."""
         runner = self.model.runner
-        if runner.length(shadow.granted) > end:
-            runner.truncate(shadow.granted, end)
+        if runner.length(shadow.cache_slot) > end:
+            runner.truncate(shadow.cache_slot, end)
 
     def _fix(self, telling: RetokenisedSequence) -> None:
         """Encode from now on less of the text: from a line or word about halfway on."""

@@ -102,27 +102,27 @@ class SharedVocabularyDrafter:
 
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:  # noqa: ARG002
         """Keep of the draft's cache what the target accepted: its trees have the same nodes."""
-        reading = self._reading.get(sequence.granted)
+        reading = self._reading.get(sequence.cache_slot)
         if reading is not None:
             self.model.commit(reading.shadow, reading.tree, path)
             reading.tree = TokenTree()
 
     def end(self, sequence: Sequence) -> None:
-        """Forget a sequence; its slot may be granted to another."""
-        self._reading.pop(sequence.granted, None)
+        """Forget a sequence; its slot may then be assigned to another sequence."""
+        self._reading.pop(sequence.cache_slot, None)
         self.model.end(sequence)
 
     def _read(self, sequence: Sequence) -> SharedVocabularySequence:
         """Return a sequence in the draft's tokens, up to its last one."""
-        reading = self._reading.get(sequence.granted)
+        reading = self._reading.get(sequence.cache_slot)
         if reading is None or reading.source is not sequence.tokens:
             rules = CommonTokensProcessor(self._common, self._vocab, sequence.rules)
             shadow = replace(sequence, tokens=[], rules=rules)
-            reading = self._reading[sequence.granted] = SharedVocabularySequence(sequence.tokens, shadow)
+            reading = self._reading[sequence.cache_slot] = SharedVocabularySequence(sequence.tokens, shadow)
         for token in sequence.tokens[reading.read :]:
             reading.shadow.tokens += self._common.spelled[token]
         reading.read = len(sequence.tokens)
-        reading.shadow.dice = sequence.dice
+        reading.shadow.random = sequence.random
         return reading
 
     def _translated(self, tree: TokenTree) -> TokenTree:

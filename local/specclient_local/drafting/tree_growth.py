@@ -40,14 +40,14 @@ class TreeGrowth(Protocol):
         """Whether another level is wanted."""
         ...
 
-    def grow(self, logits: Tensor, laws: Seq[Distribution], nodes: Seq[int], dice: RandomStream) -> None:
+    def grow(self, logits: Tensor, laws: Seq[Distribution], nodes: Seq[int], random: RandomStream) -> None:
         """Add guesses below some nodes.
 
         Args:
             logits: ``[N, V]`` after each, as the request's rules have them.
             laws: ``[N]`` what the request samples from there.
             nodes: ``[N]`` which, ``ROOT`` for the first call, then what was added to ``scored``.
-            dice: the request's.
+            random: the request's.
         """
         ...
 
@@ -75,7 +75,7 @@ class LevelGrowth:
         """Whether another level is wanted."""
         return bool(self._left)
 
-    def grow(self, logits: Tensor, laws: Seq[Distribution], nodes: Seq[int], dice: RandomStream) -> None:
+    def grow(self, logits: Tensor, laws: Seq[Distribution], nodes: Seq[int], random: RandomStream) -> None:
         """Add the next width's guesses below some nodes; see :class:`TreeGrowth`."""
         width = self._left.pop()
         likeliest = None
@@ -86,21 +86,21 @@ class LevelGrowth:
                 for token in likeliest[i]:
                     self.scored.add(node, token)
             elif width == 1:
-                self.scored.add(node, dice.draw(q), q)
+                self.scored.add(node, random.draw(q), q)
             else:
-                self.scored.branch(node, _drawn(q, width, dice), q)
+                self.scored.branch(node, _drawn(q, width, random), q)
 
     def finish(self) -> tuple[TokenTree, list[int | None]]:
         """Return the tree, and for each of its nodes which it is in ``scored``: the same."""
         return self.scored, list(range(len(self.scored)))
 
 
-def _drawn(q: Distribution, width: int, dice: RandomStream) -> list[int]:
+def _drawn(q: Distribution, width: int, random: RandomStream) -> list[int]:
     """Draw tokens without replacement, fewer where nothing is left to draw."""
     tokens: list[int] = []
     left: Distribution | None = q
     while left is not None:
-        tokens.append(dice.draw(left))
+        tokens.append(random.draw(left))
         left = without_token(left, tokens[-1]) if len(tokens) < width else None
     return tokens
 
@@ -136,7 +136,7 @@ class BestFirstGrowth:
         """Whether another level is wanted."""
         return self._depth > 0
 
-    def grow(self, logits: Tensor, laws: Seq[Distribution], nodes: Seq[int], dice: RandomStream) -> None:  # noqa: ARG002
+    def grow(self, logits: Tensor, laws: Seq[Distribution], nodes: Seq[int], random: RandomStream) -> None:  # noqa: ARG002
         """Add the likeliest tokens below nodes, and expand the best of them next; see :class:`TreeGrowth`."""
         self._depth -= 1
         first = len(self._guesses)

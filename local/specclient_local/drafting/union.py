@@ -47,19 +47,20 @@ class UnionDrafter:
         joined: list[TokenTree] = []
         for sequence, found in zip(sequences, trees, strict=True):
             union = TokenTree()
-            self._parts[sequence.granted] = [UnionMember(tree, add_to_union(union, tree)) for tree in found]
+            members = [UnionMember(tree, add_to_union(union, tree)) for tree in found]
+            self._parts[sequence.cache_slot] = members
             joined.append(union)
         return joined
 
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:  # noqa: ARG002
         """Tell each which of its own guesses were accepted."""
-        parts = self._parts.pop(sequence.granted, [])
+        parts = self._parts.pop(sequence.cache_slot, [])
         for drafter, part in zip(self._all, parts, strict=False):
             drafter.commit(sequence, part.tree, part.path(path))
 
     def end(self, sequence: Sequence) -> None:
         """Let each forget it."""
-        self._parts.pop(sequence.granted, None)
+        self._parts.pop(sequence.cache_slot, None)
         for drafter in self._all:
             drafter.end(sequence)
 

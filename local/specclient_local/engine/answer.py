@@ -192,7 +192,7 @@ class AnswerText:
 
         One that is complete before the answer has ``min_tokens`` is text like any other.
         """
-        params, size = self.sequence.params, self.sequence.produced
+        params, size = self.sequence.params, self.sequence.generated
         text, stopped = self._filter.push(new)
         out = len(text)
         while stopped and size < params.min_tokens:

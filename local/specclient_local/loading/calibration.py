@@ -183,7 +183,7 @@ class Calibration:
         sequences = [_request(slot, at + 1, temperature) for slot in range(batch)]
         taken: list[float] = []
         for slot in range(batch):
-            self._runner.pretend(slot, at)
+            self._runner.assume_length(slot, at)
         while not all(drafter.begin(sequence) for sequence in sequences):
             pass
         for _ in range(turns + 1):
@@ -196,10 +196,10 @@ class Calibration:
             for sequence, tree in zip(sequences, trees, strict=True):
                 drafter.commit(sequence, tree, [])
                 sequence.tokens.append(0)
-                self._runner.pretend(sequence.granted, len(sequence.tokens) - 1)
+                self._runner.assume_length(sequence.cache_slot, len(sequence.tokens) - 1)
         for sequence in sequences:
             drafter.end(sequence)
-            self._runner.truncate(sequence.granted, 0)
+            self._runner.truncate(sequence.cache_slot, 0)
         return min(taken[1:] or taken) / self._unit
 
     def _beside(self) -> float:
@@ -286,9 +286,9 @@ class Calibration:
         taken: list[float] = []
         for _ in range(self._plan.turns + 1):
             self._runner.score_all([SlotInput(0, [0])])
-            draft.pretend(0, at)
+            draft.assume_length(0, at)
             begun = self._clock()
-            if draft.guess(0, [0], steps, draft.config.vocab_size) is None:
+            if draft.draft_chain(0, [0], steps, draft.config.vocab_size) is None:
                 for _ in range(steps):
                     draft.score_all([SlotInput(0, [0])])
             taken.append((self._clock() - begun) / steps)

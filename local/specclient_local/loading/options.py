@@ -15,7 +15,7 @@ from typing import Any, Literal
 from specclient.errors import ConfigurationError
 from specclient_local.model.config import DTYPES
 from specclient_local.request.params import ENGINE_METHODS, Method
-from specclient_local.request.validation import ValueCheck, integer, optional, several
+from specclient_local.request.validation import ValueCheck, integer, optional, optional_list_of
 
 QUANTIZED = ("int8", "int4", "fp8")
 RUNNERS = ("auto", "own", "hf")
@@ -145,7 +145,11 @@ def _device(value: object) -> bool:
 
 
 def _layers(value: object) -> bool:
-    return value == "search" or optional(integer(1))(value) or (bool(value) and several(integer(0))(value))
+    return (
+        value == "search"
+        or optional(integer(1))(value)
+        or (bool(value) and optional_list_of(integer(0))(value))
+    )
 
 
 _METHODS = ("auto", *ENGINE_METHODS)

@@ -122,11 +122,11 @@ class TransformerDecoder:
         return self.passes.forward(ids, positions, spans, wanted, taps)
 
     @property
-    def guesses(self) -> bool:
-        """Whether :meth:`guess` can be called: passes are compiled, and no layer slides."""
+    def can_draft_chain(self) -> bool:
+        """Whether :meth:`draft_chain` can be called: passes are compiled, and no layer slides."""
         return isinstance(self.passes, NativePasses) and self.config.window is None
 
-    def guess(
+    def draft_chain(
         self, ids: Sequence[int], positions: Sequence[int], span: PassSpan, steps: int, vocab: int
     ) -> list[int]:
         """Run a request's rows and then, token by token, the likeliest ones that follow, in one call.
@@ -141,4 +141,4 @@ class TransformerDecoder:
             the tokens, fewer where logits were not finite.
         """
         assert isinstance(self.passes, NativePasses)
-        return self.passes.guess(ids, positions, span, steps, vocab)
+        return self.passes.draft_chain(ids, positions, span, steps, vocab)

@@ -82,7 +82,7 @@ class DecoderRunner:
         return len(self.cache.lengths)
 
     @property
-    def grain(self) -> int:
+    def prefix_granularity(self) -> int:
         """Rows of a prompt that have the same bits wherever it goes on; see :class:`Prefixes`."""
         return 1 if self.decoder.exact_rows else MAX_PASS_ROWS
 
@@ -90,7 +90,7 @@ class DecoderRunner:
         """Return how many positions of a slot are in use."""
         return self.cache.lengths[slot]
 
-    def straight(self, slot: int) -> int:
+    def unmoved_length(self, slot: int) -> int:
         """Return how many of them, from the first on, were computed where they stand."""
         return min(self.cache.lengths[slot], self.cache.moved[slot])
 
@@ -130,18 +130,18 @@ class DecoderRunner:
         return [logits[i] for i in range(len(parts))]
 
     @torch.inference_mode()
-    def guess(self, slot: int, tokens: Sequence[int], steps: int, vocab: int) -> list[int] | None:
+    def draft_chain(self, slot: int, tokens: Sequence[int], steps: int, vocab: int) -> list[int] | None:
         """Append tokens and all but the last of the ``steps`` likeliest ones after them, in one call.
 
         Returns:
             those tokens, all below ``vocab``; fewer where logits were not finite; None where the model
             cannot, and nothing is done.
         """
-        if not self.decoder.guesses or len(tokens) > MAX_PASS_ROWS:
+        if not self.decoder.can_draft_chain or len(tokens) > MAX_PASS_ROWS:
             return None
         positions: list[int] = []
         span = self._span(SlotInput(slot, tokens), 0, positions)
-        found = self.decoder.guess(tokens, positions, span, steps, vocab)
+        found = self.decoder.draft_chain(tokens, positions, span, steps, vocab)
         self.cache.lengths[slot] += len(tokens) + min(len(found), steps - 1)
         return found
 
@@ -165,9 +165,9 @@ class DecoderRunner:
         """Append to a slot, ``start`` positions long, what another has from there to ``end``."""
         self.cache.copy(source, slot, start, end)
 
-    def wipe(self, slot: int) -> None:
+    def erase(self, slot: int) -> None:
         """Forget a slot's positions for good; see :meth:`KVCache.wipe`."""
-        self.cache.wipe(slot)
+        self.cache.erase(slot)
 
     @torch.inference_mode()
     def _forward(self, parts: Sequence[SlotInput], *, unread: bool = False) -> list[Tensor]:
@@ -279,7 +279,7 @@ class DecoderRunner:
         for _ in range(repeats + 1):
             for i, (slots, rows) in enumerate(shapes):
                 for slot in range(most):
-                    self.pretend(slot, at)
+                    self.assume_length(slot, at)
                 tree = TokenTree.chain([0] * (rows - 1))
                 begun = clock()
                 self.score_all([SlotInput(slot, [0], tree) for slot in range(slots)])
@@ -288,7 +288,7 @@ class DecoderRunner:
             self.truncate(slot, 0)
         return [min(taken[1:] or taken) for taken in seconds]
 
-    def pretend(self, slot: int, length: int) -> None:
+    def assume_length(self, slot: int, length: int) -> None:
         """Take whatever stands in a free slot's first positions for a sequence: passes cost the same."""
         self.cache.lengths[slot] = length
 

@@ -79,9 +79,9 @@ class HiddenStateRunner(DecoderRunner):
         self._features[slot, start:end] = self._features[source, start:end]
 
     @torch.inference_mode()
-    def wipe(self, slot: int) -> None:
+    def erase(self, slot: int) -> None:
         """Forget a slot's positions for good; see :meth:`KVCache.wipe`."""
-        super().wipe(slot)
+        super().erase(slot)
         self._features[slot].zero_()
 
     @torch.inference_mode()

@@ -77,7 +77,7 @@ class KVCache:
         self.lengths[slot] = end
 
     @torch.inference_mode()
-    def wipe(self, slot: int) -> None:
+    def erase(self, slot: int) -> None:
         """Forget a slot's rows for good: one that is not finite would spoil a sum even where it is masked."""
         self.rows[:, slot].zero_()
         self.truncate(slot, 0)

@@ -45,7 +45,7 @@ class LayerSubsetRunner(DecoderRunner):
         self.causal, self.window, self.sliding_mask = lender.causal, lender.window, lender.sliding_mask
 
     @torch.inference_mode()
-    def foretold(self, slot: int, start: int, tokens: Sequence[int]) -> list[int]:
+    def predict_tokens(self, slot: int, start: int, tokens: Sequence[int]) -> list[int]:
         """Return the likeliest token after each of some that stand in a slot; its rows are as before.
 
         Args:

@@ -75,7 +75,7 @@ class ModelRunner(Protocol):
         ...
 
     @property
-    def grain(self) -> int:
+    def prefix_granularity(self) -> int:
         """Rows of a prompt that have the same bits wherever it goes on; see ``prefix``."""
         ...
 
@@ -83,7 +83,7 @@ class ModelRunner(Protocol):
         """Return how many positions of a slot are in use."""
         ...
 
-    def straight(self, slot: int) -> int:
+    def unmoved_length(self, slot: int) -> int:
         """Return how many of them, from the first on, were computed where they stand."""
         ...
 
@@ -103,7 +103,7 @@ class ModelRunner(Protocol):
         """Append each part's tokens and its tree; return the logits after the root and after each node."""
         ...
 
-    def guess(self, slot: int, tokens: Sequence[int], steps: int, vocab: int) -> list[int] | None:
+    def draft_chain(self, slot: int, tokens: Sequence[int], steps: int, vocab: int) -> list[int] | None:
         """Append tokens and the likeliest after them in one call; None where the model cannot."""
         ...
 
@@ -119,7 +119,7 @@ class ModelRunner(Protocol):
         """Append to a slot, ``start`` positions long, what another has from there to ``end``."""
         ...
 
-    def wipe(self, slot: int) -> None:
+    def erase(self, slot: int) -> None:
         """Forget a slot's rows for good, so that numbers that are not finite spoil nothing later."""
         ...
 
@@ -134,6 +134,6 @@ class ModelRunner(Protocol):
         """Return the least seconds of passes over so many slots and rows of each."""
         ...
 
-    def pretend(self, slot: int, length: int) -> None:
+    def assume_length(self, slot: int, length: int) -> None:
         """Take whatever stands in a free slot's first positions for a sequence: passes cost the same."""
         ...

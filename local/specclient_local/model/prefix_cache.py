@@ -24,7 +24,7 @@ class PrefixCacheSlots(Protocol):
         ...
 
     @property
-    def grain(self) -> int:
+    def prefix_granularity(self) -> int:
         """Rows after which a prompt's rows have the same bits whatever follows; see :class:`PrefixCache`."""
         ...
 
@@ -32,7 +32,7 @@ class PrefixCacheSlots(Protocol):
         """Positions in use."""
         ...
 
-    def straight(self, slot: int) -> int:
+    def unmoved_length(self, slot: int) -> int:
         """Positions in use, from the first on, that hold rows computed where they stand."""
         ...
 
@@ -44,7 +44,7 @@ class PrefixCacheSlots(Protocol):
         """Give a slot positions of another."""
         ...
 
-    def wipe(self, slot: int) -> None:
+    def erase(self, slot: int) -> None:
         """Forget a slot's rows for good."""
         ...
 
@@ -67,7 +67,7 @@ class SlotContents:
 
 
 class PrefixCache:
-    """Which tokens each slot of one runner holds; those of a free slot until it is granted anew.
+    """Which tokens each slot of one runner holds; those of a free slot until it is assigned again.
 
     Args:
         runner: whose slots. With a ``grain`` of 1 any common beginning is shared, else whole multiples of
@@ -90,7 +90,7 @@ class PrefixCache:
         if not self._share:
             return free[-1]
         source, common = self._longest(tokens, prompt, range(len(self._held)))
-        grain = self._runner.grain
+        grain = self._runner.prefix_granularity
         if source in free and 0 < common >= len(self._held[source].tokens) // grain * grain:
             return source
         others = [slot for slot in free if slot != source] or free
@@ -131,7 +131,7 @@ class PrefixCache:
         """
         if self._held[slot].tokens is not tokens:
             self._runner.truncate(slot, 0)
-            grain = self._runner.grain
+            grain = self._runner.prefix_granularity
             self._held[slot] = SlotContents(tokens, prompt // grain * grain, used=next(self._turns))
         return self._runner.length(slot)
 
@@ -140,7 +140,7 @@ class PrefixCache:
         return self._held[slot].shared
 
     def end(self, slot: int) -> None:
-        """Let go of a request; what its slot holds may serve others until the slot is granted anew."""
+        """Let go of a request; what its slot holds may serve others until the slot is assigned again."""
         held = self._held[slot]
         usable = self._usable(slot) if self._share else 0
         self._runner.truncate(slot, usable)
@@ -149,17 +149,17 @@ class PrefixCache:
     def forget(self, slot: int) -> None:
         """Leave nothing in a slot, for what is there may be broken."""
         self._held[slot] = SlotContents()  # first: a wipe that fails leaves what nobody is to share
-        self._runner.wipe(slot)
+        self._runner.erase(slot)
 
     def _usable(self, slot: int) -> int:
         """Return how many of a slot's positions have the bits that a prompt's would have."""
         held = self._held[slot]
-        straight = min(self._runner.straight(slot), len(held.tokens))
-        return straight if self._runner.grain == 1 else min(straight, held.prompt)
+        straight = min(self._runner.unmoved_length(slot), len(held.tokens))
+        return straight if self._runner.prefix_granularity == 1 else min(straight, held.prompt)
 
     def _common(self, slot: int, tokens: Sequence[int], prompt: int) -> int:
         """Return how many of a slot's positions are those of another prompt, bit for bit."""
-        held, grain = self._held[slot], self._runner.grain
+        held, grain = self._held[slot], self._runner.prefix_granularity
         common = _equal(held.tokens, tokens, min(self._usable(slot), prompt))
         return common if common == held.prompt == prompt else common // grain * grain
 

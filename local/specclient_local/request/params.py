@@ -1,4 +1,4 @@
-"""Turn a caller's settings into a checked, frozen value: how an answer is drafted, drawn and ended."""
+"""Sampling parameters of a request: how its answer is drafted, sampled and ended; checked on construction."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from specclient_local.request.validation import (
     is_number,
     number,
     optional,
-    several,
+    optional_list_of,
     text,
 )
 
@@ -28,7 +28,7 @@ ENGINE_METHODS: tuple[Method, ...] = (
     "medusa",
     "eagle",
 )
-"""What an engine can be loaded to do; a prediction comes with its request."""
+"""Methods that an engine can be loaded with. ``prediction`` needs nothing loaded: the request brings it."""
 
 MAX_DRAFT_LENGTH = 10
 MAX_PREDICTED_LENGTH = 15
@@ -74,44 +74,48 @@ class Parameters(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How an answer is drafted, drawn and ended; checked on construction.
+    """How an answer is drafted, sampled and ended; checked on construction.
 
     Attributes:
-        max_tokens: most new tokens, at least 1, or 0 to only read the prompt (with ``prompt_logprobs``);
-            None means up to the context.
-        min_tokens: no end token and no stop string ends the answer before it has so many.
-        temperature: 0 is greedy; any finite value above it divides the logits.
-        top_p: smallest set of tokens with this share of the probability, in (0, 1].
-        top_k: that many most likely tokens; 0 keeps all.
-        min_p: only tokens at least this share as likely as the likeliest, in [0, 1] (arXiv 2407.01082).
-        typical_p: the tokens whose information is nearest to the expected one, to this share of the
+        max_tokens: maximum number of new tokens, at least 1, or 0 (with ``prompt_logprobs``) to only read the
+            prompt. None allows as many as the context holds.
+        min_tokens: number of new tokens before which no end token or stop string ends the answer.
+        temperature: divisor of the logits, a finite number above 0; 0 is greedy.
+        top_p: keep the smallest set of tokens that has this share of the probability, in (0, 1].
+        top_k: keep this many of the most likely tokens; 0 keeps all.
+        min_p: keep tokens that are at least this share as likely as the most likely one, in [0, 1]
+            (arXiv 2407.01082).
+        typical_p: keep the tokens whose information is nearest to the entropy, up to this share of the
             probability, in (0, 1] (arXiv 2202.00666).
-        repetition_penalty: divides the positive and multiplies the negative logits of tokens that stand in
-            prompt or answer, above 0 (arXiv 1909.05858); 1 does nothing.
-        presence_penalty, frequency_penalty: subtracted from the logits of the answer's tokens, once and by
-            how often they stand in it, from -2 to 2 (OpenAI, "Create chat completion").
-        logit_bias: added to the logits of these token ids, from -100 to 100.
-        seed: of the request's own random stream; None draws one.
+        repetition_penalty: divides positive and multiplies negative logits of tokens that occur in prompt or
+            answer, above 0 (arXiv 1909.05858); 1 has no effect.
+        presence_penalty, frequency_penalty: subtracted from the logits of tokens that occur in the answer,
+            once and once per occurrence, from -2 to 2 (OpenAI, "Create chat completion").
+        logit_bias: added to the logits of token ids, from -100 to 100.
+        seed: seed of the request's own random stream; None chooses one.
         stop: strings that end the answer and are not part of it; one string or up to 16.
-        stop_token_ids: tokens that end the answer, beside the model's own.
-        bad_words: strings no token sequence of which may stand in the answer.
-        json_schema, regex, grammar: what the whole answer must be: a JSON schema (an object, or its text), a
-            regular expression, or a Lark grammar; one at most.
-        draft_length: draft tokens a round, 0 to 10; None sets it by measured acceptance and cost; ``step``
-            by one more or less as the last draft fared.
-        draft_tree: guesses side by side: how many below each guess at each depth, or ``grow`` where the
-            draft is least unsure; None drafts a chain, or what measured acceptance and cost say is best.
-        method: None takes ``prediction`` where there is one, else the engine's.
-        logprobs: how many alternatives each new token is told with, 0 to 20; None tells no log-probabilities.
+        stop_token_ids: token ids that end the answer, in addition to the model's own.
+        bad_words: strings whose token sequences may not occur in the answer.
+        json_schema, regex, grammar: what the whole answer must match: a JSON schema (an object or its text),
+            a regular expression, or a Lark grammar; at most one of them.
+        draft_length: drafted tokens per round, 0 to 10. None chooses it by measured acceptance and cost;
+            ``step`` adds or removes one according to the last round.
+        draft_tree: widths of a draft tree, one per depth: the number of nodes below each node. ``grow``
+            expands the most likely nodes. None drafts a chain, or the shape that measured acceptance and cost
+            favour.
+        method: the drafting method. None is ``prediction`` if a prediction is given, else the engine's
+            method.
+        logprobs: number of alternatives reported with each new token's log-probability, 0 to 20; None reports
+            no log-probabilities.
         prompt_logprobs: the same for the tokens of the prompt.
-        prediction: what the answer is expected to be, or to have much of: text, or token ids. It makes the
-            answer faster where it is right, and never another one.
-        overflow: what becomes of a prompt and answer longer than the context. ``error`` refuses the request.
-            ``slide`` drops the oldest half of the context whenever it is full, and goes on as a request
-            would whose prompt is what is left; rules and random stream go on, too. It needs ``max_tokens``.
+        prediction: expected answer, or a text that shares much with it, as text or token ids. It makes the
+            answer faster where it is right, and never changes it.
+        overflow: what happens when prompt and answer exceed the context. ``error`` rejects the request.
+            ``slide`` drops the oldest half of the context whenever it is full, and continues as if the rest
+            were the prompt; logits processor and random stream continue. ``slide`` needs ``max_tokens``.
 
     Raises:
-        BadRequestError: naming the parameter, the value and what is allowed.
+        BadRequestError: a value is invalid; names the parameter, the value and what is allowed.
     """
 
     max_tokens: int | None = 128
@@ -141,14 +145,14 @@ class SamplingParams:
     overflow: Literal["error", "slide"] = "error"
 
     def __post_init__(self) -> None:
-        self._check_drawing()
+        self._check_sampling()
         self._check_ending()
         self._check_drafting()
-        told = f"an integer from 0 to {MAX_LOGPROBS}, or None"
-        check("logprobs", self.logprobs, told, optional(integer(0, MAX_LOGPROBS)))
-        check("prompt_logprobs", self.prompt_logprobs, told, optional(integer(0, MAX_LOGPROBS)))
+        logprob_counts = f"an integer from 0 to {MAX_LOGPROBS}, or None"
+        check("logprobs", self.logprobs, logprob_counts, optional(integer(0, MAX_LOGPROBS)))
+        check("prompt_logprobs", self.prompt_logprobs, logprob_counts, optional(integer(0, MAX_LOGPROBS)))
 
-    def _check_drawing(self) -> None:
+    def _check_sampling(self) -> None:
         check("temperature", self.temperature, "a finite number of at least 0", number(0.0))
         for name in ("top_p", "typical_p"):
             share = number(0.0, 1.0, open_low=True)
@@ -161,8 +165,8 @@ class SamplingParams:
             check(name, getattr(self, name), "a number from -2 to 2", number(-2.0, 2.0))
         check("logit_bias", self.logit_bias, _BIASES, _biases)
         object.__setattr__(self, "logit_bias", dict(self.logit_bias or {}))
-        whole = "an integer from -2**63 to 2**64 - 1"
-        check("seed", self.seed, whole, optional(integer(-(2**63), 2**64 - 1)))
+        seeds = "an integer from -2**63 to 2**64 - 1"
+        check("seed", self.seed, seeds, optional(integer(-(2**63), 2**64 - 1)))
 
     def _check_ending(self) -> None:
         least = 1 if self.prompt_logprobs is None else 0
@@ -171,21 +175,23 @@ class SamplingParams:
         check("overflow", self.overflow, "'error' or 'slide'", lambda v: v in ("error", "slide"))
         if self.overflow == "slide" and self.max_tokens is None:
             raise bad_parameter(
-                "max_tokens", None, "a number where overflow is 'slide': nothing else ends it"
+                "max_tokens", None, "a number if overflow is 'slide': nothing else ends the answer"
             )
         check("min_tokens", self.min_tokens, "an integer of at least 0", integer(0))
         if self.max_tokens is not None and self.min_tokens > self.max_tokens:
             raise bad_parameter("min_tokens", self.min_tokens, f"at most max_tokens, {self.max_tokens}")
         stop = (self.stop,) if isinstance(self.stop, str) else self.stop
-        check("stop", stop, f"up to {MAX_STOPS} non-empty strings", several(text, MAX_STOPS))
+        check("stop", stop, f"up to {MAX_STOPS} non-empty strings", optional_list_of(text, MAX_STOPS))
         object.__setattr__(self, "stop", tuple(stop or ()))
-        check("stop_token_ids", self.stop_token_ids, "a list of token ids", several(integer(0)))
+        check("stop_token_ids", self.stop_token_ids, "a list of token ids", optional_list_of(integer(0)))
         object.__setattr__(self, "stop_token_ids", tuple(self.stop_token_ids or ()))
-        check("bad_words", self.bad_words, "a list of non-empty strings", several(text))
+        check("bad_words", self.bad_words, "a list of non-empty strings", optional_list_of(text))
         object.__setattr__(self, "bad_words", tuple(self.bad_words or ()))
         given = [name for name in _GRAMMARS if getattr(self, name) is not None]
         if len(given) > 1:
-            raise bad_parameter(given[1], getattr(self, given[1]), f"None beside {given[0]}: one at most")
+            raise bad_parameter(
+                given[1], getattr(self, given[1]), f"None if {given[0]} is set: at most one of them"
+            )
         schema = optional(lambda value: text(value) or isinstance(value, Mapping))
         check("json_schema", self.json_schema, "a JSON schema as an object or as text", schema)
         check("regex", self.regex, "a regular expression that is not empty", optional(text))
@@ -206,7 +212,7 @@ class SamplingParams:
         check("method", self.method, methods, lambda v: v in (None, *METHODS))
         if self.method == "prediction" and self.prediction is None:
             others = ", ".join(m for m in METHODS if m != "prediction")
-            raise bad_parameter("method", "prediction", f"one of {others}, or to give a prediction with it")
+            raise bad_parameter("method", "prediction", f"one of {others}, or to set prediction as well")
 
 
 def _biases(value: object) -> bool:
@@ -220,7 +226,7 @@ def _biases(value: object) -> bool:
 def _tree(value: object) -> bool:
     if value is None or value == "grow":
         return True
-    if not value or not several(integer(1, MAX_TREE_WIDTH), MAX_DRAFT_LENGTH)(value):
+    if not value or not optional_list_of(integer(1, MAX_TREE_WIDTH), MAX_DRAFT_LENGTH)(value):
         return False
     assert isinstance(value, list | tuple)
     level, nodes = 1, 0

@@ -1,4 +1,4 @@
-"""Turn a prompt and its parameters into one growing request: its tokens, its random stream, its figures."""
+"""A request in the engine: its tokens, random stream, logits processor and counts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from specclient_local.request.params import Method, SamplingParams
 FinishReason = Literal["stop", "length"]
 
 NO_TOKEN = -1
-"""In the place of a one-hot distribution's token: no token may come here."""
+"""The token of a one-hot distribution in which no token is allowed."""
 
 EMPTY_CONSTRAINT_MESSAGE = (
     "no token may come next: the request's json_schema, regex or grammar, its bad_words and min_tokens "
@@ -29,44 +29,49 @@ _BUFFER = 64
 
 
 class RandomStream:
-    """A request's own stream of uniform numbers in [0, 1), drawn from its own PCG64.
+    """A request's own stream of uniform random numbers in [0, 1), from its own PCG64 generator.
 
-    The numbers depend on the seed alone, so a seeded request draws the same whatever else runs.
+    The numbers depend on the seed alone, so a seeded request draws the same numbers whatever else runs.
+    Verification consumes them; see :mod:`specclient_local.decoding.verify`.
+
+    Args:
+        seed: from -2**63 to 2**64 - 1; None seeds from the operating system.
     """
 
     __slots__ = ("_buffer", "_generator")
 
     def __init__(self, seed: int | None) -> None:
-        # Shifted, so that every seed of the documented range, negative ones too, has a stream of its own.
+        # Shifted by 2**63 because PCG64 takes no negative seeds.
         entropy = None if seed is None else seed + 2**63
         self._generator = np.random.Generator(np.random.PCG64(entropy))
         self._buffer: list[float] = []
 
     def uniform(self) -> float:
-        """Return the next number."""
+        """Return the next number, and consume it."""
         if not self._buffer:
             self._fill()
         return self._buffer.pop()
 
-    def ahead(self, count: int) -> list[float]:
-        """Return the next numbers without taking them, for a walk that says afterwards how many it used."""
+    def peek(self, count: int) -> list[float]:
+        """Return the next numbers without consuming them; :meth:`consume` tells later how many were used."""
         while len(self._buffer) < count:
             self._fill()
         return self._buffer[: -count - 1 : -1]
 
-    def skip(self, count: int) -> None:
-        """Take so many of the numbers that :meth:`ahead` showed."""
+    def consume(self, count: int) -> None:
+        """Consume ``count`` of the numbers that :meth:`peek` returned."""
         del self._buffer[len(self._buffer) - count :]
 
     def _fill(self) -> None:
         self._buffer = self._generator.random(_BUFFER)[::-1].tolist() + self._buffer
 
     def accept(self, probability: float) -> bool:
-        """Return True with this probability; certain outcomes consume nothing."""
+        """Return True with the given probability. A certain outcome (0 or 1) consumes no number."""
         return probability >= 1.0 or (probability > 0.0 and self.uniform() < probability)
 
     def draw(self, distribution: int | NDArray[np.float64]) -> int:
-        """Return a token by inversion of the cumulative distribution; a one-hot one consumes nothing.
+        """Draw a token by inversion of the cumulative distribution. A one-hot distribution consumes no
+        number.
 
         Raises:
             EngineError: the distribution is ``NO_TOKEN``.
@@ -77,48 +82,50 @@ class RandomStream:
             return distribution
         cumulative = np.cumsum(distribution)
         at = self.uniform() * cumulative[-1]
-        # side="right" steps over tokens of probability zero, also where the number is exactly 0
+        # side="right" skips tokens of probability zero, even if the number is exactly 0.
         return int(np.searchsorted(cumulative, at, side="right"))
 
 
 class LogitsProcessor(Protocol):
-    """What beside the model says which token may come next and how likely: penalties, biases, a grammar.
+    """Changes the logits of one request: penalties, biases, bad words, a grammar.
 
-    It holds one request's state, grown by :meth:`take`. The draft is shaped like the target, so that what
-    it proposes is allowed; the answer's distribution is the shaped target's whatever the draft says.
+    It holds the state of one request, extended by :meth:`take`. Target and draft use the same processor, so
+    that the draft proposes allowed tokens. The answer's distribution is that of the target's processed logits
+    in any case.
     """
 
     @property
     def ended(self) -> bool:
-        """Whether nothing may follow the tokens taken."""
+        """Whether the answer is complete: no token may follow."""
         ...
 
     def shape(self, logits: Tensor, paths: Seq[Seq[int]]) -> Tensor:
-        """Return logits ``[N, V]`` shaped, the given ones untouched.
+        """Return the processed logits as a new tensor.
 
         Args:
-            logits: ``[N, V]`` as the model says them.
-            paths: for each row the guesses between the tokens taken and that row; empty at the root.
+            logits: ``[N, V]`` of the model; not modified.
+            paths: ``[N]`` for each row, the drafted tokens between the answer so far and that row; empty at
+                the root.
         """
         ...
 
     def take(self, token: int) -> None:
-        """Learn that the answer has grown by a token."""
+        """Append a token to the answer."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class TokenScore:
-    """How likely the model held a token in its place, given all tokens before it.
+    """The log-probability of a token given all tokens before it.
 
-    Of the model's own distribution, the softmax of its logits: temperature, top-p and top-k, which shape
-    what is drawn, do not enter.
+    It refers to the model's own distribution, the softmax of its logits, before temperature, top-p and top-k.
 
     Attributes:
-        token: its id.
+        token: the id.
         logprob: natural logarithm of its probability.
-        rank: 1 for the most likely token of all (the greedy choice), 2 for the next, …
-        top: the most likely tokens with their log-probabilities, likeliest first, as many as asked for.
+        rank: 1 for the most likely token, 2 for the next, …
+        top: the most likely tokens with their log-probabilities, most likely first, as many as the request
+            wants.
     """
 
     token: int
@@ -129,7 +136,7 @@ class TokenScore:
 
 @dataclass(slots=True)
 class PredictionProgress:
-    """A request's prediction, and what became of its tokens: each counts once, however often it was tried."""
+    """A request's predicted tokens and their outcome. Each counts once, however often it was proposed."""
 
     tokens: list[int]
     _proposed: set[int] = field(default_factory=set)
@@ -137,29 +144,39 @@ class PredictionProgress:
     _kept: range = range(0)
 
     def count(self, proposed: range, kept: int) -> None:
-        """Note a pass over the tokens at these indices, of which the target kept the first ``kept``."""
+        """Record a verification of the tokens at indices ``proposed``, of which the first ``kept`` were
+        accepted.
+        """
         self._proposed.update(proposed)
         self._kept = proposed[:kept]
 
     def appear(self, count: int) -> None:
-        """Note how many of those kept are in the answer; it may end before the others."""
+        """Record how many of the accepted tokens were emitted; an answer can end inside them."""
         self._appeared.update(self._kept[:count])
         self._kept = range(0)
 
     @property
     def accepted(self) -> int:
-        """How many were kept and are in the answer."""
+        """Number of predicted tokens that were accepted and emitted."""
         return len(self._appeared)
 
     @property
     def rejected(self) -> int:
-        """How many were proposed and are not in the answer."""
+        """Number of predicted tokens that were proposed and not emitted."""
         return len(self._proposed - self._appeared)
 
 
 @dataclass(slots=True)
 class SpeculationCounts:
-    """Counts of a request's verification passes; see :meth:`speculation` for what they mean."""
+    """Counts of a request's verifications; :meth:`speculation` explains them.
+
+    Attributes:
+        drafted: nodes verified.
+        accepted: nodes accepted.
+        steps: passes of the target after the prefill.
+        reached: per depth, number of drafts at least that deep.
+        kept: per depth, number of drafts accepted at least that far.
+    """
 
     drafted: int = 0
     accepted: int = 0
@@ -168,7 +185,9 @@ class SpeculationCounts:
     kept: list[int] = field(default_factory=list)
 
     def count(self, depth: int, drafted: int, accepted: int) -> None:
-        """Add one pass whose tree had ``drafted`` nodes down to ``depth``, ``accepted`` of them kept."""
+        """Add a verification of a tree of ``drafted`` nodes and the given depth, ``accepted`` of them
+        accepted.
+        """
         self.steps += 1
         self.drafted += drafted
         self.accepted += accepted
@@ -182,14 +201,14 @@ class SpeculationCounts:
     def speculation(self, method: Method, predicted: PredictionProgress | None = None) -> Speculation:
         """Return the figures of a request.
 
-        ``steps`` counts every pass of the target after the prefill, those with an empty draft too, so
-        before the cut below tokens = steps + accepted, and ``mean_accepted_length`` is tokens per pass.
-        A draft never reaches past ``max_tokens``. Where an end token or stop string falls inside an
-        accepted draft, the tokens behind it count as accepted (the target kept them) though the answer
-        ends before them.
+        ``steps`` counts every pass of the target after the prefill, also those with an empty draft, so that
+        tokens = steps + accepted, and ``mean_accepted_length`` is tokens per pass. A draft never extends past
+        ``max_tokens``. If an end token or stop string lies inside an accepted draft, the tokens after it
+        count as accepted although the answer ends before them.
 
-        Of a prediction's tokens ``predicted_accepted`` are in the answer, ``predicted_rejected`` were
-        proposed and are not; a draft model's figures stay unknown.
+        With method ``prediction``, ``predicted_accepted`` counts predicted tokens that were emitted, and
+        ``predicted_rejected`` those that were proposed and not emitted; the figures of a draft model are
+        None.
         """
         mean = 1 + self.accepted / self.steps if self.steps else None
         if method == "prediction" and predicted is not None:
@@ -218,22 +237,28 @@ class SpeculationCounts:
 
 @dataclass(slots=True, eq=False)
 class Sequence:
-    """One request on its way through the engine.
+    """One request in the engine.
 
     Attributes:
         id: the engine's number for it.
-        tokens: prompt and new tokens; the last one is the root of the next round's tree, not yet in any
-            cache.
-        prompt_tokens: how many of ``tokens`` were given, or left when the oldest were dropped.
-        limit: most new tokens, the context considered.
-        window: as many tokens as there may be before the oldest are dropped; None where they are not to be.
-        given: the prompt, where some of it was dropped.
-        eos: tokens that end the answer.
-        slot: row of the caches while it runs, else None.
-        prediction: what the user expects, for the method of that name.
-        rules: what beside the model shapes its logits, if anything does.
-        scores: of the prompt's tokens read so far, where ``prompt_logprobs`` asks for them.
-        cached_tokens: of the prompt, those whose keys and values the target had from another request.
+        tokens: prompt and new tokens. The last one is the root of the next round's tree and is not in any
+            cache yet.
+        prompt_tokens: number of leading ``tokens`` that are the prompt, or what was left of it after
+            :meth:`slide`.
+        params: the request's parameters.
+        method: drafting method.
+        limit: maximum number of new tokens.
+        eos: token ids that end the answer.
+        random: its random stream.
+        prediction: predicted answer, for the method ``prediction``.
+        rules: logits processor, or None.
+        slot: index of its rows in the caches while it runs, else None.
+        counts: its verifications.
+        scores: scores of the prompt tokens read so far, if ``prompt_logprobs`` is set.
+        cached_tokens: number of prompt tokens whose keys and values came from another request.
+        finish_reason: why it ended; None while it runs.
+        window: number of tokens at which the oldest are dropped; None to never drop any.
+        given: the original prompt, once some of it was dropped.
     """
 
     id: int
@@ -243,11 +268,11 @@ class Sequence:
     method: Method
     limit: int
     eos: Set[int]
-    dice: RandomStream
+    random: RandomStream
     prediction: PredictionProgress | None = None
     rules: LogitsProcessor | None = None
     slot: int | None = None
-    tally: SpeculationCounts = field(default_factory=SpeculationCounts)
+    counts: SpeculationCounts = field(default_factory=SpeculationCounts)
     scores: list[TokenScore] = field(default_factory=list)
     cached_tokens: int = 0
     finish_reason: FinishReason | None = None
@@ -257,59 +282,63 @@ class Sequence:
 
     @property
     def prompt(self) -> list[int]:
-        """The tokens given."""
+        """The prompt's tokens as the caller gave them."""
         return self.tokens[: self.prompt_tokens] if self.given is None else self.given
 
     @property
     def new_tokens(self) -> list[int]:
-        """Tokens generated so far."""
+        """The tokens generated so far."""
         return [*self._earlier, *self.tokens[self.prompt_tokens :]]
 
     @property
-    def produced(self) -> int:
-        """How many tokens were generated so far."""
+    def generated(self) -> int:
+        """Number of tokens generated so far."""
         return len(self._earlier) + len(self.tokens) - self.prompt_tokens
 
     def speculation(self) -> Speculation:
         """Return the figures so far; see :meth:`SpeculationCounts.speculation`."""
-        return self.tally.speculation(self.method, self.prediction)
+        return self.counts.speculation(self.method, self.prediction)
 
     @property
     def reproducible(self) -> bool:
-        """Whether a seed fixes what is drawn: the same answer in any company and on the next run."""
+        """Whether a seed fixes the sampled answer, in any batch and on every run."""
         return self.params.seed is not None and self.params.temperature > 0.0
 
     @property
     def remaining(self) -> int:
-        """How many tokens may still follow, before the oldest are dropped if they are to be."""
-        left = self.limit - self.produced
+        """Number of tokens that may still follow before the answer ends or the oldest tokens are dropped."""
+        left = self.limit - self.generated
         return left if self.window is None else min(left, self.window - len(self.tokens))
 
     @property
     def full(self) -> bool:
-        """Whether the oldest tokens are to be dropped before another may follow."""
+        """Whether the oldest tokens must be dropped before another token can follow."""
         return self.window is not None and len(self.tokens) >= self.window and self.finish_reason is None
 
     def slide(self) -> None:
-        """Drop the oldest tokens, all but the newest half of the window: they are the prompt from now on."""
+        """Drop the oldest half of the window. The rest becomes the prompt."""
         assert self.window is not None
         self.given, self._earlier = self.prompt, self.new_tokens
         self.tokens = self.tokens[-(self.window - self.window // 2) :]
         self.prompt_tokens = len(self.tokens)
 
     @property
-    def granted(self) -> int:
-        """The cache slot, for code that only runs while one is held."""
+    def cache_slot(self) -> int:
+        """The index of the cache slot.
+
+        Raises:
+            RuntimeError: the sequence holds no slot.
+        """
         if self.slot is None:
-            raise RuntimeError(f"sequence {self.id} holds no slot")
+            raise RuntimeError(f"sequence {self.id} holds no cache slot")
         return self.slot
 
     def take(self, token: int) -> None:
-        """Grow by one token, and finish where it is an end token or the last one allowed."""
+        """Append a token; finish if it ends the answer or reaches the limit."""
         self.tokens.append(token)
         if self.rules is not None:
             self.rules.take(token)
         if token in self.eos or (self.rules is not None and self.rules.ended):
             self.finish_reason = "stop"
-        elif self.produced >= self.limit:
+        elif self.generated >= self.limit:
             self.finish_reason = "length"

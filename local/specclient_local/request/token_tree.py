@@ -1,4 +1,6 @@
-"""Turn draft tokens into one tree of guesses, each with the distribution it was truly drawn from."""
+"""Draft tokens as a tree; each node carries the distribution from which it was drawn (SpecInfer, arXiv
+2305.09781).
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 Distribution = int | NDArray[np.float64]
-"""Probabilities ``[V]`` that sum to 1, or the one token that has all of it (one-hot)."""
+"""Probabilities ``[V]`` that sum to 1, or for a one-hot distribution the token that has probability 1."""
 
 ROOT = -1
 
@@ -21,29 +23,30 @@ def probability_of(distribution: Distribution, token: int) -> float:
 
 
 def without_token(q: Distribution, token: int) -> Distribution | None:
-    """Return q given that the draw is not ``token``: what the next sibling is drawn from.
+    """Return q conditioned on not drawing ``token``: the distribution from which the next sibling is drawn.
 
-    None where nothing is left to draw.
+    Returns:
+        The renormalised distribution, or None if ``token`` had all of the probability.
     """
     if isinstance(q, int):
         return None if q == token else q
-    rest = q.copy()
-    rest[token] = 0.0
-    total = rest.sum()
-    return rest / total if total > 0.0 else None
+    remaining = q.copy()
+    remaining[token] = 0.0
+    total = remaining.sum()
+    return remaining / total if total > 0.0 else None
 
 
 class TokenTree:
-    """Draft tokens below the last committed token, the root; parents come before children.
+    """Draft tokens below the last committed token, the root. Parents precede their children.
 
-    A chain is a thin tree, plain decoding an empty one. Siblings stand in the order in which the
-    verification tries them; equal siblings are kept apart, because each was drawn on its own.
+    A chain is a tree of width 1, and plain decoding verifies an empty tree. Siblings are in the order in
+    which verification tries them. Equal siblings stay separate nodes, because each was drawn on its own.
 
     Attributes:
         tokens: ``[N]`` ids.
-        parents: ``[N]`` index of each node's parent, ``ROOT`` (-1) for the first level.
-        q: ``[N]`` the distribution each node was drawn from given its parent and its earlier siblings;
-            None is one-hot: the node was not drawn but picked.
+        parents: ``[N]`` index of each node's parent; ``ROOT`` (-1) on the first level.
+        q: ``[N]`` the distribution from which each node was drawn, given its parent and its earlier siblings.
+            None is one-hot: the token was picked, not drawn.
     """
 
     __slots__ = ("_children", "parents", "q", "tokens")
@@ -56,7 +59,7 @@ class TokenTree:
 
     @classmethod
     def chain(cls, tokens: Sequence[int], q: Sequence[Distribution | None] | None = None) -> TokenTree:
-        """Build the tree of one branch; without ``q`` every token was picked, not drawn."""
+        """Build a chain. Without ``q`` every token counts as picked, not drawn."""
         tree, size = cls(), len(tokens)
         tree.tokens = [*tokens]
         tree.parents = [*range(ROOT, size - 1)]
@@ -65,9 +68,12 @@ class TokenTree:
         return tree
 
     def add(self, parent: int, token: int, q: Distribution | None = None) -> int:
-        """Hang one guess below ``parent`` and return its index.
+        """Add a node below ``parent`` and return its index.
 
         Siblings added one by one count as drawn independently, with replacement.
+
+        Raises:
+            ValueError: there is no such parent.
         """
         if not ROOT <= parent < len(self.tokens):
             raise ValueError(f"parent is {parent}; allowed is {ROOT} (the root) to {len(self.tokens) - 1}")
@@ -78,18 +84,23 @@ class TokenTree:
         return len(self.tokens) - 1
 
     def branch(self, parent: int, tokens: Sequence[int], q: Distribution) -> list[int]:
-        """Hang siblings drawn one after another without replacement from ``q``.
+        """Add siblings that were drawn one after another without replacement from ``q``; return their
+        indices.
 
-        Each gets the q it was truly drawn from: what the earlier ones left, renormalised.
+        Each gets the distribution from which it was drawn: q without the earlier siblings, renormalised
+        (SpecInfer, arXiv 2305.09781 §3).
+
+        Raises:
+            ValueError: a token has no probability at its turn.
         """
         nodes: list[int] = []
-        left: Distribution | None = q
+        remaining: Distribution | None = q
         for i, token in enumerate(tokens):
             if i:
-                left = None if left is None else without_token(left, tokens[i - 1])
-            if left is None or probability_of(left, token) == 0.0:
+                remaining = None if remaining is None else without_token(remaining, tokens[i - 1])
+            if remaining is None or probability_of(remaining, token) == 0.0:
                 raise ValueError(f"token {token} cannot have been drawn: q leaves it no probability")
-            nodes.append(self.add(parent, token, left))
+            nodes.append(self.add(parent, token, remaining))
         return nodes
 
     def children(self, node: int) -> Sequence[int]:
@@ -100,7 +111,7 @@ class TokenTree:
         return len(self.tokens)
 
     def paths(self) -> list[list[int]]:
-        """Return the tokens from the root to each node, ``[N + 1]``, the root's empty list first."""
+        """Return the tokens from the root to each node, ``[N + 1]`` lists; the root's empty list is first."""
         paths: list[list[int]] = [[]]
         for parent, token in zip(self.parents, self.tokens, strict=True):
             paths.append([*paths[parent + 1], token])
@@ -113,23 +124,24 @@ class TokenTree:
 
     @property
     def depth(self) -> int:
-        """How far the farthest node is from the root."""
+        """Distance of the deepest node from the root; 0 for an empty tree."""
         return len(self.parents) if self.is_chain else max(self.depths(), default=0)
 
     def depths(self) -> list[int]:
-        """Return each node's distance from the root, ``[N]``, the first level being 1."""
+        """Return each node's distance from the root, ``[N]``; the first level is 1."""
         depths: list[int] = []
         for parent in self.parents:
             depths.append(1 if parent == ROOT else depths[parent] + 1)
         return depths
 
     def ancestors(self) -> NDArray[np.bool_]:
-        """Return who sees whom among root and nodes, ``[N + 1, N + 1]``: row i its ancestors and itself.
+        """Return the tree attention mask, ``[N + 1, N + 1]`` bool: row i is true for node i's ancestors and
+        itself.
 
         Row and column 0 are the root, i + 1 is node i (SpecInfer, arXiv 2305.09781 §4.2).
         """
         size = len(self.tokens) + 1
-        seen = np.eye(size, dtype=np.bool_)
+        visible = np.eye(size, dtype=np.bool_)
         for node, parent in enumerate(self.parents):
-            seen[node + 1] |= seen[parent + 1]
-        return seen
+            visible[node + 1] |= visible[parent + 1]
+        return visible

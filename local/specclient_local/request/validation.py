@@ -1,4 +1,4 @@
-"""Turn a parameter's value into nothing, or into the error that names it, what is allowed and the way out."""
+"""Checks of parameter values, and the error that names the parameter, its value and what is allowed."""
 
 from __future__ import annotations
 
@@ -12,30 +12,36 @@ ValueCheck = Callable[[Any], bool]
 
 
 def bad_parameter(name: str, value: object, allowed: str) -> BadRequestError:
-    """Return (not raise) the error for a parameter with an unusable value."""
+    """Return (not raise) the error for a parameter with an invalid value.
+
+    Args:
+        name: the parameter; becomes ``param`` of the error.
+        value: its value.
+        allowed: the allowed values in words, put after "allowed is".
+    """
     error = BadRequestError(f"{name} is {value!r}; allowed is {allowed}.")
     error.param = name
     return error
 
 
 def check(name: str, value: object, allowed: str, usable: ValueCheck) -> None:
-    """Raise :func:`bad_parameter`'s error unless a value is usable."""
+    """Raise the error of :func:`bad_parameter` unless ``usable(value)``."""
     if not usable(value):
         raise bad_parameter(name, value, allowed)
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Whether a value is a number; true and false are none."""
+    """Return whether a value is an int or a float. Booleans do not count."""
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def is_integer(value: object) -> TypeGuard[int]:
-    """Whether a value is an integer; true and false are none."""
+    """Return whether a value is an int. Booleans do not count."""
     return isinstance(value, int) and not isinstance(value, bool)
 
 
 def number(low: float, high: float = math.inf, *, open_low: bool = False) -> ValueCheck:
-    """Allow finite numbers from ``low`` (left out if ``open_low``) to ``high``."""
+    """Return a check for finite numbers from ``low`` (excluded if ``open_low``) to ``high``."""
 
     def usable(value: object) -> bool:
         if not is_number(value) or not math.isfinite(value):
@@ -46,17 +52,17 @@ def number(low: float, high: float = math.inf, *, open_low: bool = False) -> Val
 
 
 def integer(low: int, high: int | None = None) -> ValueCheck:
-    """Allow integers from ``low`` to ``high``."""
+    """Return a check for integers from ``low`` to ``high``."""
     return lambda value: is_integer(value) and low <= value and (high is None or value <= high)
 
 
 def optional(usable: ValueCheck) -> ValueCheck:
-    """Allow None, too."""
+    """Return a check that also allows None."""
     return lambda value: value is None or usable(value)
 
 
-def several(usable: ValueCheck, most: int | None = None) -> ValueCheck:
-    """Allow None, or a list or tuple of so many usable values."""
+def optional_list_of(usable: ValueCheck, most: int | None = None) -> ValueCheck:
+    """Return a check for None, or a list or tuple of at most ``most`` usable values."""
     return lambda value: (
         value is None
         or (
@@ -68,5 +74,5 @@ def several(usable: ValueCheck, most: int | None = None) -> ValueCheck:
 
 
 def text(value: object) -> bool:
-    """Allow a string that is not empty."""
+    """Return whether a value is a string that is not empty."""
     return isinstance(value, str) and bool(value)

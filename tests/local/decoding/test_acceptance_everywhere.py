@@ -207,13 +207,13 @@ def compiled_round(cases):
         work = RoundStruct(
             target=pointer(one.pass_over(addressof(ids))),
             draft=pointer(other.pass_over(addressof(root))),
-            guesses=len(tokens),
+            drafted=len(tokens),
             vocab=VOCAB,
             ids=addressof(ids),
             values=addressof(values),
         )
         run(byref(work))
-        assert ids[1 : 1 + work.guesses] == tokens
+        assert ids[1 : 1 + work.drafted] == tokens
         found.append((work.accepted, work.token))
     return found
 
@@ -283,7 +283,7 @@ def sampled_batch(seed):
     tokens = np.zeros((BATCH, DEPTH), dtype=int)
     expected, uniform = [], []
     for i in range(BATCH):
-        uniform.append(RandomStream(seed * BATCH + i).ahead(2 * DEPTH + 1))
+        uniform.append(RandomStream(seed * BATCH + i).peek(2 * DEPTH + 1))
         stream, tree = CountingStream(seed * BATCH + i), TokenTree()
         for step in range(depth[i]):
             law = int(q[i, step].argmax()) if certain[i] else q[i, step]
@@ -315,7 +315,7 @@ def test_draws_invert_the_cumulative_distribution_in_both_places():
     p[:, 3] += 0.1
     p /= p.sum(-1, keepdims=True)
     streams = [RandomStream(seed) for seed in range(BATCH)]
-    uniform = torch.tensor([stream.ahead(1)[0] for stream in streams], dtype=torch.double)
+    uniform = torch.tensor([stream.peek(1)[0] for stream in streams], dtype=torch.double)
     drawn = [stream.draw(law) for stream, law in zip(streams, p, strict=True)]
     assert draw_tokens(torch.from_numpy(p), uniform).tolist() == drawn
 

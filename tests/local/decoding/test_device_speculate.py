@@ -84,7 +84,7 @@ def alone(host):
         request = sequence(*given, **settings)
         tokens = run(host, request)
         host.end(request)
-        return tokens, request.tally
+        return tokens, request.counts
 
     return answer
 
@@ -121,7 +121,7 @@ def test_a_draft_models_rounds_are_the_hosts(alone, device, monkeypatch, setting
         request = sequence(PROMPT, slot=3, **own)
         together(device, [request])
         assert request.new_tokens == tokens
-        assert (request.tally.accepted, request.tally.steps) == (tally.accepted, tally.steps)
+        assert (request.counts.accepted, request.counts.steps) == (tally.accepted, tally.steps)
     assert sum(tally.accepted for _, tally in expected) > 20
 
 
@@ -232,7 +232,7 @@ def test_caches_are_those_of_a_fresh_prefill(device):
     for seed in range(4):
         request = sequence(PROMPT, slot=2, max_tokens=30, temperature=0.6, seed=seed, draft_length=1 + seed)
         run(device, request)
-        kept += request.tally.accepted
+        kept += request.counts.accepted
         for runner in (device.target, device.drafters["draft"].runner):
             assert runner.length(2) > len(request.tokens) - 6
             compare_with_a_prefill(runner, 2, request.tokens)
@@ -287,7 +287,7 @@ def test_a_draft_that_breaks_costs_guesses_alone(alone, folders):
             (won,) = speculator.round([request])
             request.take(won.tokens[0])
         assert request.new_tokens == alone(PROMPT, max_tokens=9, draft_length=0, **settings)[0]
-        assert request.tally.drafted == 0
+        assert request.counts.drafted == 0
         speculator.end(request)
         assert not draft.cache.rows.isnan().any()
 
@@ -306,7 +306,9 @@ def test_a_round_waits_for_nothing_but_its_result(device, monkeypatch):
     assert len(asked) == 2 * len(SETTINGS)
     with torch.inference_mode(), FakeTensorMode(allow_non_fake_inputs=True) as mode:
         for shape, values in asked:
-            won = mode.from_tensor(torch.zeros(shape.slots, shape.depth + rounds._WON, dtype=torch.long))
+            won = mode.from_tensor(
+                torch.zeros(shape.slots, shape.depth + rounds._RESULT_FIELDS, dtype=torch.long)
+            )
             device._rounds._round(shape, mode.from_tensor(values), won)
 
 
@@ -417,4 +419,4 @@ def test_what_the_device_leaves_alone_is_all_that_shapes_an_answer_otherwise():
     read = {"temperature", "top_p", "top_k"}
     by_host = {"max_tokens", "min_tokens", "seed", "stop", "stop_token_ids", "overflow"}
     by_host |= {"draft_length", "method", "prediction"}
-    assert set(SamplingParams.__slots__) == read | by_host | set(on_device._BEYOND)
+    assert set(SamplingParams.__slots__) == read | by_host | set(on_device._UNSUPPORTED)

@@ -153,12 +153,12 @@ def test_a_trial_leaves_the_targets_rows_bit_for_bit(bytes_target):
     tokens = list(range(2, 90))
     target.prefill(1, tokens)
     before = target.cache.rows.clone()
-    all_layers = LayerSubsetRunner(target, range(6)).foretold(1, 40, tokens[40:80])
+    all_layers = LayerSubsetRunner(target, range(6)).predict_tokens(1, 40, tokens[40:80])
     assert torch.equal(target.cache.rows, before)
     assert target.length(1) == len(tokens)
     fresh = DecoderRunner.load(bytes_target, dtype="float32", slots=1, context=128)
     assert all_layers == fresh.read(0, tokens)[40:80].argmax(-1).tolist(), "all layers are the target"
-    LayerSubsetRunner(target, (0, 5)).foretold(1, 40, tokens[40:80])
+    LayerSubsetRunner(target, (0, 5)).predict_tokens(1, 40, tokens[40:80])
     assert torch.equal(target.cache.rows, before)
 
 

@@ -181,7 +181,7 @@ def test_what_is_counted_adds_up(checkpoint, temperature):
     target.truncate(0, 0)
     request = sequence([5, 6], method="prediction", predicted=[*plain[:20], 9, *plain[25:]], **options)
     tokens = run(speculator, request)
-    tally = request.tally
+    tally = request.counts
     assert len(tokens) <= tally.steps + tally.accepted < 60 + 16
     assert tally.accepted > (30 if temperature == 0 else 0)
     speculator.end(request)

@@ -127,7 +127,7 @@ def what_is_left_unscaled(p, q):
         (walk, "residual", lambda p, q: p, two_models),
         (walk, "residual", what_is_left_unscaled, two_models),
         (union, "_picked", lambda q, token: True, two_models),
-        (growing, "without", lambda q, token: q, static(3)),
+        (growing, "without_token", lambda q, token: q, static(3)),
     ],
     ids=[
         "accept always",

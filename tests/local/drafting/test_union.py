@@ -108,7 +108,7 @@ def test_a_union_of_many_wide_trees_is_cut_to_the_rows_of_one_pass(checkpoint):
     asked = {"temperature": 1.5, "seed": 1, "draft_tree": (7, 8), "draft_length": 2, "max_tokens": 6}
     request = sequence([5, 6, 7], method="union", **asked)
     assert len(run(speculator, request)) == 6
-    assert 0 < request.tally.drafted < MAX_PASS_ROWS * request.tally.steps
+    assert 0 < request.counts.drafted < MAX_PASS_ROWS * request.counts.steps
 
 
 @pytest.mark.parametrize(

@@ -191,10 +191,10 @@ def test_caches_in_a_batch_are_those_of_a_fresh_prefill(checkpoint, seed, greedy
             request.tokens += won.tokens
     for request in requests:
         for runner in (target, draft) if request.method == "draft" else (target,):
-            length = runner.length(request.granted)
+            length = runner.length(request.cache_slot)
             assert length >= len(request.tokens) - 2 or runner is draft
             runner.prefill(3, request.tokens[:length])
-            used, fresh = (runner.cache.rows[:, slot, :, :length] for slot in (request.granted, 3))
+            used, fresh = (runner.cache.rows[:, slot, :, :length] for slot in (request.cache_slot, 3))
             torch.testing.assert_close(used, fresh, atol=1e-5, rtol=0)
             runner.truncate(3, 0)
 

@@ -220,7 +220,7 @@ def test_a_slot_that_cannot_be_wiped_is_free_again_and_shares_nothing(checkpoint
         engine.step()
         with monkeypatch.context() as broken:
             broken.setattr(DecoderRunner, "keep", lambda self, slot, root, path: 1 / 0)
-            broken.setattr(DecoderRunner, "wipe", lambda self, slot: [][0])
+            broken.setattr(DecoderRunner, "erase", lambda self, slot: [][0])
             drain(engine)
         assert "ZeroDivisionError" in str(sink[-1])
         assert "slot 0 may hold" in caplog.text

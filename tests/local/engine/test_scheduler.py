@@ -34,8 +34,8 @@ def test_slots_go_to_the_first_come():
 
 
 def test_a_sequence_without_a_slot_says_so():
-    with pytest.raises(RuntimeError, match="holds no slot"):
-        _ = sequence([1], slot=None).granted
+    with pytest.raises(RuntimeError, match="holds no cache slot"):
+        _ = sequence([1], slot=None).cache_slot
 
 
 def test_a_sequence_ends_at_an_end_token_or_its_limit():

@@ -117,6 +117,6 @@ def test_each_request_is_answered_as_alone(checkpoint, count):
         assert sum(answer.cached_tokens for answer in answered) > 10 * count
         used = {answer.speculation.method for answer in answered}
         assert len(used) > 3 if count < 100 else used == set(engine.methods)
-        assert not engine._speculator._lengths
+        assert not engine._speculator._length_policies
         assert not engine._speculator.drafters["prediction"]._places
         assert sorted(engine._worker.batch.scheduler._free) == [0, 1, 2]

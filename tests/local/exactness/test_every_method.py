@@ -164,7 +164,7 @@ def test_caches_are_those_of_a_fresh_prefill_whatever_was_refused(folders, metho
             draft_tree=tree,
         )
         run(speculator, request)
-        accepted += request.tally.accepted
+        accepted += request.counts.accepted
         kept = [
             (runner, runner.length(0), runner.cache.rows[:, 0, :, : runner.length(0)].clone())
             for runner in (target, *runners)

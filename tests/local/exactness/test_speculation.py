@@ -188,7 +188,7 @@ class RandomTrees:
     def _tree(self, request, length):
         tree, leaves = TokenTree(), [ROOT]
         for _ in range(length):
-            leaves = [child for leaf in leaves for child in self._below(tree, leaf, request.dice)][:3]
+            leaves = [child for leaf in leaves for child in self._below(tree, leaf, request.random)][:3]
         return tree
 
     def _below(self, tree, leaf, dice):
@@ -207,7 +207,7 @@ def test_random_trees_have_the_targets_law_too(tiny_pair, record_property):
         request = sequence(PROMPT, max_tokens=3, temperature=1.0, seed=seed, draft_length=2)
         first, second, _ = run(speculator, request)[:3]
         counts[first, second] += 1
-        kept += request.tally.accepted
+        kept += request.counts.accepted
         speculator.end(request)
     p = p_value(counts, joint(tiny_pair[0], 1.0, 1.0, 0))
     record_property("p_value", p)
@@ -386,7 +386,7 @@ def test_greedy_decoding_with_random_trees_is_greedy_decoding(byte_pair):
         speculator = Speculator(target, {"draft": Knowing(300, seed, expected)})
         request = sequence(prompt, max_tokens=30, draft_length=3)
         assert run(speculator, request) == expected
-        assert request.tally.accepted > 10
+        assert request.counts.accepted > 10
         target.truncate(0, 0)
 
 
@@ -400,7 +400,7 @@ class Knowing(RandomTrees):
     def _tree(self, request, length):
         tree, leaf, done = TokenTree(), ROOT, len(request.new_tokens)
         for token in self.answer[done : done + length]:
-            self._below(tree, leaf, request.dice)
+            self._below(tree, leaf, request.random)
             leaf = tree.add(leaf, token)
         return tree
 
@@ -422,7 +422,7 @@ def test_caches_are_those_of_a_fresh_prefill_whatever_was_refused(byte_pair, dra
             [7, 8, 9], max_tokens=40, temperature=temperature, seed=seed, draft_length=3 + seed % 3
         )
         run(speculator, request)
-        accepted[drafter] += request.tally.accepted
+        accepted[drafter] += request.counts.accepted
         for runner in (target, draft) if drafter == "draft" else (target,):
             length = runner.length(0)
             assert length >= len(request.tokens) - 2

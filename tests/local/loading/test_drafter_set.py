@@ -192,7 +192,7 @@ class Ticking:
             return honest(parts)
 
         monkeypatch.setattr(runner, "score_all", score_all)
-        monkeypatch.setattr(runner, "guess", lambda *chain: None)
+        monkeypatch.setattr(runner, "draft_chain", lambda *chain: None)
         return runner
 
 

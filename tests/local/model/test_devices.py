@@ -81,4 +81,4 @@ def test_draft_and_target_compute_each_in_its_own_type(checkpoint, dtype, draft_
     target.truncate(0, 0)
     request = sequence([7, 8, 9], max_tokens=20, draft_length=3)
     assert run(Speculator(target, {"draft": DraftModel(draft, 300)}), request) == expected
-    assert request.tally.accepted > 5
+    assert request.counts.accepted > 5

@@ -82,7 +82,7 @@ def test_hidden_states_follow_what_is_kept_copied_and_forgotten(runner):
     torch.testing.assert_close(
         runner.features(2, 0, 8, DEPTHS), runner.features(0, 0, 8, DEPTHS), atol=1e-4, rtol=1e-4
     )
-    runner.wipe(0)
+    runner.erase(0)
     assert not runner.features(0, 0, 8, DEPTHS).any()
 
 
@@ -105,7 +105,7 @@ def test_a_heads_cache_is_that_of_a_fresh_one_whatever_was_refused(target, tmp_p
         )
         speculator = Speculator(opened, {"eagle": drafter})
         run(speculator, request)
-        accepted += request.tally.accepted
+        accepted += request.counts.accepted
         length = drafter.runner.length(0)
         assert length >= len(request.tokens) - 6
         other = sequence(request.tokens[: length + 2], slot=1)

@@ -39,7 +39,7 @@ def engine(folders, request, monkeypatch):
     """An engine whose passes keep rows apart at any count, and one whose prompts are read in chunks."""
     _grained(monkeypatch, request.param)
     with load(*folders, slots=3) as engine:
-        if engine._speculator.target.grain != request.param:
+        if engine._speculator.target.prefix_granularity != request.param:
             pytest.skip("no compiled passes on this machine")
         yield engine
 
@@ -54,7 +54,7 @@ def rows(runner, slot):
 
 
 def test_a_prompt_that_begins_as_an_earlier_one_is_read_from_there_on(engine):
-    grain = engine._speculator.target.grain
+    grain = engine._speculator.target.prefix_granularity
     first = answer(engine, STEM[:600], max_tokens=4)
     assert first.cached_tokens == 0
     again = answer(engine, STEM[:600], max_tokens=4)
@@ -79,7 +79,7 @@ def test_a_running_request_shares_what_it_has_read(engine):
 
 def test_an_answer_is_shared_where_rows_keep_their_bits(engine):
     """The next turn of a conversation begins with the last prompt and its answer."""
-    grain = engine._speculator.target.grain
+    grain = engine._speculator.target.prefix_granularity
     told = answer(engine, STEM[:300], max_tokens=40, method="plain")
     turn = answer(engine, [*STEM[:300], *told.token_ids, 9, 8, 7], max_tokens=4)
     assert turn.cached_tokens == (300 + 39 if grain == 1 else 256)
@@ -90,12 +90,12 @@ def test_rows_that_were_moved_are_not_shared(engine):
     runner = engine._speculator.target
     runner.truncate(0, 0)
     runner.prefill(0, STEM[:10])
-    assert runner.straight(0) == 10
+    assert runner.unmoved_length(0) == 10
     runner.cache.keep(0, 6, [0, 2])
-    assert (runner.length(0), runner.straight(0)) == (8, 7)
+    assert (runner.length(0), runner.unmoved_length(0)) == (8, 7)
     runner.truncate(0, 7)
     runner.prefill(0, STEM[7:9])
-    assert runner.straight(0) == 9
+    assert runner.unmoved_length(0) == 9
 
 
 def test_shared_rows_have_the_bits_of_rows_read(engine):
@@ -109,7 +109,7 @@ def test_shared_rows_have_the_bits_of_rows_read(engine):
             if number not in engine._worker.jobs:
                 break
         else:
-            slot, whole = engine._worker.jobs[number].sequence.granted, len(prompt) - 1
+            slot, whole = engine._worker.jobs[number].sequence.cache_slot, len(prompt) - 1
             shared = runner.cache.rows[:, slot, :, :whole].clone()
             spare = next(s for s in range(3) if s != slot)
             engine._speculator._prefixes.forget(spare)
@@ -129,7 +129,7 @@ def test_the_draft_reads_a_common_beginning_once_too(engine, monkeypatch):
         draft, "prefill", lambda slot, tokens: rows.append(len(tokens)) or honest(slot, tokens)
     )
     answer(engine, STEM[:650], max_tokens=2)
-    assert sum(rows) == 649 - (600 if draft.grain == 1 else 512)
+    assert sum(rows) == 649 - (600 if draft.prefix_granularity == 1 else 512)
     rows.clear()
     answer(engine, STEM[:650], max_tokens=2, method="plain")
     answer(engine, STEM[:650], max_tokens=2)
@@ -137,7 +137,7 @@ def test_the_draft_reads_a_common_beginning_once_too(engine, monkeypatch):
 
 
 def test_a_prompt_that_is_scored_is_read_whole_and_lends_what_it_read(engine):
-    grain = engine._speculator.target.grain
+    grain = engine._speculator.target.prefix_granularity
     answer(engine, STEM[:600], max_tokens=2)
     scored = answer(engine, STEM[:600], max_tokens=2, prompt_logprobs=1)
     assert scored.cached_tokens == 0
@@ -193,7 +193,7 @@ def test_the_common_beginning_ends_at_the_first_difference(at):
 class Slots:
     """Slots of a runner without a model."""
 
-    grain = 1
+    prefix_granularity = 1
 
     def __init__(self, slots):
         self.slots, self.lengths, self.wiped = slots, [0] * slots, []
@@ -205,7 +205,7 @@ class Slots:
     def length(self, slot):
         return self.lengths[slot]
 
-    def straight(self, slot):
+    def unmoved_length(self, slot):
         return min(self.moved, self.lengths[slot])
 
     def truncate(self, slot, length):
@@ -215,7 +215,7 @@ class Slots:
         assert self.lengths[slot] == start < end <= self.lengths[source]
         self.lengths[slot] = end
 
-    def wipe(self, slot):
+    def erase(self, slot):
         self.lengths[slot] = 0
         self.wiped.append(slot)
 

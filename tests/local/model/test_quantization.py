@@ -110,7 +110,7 @@ def test_greedy_answers_of_a_quantised_target_are_its_plain_ones(checkpoint, run
             speculator = Speculator(target, {"draft": DraftModel(draft, 300)})
             request = sequence([7, 8, 9], max_tokens=40, draft_length=length)
             assert run(speculator, request) == expected
-            assert request.tally.accepted > 10
+            assert request.counts.accepted > 10
             speculator.end(request)
             target.truncate(0, 0)
             draft.truncate(0, 0)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from specclient.errors import UnsupportedParameterError
-from specclient_local.request.validation import bad_parameter, several, text
+from specclient_local.request.validation import bad_parameter, optional_list_of, text
 
 AnswerFormat = Mapping[str, Any]
 """Of ``json_schema``, ``regex`` and ``grammar``, those that are given; see ``SamplingParams``."""
@@ -79,7 +79,7 @@ def _json(name: str, value: object, _: str) -> dict[str, Any]:
 
 def _choice(name: str, value: object, _: str) -> dict[str, Any]:
     """Read a list of answers of which one is to be given."""
-    if not value or not isinstance(value, list | tuple) or not several(text)(value):
+    if not value or not isinstance(value, list | tuple) or not optional_list_of(text)(value):
         raise bad_parameter(name, value, "a list of texts that are not empty")
     return {"grammar": f"start: {' | '.join(json.dumps(choice) for choice in value)}"}
 

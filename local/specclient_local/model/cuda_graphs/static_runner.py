@@ -111,7 +111,7 @@ class StaticRunner(DecoderRunner):
         self._buckets: dict[PassBucket, RecordedPass] = {}
 
     @property
-    def grain(self) -> int:
+    def prefix_granularity(self) -> int:
         """As of a runner whose rows' last bits depend on the shape of their pass: theirs do."""
         return MAX_PASS_ROWS
 
@@ -120,7 +120,7 @@ class StaticRunner(DecoderRunner):
         """Slots of the largest pass."""
         return self._sizes[-1]
 
-    def guess(self, slot: int, tokens: Sequence[int], steps: int, vocab: int) -> list[int] | None:  # noqa: ARG002
+    def draft_chain(self, slot: int, tokens: Sequence[int], steps: int, vocab: int) -> list[int] | None:  # noqa: ARG002
         """Return None: passes are recorded one by one."""
         return None
 

@@ -102,7 +102,7 @@ class EagleRunner(DecoderRunner):
         lent, context = target.shared_weights(), target.context + SPARE_POSITIONS
         self.head = EagleHead(shape, weights, lent, fast_kernels())
         super().__init__(EagleDecoder(self.head, target.decoder, context), target.slots, context)
-        if self.decoder.guesses:  # what is compiled has a copy
+        if self.decoder.can_draft_chain:  # what is compiled has a copy
             self.head = EagleHead(shape, weights.reading(), lent, fast_kernels())
 
     def step(self, parts: Sequence[SlotInput], states: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
@@ -129,7 +129,7 @@ class EagleRunner(DecoderRunner):
         """Append tokens whose states are given and all but the last of the likeliest ones after them.
 
         Args:
-            slot: whose cache; its decoder must be one that ``guesses``.
+            slot: whose cache; its decoder must be one that ``can_draft_chain``.
             tokens: a chunk at most.
             states: ``[N, width]``.
             steps: how many to find.
@@ -138,6 +138,6 @@ class EagleRunner(DecoderRunner):
             the target's ids of those tokens; fewer where logits were not finite.
         """
         self.decoder.passes.given = states
-        found = self.guess(slot, tokens, steps, self.config.vocab_size)
+        found = self.draft_chain(slot, tokens, steps, self.config.vocab_size)
         assert found is not None
         return found

@@ -101,7 +101,7 @@ class HfSlotCache:
         if self.moved is not None and length <= self.moved:
             self.moved = None
 
-    def pretend(self, length: int) -> None:
+    def assume_length(self, length: int) -> None:
         """Take the first positions for used ones; see :meth:`HfRunner.pretend`."""
         for rows in self._rows:
             rows.length = length
@@ -136,7 +136,7 @@ class HfSlotCache:
             mine.length = end
 
     @torch.inference_mode()
-    def wipe(self) -> None:
+    def erase(self) -> None:
         """Forget all rows for good."""
         for rows in self._rows:
             rows.reset()

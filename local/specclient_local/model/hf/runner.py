@@ -115,7 +115,7 @@ class HfRunner:
         return len(self._slots)
 
     @property
-    def grain(self) -> int:
+    def prefix_granularity(self) -> int:
         """Rows of a prompt that have the same bits wherever it goes on."""
         return MAX_PASS_ROWS
 
@@ -123,7 +123,7 @@ class HfRunner:
         """Return how many positions of a slot are in use."""
         return self._slots[slot].length
 
-    def straight(self, slot: int) -> int:
+    def unmoved_length(self, slot: int) -> int:
         """Return how many of them, from the first on, were computed where they stand."""
         own = self._slots[slot]
         return own.length if own.moved is None else min(own.moved, own.length)
@@ -149,7 +149,7 @@ class HfRunner:
         """
         return [self._score(part) for part in parts]
 
-    def guess(self, slot: int, tokens: Sequence[int], steps: int, vocab: int) -> list[int] | None:  # noqa: ARG002
+    def draft_chain(self, slot: int, tokens: Sequence[int], steps: int, vocab: int) -> list[int] | None:  # noqa: ARG002
         """Return None: passes go one by one."""
         return None
 
@@ -172,9 +172,9 @@ class HfRunner:
         """Append to a slot, ``start`` positions long, what another has from there to ``end``."""
         self._slots[slot].copy(self._slots[source], start, end)
 
-    def wipe(self, slot: int) -> None:
+    def erase(self, slot: int) -> None:
         """Forget a slot's rows for good."""
-        self._slots[slot].wipe()
+        self._slots[slot].erase()
 
     def time_passes(
         self,
@@ -188,7 +188,7 @@ class HfRunner:
         :meth:`specclient_local.model.model_runner.ModelRunner.time_passes`."""
         at = max(0, min(at, self.context - max(rows for _, rows in shapes)))
         for slot in range(max(slots for slots, _ in shapes)):
-            self.pretend(slot, at)
+            self.assume_length(slot, at)
         best = [float("inf")] * len(shapes)
         for turn in range(repeats + 1):
             for i, (slots, rows) in enumerate(shapes):
@@ -203,11 +203,11 @@ class HfRunner:
             self.truncate(slot, 0)
         return best
 
-    def pretend(self, slot: int, length: int) -> None:
+    def assume_length(self, slot: int, length: int) -> None:
         """Take whatever stands in a free slot's first positions for a sequence: passes cost the same."""
         if not self._slots[slot].bytes:
             self.prefill(slot, [0])
-        self._slots[slot].pretend(length)
+        self._slots[slot].assume_length(length)
 
     def _score(self, part: SlotInput) -> Tensor:
         """Score one part; see :meth:`score_all`."""

@@ -89,7 +89,7 @@ int64_t specclient_draft_chain(const Pass *first, int64_t steps, int64_t vocab, 
 
 typedef struct {
     const Pass *target, *draft;  /* one request's rows: root and drafted tokens; tokens that the draft has not read */
-    int64_t guesses;  /* in: tokens to draft; out: tokens verified */
+    int64_t drafted;  /* in: tokens to draft; out: tokens verified */
     int64_t vocab;    /* only ids below it are drafted */
     int64_t *ids;     /* the target's input: the root, then the drafted tokens */
     float *values;    /* the target's largest logit after each of them */
@@ -103,7 +103,7 @@ static void run_draft(Worker *worker, GreedyRoundWork *work) {
     if (work->round->draft->threads > 1) run_chain(worker, &work->chain);
     else if (!worker->number) run_on_team(run_chain_task, &work->chain, 1);
     if (!worker->number) {
-        work->round->guesses = work->chain.found;
+        work->round->drafted = work->chain.found;
         work->pass.rows = work->pass.wanted = work->span.rows = work->chain.found + 1;
     }
     end_stage(worker);
@@ -146,7 +146,7 @@ void specclient_round(GreedyRound *round) {
     const Pass *target = round->target;
     GreedyRoundWork work = {.round = round, .pass = *target, .span = *target->span};
     work.pass.span = &work.span;
-    begin_chain(&work.chain, round->draft, round->guesses, round->vocab, round->ids + 1);
+    begin_chain(&work.chain, round->draft, round->drafted, round->vocab, round->ids + 1);
     run_on_team(run_greedy_round, &work, target->threads);
 }
 

@@ -151,10 +151,10 @@ class NativePasses:
         self._run(told)
         return logits
 
-    def guess(
+    def draft_chain(
         self, ids: Sequence[int], positions: Sequence[int], span: PassSpan, steps: int, vocab: int
     ) -> list[int]:
-        """Do as :meth:`specclient_local.model.decoder.TransformerDecoder.guess`."""
+        """Do as :meth:`specclient_local.model.decoder.TransformerDecoder.draft_chain`."""
         logits = torch.empty(self.head.outputs)
         found = (c_int64 * steps)()
         vocab = min(vocab, self.head.outputs)

@@ -1,4 +1,8 @@
-"""Turn the C sources' structures into Python's: what the library is told of matrices, models and passes."""
+"""The structures of the C sources as ctypes: matrices, layers, models, passes and rounds.
+
+The order of the fields is that of the C structs in ``matmul.h``, ``row_ops.h``, ``forward_pass.h`` and
+``entry_points.c``.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,7 @@ from ctypes import POINTER, Structure, c_double, c_int64, c_void_p
 
 
 class LinearStruct(Structure):
-    """What the library knows of a matrix: where its panels lie, its bias and scale, its size and numbers."""
+    """``Linear``: a packed matrix with its bias, scale, size and element type."""
 
     _fields_ = [
         *((name, c_void_p) for name in ("panels", "bias", "scale")),
@@ -15,7 +19,7 @@ class LinearStruct(Structure):
 
 
 class LayerStruct(Structure):
-    """A layer's norms and matrices, and whether it slides."""
+    """``Layer``: a layer's norms and matrices, and whether it has a sliding window."""
 
     _fields_ = [
         *((name, c_void_p) for name in ("input_norm", "post_norm", "qk_norm")),
@@ -25,7 +29,7 @@ class LayerStruct(Structure):
 
 
 class FusionStruct(Structure):
-    """How an EAGLE head makes a row of a token and a state."""
+    """``Fusion``: how an EAGLE head combines a token and a state."""
 
     _fields_ = [
         *((name, c_void_p) for name in ("token_norm", "state_norm")),
@@ -35,7 +39,8 @@ class FusionStruct(Structure):
 
 
 class ModelStruct(Structure):
-    """A model's shape and parameters; ``fusion`` and ``vocab_ids`` are an EAGLE head's."""
+    """``Model``: a model's shape and parameters; ``fusion`` and ``vocab_ids`` are used by EAGLE heads
+    only."""
 
     _fields_ = [
         *((name, c_int64) for name in ("hidden", "heads", "kv_heads", "dim", "ff", "layers")),
@@ -50,8 +55,10 @@ class ModelStruct(Structure):
 
 
 class SpanStruct(Structure):
-    """Neighbouring rows of a pass that are one request's; see
-    :class:`specclient_local.model.pass_spans.PassSpan`."""
+    """``Span``: a request's neighbouring rows in a pass.
+
+    See :class:`specclient_local.model.pass_spans.PassSpan`.
+    """
 
     _fields_ = [
         *((name, c_int64) for name in ("first", "rows", "start", "open", "length")),
@@ -61,7 +68,7 @@ class SpanStruct(Structure):
 
 
 class PassStruct(Structure):
-    """A pass: its model, rows and scratch memory, and where its results go."""
+    """``Pass``: a pass's model, rows, scratch memory and outputs."""
 
     _fields_ = [
         ("model", POINTER(ModelStruct)),
@@ -74,18 +81,18 @@ class PassStruct(Structure):
 
 
 class RoundStruct(Structure):
-    """A greedy round of one request: who guesses, who verifies, and what comes of it."""
+    """``GreedyRound``: a greedy round of one request: its two passes, and its results."""
 
     _fields_ = [
         *((name, POINTER(PassStruct)) for name in ("target", "draft")),
-        *((name, c_int64) for name in ("guesses", "vocab")),
+        *((name, c_int64) for name in ("drafted", "vocab")),
         *((name, c_void_p) for name in ("ids", "values")),
         *((name, c_int64) for name in ("accepted", "token")),
     ]
 
 
 class MedusaStruct(Structure):
-    """Rows of states and the Medusa heads that read them."""
+    """``Medusa``: rows of hidden states and the heads that read them."""
 
     _fields_ = [
         *((name, c_int64) for name in ("heads", "blocks", "rows", "threads")),

@@ -65,7 +65,7 @@ def target(made):
         runner = loaded.setdefault(kind, None) or hf(made(kind))
         loaded[kind] = runner
         for slot in range(runner.slots):
-            runner.wipe(slot)
+            runner.erase(slot)
         return runner
 
     return take
@@ -202,7 +202,7 @@ def test_greedy_answers_are_plain_ones_and_transformers_own(pairs, kind):
                     request.take(token)
         for request in pair:
             assert request.new_tokens == expected, settings
-            kept += request.tally.accepted
+            kept += request.counts.accepted
             speculator.end(request)
     assert kept > 60
 
@@ -217,7 +217,7 @@ def test_either_kind_of_runner_drafts_for_the_other(checkpoint):
     for target, draft in ((own, other), (other, own)):
         request = sequence([7, 8, 9], max_tokens=20, draft_length=4)
         assert run(Speculator(target, {"draft": DraftModel(draft, 300)}), request) == expected
-        assert request.tally.accepted == request.tally.drafted > 10
+        assert request.counts.accepted == request.counts.drafted > 10
         for runner in (target, draft):
             runner.truncate(0, 0)
 
@@ -242,11 +242,11 @@ def test_slots_are_apart_and_prefixes_can_be_shared(target):
     runner.copy(0, 1, 0, 30)
     assert torch.equal(runner.score(1, ids[30:31]), expected)
     runner.score(1, [5], branching())
-    assert runner.straight(1) == runner.length(1) == 40
+    assert runner.unmoved_length(1) == runner.length(1) == 40
     runner.keep(1, 31, [1, 4])
-    assert (runner.straight(1), runner.length(1)) == (32, 34)
-    runner.wipe(1)
-    assert (runner.straight(1), runner.length(1)) == (0, 0)
+    assert (runner.unmoved_length(1), runner.length(1)) == (32, 34)
+    runner.erase(1)
+    assert (runner.unmoved_length(1), runner.length(1)) == (0, 0)
     runner.truncate(0, 30)
     assert torch.equal(runner.score(0, ids[30:31]), expected)
 

@@ -44,7 +44,7 @@ def engine(request, tmp_path):
 @pytest.fixture
 def calls(monkeypatch):
     """Who guessed in each of one request's rounds that was verified in one call."""
-    made, drafted, verified = [], NativeRounds._go, NativeRounds.verify_all
+    made, drafted, verified = [], NativeRounds._run_round, NativeRounds.verify_all
 
     def after_a_draft(self, slot):
         made.append("model")
@@ -55,7 +55,7 @@ def calls(monkeypatch):
             made.append("given" if guesses[0] else "nobody")
         return verified(self, sequences, guesses)
 
-    monkeypatch.setattr(NativeRounds, "_go", after_a_draft)
+    monkeypatch.setattr(NativeRounds, "_run_round", after_a_draft)
     monkeypatch.setattr(NativeRounds, "verify_all", alone)
     return made
 
@@ -94,20 +94,20 @@ def test_threads_share_passes_of_a_round(pair, monkeypatch, shared):
             for length in (1, 4, 8):
                 assert told(engine, prompt, method="draft", draft_length=length)[0] == want
         lanes = engine.speculator.rounds._target, *engine.speculator.rounds._drafts.values()
-        assert [lane._told.threads for lane in lanes] == {
+        assert [lane._pass_struct.threads for lane in lanes] == {
             "both": [2, 2], "the target's alone": [2, 1], "the draft's alone": [1, 2]
         }[shared]  # fmt: skip
 
 
 def test_the_same_test_finds_a_guess_that_is_kept_wrongly(engine, monkeypatch):
     want = told(engine, PROMPTS[0], method="plain")[0]
-    honest = NativeRounds._go
+    honest = NativeRounds._run_round
 
     def generous(self, slot):
         found = honest(self, slot)
-        return found._replace(kept=len(found.guesses))
+        return found._replace(accepted=len(found.drafted))
 
-    monkeypatch.setattr(NativeRounds, "_go", generous)
+    monkeypatch.setattr(NativeRounds, "_run_round", generous)
     assert told(engine, PROMPTS[0], method="draft", draft_length=4)[0] != want
 
 
@@ -221,7 +221,7 @@ def test_the_same_test_finds_a_guess_that_is_kept_wrongly_in_company(crowd, alon
     honest = NativeRounds.verify_all
 
     def generous(self, sequences, guesses):
-        return [found._replace(kept=len(found.guesses)) for found in honest(self, sequences, guesses)]
+        return [found._replace(accepted=len(found.drafted)) for found in honest(self, sequences, guesses)]
 
     monkeypatch.setattr(NativeRounds, "verify_all", generous)
     assert together(crowd) != alone
@@ -232,7 +232,7 @@ def test_numbers_that_are_not_finite_fail_their_own_request(crowd, alone, monkey
 
     def spoilt(self, sequences, guesses):
         first, *rest = honest(self, sequences, guesses)
-        return [first._replace(largest=[float("nan")] * len(first.largest)), *rest] if rest else [first]
+        return [first._replace(max_logits=[float("nan")] * len(first.max_logits)), *rest] if rest else [first]
 
     sinks = [[], []]
     for prompt, sink in zip(PROMPTS, sinks, strict=False):

@@ -228,7 +228,7 @@ def test_proposals_are_the_same_however_they_are_computed(target, tmp_path, monk
             monkeypatch.setattr(EagleDrafter, "_guess", lambda *_: None)
         requests = [sequence(PROMPT, method="eagle"), sequence(PROMPT[2:], slot=1, method="eagle")]
         for request in requests:
-            runner.prefill(request.granted, request.tokens[:-1])
+            runner.prefill(request.cache_slot, request.tokens[:-1])
             assert drafter.begin(request)
         trees = drafter.propose(requests[:1], [chain(6)])
         assert bool(calls) == (way == "whole")

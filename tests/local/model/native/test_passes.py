@@ -306,7 +306,7 @@ def test_a_chain_of_likeliest_tokens_is_that_of_pass_after_pass(checkpoint, shap
         following = [int(row[:200].argmax())]
         expected += following
     one.prefill(0, prompt[:-2])
-    assert one.guess(0, prompt[-2:], 6, 200) == expected
+    assert one.draft_chain(0, prompt[-2:], 6, 200) == expected
     assert one.length(0) == one.length(1) == 25
     assert torch.equal(*(one.cache.rows[:, slot, :, :25] for slot in (0, 1)))
 
@@ -315,13 +315,13 @@ def test_a_chain_ends_where_logits_are_not_finite(checkpoint):
     one = runner(checkpoint())
     one.prefill(0, ids(10))
     one.cache.rows[:, 0, :, 3] = torch.nan
-    assert one.guess(0, [5], 4, 300) == []
+    assert one.draft_chain(0, [5], 4, 300) == []
     assert one.length(0) == 11
 
 
 def test_no_chain_is_offered_where_a_layer_slides_or_torch_computes(checkpoint):
     for one in (runner(checkpoint(**SHAPES["a window"])), runner(checkpoint(), eager=True)):
-        assert one.guess(0, ids(3), 4, 300) is None
+        assert one.draft_chain(0, ids(3), 4, 300) is None
         assert one.length(0) == 0
 
 
