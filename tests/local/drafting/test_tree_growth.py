@@ -140,7 +140,7 @@ def what_is_left_unscaled(p, q):
 )
 def test_the_same_enumeration_finds_what_is_wrong(monkeypatch, module, name, mutant, family):
     assert not found_out(family)
-    if name == "without":
+    if name == "without_token":
         # Siblings drawn with replacement that say they were drawn without.
         monkeypatch.setattr(TokenTree, "branch", claiming_no_replacement)
     monkeypatch.setattr(module, name, mutant)
