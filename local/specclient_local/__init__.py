@@ -34,6 +34,6 @@ def __getattr__(name: str) -> Any:
     try:
         home = import_module(f"{__name__}.{_HOME[name]}")
     except ModuleNotFoundError as error:
-        told = f"the local engine is not installed ({error.name} missing): pip install 'specclient[local]'"
-        raise ModuleNotFoundError(told, name=error.name) from error
+        message = f"the local engine is not installed ({error.name} missing): pip install 'specclient[local]'"
+        raise ModuleNotFoundError(message, name=error.name) from error
     return getattr(home, name)

@@ -1,4 +1,4 @@
-"""Turn won tokens into an answer: text increments, where each came from, and when it ends."""
+"""Answers: text from accepted tokens, the origin of each piece, stop conditions, and timings."""
 
 from __future__ import annotations
 
@@ -14,17 +14,18 @@ from specclient_local.model.tokenizer import IncrementalDetokenizer, StopStringF
 from specclient_local.request.sequence import FinishReason, Sequence, TokenScore
 
 TextSegment = tuple[str, bool]
-"""Text, and whether the draft proposed it."""
+"""Text and whether the draft proposed it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Seconds of a request.
+    """The durations of a request, in seconds.
 
     Attributes:
-        queue_s: until a slot was free.
-        prefill_s: of the models on its prompt; decode_s: of the models on its rounds.
-        ttft_s: from its arrival to its first token, queueing included.
+        queue_s: the wait for a slot.
+        prefill_s: the models' work on the prompt.
+        decode_s: the request's share of the models' work in rounds.
+        ttft_s: from arrival to the first token, queueing included.
     """
 
     queue_s: float
@@ -34,17 +35,17 @@ class Timings:
 
     @property
     def engine_s(self) -> float:
-        """Seconds the models worked on it."""
+        """The models' work on the request, in seconds."""
         return self.prefill_s + self.decode_s
 
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """How likely the model holds the tokens of a prompt.
+    """Log-probabilities of the tokens of a prompt.
 
     Attributes:
-        token_ids: the prompt as the model read it, start token included.
-        scores: of each of them given those before it; None of the first, before which there is nothing.
+        token_ids: the prompt's tokens, start token included.
+        scores: the score of each token given the tokens before it; None for the first token.
     """
 
     token_ids: list[int]
@@ -56,14 +57,15 @@ class Generation:
     """A whole answer.
 
     Attributes:
-        text: without the stop string and without special tokens.
-        token_ids: the new tokens, an end token included.
+        text: the text, without stop string and special tokens.
+        token_ids: the new tokens, including an end token.
         finish_reason: ``stop`` (end token or stop string) or ``length``.
-        prompt_tokens: tokens of the prompt, start token included; ``prompt_token_ids``: which.
-        cached_tokens: how many of them the target did not read again, another request having begun so.
+        prompt_tokens: the number of prompt tokens, start token included.
+        prompt_token_ids: the prompt's tokens.
+        cached_tokens: the prompt tokens taken from the prefix cache instead of being prefilled.
         speculation: see :meth:`specclient_local.request.sequence.SpeculationCounts.speculation`.
-        logprobs: of each new token, where ``logprobs`` asked for them.
-        scored: the prompt, where ``prompt_logprobs`` asked for it.
+        logprobs: the scores of the new tokens if ``logprobs`` was set.
+        scored: the scores of the prompt if ``prompt_logprobs`` was set.
     """
 
     text: str
@@ -80,16 +82,16 @@ class Generation:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What one round adds to an answer.
+    """The part of an answer that one round adds.
 
     Attributes:
-        text: may be empty while a character or a stop string is unfinished.
+        text: the new text; empty while a character or a possible stop string is incomplete.
         token_ids: the round's tokens.
-        drafted: for each of them, whether the draft proposed it.
-        segments: ``text`` cut where its origin changes; a character counts to the token that completes it.
-        logprobs: of the round's tokens, where asked for.
-        prompt_token_ids, scored: see :class:`Generation`; on the first piece only.
-        finish_reason, generation: on the last piece only.
+        drafted: for each token, whether the draft proposed it.
+        segments: ``text`` split where its origin changes; a character belongs to the token that completes it.
+        logprobs: the scores of the round's tokens if requested.
+        prompt_token_ids, scored: see :class:`Generation`; set on the first piece only.
+        finish_reason, generation: set on the last piece only.
     """
 
     text: str
@@ -105,7 +107,7 @@ class Piece:
 
 @dataclass(slots=True)
 class RequestClock:
-    """Moments and seconds of a request, as they come."""
+    """Time stamps (monotonic seconds) and durations of a request in progress."""
 
     arrived: float
     granted: float = 0.0
@@ -114,22 +116,22 @@ class RequestClock:
     decode_s: float = 0.0
 
     def timings(self) -> Timings:
-        """Return the finished request's timings."""
+        """Return the timings of the finished request."""
         first = self.arrived if self.first is None else self.first
         return Timings(self.granted - self.arrived, self.prefill_s, self.decode_s, first - self.arrived)
 
 
 @dataclass(slots=True)
 class AnswerText:
-    """The text side of a sequence.
+    """The text of a growing sequence.
 
     Args:
-        sequence: grows by what is pushed.
-        clocked: its timings.
+        sequence: the sequence, to which pushed tokens are appended.
+        clock: its timings.
     """
 
     sequence: Sequence
-    clocked: RequestClock
+    clock: RequestClock
     _stream: IncrementalDetokenizer
     _filter: StopStringFilter
     _held: list[TextSegment] = field(default_factory=list)
@@ -138,13 +140,13 @@ class AnswerText:
     _begun: bool = False
 
     @classmethod
-    def begin(cls, sequence: Sequence, tokenizer: Tokenizer, clocked: RequestClock) -> AnswerText:
-        """Begin an empty answer."""
+    def begin(cls, sequence: Sequence, tokenizer: Tokenizer, clock: RequestClock) -> AnswerText:
+        """Return an empty answer."""
         stream = IncrementalDetokenizer(tokenizer, sequence.tokens)
-        return cls(sequence, clocked, stream, StopStringFilter(sequence.params.stop or ()))
+        return cls(sequence, clock, stream, StopStringFilter(sequence.params.stop or ()))
 
     def push(self, tokens: Seq[int], drafted: Seq[bool], scores: Seq[TokenScore] = ()) -> Piece:
-        """Grow by a round's tokens, one by one, up to the one that ends the answer."""
+        """Append a round's tokens, up to the one that ends the answer."""
         sequence, before = self.sequence, len(self.sequence.tokens)
         first, self._begun = not self._begun, True
         segments: list[TextSegment] = []
@@ -172,12 +174,12 @@ class AnswerText:
         )
 
     def _emit(self, token: int, *, drafted: bool) -> list[TextSegment]:
-        """Return the text that a token lets out, and finish the sequence at a stop string."""
+        """Return the text that a token completes, and finish the sequence at a stop string."""
         sequence = self.sequence
         new = "" if token in sequence.eos else self._stream.push(token)
         if sequence.finish_reason is not None:
             new += self._stream.flush()
-        if not sequence.params.stop:  # then nothing is ever held back
+        if not sequence.params.stop:  # no text is ever held back
             return [(new, drafted)]
         self._held.append((new, drafted))
         out, stopped = self._filtered(new)
@@ -188,9 +190,9 @@ class AnswerText:
         return self._release(out)
 
     def _filtered(self, new: str) -> tuple[int, bool]:
-        """Return how many characters of what is held may go out, and whether a stop string ended them.
+        """Return how many held characters may be emitted, and whether a stop string ended the answer.
 
-        One that is complete before the answer has ``min_tokens`` is text like any other.
+        A stop string that is complete before ``min_tokens`` is ordinary text.
         """
         params, size = self.sequence.params, self.sequence.generated
         text, stopped = self._filter.push(new)
@@ -203,7 +205,7 @@ class AnswerText:
         return out, stopped
 
     def _release(self, count: int) -> list[TextSegment]:
-        """Take the first ``count`` characters out of what is held."""
+        """Remove and return the first ``count`` held characters."""
         out: list[TextSegment] = []
         while count > 0:
             text, flag = self._held.pop(0)
@@ -214,7 +216,7 @@ class AnswerText:
         return out
 
     def read(self) -> Piece:
-        """End an answer of no tokens: what was asked for is the prompt."""
+        """End an answer without tokens; only the prompt's scores were requested."""
         self.sequence.finish_reason = "length"
         return self.push((), ())
 
@@ -237,7 +239,7 @@ class AnswerText:
             prompt_tokens=len(sequence.prompt),
             prompt_token_ids=self._prompt_ids(),
             speculation=sequence.speculation(),
-            timings=self.clocked.timings(),
+            timings=self.clock.timings(),
             logprobs=None if sequence.params.logprobs is None else list(self._logprobs),
             scored=self._scored(),
             cached_tokens=sequence.cached_tokens,
@@ -245,14 +247,14 @@ class AnswerText:
 
 
 AnswerEvent = Piece | BaseException
-"""What a request's caller is sent: pieces, or the exception that ended it."""
+"""An event for a request's caller: a piece, or the exception that ended the request."""
 
 EventSink = Callable[[AnswerEvent], None]
 
 
 @dataclass(slots=True, eq=False)
 class RunningRequest:
-    """A request and where its pieces go."""
+    """A request and the sink that receives its events."""
 
     sequence: Sequence
     answer: AnswerText
@@ -260,7 +262,7 @@ class RunningRequest:
 
 
 def as_engine_error(error: BaseException) -> EngineError:
-    """Return what a caller is sent when something breaks in the engine."""
+    """Return the error that the caller receives for an exception in the engine."""
     if isinstance(error, EngineError):
         return error
     if _out_of_memory(error):
@@ -268,7 +270,7 @@ def as_engine_error(error: BaseException) -> EngineError:
             f"the engine ran out of memory in a pass with this request ({str(error).splitlines()[0]}); "
             "load it with fewer slots, a smaller context or a half-precision dtype."
         )
-        failure.__cause__ = error.with_traceback(None)  # its frames hold what the pass had allocated
+        failure.__cause__ = error.with_traceback(None)  # its frames would keep the pass's tensors alive
         return failure
     failure = EngineError(f"the engine failed on this request: {type(error).__name__}: {error}")
     failure.__cause__ = error
@@ -276,22 +278,22 @@ def as_engine_error(error: BaseException) -> EngineError:
 
 
 def _out_of_memory(error: BaseException) -> bool:
-    """Whether an allocation failed; on a processor torch has no class of its own for it."""
+    """Tell whether an allocation failed; on a CPU torch raises a plain RuntimeError."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
-    said = str(error)
-    return isinstance(error, RuntimeError) and ("allocate memory" in said or "out of memory" in said)
+    message = str(error)
+    return isinstance(error, RuntimeError) and ("allocate memory" in message or "out of memory" in message)
 
 
 def piece_or_raise(event: AnswerEvent) -> Piece:
-    """Return a piece, or raise what came in its place."""
+    """Return a piece, or raise the exception that the event is."""
     if isinstance(event, BaseException):
         raise event
     return event
 
 
 def _joined(segments: Seq[TextSegment]) -> list[TextSegment]:
-    """Merge neighbours of one origin, and leave out empty text."""
+    """Merge adjacent segments of the same origin and drop empty ones."""
     out: list[TextSegment] = []
     for text, flag in segments:
         if text and out and out[-1][1] == flag:

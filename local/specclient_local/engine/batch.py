@@ -1,4 +1,4 @@
-"""Turn the requests that run into their next pieces: a step reads some prompts on, then all do one round."""
+"""Continuous batching: each step prefills chunks of prompts, then runs one round for all ready requests."""
 
 from __future__ import annotations
 
@@ -14,21 +14,22 @@ from specclient_local.request.sequence import Sequence
 _LOG = logging.getLogger("specclient")
 
 EventDelivery = tuple[RunningRequest, AnswerEvent]
-"""A request, and what its caller is to hear."""
+"""A request and the event to deliver to its caller."""
 
 
 class Batch:
-    """Continuous batching: requests come and go between steps, and share the passes of the models.
+    """Runs requests that join and leave between steps and share the models' passes.
 
-    What breaks in a request's own work fails that request; what breaks in a pass fails those in it.
+    An error in the work of one request fails that request. An error in a shared pass fails all requests in
+    the pass.
 
     Args:
         speculator: the models.
-        slots: requests that run at once.
-        clock: monotonic seconds.
+        slots: the number of requests that run at once.
+        clock: returns monotonic seconds.
 
     Attributes:
-        busy_s: seconds the models have worked; what requests are told as theirs adds up to it.
+        busy_s: the seconds that the models have worked; the sum over the requests' shares.
     """
 
     def __init__(self, speculator: Speculator, slots: int, clock: Callable[[], float]) -> None:
@@ -44,46 +45,46 @@ class Batch:
         self.scheduler.add(job.sequence)
 
     def drop(self, job: RunningRequest, *, broken: bool = False) -> None:
-        """Free what a request holds; without effect on one that is not, or no longer, here.
+        """Free the slot and cache of a request; an unknown request is ignored.
 
         Args:
-            broken: whether it failed: then nothing of its cache is left to others.
+            broken: whether the request failed. Its cache is then not reused by other requests.
         """
         if self._jobs.pop(job.sequence.id, None) is None:
             return
         try:
             if job.sequence.slot is not None:
                 self._speculator.end(job.sequence, broken=broken)
-        except Exception:  # noqa: BLE001 - the slot is free whatever breaks
-            _LOG.exception("slot %d may hold what is left of request %d", job.sequence.slot, job.sequence.id)
+        except Exception:  # noqa: BLE001 - the slot is freed in any case
+            _LOG.exception("slot %d was not cleaned up after request %d", job.sequence.slot, job.sequence.id)
         finally:
             self.scheduler.release(job.sequence)
 
     def step(self) -> list[EventDelivery]:
-        """Admit requests, read chunks of prompts, do one round; return what there is to tell.
+        """Admit requests, prefill chunks of prompts, run one round; return the events to deliver.
 
-        Whose request ended with that holds nothing any more.
+        Requests that ended in this step are dropped already.
         """
         now = self._clock()
         for sequence in self.scheduler.admit(self._speculator.place):
-            self._jobs[sequence.id].answer.clocked.granted = now
-        told: list[EventDelivery] = []
+            self._jobs[sequence.id].answer.clock.granted = now
+        events: list[EventDelivery] = []
         for sequence in self.scheduler.readers(self._speculator.chunk):
-            told += self._read(self._jobs[sequence.id])
-        return told + self._round([self._jobs[sequence.id] for sequence in self.scheduler.ready])
+            events += self._read(self._jobs[sequence.id])
+        return events + self._round([self._jobs[sequence.id] for sequence in self.scheduler.ready])
 
     def _read(self, job: RunningRequest) -> list[EventDelivery]:
-        """Read a chunk of a request's prompt; there is something to tell where that ends it."""
+        """Prefill a chunk of a request's prompt; return an event if that ends the request."""
         begun = self._clock()
         try:
             ready = self._speculator.prefill(job.sequence)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the caller hears it, the engine goes on
+        except Exception as error:  # noqa: BLE001 - any error goes to the caller, and the engine continues
             self.drop(job, broken=True)
             return [(job, as_engine_error(error))]
         finally:
             seconds = self._clock() - begun
             self.busy_s += seconds
-            job.answer.clocked.prefill_s += seconds
+            job.answer.clock.prefill_s += seconds
         if ready and job.sequence.limit == 0:
             self.drop(job)
             return [(job, job.answer.read())]
@@ -92,7 +93,7 @@ class Batch:
         return []
 
     def _round(self, jobs: Seq[RunningRequest]) -> list[EventDelivery]:
-        """Let requests win their next tokens together."""
+        """Run one shared round; each request gains one or more tokens."""
         if not jobs:
             return []
         begun = self._clock()
@@ -101,22 +102,22 @@ class Batch:
         self.busy_s += now - begun
         rows = [outcome.rows if isinstance(outcome, RoundResult) else 1 for outcome in outcomes]
         share = (now - begun) / sum(rows)
-        told: list[EventDelivery] = []
+        events: list[EventDelivery] = []
         for job, outcome, own in zip(jobs, outcomes, rows, strict=True):
-            clocked = job.answer.clocked
-            clocked.decode_s += share * own
-            if clocked.first is None:
-                clocked.first = now
+            clock = job.answer.clock
+            clock.decode_s += share * own
+            if clock.first is None:
+                clock.first = now
             event = _pushed(job, outcome)
             if not isinstance(event, Piece) or event.generation is not None:
                 self.drop(job, broken=not isinstance(event, Piece))
             elif job.sequence.full:
                 self._slide(job.sequence)
-            told.append((job, event))
-        return told
+            events.append((job, event))
+        return events
 
     def _slide(self, sequence: Sequence) -> None:
-        """Let a sequence read, in its own slot, what is left of its context without the oldest half."""
+        """Drop the oldest half of a full context and queue the rest for prefill in the same slot."""
         self._speculator.end(sequence)
         sequence.slide()
         self.scheduler.reread(sequence)
@@ -124,12 +125,12 @@ class Batch:
     def _outcomes(self, sequences: Seq[Sequence]) -> Seq[RoundOutcome]:
         try:
             return self._speculator.round(sequences)
-        except Exception as error:  # noqa: BLE001 - as above, of all in the pass
+        except Exception as error:  # noqa: BLE001 - as above, for all requests in the pass
             return [error] * len(sequences)
 
 
 def _pushed(job: RunningRequest, outcome: RoundOutcome) -> AnswerEvent:
-    """Turn what a round gave a request into what its caller hears."""
+    """Add a round's tokens to the answer and return the event for the caller."""
     if not isinstance(outcome, RoundResult):
         return as_engine_error(outcome)
     try:

@@ -1,4 +1,4 @@
-"""Turn prompts into answers: whole, piece by piece, in threads and in event loops."""
+"""The engine: generates text from prompts, whole or streamed, from threads and event loops."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ from specclient_local.request.validation import check, integer, optional
 class Engine:
     """Exact speculative decoding of one target model.
 
-    Build it with :meth:`load`. All methods may be called from any thread. The worker thread lives only
-    while there is work. A forked child may use it too; requests in flight stay with the parent.
+    Create it with :meth:`load`. All methods are thread-safe. The worker thread runs only while there is
+    work. A forked child process may use the engine too; requests in flight stay with the parent.
 
     Attributes:
-        tokenizer: of the target (and the draft).
-        context: most tokens of prompt and answer together.
-        method: what a request gets that names none.
-        costs: of draft and verification passes as measured at load, in plain steps, by method.
+        tokenizer: the tokenizer of the target (and the draft).
+        context: the maximum number of tokens of prompt and answer together.
+        method: the method of requests that name none.
+        costs: the cost of draft and verification passes by method, measured at load, in plain decoding steps.
     """
 
     def __init__(
@@ -88,46 +88,50 @@ class Engine:
         draft_vocabulary: Literal["auto", "same", "shared", "retokenised"] = "auto",
         max_waiting: int | None = None,
     ) -> Engine:
-        """Load a target and, to speculate, its draft.
+        """Load a target model and, for speculation, its draft.
 
         Args:
             model: folder or hub id of the target; ``demo`` is the bundled pair.
-            draft: folder or hub id of a smaller model; several are tried in order.
-            method: of requests that name none: ``plain``, ``draft``, ``ngram`` (what followed before in
-                prompt and answer), ``layer_skip``, ``medusa`` or ``eagle`` (heads of the target), or
-                ``union`` (all of its drafts and ``ngram`` at once). ``auto`` drafts with what there is, by
-                heads before all else, and takes ``union`` where there are several drafts.
-            heads: folder or hub id of Medusa or EAGLE heads of the target, or one of each: as the EAGLE and
-                Medusa repositories publish them, or in the format of ``speculators``. Those of the bundled
-                target are ``bundled:eagle3`` and ``bundled:medusa``.
-            layer_skip: how many of the target's own first layers draft, which of its layers do, or
-                ``search``: those that are found to suit the requests while they run.
-            dtype: ``float32``, ``bfloat16`` or ``float16``. Greedy identity is promised in float32. Of a
-                model in bfloat16 on a processor the weights alone are in it where passes are compiled: sums,
-                keys and values are in float32, and identity is promised as there.
-            device: ``auto`` (the first CUDA device, else the CPU), ``cpu``, ``cuda``, ``cuda:N`` or ``mps``.
-            quantize: hold the weights as ``int8``, ``int4`` or ``fp8``. Answers are then exactly those of the
-                quantised target.
-            draft_dtype, draft_device, draft_quantize: the draft's; type and device are the target's by
-                default.
-            runner: ``own`` decoder (Llama family), ``hf`` (any decoder-only model that transformers has, more
-                slowly), or ``auto``: the own where it can.
-            slots: requests that run at once; further ones wait.
-            context: tokens of prompt and answer together; the model's own, at most 4096, by default.
-            threads: torch threads while the engine works; by default 1 below 64 M parameters, else torch's.
-            prefix_cache: whether a request takes what it can of its prompt from the caches of others, running
-                or done; its answer is the same either way.
-            graphs: give the own decoder's passes static shapes, and record and replay them where the device
-                is CUDA's: ``on``, ``off``, or ``auto``: there alone.
-            draft_vocabulary: what is done about a draft whose vocabulary is not the target's: ``shared``
-                holds it to the tokens that both have, ``retokenised`` proposes its greedy text in the
-                target's tokens, ``auto`` chooses (and says so), ``same`` refuses it. Answers are exact in
+            draft: folder or hub id of a smaller model. Several drafts are tried in order.
+            method: the method of requests that name none: ``plain``, ``draft``, ``ngram`` (tokens that
+                followed earlier in prompt and answer), ``layer_skip``, ``medusa`` or ``eagle`` (heads of the
+                target), or ``union`` (all drafts and ``ngram`` at once). ``auto`` prefers heads, then drafts,
+                and chooses ``union`` if there are several drafts.
+            heads: folder or hub id of Medusa or EAGLE heads of the target, or one of each, in the format of
+                the EAGLE and Medusa repositories or of ``speculators``. ``bundled:eagle3`` and
+                ``bundled:medusa`` belong to the bundled target.
+            layer_skip: the number of the target's first layers that draft, the indices of the layers that
+                draft, or ``search``, which searches for suitable layers while requests run.
+            dtype: ``float32``, ``bfloat16`` or ``float16``. Greedy output equals plain decoding in float32.
+                With compiled passes on a CPU, bfloat16 applies to the weights only; sums, keys and values
+                are float32, and greedy output equals plain decoding too.
+            device: ``auto`` (the first CUDA device, otherwise the CPU), ``cpu``, ``cuda``, ``cuda:N`` or
+                ``mps``.
+            quantize: stores the weights as ``int8``, ``int4`` or ``fp8``. Answers are then exactly those of
+                the quantised target.
+            draft_dtype, draft_device, draft_quantize: the same for the draft. Type and device default to the
+                target's.
+            runner: ``own`` (the decoder for the Llama family), ``hf`` (any decoder-only model of
+                transformers, slower), or ``auto`` (``own`` if it supports the model).
+            slots: the number of requests that run at once; further requests wait.
+            context: the maximum number of tokens of prompt and answer together. Default: the model's, at
+                most 4096.
+            threads: torch threads while the engine works. Default: 1 below 64 M parameters, otherwise
+                torch's setting.
+            prefix_cache: whether a request reuses the KV cache of other requests, running or finished, for a
+                common prefix of its prompt. The answer is the same either way.
+            graphs: gives the decoder's passes static shapes, and records and replays them as CUDA graphs on
+                CUDA devices: ``on``, ``off``, or ``auto`` (on CUDA devices only).
+            draft_vocabulary: how to use a draft whose vocabulary differs from the target's. ``shared``
+                restricts it to the common tokens, ``retokenised`` converts its greedy text to the target's
+                tokens, ``auto`` chooses and logs a warning, ``same`` refuses the draft. Answers are exact in
                 each case.
-            max_waiting: requests that may wait for a slot; one more is refused at once. None takes all.
+            max_waiting: the number of requests that may wait for a slot; a further request is refused. None
+                means no limit.
 
         Raises:
-            CheckpointError: a folder that is no usable checkpoint, or two that do not fit together.
-            ConfigurationError: an argument outside what is allowed.
+            CheckpointError: a folder is not a usable checkpoint, or two checkpoints do not fit together.
+            ConfigurationError: an argument has a value that is not allowed.
         """
         if not optional(integer(0))(max_waiting):
             raise ConfigurationError(
@@ -157,52 +161,52 @@ class Engine:
 
     @property
     def threads(self) -> int:
-        """Torch threads it computes with."""
+        """The number of torch threads that compute."""
         return self._worker.threads
 
     @property
     def methods(self) -> tuple[Method, ...]:
-        """What a request may ask for."""
+        """The methods that a request may name."""
         return self._requests.methods
 
     @property
     def speculator(self) -> Speculator:
-        """The models themselves, to be measured while no request runs."""
+        """The models, for measurements while no request runs."""
         return self._speculator
 
     @property
     def unfinished(self) -> int:
-        """How many requests wait or run."""
+        """The number of requests that wait or run."""
         return len(self._worker.jobs)
 
     @property
     def slots(self) -> int:
-        """Requests that run at once."""
+        """The number of requests that run at once."""
         return self._worker.slots
 
     @property
     def cache_use(self) -> float:
-        """Share of the slots' room for tokens that running requests take, from 0 to 1."""
+        """The share of the KV cache that running requests occupy, from 0 to 1."""
         taken = sum(len(each.tokens) for each in tuple(self._worker.batch.scheduler.running))
         return min(taken / (self.slots * self.context), 1.0)
 
     @property
     def busy_s(self) -> float:
-        """Seconds the models have worked so far; the requests' ``timings.engine_s`` add up to it."""
+        """The seconds that the models have worked; the sum of the requests' ``timings.engine_s``."""
         return self._worker.batch.busy_s
 
     def generate(self, prompt: Prompt, **params: Unpack[Parameters]) -> Generation:
-        """Answer a prompt and return the whole answer.
+        """Generate an answer to a prompt and return it whole.
 
         Args:
-            prompt: text, or token ids.
+            prompt: text or token ids.
             params: fields of :class:`~specclient_local.request.params.SamplingParams`.
 
         Raises:
-            BadRequestError: a parameter outside what is allowed.
+            BadRequestError: a parameter has a value that is not allowed.
             ContextOverflowError: prompt and answer do not fit the context.
-            RateLimitError: as many requests wait as may.
-            EngineError: the engine failed, or was closed.
+            RateLimitError: ``max_waiting`` requests wait already.
+            EngineError: the engine failed or was closed.
         """
         generation: Generation | None = None
         for piece in self.stream(prompt, **params):
@@ -211,14 +215,14 @@ class Engine:
         return generation
 
     def generate_many(self, prompt: Prompt, n: int, **params: Unpack[Parameters]) -> list[Generation]:
-        """Answer a prompt ``n`` times, all at once as far as there are slots; the prompt is read once.
+        """Generate ``n`` answers to a prompt, concurrently as slots allow. The prompt is prefilled once.
 
-        With a ``seed`` the answer at index i is that of ``generate`` with ``seed + i``: all differ, and each
-        can be had again. Where one fails the others are stopped.
+        With a ``seed``, answer i equals ``generate`` with ``seed + i``, so the answers differ and are
+        reproducible. If one request fails, the others are cancelled.
 
         Args:
-            prompt: text, or token ids.
-            n: how many answers, at least 1.
+            prompt: text or token ids.
+            n: the number of answers, at least 1.
             params: fields of :class:`~specclient_local.request.params.SamplingParams`.
 
         Raises:
@@ -250,14 +254,14 @@ class Engine:
         return [answers[i] for i in range(n)]
 
     def score(self, prompt: Prompt, top: int = 1) -> Scored:
-        """Say how likely the model holds each token of a prompt, in one prefill and without an answer.
+        """Return the log-probability of each token of a prompt, from one prefill without an answer.
 
-        It waits for a slot as an answer does. Log-probabilities are float32, of the
-        model's own distribution (temperature 1, nothing left out).
+        The request waits for a slot like any other. Log-probabilities are float32 values of the model's own
+        distribution (temperature 1, no truncation).
 
         Args:
-            prompt: text, or token ids.
-            top: likeliest tokens to tell with each place, 0 to 20.
+            prompt: text or token ids.
+            top: the number of most likely tokens to return for each position, 0 to 20.
 
         Raises:
             BadRequestError, ContextOverflowError, EngineError: see :meth:`generate`.
@@ -267,7 +271,10 @@ class Engine:
         return scored
 
     def stream(self, prompt: Prompt, **params: Unpack[Parameters]) -> Iterator[Piece]:
-        """Answer a prompt round by round; the last piece has the whole. Closing early stops the work."""
+        """Yield the answer to a prompt round by round; the last piece carries the whole answer.
+
+        Closing the iterator early cancels the request. Arguments and errors are those of :meth:`generate`.
+        """
         self._worker.outside_sinks("stream() or generate()")
         events: queue.SimpleQueue[AnswerEvent] = queue.SimpleQueue()
         number = self.add(prompt, events.put, **params)
@@ -282,7 +289,7 @@ class Engine:
             self.cancel(number)
 
     async def astream(self, prompt: Prompt, **params: Unpack[Parameters]) -> AsyncGenerator[Piece, None]:
-        """Do as :meth:`stream` in an asyncio event loop; cancelling the task stops the work."""
+        """Yield the answer as :meth:`stream` does; cancelling the task cancels the request."""
         loop = asyncio.get_running_loop()
         events: asyncio.Queue[AnswerEvent] = asyncio.Queue()
         number = self.add(prompt, lambda e: _post(loop, events, e), **params)
@@ -297,13 +304,13 @@ class Engine:
             self.cancel(number)
 
     def add(self, prompt: Prompt, sink: EventSink, **params: Unpack[Parameters]) -> int:
-        """Queue a request for whoever calls :meth:`step`, and return its number.
+        """Queue a request, to be processed by :meth:`step`, and return its number.
 
         Args:
-            prompt: text, or token ids.
-            sink: called from the stepping thread with each piece, or with the exception that ended it. The
-                engine waits for it, so it may call ``add``, ``cancel`` and ``close``, and nothing that waits
-                for the engine.
+            prompt: text or token ids.
+            sink: called in the stepping thread with each piece, or with the exception that ended the request.
+                The engine waits for the call to return, so it may call ``add``, ``cancel`` and ``close``, but
+                nothing that waits for the engine.
             params: fields of :class:`~specclient_local.request.params.SamplingParams`.
 
         Raises:
@@ -315,15 +322,19 @@ class Engine:
         return sequence.id
 
     def cancel(self, number: int) -> None:
-        """Stop a request; its slot is free in the next step. Without effect on a finished one."""
+        """Cancel a request; its slot is free in the next step. A finished request is not affected."""
         self._worker.cancel(number)
 
     def step(self) -> bool:
-        """Read some prompts on and let all others do one round; return whether any request is left."""
+        """Prefill chunks of prompts, then run one round for all other requests.
+
+        Returns:
+            Whether any request is left.
+        """
         return self._worker.step()
 
     def close(self) -> None:
-        """Fail what is unfinished and stop the worker; safe to call twice, and from a sink."""
+        """Fail unfinished requests and stop the worker thread. Safe to call twice, and from a sink."""
         self._worker.close()
 
     def __enter__(self) -> Engine:
@@ -334,6 +345,6 @@ class Engine:
 
 
 def _post(loop: asyncio.AbstractEventLoop, events: asyncio.Queue[AnswerEvent], event: AnswerEvent) -> None:
-    """Hand an event to a loop; one that is closed has nobody left to read it."""
+    """Put an event into a queue of an event loop; a closed loop has no reader left."""
     if not loop.is_closed():
         loop.call_soon_threadsafe(events.put_nowait, event)

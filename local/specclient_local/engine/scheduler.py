@@ -1,4 +1,4 @@
-"""Turn a queue of waiting sequences into running ones, and say whose prompt is read on when."""
+"""The scheduler: which sequences run, which wait, and whose prompt is prefilled in a step."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from collections.abc import Sequence as Seq
 from specclient_local.request.sequence import Sequence
 
 PROMPT_ROWS_PER_STEP = 256
-"""Rows of prompts read in one step: a longer prompt holds up the others by so much at a time."""
+"""Prompt tokens prefilled in one step. It bounds the delay that a long prompt causes to other requests."""
 
 
 class Scheduler:
-    """Who runs and who waits: slots first come, first served; prompts in turn.
+    """Assigns slots first come, first served, and prefills prompts in turn.
 
     Args:
-        slots: sequences that run at once.
+        slots: the number of sequences that run at once.
 
     Attributes:
-        waiting: those without a slot, in the order of arrival.
-        running: those with one.
-        ready: of these, those whose prompts are read: they take part in rounds.
+        waiting: sequences without a slot, in the order of arrival.
+        running: sequences with a slot.
+        ready: running sequences whose prompts are prefilled; they take part in rounds.
     """
 
     def __init__(self, slots: int) -> None:
@@ -36,14 +36,14 @@ class Scheduler:
         self.waiting.append(sequence)
 
     def admit(self, place: Callable[[Sequence, Seq[int]], int]) -> list[Sequence]:
-        """Grant free slots in the order of arrival; return the sequences that got one.
+        """Assign free slots in the order of arrival and return the sequences that received one.
 
         Args:
             place: chooses one of the free slots for a sequence.
         """
         granted: list[Sequence] = []
         while self._free and self.waiting:
-            sequence = self.waiting[0]  # it waits until it has a slot, whatever breaks meanwhile
+            sequence = self.waiting[0]  # stays queued if `place` raises
             sequence.slot = place(sequence, self._free)
             self.waiting.popleft()
             self._free.remove(sequence.slot)
@@ -53,12 +53,11 @@ class Scheduler:
         return granted
 
     def readers(self, rows: Callable[[Sequence], int]) -> list[Sequence]:
-        """Return whose prompts a chunk is read of in this step, by turns: at least one, if any is unread.
+        """Return the sequences of which a prompt chunk is prefilled in this step, in turn; at least one.
 
         Args:
-            rows: of a sequence's next chunk. Together they are ``PROMPT_ROWS_PER_STEP`` at most, unless the
-            first
-                has more.
+            rows: returns the number of rows of a sequence's next chunk. The sum is at most
+                ``PROMPT_ROWS_PER_STEP``, unless the first chunk alone exceeds it.
         """
         chosen: list[Sequence] = []
         left = PROMPT_ROWS_PER_STEP
@@ -69,17 +68,17 @@ class Scheduler:
         return chosen
 
     def begin(self, sequence: Sequence) -> None:
-        """Let a sequence whose prompt is read take part in rounds."""
+        """Add a sequence whose prompt is prefilled to the rounds."""
         self._unread.remove(sequence)
         self.ready.append(sequence)
 
     def reread(self, sequence: Sequence) -> None:
-        """Take a sequence out of the rounds, until its prompt, another one now, is read."""
+        """Remove a sequence from the rounds until its changed prompt is prefilled."""
         self.ready.remove(sequence)
         self._unread.append(sequence)
 
     def release(self, sequence: Sequence) -> None:
-        """Take a sequence out, whether it runs or waits, and free its slot."""
+        """Remove a running or waiting sequence and free its slot."""
         if sequence.slot is None:
             self.waiting.remove(sequence)
             return

@@ -1,4 +1,4 @@
-"""Turn queued requests into events for their callers: whoever steps has the models to itself meanwhile."""
+"""The worker: a thread that steps the batch and delivers events to callers."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _LINGER_S = 2.0
 
 
 class Worker:
-    """The models' owner: takes requests in, steps them, and tells each caller what became of its own.
+    """Owns the models: queues requests, steps them, and delivers each request's events to its sink.
 
-    All methods may be called from any thread. The thread it starts lives only while there is work. A
-    forked child may go on using it; requests in flight stay with the parent.
+    All methods are thread-safe. The thread runs only while there is work. A forked child may continue to use
+    the worker; requests in flight stay with the parent.
 
     Args:
         speculator: the models.
-        slots: requests that run at once.
-        threads: torch threads to compute with.
-        clock: monotonic seconds.
-        max_waiting: requests beyond those that run; further ones are refused. None takes all.
+        slots: the number of requests that run at once.
+        threads: the number of torch threads.
+        clock: returns monotonic seconds.
+        max_waiting: the number of requests that may wait; further requests are refused. None means no limit.
 
     Attributes:
         jobs: requests that wait or run, by number.
-        slots: as above.
+        slots: the number of requests that run at once.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class Worker:
         _LIVE.add(self)
 
     def _idle(self) -> None:
-        """Begin without requests and without a thread."""
+        """Set the state without requests and without a thread."""
         self.batch = Batch(self._speculator, self.slots, self._clock)
         self.jobs: dict[int, RunningRequest] = {}
         self._inbox: list[RunningRequest] = []
@@ -68,11 +68,11 @@ class Worker:
         self._thread: threading.Thread | None = None
 
     def add(self, job: RunningRequest) -> None:
-        """Queue a request for whoever calls :meth:`step`.
+        """Queue a request, to be processed by :meth:`step`.
 
         Raises:
-            EngineError: it is closed.
-            RateLimitError: as many as may wait do.
+            EngineError: the worker is closed.
+            RateLimitError: ``max_waiting`` requests wait already.
         """
         with self._changed:
             if self._closed:
@@ -88,41 +88,45 @@ class Worker:
             self._changed.notify()
 
     def start(self) -> None:
-        """Have a thread running that steps."""
+        """Start the stepping thread if it does not run."""
         with self._changed:
             if not (self._closed or (self._thread is not None and self._thread.is_alive())):
                 self._thread = threading.Thread(target=self._work, name="specclient-engine", daemon=True)
                 self._thread.start()
 
     def cancel(self, number: int) -> None:
-        """Stop a request; its slot is free in the next step. Without effect on a finished one."""
+        """Cancel a request; its slot is free in the next step. A finished request is not affected."""
         with self._changed:
             if number in self.jobs:
                 self._cancelled.add(number)
                 self._changed.notify()
 
     def outside_sinks(self, call: str) -> None:
-        """Refuse a call that would wait for itself: one from a sink, which the engine waits for.
+        """Check that the caller is not a sink; a sink that waits for the engine would wait forever.
 
         Raises:
-            EngineError: this thread is in a step.
+            EngineError: the calling thread is in a step.
         """
         if self._owner == threading.get_ident():
             raise EngineError(
-                f"{call} was called from a sink, but the engine goes on only when its sinks return; "
-                "let the sink hand the piece to another thread, or queue a request by add()."
+                f"{call} was called from a sink, but the engine continues only when its sinks return; "
+                "pass the piece to another thread, or queue a request with add()."
             )
 
     def step(self) -> bool:
-        """Read some prompts on and let all others do one round; return whether any request is left."""
+        """Prefill chunks of prompts, then run one round for all other requests.
+
+        Returns:
+            Whether any request is left.
+        """
         with self._owned(), computing_with(self.threads):
             try:
                 self._take_in()
-                told = self.batch.step()
+                deliveries = self.batch.step()
             except BaseException as error:
-                self._fail_all(str(as_engine_error(error)))  # no telling how far any of them got
+                self._fail_all(str(as_engine_error(error)))  # the progress of each request is unknown
                 raise
-            for job, event in told:
+            for job, event in deliveries:
                 self._tell(job, event)
             if self._closed:
                 self._fail_all(_CLOSED)
@@ -133,13 +137,13 @@ class Worker:
                 return bool(self.jobs)
 
     def close(self) -> None:
-        """Fail what is unfinished and stop the thread; safe to call twice, and from a sink."""
+        """Fail unfinished requests and stop the thread. Safe to call twice, and from a sink."""
         with self._changed:
             self._closed = True
             thread = self._thread
             self._changed.notify_all()
         if self._owner == threading.get_ident():
-            return  # called from a sink: who called it fails the rest
+            return  # called from a sink: the step that called the sink fails the remaining requests
         if thread is not None:
             thread.join()
         with self._owned():
@@ -147,7 +151,7 @@ class Worker:
 
     @contextmanager
     def _owned(self) -> Iterator[None]:
-        """Have the models to oneself."""
+        """Hold the models exclusively."""
         self.outside_sinks("step()")
         with self._stepping:
             self._owner = threading.get_ident()
@@ -172,7 +176,7 @@ class Worker:
         self.batch.drop(job)
 
     def _tell(self, job: RunningRequest, event: AnswerEvent) -> None:
-        """Hand an event to its caller; one who cannot take it is no reason to stop the others."""
+        """Deliver an event to its sink; a failing sink does not stop other requests."""
         if not isinstance(event, Piece) or event.generation is not None:
             self._forget(job)
         try:
@@ -180,9 +184,9 @@ class Worker:
         except BaseException as error:  # noqa: BLE001 - a caller's own code may raise anything
             self.cancel(job.sequence.id)
             if isinstance(error, KeyboardInterrupt):
-                self._interrupt = error  # meant for whoever steps, not for this request
+                self._interrupt = error  # raised to the caller of step(), not to this request
                 return
-            _LOG.exception("request %d cannot be answered: its sink failed", job.sequence.id)
+            _LOG.exception("request %d was cancelled: its sink failed", job.sequence.id)
 
     def _fail_all(self, message: str) -> None:
         self._take_in()
@@ -194,22 +198,22 @@ class Worker:
             while self._wait_for_work():
                 try:
                     self.step()
-                except BaseException:  # noqa: BLE001 - without a thread all callers would wait
+                except BaseException:  # noqa: BLE001 - without the thread all callers would wait forever
                     _LOG.exception("the engine failed in a step")
 
     def _forked(self) -> None:
-        """Start over in a forked child, where no thread but the forking one lives on.
+        """Reset the state in a forked child, where only the forking thread exists.
 
-        The requests in flight, their callers and whatever lock was held at that moment are the parent's.
+        Requests in flight, their callers and held locks belong to the parent.
         """
         for job in self.jobs.values():
             if job.sequence.slot is not None:
                 self._speculator.end(job.sequence)
-        self.threads = 1  # the threads behind a parallel product do not survive the fork either
+        self.threads = 1  # torch's thread pool does not survive the fork
         self._idle()
 
     def _wait_for_work(self) -> bool:
-        """Wait a while for requests; False ends the thread, and the next request starts another."""
+        """Wait for requests up to a time limit; False ends the thread, which the next request restarts."""
         with self._changed:
             if not self.jobs and not self._closed:
                 self._changed.wait(_LINGER_S)
@@ -234,6 +238,6 @@ if hasattr(os, "register_at_fork"):
 
 @atexit.register
 def _close_all() -> None:
-    """Stop threads before the interpreter goes: a thread inside torch at that moment would crash it."""
+    """Stop the threads before the interpreter exits; a thread inside torch would crash it."""
     for worker in tuple(_LIVE):
         worker.close()
