@@ -9,7 +9,7 @@ from typing import Any
 
 from specclient.call.recorder import CallRecorder
 from specclient.errors import APIConnectionError, APIError, APIResponseValidationError
-from specclient.providers import Dialect, Endpoint, dialect
+from specclient.providers import Dialect, Endpoint, dialect, dialect_of
 from specclient.transport.http import SSEStream
 from specclient.transport.sse import ServerSentEvent, SSEDecoder
 from specclient.types.base import WireModel
@@ -49,13 +49,13 @@ class CallResult:
 def decode_reply(place: Endpoint, request: Request, wire: WireResponse) -> CallResult:
     """Return a whole answer as what its method gives, or with the reason why it cannot be."""
     try:
-        value = place.dialect.decode(request.method, wire)
+        value = dialect_of(place).decode(request.method, wire)
     except APIError as error:
         # Without the traceback, whose frames would lead back to the exchange: a circle.
-        return CallResult(None, wire, error.with_traceback(None), place.dialect)
+        return CallResult(None, wire, error.with_traceback(None), dialect_of(place))
     if isinstance(value, WireModel):
         value.attach_request_id(wire.request_id)
-    return CallResult(value, wire, None, place.dialect)
+    return CallResult(value, wire, None, dialect_of(place))
 
 
 def decode_body(dialect: Dialect, request: Request, content: bytes, *, to: Any = None) -> Any:
@@ -88,7 +88,7 @@ async def decode_events(
     place: Endpoint, request: Request, events: SSEStream
 ) -> AsyncGenerator[list[Any], None]:
     """Yield what events become, as they came together; those before one that is an error are not lost."""
-    decoder = ChunkDecoder(place.dialect, request)
+    decoder = ChunkDecoder(dialect_of(place), request)
     async for batch in events.batches():
         chunks: list[Any] = []
         failure: APIError | None = None
@@ -119,11 +119,11 @@ class BodyRecorder:
     """
 
     def __init__(self, place: Endpoint, request: Request, record: CallRecorder) -> None:
-        self._dialect = place.dialect
+        self._dialect = dialect_of(place)
         self._request = request
         self._record = record
         self._decoder = SSEDecoder() if request.stream else None
-        self._chunks = ChunkDecoder(place.dialect, request)
+        self._chunks = ChunkDecoder(dialect_of(place), request)
         self._kept: list[bytes] | None = None
         if self._decoder is None and request.method.gives not in (bytes, str, None):
             self._kept = []

@@ -8,7 +8,7 @@ from typing import Any
 
 from specclient.call.recorder import CallRecorder
 from specclient.errors import APIConnectionError, NotFoundError, UnsupportedParameterError
-from specclient.providers import Dialect, Endpoint, dialect, usage_requested
+from specclient.providers import Dialect, Endpoint, dialect, dialect_of, usage_requested
 from specclient.routing.destinations import Destination
 from specclient.types.request import Request
 from specclient.types.route import Decision
@@ -22,7 +22,7 @@ def encode_request(
     request: Request, decision: Decision, place: Endpoint, record: CallRecorder
 ) -> WireRequest:
     """Return a request as its endpoint takes it, whose record is told of tries that come to nothing."""
-    wire = place.dialect.encode(_to_depth(request, decision, place), place, decision.model)
+    wire = dialect_of(place).encode(_to_depth(request, decision, place), place, decision.model)
     headers = wire.headers if record.span is None else record.span.carried(wire.headers)
     return replace(wire, headers=headers, tried=record.note_failed_try)
 
@@ -92,9 +92,9 @@ def strategy_bytes_error() -> UnsupportedParameterError:
     return error
 
 
-def dialect_of(place: Destination) -> Dialect:
-    """Return how a place's usage is read: what engines answer with is shaped as OpenAI's."""
-    return place.dialect if isinstance(place, Endpoint) else dialect("openai")
+def dialect_for(place: Destination) -> Dialect:
+    """Return the dialect of a destination. Responses of engines have OpenAI's shape."""
+    return dialect_of(place) if isinstance(place, Endpoint) else dialect("openai")
 
 
 def engine_request(request: Request, decision: Decision) -> Request:

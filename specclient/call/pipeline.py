@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from specclient.call import unmetered
 from specclient.call.decode import BodyRecorder, CallResult, decode_events, decode_reply
 from specclient.call.encode import (
-    dialect_of,
+    dialect_for,
     encode_request,
     engine_request,
     is_for_caller,
@@ -30,7 +30,7 @@ from specclient.call.recorder import CallRecorder
 from specclient.call.stream import AsyncStream
 from specclient.errors import APIError
 from specclient.prices.prices import Prices
-from specclient.providers import Endpoint, usage_requested
+from specclient.providers import Endpoint, dialect_of, usage_requested
 from specclient.routing.destinations import Destination, DestinationRegistry
 from specclient.routing.router import AUTO, Router
 from specclient.runtime.event_loop import cancel_shield, run_in_thread
@@ -225,7 +225,7 @@ class Pipeline:
                 record.note_engine_telemetry(measured)
                 done = CallResult(answer)
             if done.error is None:
-                record.note_answer(done.value, dialect_of(place).usage(done.value))
+                record.note_answer(done.value, dialect_for(place).usage(done.value))
                 if sent is not None and (used := record.total_tokens) is not None:
                     self.transport.used(sent, used)
         except BaseException as error:
@@ -336,7 +336,7 @@ class Pipeline:
         part: Subcall | None,
     ) -> AsyncGenerator[Any, None]:
         """Note every chunk, pass on what the caller asked for, and end the record however the source ends."""
-        usage_of = dialect_of(place).usage
+        usage_of = dialect_for(place).usage
         completes, wanted = request.operation in ("chat", "completion"), usage_requested(request)
         try:
             async with aclosing(source):
@@ -372,7 +372,7 @@ class Pipeline:
             before = await self._counters(place) if place.metrics else None
             async with self.transport.open(sent) as body:
                 record.note_headers(body.attempts, body.request_id, body.headers)
-                yield body, place.dialect
+                yield body, dialect_of(place)
                 async for chunk in body.chunks():
                     passing.feed(chunk)
                     yield [chunk]

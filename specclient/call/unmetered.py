@@ -7,7 +7,7 @@ from typing import Any
 
 from specclient.call.decode import CallResult, decode_events, decode_reply
 from specclient.call.encode import not_served_in_process
-from specclient.providers import Endpoint
+from specclient.providers import Endpoint, dialect_of
 from specclient.routing.destinations import DestinationRegistry
 from specclient.transport.http import Transport
 from specclient.types.model import Model
@@ -20,7 +20,7 @@ async def execute(request: Request, places: DestinationRegistry, transport: Tran
         listed = [model.to_dict() for model in await list_models(request.provider, places, transport)]
         return CallResult(request.method.gives.model_validate({"object": "list", "data": listed}))
     place = _endpoint(request, places)
-    wire = await transport.fetch(place.dialect.encode(request, place, ""))
+    wire = await transport.fetch(dialect_of(place).encode(request, place, ""))
     return decode_reply(place, request, wire)
 
 
@@ -29,7 +29,7 @@ async def stream(
 ) -> AsyncGenerator[Any, None]:
     """Yield the response once the endpoint has answered, then its events, as they came together."""
     place = _endpoint(request, places)
-    async with transport.stream(place.dialect.encode(request, place, "")) as events:
+    async with transport.stream(dialect_of(place).encode(request, place, "")) as events:
         yield events, None
         async for batch in decode_events(place, request, events):
             yield batch
@@ -40,8 +40,8 @@ async def stream_bytes(
 ) -> AsyncGenerator[Any, None]:
     """Yield the response once the endpoint has answered, then its bytes, as they came together."""
     place = _endpoint(request, places)
-    async with transport.open(place.dialect.encode(request, place, "")) as opened:
-        yield opened, place.dialect
+    async with transport.open(dialect_of(place).encode(request, place, "")) as opened:
+        yield opened, dialect_of(place)
         async for chunk in opened.chunks():
             yield [chunk]
 
@@ -51,8 +51,8 @@ async def list_models(provider: str | None, places: DestinationRegistry, transpo
     name = provider or places.default
     place = places.get(name)
     if isinstance(place, Endpoint):
-        reply = await transport.fetch(place.dialect.encode_models(place))
-        return place.dialect.decode_models(reply)
+        reply = await transport.fetch(dialect_of(place).encode_models(place))
+        return dialect_of(place).decode_models(reply)
     return [Model(id=f"{name}/{model.id}", owned_by=name) for model in place.models()]
 
 

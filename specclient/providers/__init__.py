@@ -1,7 +1,7 @@
-"""OpenAI dialect and provider table: pure translation between OpenAI-shaped calls and wire bodies."""
+"""Providers: endpoints, presets, and the wire dialects between OpenAI-shaped calls and HTTP bodies."""
 
-from specclient.providers.dialects import DIALECTS, dialect
-from specclient.providers.endpoint import Dialect, Endpoint, EventReader
+from specclient.providers.dialects import DIALECTS, Dialect, EventReader, dialect, dialect_of
+from specclient.providers.endpoint import Endpoint
 from specclient.providers.openai.dialect import OpenAIDialect, usage_requested
 from specclient.providers.presets.preset import Preset
 from specclient.providers.presets.registry import PRESETS, preset
@@ -15,6 +15,7 @@ __all__ = [
     "OpenAIDialect",
     "Preset",
     "dialect",
+    "dialect_of",
     "preset",
     "usage_requested",
 ]

@@ -110,7 +110,7 @@ class Provider:
             key = next((SecretStr(env[name]) for name in names if env.get(name)), None)
         return replace(
             known,
-            speaks=self.dialect or known.speaks,
+            dialect=self.dialect or known.dialect,
             key=key or known.key,
             key_source=source or known.key_source,
             key_env=names or known.key_env,
@@ -126,7 +126,7 @@ class Provider:
     def _key_header(self, known: Endpoint) -> str:
         if self.key_header is not None:
             return self.key_header.lower()
-        if self.dialect is None or self.dialect == known.speaks:
+        if self.dialect is None or self.dialect == known.dialect:
             return known.key_header
         return next(row.key_header for row in PRESETS.values() if row.dialect == self.dialect)
 
@@ -144,14 +144,14 @@ def with_base_url(endpoint: Endpoint, base_url: str) -> Endpoint:
     if owner is None and row is not None and row.anywhere:
         return replace(endpoint, base_url=base_url)
     same = base_url.rstrip("/") == endpoint.base_url.rstrip("/")
-    speaks_as_owner = owner is not None and owner.dialect == endpoint.speaks
+    same_dialect = owner is not None and owner.dialect == endpoint.dialect
     return replace(
         endpoint,
         base_url=base_url,
         key_required=endpoint.key_required and same,
         capabilities=owner.capabilities if owner else UNKNOWN_CAPABILITIES,
-        quirks=owner.quirks if owner is not None and speaks_as_owner else endpoint.quirks,
-        stream_usage=owner.stream_usage if owner is not None and speaks_as_owner else endpoint.stream_usage,
+        quirks=owner.quirks if owner is not None and same_dialect else endpoint.quirks,
+        stream_usage=owner.stream_usage if owner is not None and same_dialect else endpoint.stream_usage,
         price_provider=owner.price_provider if owner else ANY_VENDOR,
     )
 

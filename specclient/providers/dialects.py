@@ -1,51 +1,111 @@
-"""Turn the name of a dialect into the dialect: imported when the first endpoint that speaks it is used."""
+"""The interface of a provider's wire dialect, and the dialects by name.
+
+A dialect's module is imported when the first endpoint that uses it is called.
+"""
 
 from __future__ import annotations
 
 import functools
 import importlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import Any, Protocol
 
 from specclient.errors import ConfigurationError
+from specclient.providers.endpoint import Endpoint
+from specclient.types.api_method import ApiMethod
+from specclient.types.model import Model
+from specclient.types.request import Request
+from specclient.types.usage import Usage
+from specclient.types.wire import WireRequest, WireResponse
 
-if TYPE_CHECKING:
-    from specclient.providers.endpoint import Dialect
+#: Decodes the events of one stream. Called with an event's data and its type (None for the default type).
+#: Returns one object, a list of objects, or None for an event without content: a ping or the end marker.
+EventReader = Callable[[bytes, str | None], Any]
 
-_HOMES = {
+_CLASSES = {
     "openai": "specclient.providers.openai.dialect:OpenAIDialect",
     "anthropic": "specclient.providers.anthropic.dialect:AnthropicDialect",
     "gemini": "specclient.providers.gemini.dialect:GeminiDialect",
 }
 
-DIALECTS = tuple(_HOMES)
-"""Every language an endpoint can name."""
+DIALECTS = tuple(_CLASSES)
+"""The names of all dialects."""
+
+_OPERATIONS = {"anthropic": frozenset({"chat"}), "gemini": frozenset({"chat", "embedding"})}
 
 
-_SERVED = {"anthropic": frozenset({"chat"}), "gemini": frozenset({"chat", "embedding"})}
+class Dialect(Protocol):
+    """A provider's wire dialect. Every method is a pure function of its arguments."""
+
+    def encode(self, request: Request, endpoint: Endpoint, model: str) -> WireRequest:
+        """Return ``request`` as it is sent to ``endpoint`` for ``model``.
+
+        Raises:
+            BadRequestError: a parameter cannot be sent; the error names it.
+            ConfigurationError: the key is missing, or a header cannot be sent.
+        """
+        ...
+
+    def decode(self, method: ApiMethod, reply: WireResponse) -> Any:
+        """Return the return value of ``method`` from a whole response.
+
+        The errors carry ``attempts``, and no secrets of the request.
+
+        Raises:
+            APIResponseValidationError: the response is not one of this method.
+            APIError: the response reports an error with a success status.
+        """
+        ...
+
+    def events(self, method: ApiMethod) -> EventReader:
+        """Return a function that decodes the events of one stream.
+
+        The function raises:
+            APIResponseValidationError: an event is not a chunk of this method.
+            APIError: an event reports an error; the class follows from its status or type.
+        """
+        ...
+
+    def usage(self, answer: Any) -> Usage | None:
+        """Return the tokens that a response or chunk reports, or None if it reports none."""
+        ...
+
+    def encode_models(self, endpoint: Endpoint) -> WireRequest:
+        """Return the request that lists the models of ``endpoint``."""
+        ...
+
+    def decode_models(self, reply: WireResponse) -> list[Model]:
+        """Return the models in the response to :meth:`encode_models`. Raises as :meth:`decode`."""
+        ...
 
 
 def unsupported_operation(name: str, operation: str) -> str | None:
-    """Say in words that a dialect has no call of an operation; None where it has.
+    """Return why a dialect does not serve an operation, or None if it does.
 
     Args:
-        name: of the dialect; one that is not listed is OpenAI's, with all of them.
-        operation: as :class:`specclient.types.api_method.ApiMethod` has it.
+        name: the dialect's name.
+        operation: see :class:`specclient.types.api_method.ApiMethod`.
     """
-    served = _SERVED.get(name)
-    if served is None or operation in served:
+    operations = _OPERATIONS.get(name)
+    if operations is None or operation in operations:
         return None
-    return f"its API is {name.capitalize()}'s, which serves {' and '.join(sorted(served))} alone"
+    return f"its API is {name.capitalize()}'s, which serves {' and '.join(sorted(operations))} alone"
 
 
 @functools.cache
 def dialect(name: str) -> Dialect:
-    """Return the dialect of a name.
+    """Return the dialect with a name.
 
     Raises:
-        ConfigurationError: there is none, with those there are.
+        ConfigurationError: the name is unknown; the message lists :data:`DIALECTS`.
     """
-    if name not in _HOMES:
+    if name not in _CLASSES:
         raise ConfigurationError(f"no dialect is named {name!r}; known are {', '.join(DIALECTS)}")
-    module, _, found = _HOMES[name].partition(":")
-    made: Dialect = getattr(importlib.import_module(module), found)()
-    return made
+    module, _, class_name = _CLASSES[name].partition(":")
+    instance: Dialect = getattr(importlib.import_module(module), class_name)()
+    return instance
+
+
+def dialect_of(endpoint: Endpoint) -> Dialect:
+    """Return the dialect of an endpoint."""
+    return dialect(endpoint.dialect)

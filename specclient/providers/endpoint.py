@@ -1,69 +1,62 @@
-"""Turn where a provider is and what it takes into an endpoint, and say what a dialect must do with it."""
+"""A provider's endpoint: address, key, wire dialect and capabilities."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import urlsplit
 
 from pydantic import SecretStr
 
 from specclient.errors import ConfigurationError
-from specclient.providers.dialects import dialect
 from specclient.providers.openai.quirks import NO_QUIRKS, Quirks
-from specclient.types.api_method import ApiMethod
 from specclient.types.capabilities import UNKNOWN_CAPABILITIES, Capabilities
-from specclient.types.model import Model
-from specclient.types.request import Request
-from specclient.types.usage import Usage
-from specclient.types.wire import WireRequest, WireResponse
 
-#: Reads the events of one stream: returns what an event becomes, one thing or a list of them; None for the
-#: end's mark, a ping, and whatever else says nothing.
-EventReader = Callable[[bytes, str | None], Any]
-
-#: Returns a key when it is called: a fresh one for every try.
+#: Returns the key. Called before each HTTP attempt, so the key may change.
 KeySource = Callable[[], str | Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoint:
-    """Where requests go, and what may be asked there: a :class:`specclient.providers.Preset` with its key.
+    """A provider's address, and what it accepts: a :class:`specclient.providers.Preset` with its key.
 
     Attributes:
-        name: the provider's, the part of a model's name before ``/``.
-        base_url: with scheme; a path and a query are kept in every URL. One with a placeholder in braces
-            names no place yet: requests are refused until it is filled in.
-        speaks: the name of the language spoken there, see :mod:`specclient.providers.dialects`.
+        name: the provider's name, the part of a model's name before ``/``.
+        base_url: a URL with a scheme. Its path and query are kept in every request's URL. While it contains
+            a placeholder in braces, requests are refused.
+        dialect: the name of the wire dialect, see :mod:`specclient.providers.dialects`.
         key: sent as a bearer token; None sends none.
-        key_source: asked for the key before each try, in place of ``key``.
-        key_header: any but ``authorization`` sends the key by itself under that name (Azure's ``api-key``).
+        key_source: called for the key before each HTTP attempt, in place of ``key``.
+        key_header: a name other than ``authorization`` sends the bare key in that header (Azure's
+            ``api-key``).
         admin_key: sent with the methods of ``client.admin``.
         deployments: whether model calls go to ``/deployments/MODEL/…`` (Azure).
-        deployment: the one they go to, whatever their model.
-        headers, query: sent with every request; a header that is None is left out.
-        organization, project: OpenAI's headers of these names, where not None.
-        key_env: environment variables that hold the key, named when it is missing.
-        key_required: whether a request without a key is refused before sending.
-        base_url_env: environment variable that may fill in the base URL, named while that has a placeholder.
+        deployment: the deployment they go to, whatever their model.
+        headers, query: sent with every request; a header that is None is omitted.
+        organization, project: values of OpenAI's headers of these names; None omits them.
+        key_env: environment variables that may hold the key; the error for a missing key names them.
+        key_required: whether a request without a key is refused before it is sent.
+        base_url_env: the environment variable that may fill in the base URL; the error for a placeholder
+            names it.
         stream_usage: whether ``stream_options.include_usage`` may be sent.
-        drop_params: whether parameters that cannot be expressed there are left out instead of refused.
-        capabilities: what it exposes of speculation, whatever the model.
-        metrics: whether its Prometheus counters are read around each call: at ``/metrics``, or at a URL.
-        probed: what probes have found of single models; see :meth:`capabilities_of`.
-        quirks: how its form of OpenAI's bodies differs.
-        account: marks another key or address at the same provider, whose rate limits are its own.
-        price_provider: its id in genai-prices, None where it has no prices there,
-            :data:`specclient.config.ANY_VENDOR` where it is not known who it is.
+        drop_params: whether unsupported parameters are omitted instead of refused.
+        capabilities: support for speculation, for all models.
+        metrics: whether its Prometheus counters are read before and after each call: True for ``/metrics``,
+            or their URL.
+        probed: capabilities of single models that probes have found; see :meth:`capabilities_of`.
+        quirks: differences from OpenAI's request and response bodies.
+        account: tells apart several keys or addresses at one provider, each with its own rate limits.
+        price_provider: its id in genai-prices, None if it has no prices there,
+            :data:`specclient.config.ANY_VENDOR` if the vendor is unknown.
 
     Raises:
-        ConfigurationError: for a base URL or key that cannot be used.
+        ConfigurationError: the base URL or the key is invalid.
     """
 
     name: str
     base_url: str = field(repr=False)  # its query may hold a key
-    speaks: str = "openai"
+    dialect: str = "openai"
     key: SecretStr | None = None
     key_source: KeySource | None = field(default=None, repr=False)
     key_header: str = "authorization"
@@ -93,103 +86,56 @@ class Endpoint:
 
     @property
     def address(self) -> str:
-        """Its base URL as it may be shown."""
+        """The base URL without its query, which may hold a key."""
         return shown_url(self.base_url)
 
     @property
-    def dialect(self) -> Dialect:
-        """The language spoken there."""
-        return dialect(self.speaks)
-
-    @property
     def lacks(self) -> str | None:
-        """What must be set before anything can be sent there, in words; None where nothing must."""
+        """What must be set before requests can be sent, as text, or None if nothing is missing."""
         if "{" in self.base_url:
-            given = f"give base_url under [providers.{self.name}] in specclient.toml"
-            return f"no address: {f'set {self.base_url_env}, or ' if self.base_url_env else ''}{given}"
+            option = f"give base_url under [providers.{self.name}] in specclient.toml"
+            return f"no address: {f'set {self.base_url_env}, or ' if self.base_url_env else ''}{option}"
         if self.key_required and self.key is None and self.key_source is None:
             return f"no key: set {' or '.join(self.key_env)}"
         return None
 
     def capabilities_of(self, model: str) -> Capabilities:
-        """Return what is known of one model: of the endpoint, else what a probe has found.
+        """Return the capabilities of one model: the endpoint's, with unknown ones filled in from a probe.
 
-        Of predictions, a probe is believed where the vendor names other models alone, too.
+        A probe that found predictions also overrides a vendor's list that does not include the model.
         """
-        found, known = self.probed.get(model), self.capabilities
+        probed, known = self.probed.get(model), self.capabilities
         if known.prediction_models and not model.startswith(known.prediction_models):
-            if found is not None and found.prediction:
+            if probed is not None and probed.prediction:
                 known = replace(known, prediction_models=())
             else:
                 known = replace(known, prediction=False)
-        if found is None:
+        if probed is None:
             return known
         unknown = [each.name for each in fields(Capabilities) if getattr(known, each.name) is None]
-        return replace(known, **{name: getattr(found, name) for name in unknown})
-
-
-class Dialect(Protocol):
-    """A provider's language; every method is a pure function of its arguments."""
-
-    def encode(self, request: Request, endpoint: Endpoint, model: str) -> WireRequest:
-        """Return ``request`` as it is sent to ``endpoint`` for ``model``.
-
-        Raises:
-            BadRequestError: for a parameter that cannot be sent, named.
-            ConfigurationError: for a key that is missing, or a header that cannot be sent.
-        """
-        ...
-
-    def decode(self, method: ApiMethod, reply: WireResponse) -> Any:
-        """Return a whole answer as what the method gives.
-
-        Raises, with ``attempts`` noted and without the secrets of the request:
-            APIResponseValidationError: for what is no such answer.
-            APIError: for an error under a status of success.
-        """
-        ...
-
-    def events(self, method: ApiMethod) -> EventReader:
-        """Return what reads the events of one stream, their data and name, into what the method's events are.
-
-        Raises, as it reads:
-            APIResponseValidationError: for what is no such chunk.
-            APIError: for an error that came as an event; of the class its status or type stands for.
-        """
-        ...
-
-    def usage(self, answer: Any) -> Usage | None:
-        """Return the tokens an answer or chunk reports, None where it reports none."""
-        ...
-
-    def encode_models(self, endpoint: Endpoint) -> WireRequest:
-        """Return the request that lists the models of ``endpoint``."""
-        ...
-
-    def decode_models(self, reply: WireResponse) -> list[Model]:
-        """Return the models of the answer to :meth:`encode_models`; raises as :meth:`decode`."""
-        ...
+        return replace(known, **{name: getattr(probed, name) for name in unknown})
 
 
 def shown_url(url: str) -> str:
-    """Return a URL as it may be shown: without its query, which may hold a key."""
+    """Return a URL without its query, which may hold a key."""
     head, mark, _ = url.partition("?")
     return f"{head}?…" if mark else url
 
 
 def checked_base_url(url: str) -> str:
-    """Return ``url`` stripped of blanks.
+    """Return ``url`` without surrounding blanks.
 
     Raises:
-        ConfigurationError: without scheme or host, with the corrected form where one can be told.
+        ConfigurationError: the URL has no scheme or host, or contains a user name. The message gives a
+            corrected form if there is an obvious one.
     """
     url = url.strip()
     try:
         parts = urlsplit(url)
-        parts.port  # noqa: B018  raises for a port that is none
+        parts.port  # noqa: B018 - raises ValueError for an invalid port
     except ValueError as error:
-        raise ConfigurationError(f"base_url {shown_url(url)!r} is no URL: {error}") from None
-    if "@" in parts.netloc:  # not shown: it holds a password
+        raise ConfigurationError(f"base_url {shown_url(url)!r} is not a URL: {error}") from None
+    if "@" in parts.netloc:  # the URL is not shown: it may hold a password
         raise ConfigurationError(
             f"base_url of {parts.hostname!r} holds a user name or password; take them out of it and pass "
             "default_headers={'Authorization': 'Basic …'}"

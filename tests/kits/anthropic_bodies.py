@@ -25,7 +25,7 @@ KEY = "sk-ant-key"
 ENDPOINT = Endpoint(
     name="anthropic",
     base_url="https://api.anthropic.com/v1/",
-    speaks="anthropic",
+    dialect="anthropic",
     key=SecretStr(KEY),
     key_header="x-api-key",
 )

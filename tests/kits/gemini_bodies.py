@@ -8,6 +8,7 @@ from typing import Any
 from paths import DATA
 from pydantic import SecretStr
 
+from specclient.providers.dialects import dialect_of
 from specclient.providers.endpoint import Endpoint
 from specclient.types.chat import ChatCompletion
 from specclient.types.inference_methods import CHAT
@@ -18,11 +19,11 @@ BODIES = DATA / "gemini"
 ENDPOINT = Endpoint(
     name="gemini",
     base_url="https://generativelanguage.googleapis.com/v1beta",
-    speaks="gemini",
+    dialect="gemini",
     key=SecretStr("AIza-key"),
     key_header="x-goog-api-key",
 )
-GEMINI = ENDPOINT.dialect
+GEMINI = dialect_of(ENDPOINT)
 ASK = [{"role": "user", "content": "hi"}]
 SIGNATURE = "CiQB0e2Kb1+/aGVsbG8="
 #: What is recorded both whole and streamed.

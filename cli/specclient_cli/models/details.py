@@ -72,7 +72,7 @@ def show(state: State, model: str, as_json: bool) -> None:
         values = {
             "model": f"{provider}/{name}",
             "base_url": place.address,
-            "dialect": place.speaks,
+            "dialect": place.dialect,
             "prices": prices,
             "capabilities": capability_values(known),
             "probe": None if found is None else {**asdict(found), "at": found.at.isoformat()},
@@ -85,7 +85,7 @@ def show(state: State, model: str, as_json: bool) -> None:
         [
             ("model", f"{provider}/{name}"),
             ("base URL", place.address),
-            ("dialect", place.speaks),
+            ("dialect", place.dialect),
             *((f"price of {kind}", _dollars(rate)) for kind, rate in prices.items()),
             *((title.lower(), told[column]) for column, title in COLUMNS.items()),
             *([("note", row.note)] if row is not None and row.note else []),
@@ -135,7 +135,7 @@ def probe(state: State, model: str, prefill: bool, as_json: bool) -> None:
         )
     asking = _ProbeSession(client, f"{provider}/{name}")
     known = place.capabilities
-    if place.speaks != "openai":  # no other language has the completions by which prompts are scored
+    if place.dialect != "openai":  # no other language has the completions by which prompts are scored
         known = replace(known, verification=False)
     report = asyncio.run(asking.probe(known, prefill=prefill))
     outcomes = {key: f"{found.outcome}: {found.evidence}" for key, found in report.findings.items()}

@@ -145,7 +145,7 @@ def _values(endpoint: Endpoint, answers: dict[str, str], client: AsyncOpenAI) ->
     return {
         "name": endpoint.name,
         "base_url": endpoint.address,
-        "dialect": endpoint.speaks,
+        "dialect": endpoint.dialect,
         "key": _key(endpoint),
         "key_env": list(endpoint.key_env),
         "prices": _prices(endpoint, client),
@@ -222,7 +222,7 @@ def _show_providers(endpoints: list[Endpoint], answers: dict[str, str], client: 
             " or ".join(endpoint.key_env) or render.UNKNOWN,
             *(known[name] for name in ("spec_in", "spec_out", "prefill", "verify")),
             _prices(endpoint, client) or render.UNKNOWN,
-            endpoint.speaks,
+            endpoint.dialect,
             endpoint.address,
         ]
         lines.append(render.TableRow(cells, style=render.DIM if endpoint.lacks else ""))

@@ -13,7 +13,7 @@ from specclient.call.failover.hedge import HedgedStream
 from specclient.call.failover.splice import StreamSplice, has_output
 from specclient.call.stream import AsyncStream
 from specclient.errors import APIError, ConfigurationError, NotFoundError, OpenAIError
-from specclient.providers import Endpoint, dialect
+from specclient.providers import Endpoint
 from specclient.runtime.forks import import_lock
 from specclient.types.call import Call
 from specclient.types.request import Request
@@ -246,7 +246,7 @@ class FailoverStream:
                 continue
             place = trip.places.get(to.provider)
             repeats = request.operation == "chat" and not (
-                isinstance(place, Endpoint) and place.dialect is dialect("anthropic")
+                isinstance(place, Endpoint) and place.dialect == "anthropic"
             )
             seam = StreamSplice(
                 frame, self._text, repeated=repeats, spent=[each.usage for each in trip.parts]

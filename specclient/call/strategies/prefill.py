@@ -21,7 +21,6 @@ from specclient.call.strategies.context import (
 )
 from specclient.call.strategies.prediction import draft_request
 from specclient.errors import BadRequestError, OpenAIError, UnsupportedParameterError
-from specclient.providers import dialect
 from specclient.providers.predictions import conflicting_params
 from specclient.types.capabilities import Capabilities
 from specclient.types.request import Request
@@ -170,7 +169,7 @@ def _add(choice: Any, head: PrefixJoiner) -> None:
 
 def _repeats(table: StrategyContext) -> bool:
     """Tell whether a target may send again what it continues: completions and Anthropic's never do."""
-    anthropic = table.endpoint is not None and table.endpoint.dialect is dialect("anthropic")
+    anthropic = table.endpoint is not None and table.endpoint.dialect == "anthropic"
     return table.request.operation == "chat" and not anthropic
 
 

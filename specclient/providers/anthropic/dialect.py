@@ -16,8 +16,9 @@ from specclient.errors import NotFoundError
 from specclient.providers.anthropic.params import body_of
 from specclient.providers.anthropic.response import completion_of
 from specclient.providers.anthropic.stream import AnthropicStreamReader
+from specclient.providers.dialects import EventReader
 from specclient.providers.encoding import json_of
-from specclient.providers.endpoint import Endpoint, EventReader
+from specclient.providers.endpoint import Endpoint
 from specclient.providers.errors import embedded_error_of, invalid_response_error
 from specclient.providers.openai.dialect import OpenAIDialect
 from specclient.providers.usage import usage_of

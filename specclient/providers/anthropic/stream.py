@@ -53,7 +53,7 @@ class _ContentBlock:
 
 
 class AnthropicStreamReader:
-    """Reads the events of one stream; see :data:`specclient.providers.endpoint.EventReader`.
+    """Reads the events of one stream; see :data:`specclient.providers.dialects.EventReader`.
 
     Args:
         created: Unix seconds: the events do not tell.

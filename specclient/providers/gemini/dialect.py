@@ -11,8 +11,9 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from specclient.errors import APIError, BadRequestError, NotFoundError
+from specclient.providers.dialects import EventReader
 from specclient.providers.encoding import decoded, json_of
-from specclient.providers.endpoint import Endpoint, EventReader
+from specclient.providers.endpoint import Endpoint
 from specclient.providers.errors import invalid_response_error
 from specclient.providers.gemini.messages import contents_of
 from specclient.providers.gemini.params import settings_of, with_extra_body

@@ -12,6 +12,7 @@ import pydantic
 
 from specclient.errors import APIError, ConfigurationError
 from specclient.providers import forms, predictions
+from specclient.providers.dialects import EventReader
 from specclient.providers.encoding import (
     asks_key,
     headers_of,
@@ -21,7 +22,7 @@ from specclient.providers.encoding import (
     path_of,
     url_of,
 )
-from specclient.providers.endpoint import Endpoint, EventReader
+from specclient.providers.endpoint import Endpoint
 from specclient.providers.errors import (
     embedded_error_of,
     error_from,

@@ -98,7 +98,7 @@ class Preset:
         return Endpoint(
             name=self.name,
             base_url=base_url or self.base_url,
-            speaks=self.dialect,
+            dialect=self.dialect,
             key=key,
             headers=headers or {},
             query=query or {},

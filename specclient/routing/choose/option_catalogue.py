@@ -117,7 +117,7 @@ class OptionCatalogue:
         tariff = Tariff.of(self._prices.quote(head, model, price_provider=vendor, prompt=prompt_tokens))
         scale = self._sizes.scale(route)
         if isinstance(place, Endpoint):
-            lacks = place.lacks or unsupported_operation(place.speaks, operation)
+            lacks = place.lacks or unsupported_operation(place.dialect, operation)
             return RouteOption(
                 route, head, model, lacks, _stays(place), quality, tariff, scale, strategy=strategy
             )

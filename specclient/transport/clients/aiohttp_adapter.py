@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import inspect
 import io
 import os
 import re
@@ -115,12 +116,15 @@ class AiohttpAdapter:
         self._httpx_adapter: Any = None
         self._tls: ssl.SSLContext | None = None
         connector = Connector(idle=idle, limit=connections, keepalive_timeout=_KEEP_ALIVE_S)
+        # aiohttp before 3.13.4 has neither the option nor a limit.
+        has_limit = "max_headers" in inspect.signature(aiohttp.ClientSession).parameters
+        max_headers: dict[str, Any] = {"max_headers": _MAX_HEADERS} if has_limit else {}
         self._session = aiohttp.ClientSession(
             connector=connector,
             cookie_jar=aiohttp.DummyCookieJar(),  # copies of a client share it with other keys
             max_line_size=_MAX_HEADER_LINE,
             max_field_size=_MAX_HEADER_LINE,
-            max_headers=_MAX_HEADERS,
+            **max_headers,
         )
         self._proxied = bool(urllib.request.getproxies())
 

@@ -10,6 +10,7 @@ import pytest
 from pydantic import SecretStr
 
 from specclient import BadRequestError, OpenAIError, UnsupportedParameterError
+from specclient.providers.dialects import dialect_of
 from specclient.providers.presets.registry import preset
 from specclient.types.inference_methods import CHAT
 from specclient.types.request import PerCallOptions, Request
@@ -79,7 +80,7 @@ def _paths(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 def _encoded(name: str, params: dict[str, Any], *, drop: bool | None = None) -> Any:
     endpoint = preset(name).endpoint(key=SecretStr("k"))
     request = Request(CHAT, MODELS[name], params, options=PerCallOptions(drop_params=drop))
-    return endpoint.dialect.encode(request, endpoint, MODELS[name])
+    return dialect_of(endpoint).encode(request, endpoint, MODELS[name])
 
 
 @pytest.mark.parametrize("name", MODELS)

@@ -103,9 +103,9 @@ def test_a_known_dialect_can_be_named(tmp_path: Path) -> None:
     known = from_file(
         tmp_path, '[providers.claude]\nbase_url = "http://127.0.0.1:9"\ndialect = "anthropic"\n'
     )
-    assert (known["claude"].speaks, known["claude"].key_header) == ("anthropic", "x-api-key")
+    assert (known["claude"].dialect, known["claude"].key_header) == ("anthropic", "x-api-key")
     known = from_file(tmp_path, '[providers.anthropic]\ndialect = "openai"\n', {})
-    assert (known["anthropic"].speaks, known["anthropic"].key_header) == ("openai", "authorization")
+    assert (known["anthropic"].dialect, known["anthropic"].key_header) == ("openai", "authorization")
 
 
 # --- what a URL tells, and what a name does

@@ -20,8 +20,8 @@ from specclient.providers.endpoint import Endpoint, checked_base_url
         ("/v1", "such as 'https://"),
         ("ftp://host/v1", "such as 'https://"),
         ("http://", "such as 'https://"),
-        ("http://host:port/v1", "no URL"),
-        ("http://[::1/v1", "no URL"),
+        ("http://host:port/v1", "not a URL"),
+        ("http://[::1/v1", "not a URL"),
     ],
 )
 def test_a_base_url_that_cannot_be_used_names_one_that_can(url: str, way_out: str) -> None:

@@ -8,7 +8,7 @@ import re
 from typing import Any
 
 import pytest
-from gemini_bodies import DATA, ENDPOINT, GEMINI, SIGNATURE, encode, recorded
+from gemini_bodies import BODIES, ENDPOINT, GEMINI, SIGNATURE, encode, recorded
 from google import genai
 from google.genai import types
 from loopback_server import Behaviour, OpenAIServer, Received, events, reply
@@ -240,9 +240,9 @@ CASES: dict[str, tuple[dict[str, Any], Any, types.GenerateContentConfigDict]] = 
 @pytest.mark.parametrize("stream", [False, True])
 def test_chats(openai_server: OpenAIServer, name: str, stream: bool) -> None:
     ours, contents, config = CASES[name]
-    answer: Behaviour = reply(200, json.loads((DATA / "text.json").read_bytes()))
+    answer: Behaviour = reply(200, json.loads((BODIES / "text.json").read_bytes()))
     if stream:
-        answer = events((DATA / "text.sse").read_bytes())
+        answer = events((BODIES / "text.sse").read_bytes())
     openai_server.script(answer)
     with _package(openai_server) as client:
         if stream:
@@ -253,7 +253,7 @@ def test_chats(openai_server: OpenAIServer, name: str, stream: bool) -> None:
 
 
 def test_thinking_by_level(openai_server: OpenAIServer) -> None:
-    openai_server.script(reply(200, json.loads((DATA / "text.json").read_bytes())))
+    openai_server.script(reply(200, json.loads((BODIES / "text.json").read_bytes())))
     thinking = types.ThinkingConfig(thinking_level=types.ThinkingLevel.LOW)
     with _package(openai_server) as client:
         client.models.generate_content(
@@ -265,7 +265,7 @@ def test_thinking_by_level(openai_server: OpenAIServer) -> None:
 
 
 def test_embeddings(openai_server: OpenAIServer) -> None:
-    openai_server.script(reply(200, json.loads((DATA / "embeddings.json").read_bytes())))
+    openai_server.script(reply(200, json.loads((BODIES / "embeddings.json").read_bytes())))
     with _package(openai_server) as client:
         client.models.embed_content(
             model="gemini-embedding-001",
@@ -278,7 +278,7 @@ def test_embeddings(openai_server: OpenAIServer) -> None:
 
 @pytest.mark.parametrize("name", ["text", "thinking_tools", "logprobs", "grounded", "structured", "two"])
 def test_answers_are_read_alike(openai_server: OpenAIServer, name: str) -> None:
-    openai_server.script(reply(200, json.loads((DATA / f"{name}.json").read_bytes())))
+    openai_server.script(reply(200, json.loads((BODIES / f"{name}.json").read_bytes())))
     with _package(openai_server) as client:
         theirs = client.models.generate_content(model=MODEL, contents="hi")
     ours: ChatCompletion = recorded(f"{name}.json")

@@ -10,7 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from gemini_bodies import DATA, PAIRS
+from gemini_bodies import BODIES, PAIRS
 from loopback_server import Behaviour, OpenAIServer, events, reply
 from pydantic import BaseModel
 
@@ -52,11 +52,11 @@ async def client(openai_server: OpenAIServer) -> AsyncIterator[AsyncOpenAI]:
 
 
 def _whole(name: str, status: int = 200) -> Behaviour:
-    return reply(status, json.loads((DATA / f"{name}.json").read_bytes()))
+    return reply(status, json.loads((BODIES / f"{name}.json").read_bytes()))
 
 
 def _stream(name: str) -> Behaviour:
-    return events((DATA / f"{name}.sse").read_bytes())
+    return events((BODIES / f"{name}.sse").read_bytes())
 
 
 async def test_a_chat_and_its_record(openai_server: OpenAIServer, client: AsyncOpenAI) -> None:
@@ -202,7 +202,7 @@ async def test_streams_that_end_badly(openai_server: OpenAIServer, client: Async
 @pytest.mark.parametrize("wrapped", [False, True])
 async def test_refusals(openai_server: OpenAIServer, client: AsyncOpenAI, wrapped: bool) -> None:
     def told(name: str, status: int) -> Behaviour:
-        body = json.loads((DATA / f"{name}.json").read_bytes())
+        body = json.loads((BODIES / f"{name}.json").read_bytes())
         return reply(status, [body] if wrapped else body)
 
     openai_server.script(told("error_key", 400), told("error_model", 404), told("error_rate", 429))
@@ -272,7 +272,7 @@ async def test_embeddings(openai_server: OpenAIServer, client: AsyncOpenAI) -> N
 
 
 async def test_models_and_paths(openai_server: OpenAIServer) -> None:
-    one = json.loads((DATA / "models.json").read_bytes())["models"][0]
+    one = json.loads((BODIES / "models.json").read_bytes())["models"][0]
     openai_server.script(_whole("models"), reply(200, one), reply(200, {"cachedContents": []}))
     settings = _settings(openai_server).model_copy(update={"default_provider": "gemini"})
     async with AsyncOpenAI(config=settings) as client:

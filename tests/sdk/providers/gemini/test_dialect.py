@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from gemini_bodies import DATA, ENDPOINT, GEMINI, SIGNATURE, body, encode
+from gemini_bodies import BODIES, ENDPOINT, GEMINI, SIGNATURE, body, encode
 
 from specclient.errors import (
     APIResponseValidationError,
@@ -370,13 +370,14 @@ def test_embeddings() -> None:
     assert json.loads(sent.content) == {
         "requests": [{**shared, "content": {"role": "user", "parts": [{"text": text}]}} for text in "ab"]
     }
-    answer = GEMINI.decode(EMBEDDING, WireResponse(200, {}, (DATA / "embeddings.json").read_bytes()))
+    answer = GEMINI.decode(EMBEDDING, WireResponse(200, {}, (BODIES / "embeddings.json").read_bytes()))
     assert [(row.index, row.embedding) for row in answer.data] == [
         (0, [0.5, -0.25, 1.0]),
         (1, [0.125, 0.0, 0.75]),
     ]
     assert GEMINI.usage(answer) is None
-    counted = GEMINI.decode(EMBEDDING, WireResponse(200, {}, (DATA / "embeddings_counted.json").read_bytes()))
+    counted_body = (BODIES / "embeddings_counted.json").read_bytes()
+    counted = GEMINI.decode(EMBEDDING, WireResponse(200, {}, counted_body))
     assert GEMINI.usage(counted) == Usage(prompt=3, completion=0)
     one = GEMINI.decode(EMBEDDING, WireResponse(200, {}, b'{"embedding": {"values": [1, 2]}}'))
     assert one.data[0].embedding == [1, 2]
@@ -401,7 +402,7 @@ def test_models() -> None:
     sent = GEMINI.encode_models(ENDPOINT)
     assert (sent.method, sent.content) == ("GET", None)
     assert sent.url == "https://generativelanguage.googleapis.com/v1beta/models?pageSize=1000"
-    models = GEMINI.decode_models(WireResponse(200, {}, (DATA / "models.json").read_bytes()))
+    models = GEMINI.decode_models(WireResponse(200, {}, (BODIES / "models.json").read_bytes()))
     assert [model.id for model in models] == ["gemini-2.5-flash", "gemini-embedding-001"]
     assert (models[0].model_extra or {})["inputTokenLimit"] == 1048576
     assert GEMINI.decode_models(WireResponse(200, {}, b"{}")) == []

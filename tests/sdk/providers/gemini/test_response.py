@@ -7,7 +7,7 @@ import json
 from typing import Any
 
 import pytest
-from gemini_bodies import ASK, DATA, GEMINI, PAIRS, SIGNATURE, body, decoded, recorded
+from gemini_bodies import ASK, BODIES, GEMINI, PAIRS, SIGNATURE, body, decoded, recorded
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -258,7 +258,7 @@ def test_errors_amid_a_stream(error: Any, cls: type[APIError]) -> None:
 @pytest.mark.parametrize("name", PAIRS)
 def test_streamed_equals_whole(name: str) -> None:
     whole = recorded(f"{name}.json")
-    chunks = _streamed((DATA / f"{name}.sse").read_bytes())
+    chunks = _streamed((BODIES / f"{name}.sse").read_bytes())
     assert [bool(chunk.usage) for chunk in chunks] == [False] * (len(chunks) - 1) + [True]
     assert chunks[-1].choices == []
     expected, found = whole.to_dict(), _summed(chunks)
@@ -273,7 +273,7 @@ def test_streamed_equals_whole(name: str) -> None:
 
 @given(name=st.sampled_from(PAIRS), sizes=st.lists(st.integers(1, 400), max_size=30))
 def test_a_stream_may_be_cut_anywhere(name: str, sizes: list[int]) -> None:
-    content = (DATA / f"{name}.sse").read_bytes()
+    content = (BODIES / f"{name}.sse").read_bytes()
     assert _streamed(content, sizes) == _streamed(content)
 
 

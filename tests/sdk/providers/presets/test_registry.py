@@ -12,7 +12,7 @@ from pydantic import SecretStr
 from specclient import NotFoundError, OpenAI, UnsupportedParameterError
 from specclient.config import Settings
 from specclient.errors import ConfigurationError
-from specclient.providers import DIALECTS, PRESETS, Preset, preset
+from specclient.providers import DIALECTS, PRESETS, Preset, dialect_of, preset
 from specclient.providers.endpoint import Endpoint
 from specclient.providers.presets.preset import LimitFormat
 from specclient.providers.presets.registry import WITHOUT_ENDPOINT, bare_endpoints, preset_for_url
@@ -106,7 +106,7 @@ def endpoint_of(name: str) -> Endpoint:
 
 def body_of(name: str, params: Any = CHAT, method: Any = inference_methods.CHAT, **fields: Any) -> Any:
     endpoint = endpoint_of(name)
-    wire = endpoint.dialect.encode(Request(method, f"{name}/m", params, **fields), endpoint, "m")
+    wire = dialect_of(endpoint).encode(Request(method, f"{name}/m", params, **fields), endpoint, "m")
     return json.loads(wire.content or b"null")
 
 
@@ -120,7 +120,7 @@ def test_every_row_encodes_a_chat(title: str) -> None:
     name, url, header = TABLE[title]
     row, endpoint = preset(name), endpoint_of(name)
     assert row.title == title
-    wire = endpoint.dialect.encode(Request(inference_methods.CHAT, "any", CHAT), endpoint, "m")
+    wire = dialect_of(endpoint).encode(Request(inference_methods.CHAT, "any", CHAT), endpoint, "m")
     assert wire.url == url
     assert wire.headers[header] == ("Bearer k" if header == "authorization" else "k")
     assert header == "authorization" or "authorization" not in wire.headers
@@ -153,7 +153,7 @@ def test_hosted_rows_need_a_key_over_https_and_local_ones_neither() -> None:
             assert row.key_env
         else:
             assert row.base_url.startswith("http://127.0.0.1:")
-            row.endpoint().dialect.encode_models(row.endpoint())
+            dialect_of(row.endpoint()).encode_models(row.endpoint())
 
 
 def test_price_providers_exist_in_the_catalogue() -> None:
@@ -247,7 +247,9 @@ def test_deepseek_continues_a_prefix_at_its_beta() -> None:
     endpoint = endpoint_of("deepseek")
 
     def url(messages: list[Any], at: Endpoint = endpoint) -> str:
-        return at.dialect.encode(Request(inference_methods.CHAT, "x", {"messages": messages}), at, "m").url
+        return (
+            dialect_of(at).encode(Request(inference_methods.CHAT, "x", {"messages": messages}), at, "m").url
+        )
 
     assert url([*CHAT["messages"], last]) == "https://api.deepseek.com/beta/chat/completions"
     assert url([last, *CHAT["messages"]]) == "https://api.deepseek.com/chat/completions"
@@ -325,7 +327,7 @@ def test_keys_are_looked_for_in_order() -> None:
 def test_a_missing_key_names_the_variables() -> None:
     endpoint = preset("gemini").endpoint()
     with pytest.raises(ConfigurationError, match="set GEMINI_API_KEY or GOOGLE_API_KEY"):
-        endpoint.dialect.encode(Request(inference_methods.CHAT, "gemini/m", CHAT), endpoint, "m")
+        dialect_of(endpoint).encode(Request(inference_methods.CHAT, "gemini/m", CHAT), endpoint, "m")
 
 
 def test_an_unknown_name_lists_the_known_ones() -> None:
@@ -376,11 +378,11 @@ def test_a_prediction_beside_what_its_provider_refuses_with_one(beside: dict[str
     asked = {"messages": [], "prediction": predicted, **beside}
     (name,) = beside
     with pytest.raises(UnsupportedParameterError, match=f"'prediction' together with '{name}'") as caught:
-        endpoint.dialect.encode(Request(inference_methods.CHAT, "openai/m", asked), endpoint, "m")
+        dialect_of(endpoint).encode(Request(inference_methods.CHAT, "openai/m", asked), endpoint, "m")
     assert way_out in str(caught.value)
     assert caught.value.param == name
     dropping = replace(endpoint, drop_params=True)
-    sent = dropping.dialect.encode(Request(inference_methods.CHAT, "openai/m", asked), dropping, "m")
+    sent = dialect_of(dropping).encode(Request(inference_methods.CHAT, "openai/m", asked), dropping, "m")
     assert json.loads(sent.content) == {"model": "m", "messages": [], **beside}
 
 
@@ -390,5 +392,5 @@ def test_a_prediction_beside_defaults_and_at_an_unknown_server() -> None:
     unknown = Endpoint(name="mine", base_url="http://h/v1")
     for endpoint, more in ((known, {}), (unknown, {"n": 2, "tools": [{"type": "function"}]})):
         request = Request(inference_methods.CHAT, "x/m", {**asked, **more})
-        sent = endpoint.dialect.encode(request, endpoint, "m")
+        sent = dialect_of(endpoint).encode(request, endpoint, "m")
         assert json.loads(sent.content) == {"model": "m", **asked, **more}
