@@ -7,12 +7,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, Protocol, TypeVar, overload
 
 if TYPE_CHECKING:
     from typing import Self
-
-    from specclient.ledger.figures import CallTotals
 
 __all__ = ["Computed", "CountOrNone", "Figure", "Flag", "Histogram", "ReportText", "Sum", "Summer"]
 
@@ -20,6 +18,15 @@ T_co = TypeVar("T_co", covariant=True)
 
 #: Computes sums over rows, given a sequence of columns, each a sequence of the values in all rows.
 Summer = Callable[[Sequence[Sequence[Any]]], Sequence[int]]
+
+
+class Totals(Protocol):
+    """The class that has figures; see :class:`specclient.ledger.figures.CallTotals`."""
+
+    @property
+    def sums(self) -> Mapping[str, int]:
+        """The sums of a group, by column name."""
+        ...
 
 
 class ReportText(NamedTuple):
@@ -77,8 +84,8 @@ class Figure(Generic[T_co]):
     @overload
     def __get__(self, totals: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, totals: CallTotals, owner: type) -> T_co: ...
-    def __get__(self, totals: CallTotals | None, owner: type) -> Any:
+    def __get__(self, totals: Totals, owner: type) -> T_co: ...
+    def __get__(self, totals: Totals | None, owner: type) -> Any:
         return self if totals is None else self.read(totals.sums)
 
     def read(self, sums: Mapping[str, int]) -> T_co:
@@ -175,14 +182,14 @@ class Computed(Generic[T_co]):
     """A figure that is computed from the sums when it is read, and stored nowhere, such as a ratio.
 
     Args:
-        of: returns the value for some totals.
+        of: returns the value, given the totals.
         text, exported: as in :class:`Figure`.
     """
 
     name: str
 
     def __init__(
-        self, of: Callable[[CallTotals], T_co], *, text: ReportText | None = None, exported: bool = True
+        self, of: Callable[[Any], T_co], *, text: ReportText | None = None, exported: bool = True
     ) -> None:
         self.of = of
         self.text = text
@@ -194,6 +201,6 @@ class Computed(Generic[T_co]):
     @overload
     def __get__(self, totals: None, owner: type) -> Self: ...
     @overload
-    def __get__(self, totals: CallTotals, owner: type) -> T_co: ...
-    def __get__(self, totals: CallTotals | None, owner: type) -> Any:
+    def __get__(self, totals: Totals, owner: type) -> T_co: ...
+    def __get__(self, totals: Totals | None, owner: type) -> Any:
         return self if totals is None else self.of(totals)

@@ -1,1 +1,1 @@
-"""Prices of models, dated, and the cost of a call in exact dollars."""
+"""Prices: the user's tables, the genai-prices catalogue, and billing in exact dollars."""

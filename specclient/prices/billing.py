@@ -1,7 +1,7 @@
-"""Turn rates and what a call used into exact dollars by kind.
+"""Billing: exact dollars by kind, from rates and what a call used.
 
-Money is ``Decimal`` throughout. A price per million tokens times a count is exact and is not rounded; engine
-time is a measurement and is rounded to the nano-dollar.
+Money is ``Decimal`` throughout. A price per million tokens times a count is exact and not rounded. Engine
+time is measured, and its cost is rounded to the nano-dollar.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from specclient.types.usage import Cost, Usage
 
 __all__ = ["EXACT", "BillingContext", "PriceRates", "Quote", "bill", "total_of"]
 
-#: Wide enough for every product of a price and a count, whatever context the caller's thread has set.
+#: Precise enough for any product of a price and a count, independent of the decimal context of the thread.
 EXACT = Context(prec=80, rounding=ROUND_HALF_EVEN)
 _ZERO = Decimal(0)
 _NANO_STEP = Decimal("1e-9")
@@ -25,14 +25,14 @@ _SECONDS_PER_HOUR = Decimal(3600)
 
 @dataclass(frozen=True, slots=True)
 class PriceRates:
-    """What a call costs; a part of its tokens without a rate of its own is billed with its whole.
+    """Rates of a model. Tokens of a kind without a rate are billed at the rate of all input or output tokens.
 
     Attributes:
         input, output, cached_input, cache_write, cache_write_1h, audio_input, image_input, reasoning,
             rejected_prediction, audio_output, image_output: dollars per million tokens; ``input`` is None
-            where tokens cost nothing of their own.
-        per_call, per_search: dollars.
-        per_hour: dollars for an hour of work, by kind.
+            if tokens are not billed.
+        per_call, per_search: dollars per call and per web search.
+        per_hour: dollars per hour of engine time, by kind.
     """
 
     input: Decimal | None = None
@@ -72,12 +72,12 @@ class PriceRates:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """What would be charged, and where that is known from.
+    """The rates for a call and their source.
 
     Attributes:
-        rates: at the date and the length of prompt that were asked about.
-        source: in words.
-        estimated: the price is not known to hold: assumed, or found by a model's name alone.
+        rates: at the date and for the prompt length of the call.
+        source: the source of the price, in words.
+        estimated: whether the price is assumed, or found by the model's name alone.
     """
 
     rates: PriceRates
@@ -87,13 +87,13 @@ class Quote:
 
 @dataclass(frozen=True, slots=True)
 class BillingContext:
-    """What a call used beside tokens.
+    """What billing needs beside token counts.
 
     Attributes:
-        engine_s: seconds of engine time; None where it is not known.
-        latency_s: seconds the call took, which stand for engine time that no server tells, as an estimate.
-        rejected_billed: whether a prediction's rejected tokens are billed, and so inside ``completion``
-            (OpenAI, "Predicted Outputs"); None, unknown, counts as yes. False where they are neither.
+        engine_s: seconds of engine time, None if unknown.
+        latency_s: seconds the call took; used as an estimate if the engine time is unknown.
+        rejected_billed: whether the rejected tokens of a prediction are billed and so part of ``completion``
+            (OpenAI, "Predicted Outputs"); None, unknown, counts as True.
     """
 
     engine_s: float | None = None
@@ -101,29 +101,29 @@ class BillingContext:
     rejected_billed: bool | None = None
 
 
-def bill(usage: Usage, quote: Quote, work: BillingContext) -> Cost:
-    """Bill every token and second once.
+def bill(usage: Usage, quote: Quote, context: BillingContext) -> Cost:
+    """Return the cost of a call, every token and second billed once.
 
     Returns:
-        A cost without a total, and with the reason as its source, where a count that it needs is unknown.
+        The cost. If a count that it needs is unknown, ``total`` is None and ``source`` gives the reason.
     """
     rates, source, estimated = quote.rates, quote.source, quote.estimated
     by_kind: dict[str, Decimal] = {}
     if rates.input is not None:
-        lacking = _lacking(usage, rates)
-        if lacking:
-            return Cost(source=f"{lacking}; {source}", estimated=estimated or usage.estimated)
-        usage, note = _consistent(usage, rates, work)
-        by_kind, assumed = _tokens(usage, rates, work)
+        problem = _missing_count(usage, rates)
+        if problem:
+            return Cost(source=f"{problem}; {source}", estimated=estimated or usage.estimated)
+        usage, note = _without_excess(usage, rates, context)
+        by_kind, assumed = _token_costs(usage, rates, context)
         source += note
         estimated = estimated or usage.estimated or assumed
     if rates.per_hour:
-        seconds = work.engine_s if work.engine_s is not None else work.latency_s
+        seconds = context.engine_s if context.engine_s is not None else context.latency_s
         if seconds is None:
             return Cost(source=f"engine time unknown; {source}", estimated=estimated)
-        if work.engine_s is None:
+        if context.engine_s is None:
             source, estimated = f"{source}; by the seconds the call took", True
-        by_kind |= {kind: _timed(rate, seconds) for kind, rate in rates.per_hour.items()}
+        by_kind |= {kind: _time_cost(rate, seconds) for kind, rate in rates.per_hour.items()}
     if rates.per_call is not None:
         by_kind["request"] = rates.per_call
     if rates.per_search is not None and usage.searches:
@@ -135,25 +135,29 @@ def bill(usage: Usage, quote: Quote, work: BillingContext) -> Cost:
 
 
 def total_of(prompt: int, completion: int, rates: PriceRates, seconds: float | None) -> Decimal | None:
-    """Return the dollars of a plain call, as :func:`bill` does for one of these tokens, and quicker.
+    """Return the dollars of a call with these tokens, as :func:`bill` would, but faster.
 
     Args:
-        seconds: of work on it. None is returned where they, or a rate, would be needed and are not known.
+        prompt, completion: tokens.
+        seconds: of engine time.
+
+    Returns:
+        None if the seconds, or a rate, are needed but unknown.
     """
     total = _ZERO
     if rates.input is not None:
         if rates.output is None and completion:
             return None
-        total = EXACT.add(_bill(rates.input, prompt), _bill(rates.output or _ZERO, completion))
+        total = EXACT.add(_token_cost(rates.input, prompt), _token_cost(rates.output or _ZERO, completion))
     for rate in rates.per_hour.values():
         if seconds is None:
             return None
-        total = EXACT.add(total, _timed(rate, seconds))
+        total = EXACT.add(total, _time_cost(rate, seconds))
     return total if rates.per_call is None else EXACT.add(total, rates.per_call)
 
 
-def _lacking(usage: Usage, rates: PriceRates) -> str | None:
-    """Return what is not known of a call that is billed by its tokens."""
+def _missing_count(usage: Usage, rates: PriceRates) -> str | None:
+    """Return why a call cannot be billed by its tokens, None if it can."""
     unknown = [name for name in ("prompt", "completion") if getattr(usage, name) is None]
     if unknown:
         return f"{' and '.join(unknown)} tokens unknown"
@@ -162,11 +166,11 @@ def _lacking(usage: Usage, rates: PriceRates) -> str | None:
     return None
 
 
-def _tokens(usage: Usage, rates: PriceRates, work: BillingContext) -> tuple[dict[str, Decimal], bool]:
-    """Bill the parts that have a rate of their own, then the rest of their wholes.
+def _token_costs(usage: Usage, rates: PriceRates, context: BillingContext) -> tuple[dict[str, Decimal], bool]:
+    """Bill the kinds of tokens that have a rate, then the remaining input and output tokens.
 
     Returns:
-        Dollars by kind, and whether the rate of a part had to be assumed.
+        Dollars by kind, and whether a rate had to be assumed.
     """
     written, written_1h = usage.cache_write or 0, usage.cache_write_1h or 0
     assumed = bool(written_1h) and rates.cache_write_1h is None and rates.cache_write is not None
@@ -174,10 +178,10 @@ def _tokens(usage: Usage, rates: PriceRates, work: BillingContext) -> tuple[dict
         (usage.audio_prompt, rates.audio_input),
         (usage.audio_completion, rates.audio_output),
     ):
-        assumed = assumed or (bool(count) and rate is None)  # as text, which sound seldom costs as little as
+        assumed = assumed or (bool(count) and rate is None)  # billed as text; audio usually costs more
     if rates.cache_write_1h is not None:
         written -= written_1h
-    rejected = (usage.rejected_prediction or 0) if work.rejected_billed is not False else 0
+    rejected = (usage.rejected_prediction or 0) if context.rejected_billed is not False else 0
     output = rates.output or _ZERO
     prompt, completion = usage.prompt or 0, usage.completion or 0
     by_kind: dict[str, Decimal] = {}
@@ -189,9 +193,9 @@ def _tokens(usage: Usage, rates: PriceRates, work: BillingContext) -> tuple[dict
         ("image_input", rates.image_input, usage.image_prompt or 0),
     ):
         if rate is not None and count:
-            by_kind[kind] = _bill(rate, count)
+            by_kind[kind] = _token_cost(rate, count)
             prompt -= count
-    by_kind["input"] = _bill(rates.input or _ZERO, prompt)
+    by_kind["input"] = _token_cost(rates.input or _ZERO, prompt)
     for kind, rate, count in (
         ("reasoning", rates.reasoning, usage.reasoning or 0),
         ("rejected_prediction", _first(rates.rejected_prediction, output), rejected),
@@ -199,25 +203,28 @@ def _tokens(usage: Usage, rates: PriceRates, work: BillingContext) -> tuple[dict
         ("image_output", rates.image_output, usage.image_completion or 0),
     ):
         if rate is not None and count:
-            by_kind[kind] = _bill(rate, count)
+            by_kind[kind] = _token_cost(rate, count)
             completion -= count
-    by_kind["output"] = _bill(output, completion)
+    by_kind["output"] = _token_cost(output, completion)
     return by_kind, assumed
 
 
-def _consistent(usage: Usage, rates: PriceRates, work: BillingContext) -> tuple[Usage, str]:
-    """Cut parts that exceed their whole, as a server might report them, and mark the result an estimate.
+def _without_excess(usage: Usage, rates: PriceRates, context: BillingContext) -> tuple[Usage, str]:
+    """Reduce kinds of tokens that together exceed all input or output tokens, and mark the usage estimated.
 
-    Sound and images that were read from a cache are in two parts, and count for the cache; where neither has
-    a rate of its own it does not matter.
+    A server may report such counts. Audio and image tokens read from a cache are in two kinds, and count as
+    cached; if neither kind has a rate, this makes no difference.
+
+    Returns:
+        The usage, and a note for the source of the price, empty if nothing was changed.
     """
     prompt, completion = ["cached", "cache_write"], ["reasoning"]
-    if work.rejected_billed is not False:
+    if context.rejected_billed is not False:
         completion.append("rejected_prediction")
     for kind in ("audio", "image"):
-        for whole, end, rate in ((prompt, "prompt", "input"), (completion, "completion", "output")):
+        for names, end, rate in ((prompt, "prompt", "input"), (completion, "completion", "output")):
             if getattr(rates, f"{kind}_{rate}") is not None:
-                whole.append(f"{kind}_{end}")
+                names.append(f"{kind}_{end}")
     parts = _cut(usage, usage.prompt or 0, prompt) | _cut(usage, usage.completion or 0, completion)
     parts["cache_write_1h"] = min(usage.cache_write_1h or 0, parts["cache_write"])
     if all((getattr(usage, name) or 0) == count for name, count in parts.items()):
@@ -226,20 +233,20 @@ def _consistent(usage: Usage, rates: PriceRates, work: BillingContext) -> tuple[
     return replace(usage, **changed), "; the reported parts exceeded their whole and were cut"
 
 
-def _cut(usage: Usage, whole: int, names: Iterable[str]) -> dict[str, int]:
-    """Return parts of a whole, each of at most what those before it leave."""
-    parts = {}
+def _cut(usage: Usage, total: int, names: Iterable[str]) -> dict[str, int]:
+    """Return the counts of these names, each at most what the counts before it leave of the total."""
+    counts = {}
     for name in names:
-        parts[name] = min(getattr(usage, name) or 0, whole)
-        whole -= parts[name]
-    return parts
+        counts[name] = min(getattr(usage, name) or 0, total)
+        total -= counts[name]
+    return counts
 
 
-def _bill(rate: Decimal, count: int) -> Decimal:
+def _token_cost(rate: Decimal, count: int) -> Decimal:
     return EXACT.multiply(rate, Decimal(count)).scaleb(-6, context=EXACT)
 
 
-def _timed(rate: Decimal, seconds: float) -> Decimal:
+def _time_cost(rate: Decimal, seconds: float) -> Decimal:
     dollars = EXACT.divide(EXACT.multiply(rate, Decimal(repr(seconds))), _SECONDS_PER_HOUR)
     return dollars.quantize(_NANO_STEP, context=EXACT)
 

@@ -1,8 +1,8 @@
-"""Turn what the catalogue has said of a model before into its rates again, without loading the catalogue.
+"""Cache of prices looked up in the catalogue, so that later processes need not load the catalogue.
 
-genai-prices takes a quarter of a second and some 12 MB. What it says of a model whose price has neither
-dates, hours nor tiers, and of a name that it does not know, is noted in a small file beside the ledger and
-holds for as long as the catalogue is the same.
+Loading genai-prices takes a quarter of a second and about 12 MB. A small file next to the ledger stores the
+prices that have neither dates, hours nor tiers, and the names that the catalogue does not know. It is valid
+as long as the catalogue is the same.
 """
 
 from __future__ import annotations
@@ -15,149 +15,134 @@ from dataclasses import dataclass, fields
 from datetime import UTC, datetime
 from decimal import Decimal
 from functools import lru_cache
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from specclient.prices.billing import PriceRates
+from specclient.prices.catalogue_file import edition
 from specclient.runtime.folders import user_folder, write_atomically
 from specclient.runtime.forks import import_lock
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo
 
-__all__ = ["ModelPrice", "catalogue_path", "edition", "find_price"]
+__all__ = ["CACHE_FILE", "MAX_ENTRIES", "ModelPrice", "find_price"]
 
-OFF = "off"
-PACKAGE = "genai-prices"
-
-#: Names that are kept; beyond it the oldest go.
+#: Largest number of entries; beyond it the oldest are removed.
 MAX_ENTRIES = 512
 CACHE_FILE = "prices-seen.json"
 _DECIMALS = tuple(field.name for field in fields(PriceRates) if field.name != "per_hour")
 
 
-def catalogue_path(env: Mapping[str, str]) -> Path | None:
-    """Return where a fetched catalogue is kept, None for nowhere."""
-    named = env.get("SPECCLIENT_PRICES")
-    if named:
-        return None if named.strip().lower() == OFF else Path(named).expanduser()
-    return user_folder("data") / "prices.json"
-
-
-def edition(env: Mapping[str, str]) -> str:
-    """Return what tells one catalogue from another, without loading either."""
-    path = catalogue_path(env)
-    with suppress(OSError):
-        if path is not None:
-            kept = path.stat()
-            return f"{version(PACKAGE)} {path} {kept.st_mtime_ns} {kept.st_size}"
-    return version(PACKAGE)
-
-
 @dataclass(frozen=True, slots=True)
 class ModelPrice:
-    """A model of the catalogue.
+    """The price of a model in the catalogue.
 
     Attributes:
-        vendor: whose it is; ``model``: its id there; ``catalogue``: in words, which.
-        steady: its rates, where they have neither dates, hours of the day nor tiers.
-        dated: its prices otherwise.
+        vendor: the model's vendor; ``model``: its id there; ``catalogue``: the catalogue, in words.
+        fixed_rates: its rates, if they have neither dates, hours of the day nor tiers.
+        listed: otherwise the catalogue's entry, from which the rates are read for each call.
     """
 
     vendor: str
     model: str
     catalogue: str
-    steady: PriceRates | None = None
-    dated: ModelInfo | None = None
+    fixed_rates: PriceRates | None = None
+    listed: ModelInfo | None = None
 
     def rates(self, at: datetime, prompt: int) -> PriceRates | None:
-        """Return its rates at a date, for a prompt of so many tokens; None where tokens have no price."""
-        if self.dated is None:
-            return self.steady
+        """Return the rates at a date, None if tokens have no price.
+
+        Args:
+            prompt: tokens of the prompt.
+        """
+        if self.listed is None:
+            return self.fixed_rates
         with import_lock:
-            from specclient.prices.catalogue import rates_at  # noqa: PLC0415 - it has been read then
+            from specclient.prices.catalogue import rates_at  # noqa: PLC0415 - loaded already, by `find_price`
 
-            return rates_at(self.dated, at, prompt)
+            return rates_at(self.listed, at, prompt)
 
-    def steps(self) -> tuple[int, ...]:
-        """Return the lengths of prompts, in tokens, beyond which it has other rates, ascending."""
-        if self.dated is None:
+    def prompt_tiers(self) -> tuple[int, ...]:
+        """Return the prompt lengths, in tokens, above which the rates differ, ascending."""
+        if self.listed is None:
             return ()
         with import_lock:
             from specclient.prices.catalogue import tier_starts  # noqa: PLC0415 - as above
 
-            return tier_starts(self.dated)
+            return tier_starts(self.listed)
 
 
 def find_price(vendor: str, name: str) -> ModelPrice | None:
-    """Find a model, as noted or in the catalogue; None where it knows none of that name. May take a while."""
-    notes = _notes(user_folder("data") / CACHE_FILE, edition(os.environ))
+    """Return the price of a model, from the cache or the catalogue; None if the catalogue does not know it.
+
+    Loading the catalogue takes about 0.25 s.
+    """
+    cache = _cache(user_folder("data") / CACHE_FILE, edition(os.environ))
     key = f"{vendor} {name}"
-    if key in notes.entries:
-        return _read(notes.entries[key])
-    with import_lock:  # all of it: the library imports more of itself as it looks
-        return _look_up(vendor, name, notes, key)
+    if key in cache.entries:
+        return _read(cache.entries[key])
+    with import_lock:  # during the whole look-up, as the library imports further modules on use
+        return _look_up(vendor, name, cache, key)
 
 
-def _look_up(vendor: str, name: str, notes: _PriceCache, key: str) -> ModelPrice | None:
-    """Ask the catalogue, and note what it says."""
-    from specclient.prices import catalogue  # noqa: PLC0415 - see above
+def _look_up(vendor: str, name: str, cache: _PriceCache, key: str) -> ModelPrice | None:
+    """Read a price from the catalogue and add it to the cache if it is fixed."""
+    from specclient.prices import catalogue  # noqa: PLC0415 - loads genai-prices
 
     found = catalogue.find_model(vendor, name)
     if found is None:
-        notes.add(key, None)
+        cache.add(key, None)
         return None
-    if not found.steady:
-        return ModelPrice(found.vendor, found.model.id, found.catalogue, dated=found.model)
+    if not found.has_fixed_price:
+        return ModelPrice(found.vendor, found.model.id, found.catalogue, listed=found.model)
     rates = catalogue.rates_at(found.model, datetime.min.replace(tzinfo=UTC), 0)
-    made = ModelPrice(found.vendor, found.model.id, found.catalogue, steady=rates)
-    notes.add(key, made)
-    return made
+    price = ModelPrice(found.vendor, found.model.id, found.catalogue, fixed_rates=rates)
+    cache.add(key, price)
+    return price
 
 
 class _PriceCache:
-    """What one edition of the catalogue has been seen to say."""
+    """The file of cached prices. A damaged file, or one of another edition, is ignored."""
 
     def __init__(self, path: Path, edition: str) -> None:
         self._path = path
         self._edition = edition
         self.entries: dict[str, Any] = {}
-        with suppress(
-            OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError
-        ):  # none, or damaged: seen anew
-            told = json.loads(path.read_bytes())
-            if told["edition"] == edition:
-                self.entries = {key: _checked(entry) for key, entry in told["seen"].items()}
+        with suppress(OSError, ValueError, TypeError, LookupError, AttributeError, ArithmeticError):
+            content = json.loads(path.read_bytes())
+            if content["edition"] == edition:
+                self.entries = {key: _checked(entry) for key, entry in content["seen"].items()}
 
-    def add(self, key: str, seen: ModelPrice | None) -> None:
-        self.entries[key] = _written(seen)
+    def add(self, key: str, price: ModelPrice | None) -> None:
+        """Add an entry, None for an unknown name, and write the file."""
+        self.entries[key] = _encoded(price)
         if len(self.entries) > MAX_ENTRIES:
             del self.entries[next(iter(self.entries))]
-        with suppress(OSError):  # a folder that cannot be written costs time, and no call
+        with suppress(OSError):  # without the file, later processes load the catalogue
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             write_atomically(self._path, json.dumps({"edition": self._edition, "seen": self.entries}))
 
 
 @lru_cache(maxsize=8)
-def _notes(path: Path, edition: str) -> _PriceCache:
+def _cache(path: Path, edition: str) -> _PriceCache:
     return _PriceCache(path, edition)
 
 
-def _written(seen: ModelPrice | None) -> dict[str, Any] | None:
-    if seen is None:
+def _encoded(price: ModelPrice | None) -> dict[str, Any] | None:
+    if price is None:
         return None
-    rates = seen.steady
-    told = {
+    rates = price.fixed_rates
+    decimals = {
         name: str(value)
         for name in _DECIMALS
         if rates is not None and (value := getattr(rates, name)) is not None
     }
     return {
-        "vendor": seen.vendor,
-        "model": seen.model,
-        "catalogue": seen.catalogue,
-        "rates": None if rates is None else told,
+        "vendor": price.vendor,
+        "model": price.model,
+        "catalogue": price.catalogue,
+        "rates": None if rates is None else decimals,
     }
 
 
@@ -167,12 +152,12 @@ def _checked(entry: Any) -> Any:
 
 
 def _read(entry: Mapping[str, Any] | None) -> ModelPrice | None:
-    """Return what an entry says; raises what parsing one that is none of ours does."""
+    """Return the price of an entry. A malformed entry raises whatever reading it raises."""
     if entry is None:
         return None
-    told = entry["rates"]
+    stored = entry["rates"]
     rates = None
-    if told is not None:
-        made: dict[str, Any] = {name: Decimal(told[name]) for name in _DECIMALS if name in told}
-        rates = PriceRates(**made)
-    return ModelPrice(str(entry["vendor"]), str(entry["model"]), str(entry["catalogue"]), steady=rates)
+    if stored is not None:
+        decimals: dict[str, Any] = {name: Decimal(stored[name]) for name in _DECIMALS if name in stored}
+        rates = PriceRates(**decimals)
+    return ModelPrice(str(entry["vendor"]), str(entry["model"]), str(entry["catalogue"]), fixed_rates=rates)

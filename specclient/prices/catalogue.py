@@ -1,7 +1,7 @@
-"""Turn a vendor's name and a model's into its dated prices, from genai-prices or a newer copy of its data.
+"""The price catalogue: dated prices of models, from genai-prices or a newer copy of its data.
 
-The copy is ``$SPECCLIENT_PRICES`` (``off`` for none), else ``prices.json`` in the user's data folder, put
-there by ``specclient cost update-prices``. A later version of the package takes its place.
+The copy is the file ``$SPECCLIENT_PRICES`` (``off`` for none), or ``prices.json`` in the user's data folder,
+written by ``specclient cost update-prices``. It is ignored once another version of the package is installed.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, cast
 from specclient.config import ANY_VENDOR
 from specclient.errors import ConfigurationError
 from specclient.prices.billing import EXACT, PriceRates
-from specclient.prices.cache import PACKAGE, catalogue_path
+from specclient.prices.catalogue_file import PACKAGE, catalogue_path
 from specclient.runtime.folders import write_atomically
 from specclient.runtime.forks import import_lock
 
@@ -49,9 +49,9 @@ class CatalogueModel:
     """A model of the catalogue.
 
     Attributes:
-        vendor: whose it was looked for at.
-        model: its dated prices.
-        catalogue: in words, which.
+        vendor: the vendor it was looked up for.
+        model: its entry, with dated prices.
+        catalogue: the catalogue, in words.
     """
 
     vendor: str
@@ -59,8 +59,8 @@ class CatalogueModel:
     catalogue: str
 
     @property
-    def steady(self) -> bool:
-        """Whether its price has neither dates, hours of the day nor tiers."""
+    def has_fixed_price(self) -> bool:
+        """Whether the price has neither dates, hours of the day nor tiers."""
         prices = self.model.prices
         return not isinstance(prices, list) and not any(
             hasattr(each, "tiers") for each in vars(prices).values()
@@ -69,13 +69,13 @@ class CatalogueModel:
 
 @dataclass(frozen=True, slots=True)
 class SavedCatalogue:
-    """A catalogue that was fetched.
+    """A fetched copy of the catalogue.
 
     Attributes:
         path: its file.
-        fetched: when, with the time zone.
+        fetched: the time of fetching, with a time zone.
         package: the version of genai-prices that fetched it.
-        models: how many it has.
+        models: the number of models in it.
     """
 
     path: Path
@@ -85,12 +85,12 @@ class SavedCatalogue:
 
 
 def find_model(vendor: str, model: str) -> CatalogueModel | None:
-    """Find a model: of a vendor, or by its name alone where the vendor is :data:`ANY_VENDOR`."""
-    kept = _kept(os.environ)
+    """Return a vendor's model, or a model by name alone for :data:`ANY_VENDOR`; None if it is not listed."""
+    saved = _saved(os.environ)
     snapshot = _snapshot()
-    name = PACKAGE if kept is None else f"{PACKAGE} (fetched {kept[0].fetched:%Y-%m-%d})"
+    name = PACKAGE if saved is None else f"{PACKAGE} (fetched {saved[0].fetched:%Y-%m-%d})"
     if vendor == ANY_VENDOR:
-        with suppress(LookupError):  # "litellm" stands for names with or without a vendor before a slash
+        with suppress(LookupError):  # "litellm" finds names with and without a vendor before a slash
             owner, found = snapshot.find_provider_model(model, None, "litellm", None)
             return CatalogueModel(owner.id, found, name)
         return None
@@ -103,10 +103,10 @@ def find_model(vendor: str, model: str) -> CatalogueModel | None:
 
 
 def rates_at(model: ModelInfo, at: datetime, prompt: int) -> PriceRates | None:
-    """Read the rates for text tokens; None where the model is priced by something else (pages, hours).
+    """Return the rates at a date; None for a model that is not priced by tokens (but by pages or hours).
 
     Args:
-        prompt: tokens of the prompt: some prices rise with its length, for all of its tokens.
+        prompt: tokens of the prompt; some prices rise with its length, for all of its tokens.
     """
     listed: dict[str, Decimal | TieredPrices | None] = vars(model.get_prices(at))
 
@@ -117,11 +117,11 @@ def rates_at(model: ModelInfo, at: datetime, prompt: int) -> PriceRates | None:
         reached = [tier.price for tier in value.tiers if prompt > tier.start]  # tiers ascend
         return reached[-1] if reached else value.base
 
-    whole = rate("input_mtok")
-    if whole is None:
+    input_rate = rate("input_mtok")
+    if input_rate is None:
         return None
     return PriceRates(
-        input=whole,
+        input=input_rate,
         output=rate("output_mtok"),
         cached_input=rate("cache_read_mtok"),
         cache_write=rate("cache_write_mtok"),
@@ -137,7 +137,7 @@ def rates_at(model: ModelInfo, at: datetime, prompt: int) -> PriceRates | None:
 
 
 def tier_starts(model: ModelInfo) -> tuple[int, ...]:
-    """Return the lengths of prompts, in tokens, beyond which a model has had other prices, ascending."""
+    """Return the prompt lengths, in tokens, above which a model has or had other prices, ascending."""
     listed = model.prices if isinstance(model.prices, list) else [model]
     values = (value for each in listed for value in vars(each.prices).values())
     return tuple(sorted({tier.start for value in values for tier in getattr(value, "tiers", ())}))
@@ -148,17 +148,17 @@ def _thousandth(dollars: Decimal | None) -> Decimal | None:
 
 
 def catalogue_url() -> str:
-    """Return where genai-prices publishes its data."""
-    from genai_prices.update_prices import DEFAULT_UPDATE_URL  # noqa: PLC0415 - only who updates pays for it
+    """Return the URL at which genai-prices publishes its data."""
+    from genai_prices.update_prices import DEFAULT_UPDATE_URL  # noqa: PLC0415 - needed for updates only
 
     return DEFAULT_UPDATE_URL
 
 
 def save_catalogue(content: bytes, *, fetched: datetime, env: Mapping[str, str]) -> SavedCatalogue:
-    """Check a fetched catalogue and put it in place of the one before; raises with that one untouched.
+    """Check a fetched catalogue and replace the saved one with it. On an error the saved one stays.
 
     Raises:
-        ConfigurationError: content that is no catalogue, or a file that cannot be written.
+        ConfigurationError: the content is not a catalogue, or the file cannot be written.
     """
     path = catalogue_path(env)
     if path is None:
@@ -168,9 +168,9 @@ def save_catalogue(content: bytes, *, fetched: datetime, env: Mapping[str, str])
         providers = _providers(raw)
         priced = any(rates_at(model, fetched, 0) for each in providers for model in each.models)
     except Exception as error:  # noqa: BLE001 - whatever the library makes of foreign data
-        raise ConfigurationError(f"what was fetched is no price catalogue: {_line(error)}") from None
+        raise ConfigurationError(f"the fetched data is not a price catalogue: {_line(error)}") from None
     if not priced:
-        raise ConfigurationError("what was fetched is no price catalogue: it has no model with a price")
+        raise ConfigurationError("the fetched data is not a price catalogue: it has no model with a price")
     copy = SavedCatalogue(path, fetched, version(PACKAGE), sum(len(each.models) for each in providers))
     text = json.dumps({"fetched": fetched.isoformat(), "package": copy.package, "providers": raw})
     try:
@@ -184,45 +184,45 @@ def save_catalogue(content: bytes, *, fetched: datetime, env: Mapping[str, str])
 
 
 def saved_catalogue(env: Mapping[str, str]) -> SavedCatalogue | None:
-    """Return the fetched catalogue that is in use, None where it is the package's own."""
-    kept = _kept(env)
-    return None if kept is None else kept[0]
+    """Return the fetched catalogue in use, None if the package's own is used."""
+    saved = _saved(env)
+    return None if saved is None else saved[0]
 
 
 def _snapshot() -> DataSnapshot:
-    """Return the fetched catalogue where there is one that can be used, else the package's own."""
-    kept = _kept(os.environ)
-    if kept is not None:
-        return kept[1]
+    """Return the fetched catalogue if there is a usable one, else the package's own."""
+    saved = _saved(os.environ)
+    if saved is not None:
+        return saved[1]
     with import_lock:
         from genai_prices.data_snapshot import get_snapshot  # noqa: PLC0415 - takes 0.2 s
 
     return get_snapshot()
 
 
-def _kept(env: Mapping[str, str]) -> tuple[SavedCatalogue, DataSnapshot] | None:
+def _saved(env: Mapping[str, str]) -> tuple[SavedCatalogue, DataSnapshot] | None:
     path = catalogue_path(env)
     if path is None:
         return None
     try:
-        seen = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return _read(path, seen.st_mtime_ns, seen.st_size)
+    return _read(path, status.st_mtime_ns, status.st_size)
 
 
 @lru_cache(maxsize=4)
 def _read(path: Path, _modified: int, _size: int) -> tuple[SavedCatalogue, DataSnapshot] | None:
-    """Return the file's catalogue; read anew when it has changed. One that cannot be used is told once."""
+    """Return the catalogue of a file, None with a warning if it is unusable; cached until it changes."""
     try:
-        told = json.loads(path.read_bytes())
-        if told["package"] != version(PACKAGE):
-            return None  # the package has been installed anew since, with data of its own
-        providers = _providers(told["providers"])
-        fetched = datetime.fromisoformat(told["fetched"])
-    except Exception as error:  # noqa: BLE001 - a call is not broken over it
+        content = json.loads(path.read_bytes())
+        if content["package"] != version(PACKAGE):
+            return None  # the version installed since has data of its own
+        providers = _providers(content["providers"])
+        fetched = datetime.fromisoformat(content["fetched"])
+    except Exception as error:  # noqa: BLE001 - a damaged file must not break a call
         logger.warning(
-            "the price catalogue %s cannot be read (%s), and the installed one is used; fetch it anew with "
+            "the price catalogue %s cannot be read (%s), so the installed one is used; fetch it again with "
             "`specclient cost update-prices`, or remove it",
             path,
             _line(error),
@@ -231,20 +231,20 @@ def _read(path: Path, _modified: int, _size: int) -> tuple[SavedCatalogue, DataS
     from genai_prices.data_snapshot import DataSnapshot  # noqa: PLC0415 - as above
 
     count = sum(len(each.models) for each in providers)
-    return SavedCatalogue(path, fetched, told["package"], count), DataSnapshot(
+    return SavedCatalogue(path, fetched, content["package"], count), DataSnapshot(
         providers, from_auto_update=True
     )
 
 
 def _providers(raw: Any) -> list[Provider]:
-    """Read providers as genai-prices' own updater does; it has no public door to data that is at hand."""
+    """Parse providers as genai-prices' own updater does; the library has no public function for it."""
     with import_lock:
         from genai_prices import types  # noqa: PLC0415 - as above
 
     if not isinstance(raw, list) or not raw:
-        raise TypeError("it is no list of providers")
-    read = cast("Callable[[Any], list[Provider]]", types._providers_from_raw)
-    return read(raw)
+        raise TypeError("it is not a list of providers")
+    parse = cast("Callable[[Any], list[Provider]]", types._providers_from_raw)
+    return parse(raw)
 
 
 def _line(error: Exception) -> str:

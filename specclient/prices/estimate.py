@@ -1,4 +1,4 @@
-"""Turn prompts, the lengths of earlier answers and a price into what calls may cost: a range, not a point."""
+"""Cost estimates before a call: a range, from the prompt, the lengths of earlier answers and the price."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from specclient.tokens import TokenCount
 
 __all__ = ["PRIOR_LENGTH", "CostEstimate", "CostRange", "LengthRange", "estimate", "expected_length"]
 
-#: Answers below which what a model has done is not yet a range of what it does.
+#: With fewer earlier answers, the range also covers :data:`PRIOR_LENGTH`.
 MIN_ANSWERS = 10
 _LOW, _HIGH = 0.1, 0.9
 
 
 @dataclass(frozen=True, slots=True)
 class LengthRange:
-    """How many tokens an answer may take.
+    """The expected length of an answer, in tokens.
 
     Attributes:
-        low, likely, high: nine answers in ten are longer than ``low``, half of them than ``likely``, one in
-            ten than ``high``.
-        evidence: earlier answers behind it; 0 means :data:`PRIOR_LENGTH`.
+        low, likely, high: nine answers in ten are longer than ``low``, half of them longer than ``likely``,
+            one in ten longer than ``high``.
+        evidence: number of earlier answers it is based on; 0 means :data:`PRIOR_LENGTH`.
     """
 
     low: int
@@ -31,25 +31,25 @@ class LengthRange:
     high: int
     evidence: int = 0
 
-    def cut(self, most: int | None) -> LengthRange:
-        """Return it for answers of at most so many tokens."""
-        if most is None:
+    def limited(self, max_tokens: int | None) -> LengthRange:
+        """Return the range for answers of at most ``max_tokens`` tokens; None is no limit."""
+        if max_tokens is None:
             return self
-        low, likely, high = (max(min(each, most), 0) for each in (self.low, self.likely, self.high))
+        low, likely, high = (max(min(each, max_tokens), 0) for each in (self.low, self.likely, self.high))
         return LengthRange(low, likely, high, self.evidence)
 
     def times(self, answers: int) -> LengthRange:
-        """Return it for several answers to one prompt."""
+        """Return the range of the sum of several answers to one prompt."""
         return LengthRange(self.low * answers, self.likely * answers, self.high * answers, self.evidence)
 
 
-#: Of a model without earlier answers: from a sentence or two over a few paragraphs to a few pages.
+#: For a model without earlier answers: a sentence or two, a few paragraphs, a few pages.
 PRIOR_LENGTH = LengthRange(32, 256, 1024)
 
 
 @dataclass(frozen=True, slots=True)
 class CostRange:
-    """Dollars at the low, likely and high length of the answers; None where no price is known."""
+    """Dollars for the low, likely and high length of the answers; None if no price is known."""
 
     low: Decimal | None
     likely: Decimal | None
@@ -58,13 +58,13 @@ class CostRange:
 
 @dataclass(frozen=True, slots=True)
 class CostEstimate:
-    """What calls may take and cost.
+    """The expected tokens and cost of one or more calls.
 
     Attributes:
-        calls: how many.
+        calls: number of calls.
         prompt: tokens of all prompts.
-        completion: tokens of all answers. A sum of low ends is lower, and of high ends higher, than most sums
-            would be: the range is that of calls which all turn out short, or all long.
+        completion: tokens of all answers. Low ends and high ends are added up, so the range is that of calls
+            whose answers are all short, or all long: wider than a sum of independent calls.
         cost: dollars.
     """
 
@@ -93,11 +93,10 @@ class CostEstimate:
 
 
 def expected_length(earlier: Sequence[int]) -> LengthRange:
-    """Return how long answers may be, by the tokens of earlier ones of the same model.
+    """Return the expected length of an answer, from the lengths of earlier answers of the same model.
 
-    With fewer than :data:`MIN_ANSWERS` of them the range takes in the prior's, and their median stands for
-    the
-    likely length.
+    With fewer than :data:`MIN_ANSWERS` earlier answers the range also covers :data:`PRIOR_LENGTH`, and the
+    likely length is their median.
     """
     if not earlier:
         return PRIOR_LENGTH
@@ -111,10 +110,12 @@ def expected_length(earlier: Sequence[int]) -> LengthRange:
 def estimate(
     prompt: TokenCount, completion: LengthRange, price: Callable[[int, int], Decimal | None]
 ) -> CostEstimate:
-    """Return what one call may cost.
+    """Return the estimate for one call.
 
     Args:
-        price: of a prompt's and an answer's tokens, in dollars; None where it is not known.
+        prompt: tokens of the prompt.
+        completion: tokens of the answer.
+        price: returns the dollars for prompt and completion tokens, None if unknown.
     """
     ends = (completion.low, completion.likely, completion.high)
     return CostEstimate(1, prompt, completion, CostRange(*(price(prompt.tokens, tokens) for tokens in ends)))

@@ -1,9 +1,10 @@
-"""Turn the tokens, or the engine seconds, of a call into exact dollars, and say where the price comes from.
+"""The price of a call in exact dollars, and the source of the price.
 
-A price is looked for in this order: what the vendor itself says it charged; the user's ``[prices]`` tables,
-``"provider/model"`` before ``"provider/*"``; for the local engine, its time at ``device_cost_per_hour`` and
-its electricity; the ``genai-prices`` catalogue at the date of the call, by the model that served it before
-the one that was asked for; else the call is unpriced, which is not the same as free.
+Sources, the first that has a price wins: the charge in the vendor's own response; the user's ``[prices]``
+tables, ``"provider/model"`` before ``"provider/*"``; for the local engine, its time at
+``device_cost_per_hour`` and its electricity; the ``genai-prices`` catalogue at the date of the call, for the
+model that the response names, then for the requested one. Otherwise the call is unpriced, which is not the
+same as free.
 """
 
 from __future__ import annotations
@@ -23,22 +24,22 @@ __all__ = ["Prices"]
 
 LOCAL = "local"
 
-#: Models whose place in the catalogue a client keeps in mind.
-_MOST = 4096
+#: Largest number of catalogue look-ups that a client remembers.
+_MAX_LOOKUPS = 4096
 
 logger = logging.getLogger("specclient")
 
-#: Whose word counts for what a call cost, and the field of the usage that is that word: OpenRouter, "Usage
-#: accounting"; xAI, "Cost tracking". A field of the same name from anyone else need not mean the same.
-_TELLS: Mapping[str, str] = {"openrouter": "cost", "x-ai": "cost_in_usd_ticks"}
+#: Vendors whose responses state the charge, and the field of the usage with it: OpenRouter, "Usage
+#: accounting"; xAI, "Cost tracking". A field of that name from another vendor may mean something else.
+_CHARGE_FIELDS: Mapping[str, str] = {"openrouter": "cost", "x-ai": "cost_in_usd_ticks"}
 
 
 class Prices:
-    """The prices a client's settings and the catalogue give.
+    """Prices from a client's settings and the catalogue.
 
     Args:
         settings: ``prices`` and ``local`` are read.
-        now: the clock, for predictions.
+        now: the clock, used for predictions.
     """
 
     def __init__(
@@ -48,28 +49,28 @@ class Prices:
         tables = settings.prices
         self._exact = {route: table for route, table in tables.items() if not route.endswith("*")}
         patterns = ((route, table) for route, table in tables.items() if route.endswith("*"))
-        self._patterns = sorted(patterns, key=lambda each: -len(each[0]))  # the closest first
+        self._patterns = sorted(patterns, key=lambda each: -len(each[0]))  # the longest first
         self._engine = PriceRates.of_engine(settings.local)
         self._assumed = settings.local.device_cost_per_hour is None
-        self._listed: dict[tuple[str, str], ModelPrice | None] = {}
+        self._lookups: dict[tuple[str, str], ModelPrice | None] = {}
 
     def ready(self, provider: str, model: str, price_provider: str | None) -> bool:
-        """Tell whether a price of this model needs no file and no catalogue to be read; see :meth:`warm`."""
-        if price_provider is None or provider == LOCAL or (price_provider, model) in self._listed:
+        """Return whether a model's price needs no file or catalogue to be read; see :meth:`warm`."""
+        if price_provider is None or provider == LOCAL or (price_provider, model) in self._lookups:
             return True
-        return self._table([f"{provider}/{model}"]) is not None  # which stands over the catalogue
+        return self._table([f"{provider}/{model}"]) is not None  # it precedes the catalogue
 
     def warm(self, model: str, price_provider: str) -> None:
-        """Look a model up, which its first price would otherwise wait for."""
-        self._look(price_provider, model)
+        """Look up a model in the catalogue, so that its first price does not wait for it."""
+        self._catalogue_price(price_provider, model)
 
-    def _look(self, vendor: str, name: str) -> ModelPrice | None:
+    def _catalogue_price(self, vendor: str, name: str) -> ModelPrice | None:
         key = vendor, name
-        if key not in self._listed:
-            if len(self._listed) >= _MOST:
-                self._listed.clear()
-            self._listed[key] = find_price(vendor, name)
-        return self._listed[key]
+        if key not in self._lookups:
+            if len(self._lookups) >= _MAX_LOOKUPS:
+                self._lookups.clear()
+            self._lookups[key] = find_price(vendor, name)
+        return self._lookups[key]
 
     def price(
         self,
@@ -89,20 +90,20 @@ class Prices:
         Args:
             usage: tokens; those read from and written to a cache are inside ``prompt``.
             provider: the endpoint's name, ``local`` for the engine in this process.
-            model: as it was asked for there.
-            price_provider: the vendor whose prices hold at this endpoint; None where there are none,
-                :data:`specclient.config.ANY_VENDOR` where it is not known whose endpoint it is.
-            at: when the call was made; a price that has changed since is taken as it was.
+            model: as requested from that endpoint.
+            price_provider: the vendor whose prices apply at the endpoint; None if there is none,
+                :data:`specclient.config.ANY_VENDOR` if the vendor is unknown.
+            at: the time of the call; prices are those of that date.
             engine_s: seconds of engine time, for local calls.
-            served: the model as the answer names it: often a dated snapshot of the one asked for.
+            served: the model that the response names, often a dated snapshot of the requested one.
             latency_s, rejected_billed: as in :class:`specclient.prices.billing.BillingContext`.
 
         Returns:
-            ``total`` is None where the price or a count it needs is unknown, and ``source`` says which.
-            The first call of each model without a price is logged as a warning. Never raises.
+            The cost. ``total`` is None if the price, or a token count that it needs, is unknown; ``source``
+            says which. The first call of each model without a price is logged as a warning. Never raises.
         """
         for charge in usage.charges:
-            if price_provider is not None and _TELLS.get(price_provider) == charge.field:
+            if price_provider is not None and _CHARGE_FIELDS.get(price_provider) == charge.field:
                 source = f"told by the provider: usage.{charge.field}"
                 return Cost(total=charge.dollars, by_kind={"reported": charge.dollars}, source=source)
         quote = self.quote(
@@ -126,11 +127,11 @@ class Prices:
         engine_s: float | None = None,
         latency_s: float | None = None,
     ) -> Decimal | None:
-        """Return the dollars a call of this size would cost now, None where unknown; warns of nothing.
+        """Return the dollars a call of this size would cost now, None if unknown. Logs nothing.
 
         Args:
-            engine_s, latency_s: predicted seconds of engine time, and of the call; the rest as in
-                :meth:`price`.
+            engine_s, latency_s: predicted seconds of engine time and of the call. The other arguments are
+                those of :meth:`price`.
         """
         quote = self.quote(provider, model, price_provider=price_provider, prompt=prompt_tokens)
         if quote is None:
@@ -148,14 +149,15 @@ class Prices:
         at: datetime | None = None,
         prompt: int = 0,
     ) -> Quote | None:
-        """Return what would be charged, and from where that is known; None where there is no price.
+        """Return the rates of a model and their source, None if there is no price.
 
         Args:
             at: a date, now by default.
-            prompt: tokens of the prompt, for prices that rise with its length; the rest as in :meth:`price`.
+            prompt: tokens of the prompt, for prices that rise with its length. The other arguments are those
+                of :meth:`price`.
         """
-        asked = [name for name in (served, model) if name]
-        table = self._table([f"{provider}/{name}" for name in asked])
+        names = [name for name in (served, model) if name]
+        table = self._table([f"{provider}/{name}" for name in names])
         if table is not None:
             return table
         if provider == LOCAL:
@@ -163,8 +165,8 @@ class Prices:
         if price_provider is None:
             return None
         at = at or self._now()
-        for name in asked:
-            found = self._look(price_provider, name)
+        for name in names:
+            found = self._catalogue_price(price_provider, name)
             rates = None if found is None else found.rates(at, prompt)
             if found is not None and rates is not None:
                 source = f"{found.catalogue}: {found.vendor}/{found.model} on {at.date()}"
@@ -174,22 +176,23 @@ class Prices:
                 return Quote(rates, f"{source}; {note}", estimated=True)
         return None
 
-    def steps(self, provider: str, model: str, price_provider: str | None) -> tuple[int, ...] | None:
-        """Return when a model's price changes: the lengths of prompts, in tokens, beyond which it is another.
+    def prompt_tiers(self, provider: str, model: str, price_provider: str | None) -> tuple[int, ...] | None:
+        """Return the prompt lengths, in tokens, above which a model's price differs, ascending.
 
-        None where it is the same for every prompt and at any time; what is not may change with the date, too.
+        None if the price is the same for every prompt at any time. An empty tuple means that it may change
+        with the date only.
         """
         if price_provider is None or provider == LOCAL or self._table([f"{provider}/{model}"]) is not None:
             return None
-        found = self._look(price_provider, model)
-        return None if found is None or found.dated is None else found.steps()
+        found = self._catalogue_price(price_provider, model)
+        return None if found is None or found.listed is None else found.prompt_tiers()
 
     def _table(self, routes: Sequence[str]) -> Quote | None:
-        """Return the user's own price for the first of these routes that has one; exact ones come first."""
-        named = next((route for route in routes if route in self._exact), None)
-        if named is not None:
+        """Return the user's price for the first route that has one; exact routes precede patterns."""
+        exact = next((route for route in routes if route in self._exact), None)
+        if exact is not None:
             return Quote(
-                PriceRates.of_settings(self._exact[named]), f'[prices."{named}"] in the configuration'
+                PriceRates.of_settings(self._exact[exact]), f'[prices."{exact}"] in the configuration'
             )
         for route in routes:
             for pattern, table in self._patterns:

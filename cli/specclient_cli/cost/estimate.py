@@ -126,7 +126,7 @@ class _CostEstimator:
 
         found = self._model(model)
         limits = [each for each in (asked.most, most) if each is not None]
-        lengths = found.lengths.cut(min(limits, default=None)).times(asked.answers)
+        lengths = found.lengths.limited(min(limits, default=None)).times(asked.answers)
         if asked.request.operation == "embedding":
             lengths = lengths.times(0)
         return found, estimate.estimate(self._count(asked, found), lengths, found.price)

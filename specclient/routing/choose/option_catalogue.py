@@ -183,7 +183,7 @@ class OptionCatalogue:
             if option.unavailable is None and not (option.local and option.tariff is None):
                 place = self._places.get(option.provider)
                 vendor = place.price_provider if isinstance(place, Endpoint) else None
-                steps = self._prices.steps(option.provider, option.model, vendor)
+                steps = self._prices.prompt_tiers(option.provider, option.model, vendor)
                 if steps is not None:
                     lengths.update(steps)
                     self._until = min(self._until, self._now() + _DATED_S)

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from specclient.config import ANY_VENDOR, Settings
-from specclient.prices import cache
+from specclient.prices import cache, catalogue_file
 from specclient.prices import catalogue as prices_catalogue
 from specclient.prices.cache import CACHE_FILE, MAX_ENTRIES, find_price
 from specclient.prices.prices import Prices
@@ -52,7 +52,7 @@ def test_a_price_from_a_note_is_the_price(
     first = cost(vendor, model)
     dated = find_price(vendor, model)
     anew()
-    if dated is None or dated.dated is None:
+    if dated is None or dated.listed is None:
         monkeypatch.setattr(prices_catalogue, "find_model", None)  # nobody may ask it
         assert f"{vendor} {model}" in json.loads(home.read_text())["seen"]
     assert cost(vendor, model) == first
@@ -62,7 +62,7 @@ def test_a_price_from_a_note_is_the_price(
 def test_a_price_with_tiers_is_read_in_the_catalogue() -> None:
     found = find_price("google", "gemini-2.5-pro")
     assert found is not None
-    assert found.steady is None
+    assert found.fixed_rates is None
     assert found.rates(NOW, 1_000) != found.rates(NOW, 300_000)
 
 
@@ -76,9 +76,9 @@ def test_another_catalogue_is_asked_anew(home: Path, monkeypatch: pytest.MonkeyP
     home.write_text(json.dumps({**told, "edition": "0.0.1"}))
     anew()
     assert cost("openai", "gpt-4.1") == first
-    before = cache.edition({})
+    before = catalogue_file.edition({})
     (home.parent / "prices.json").write_text("{}")
-    assert cache.edition({}) != before == cache.edition({"SPECCLIENT_PRICES": "off"})
+    assert catalogue_file.edition({}) != before == catalogue_file.edition({"SPECCLIENT_PRICES": "off"})
 
 
 @pytest.mark.parametrize(

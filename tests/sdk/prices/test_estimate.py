@@ -42,7 +42,7 @@ def test_few_earlier_answers_take_in_the_prior() -> None:
     ("most", "cut"), [(None, (32, 256, 1024)), (500, (32, 256, 500)), (20, (20, 20, 20)), (0, (0, 0, 0))]
 )
 def test_no_answer_is_longer_than_it_may_be(most: int | None, cut: tuple[int, int, int]) -> None:
-    found = PRIOR_LENGTH.cut(most)
+    found = PRIOR_LENGTH.limited(most)
     assert (found.low, found.likely, found.high) == cut
 
 
@@ -64,7 +64,7 @@ def test_many_calls_are_summed_and_one_without_a_price_leaves_none() -> None:
 
 @given(st.lists(st.integers(1, 10**6)), st.none() | st.integers(0, 10**6))
 def test_a_range_is_in_order(earlier: list[int], most: int | None) -> None:
-    found = expected_length(earlier).cut(most)
+    found = expected_length(earlier).limited(most)
     assert (
         0 <= found.low <= found.likely <= found.high <= (10**6 if most is None else most) + PRIOR_LENGTH.high
     )

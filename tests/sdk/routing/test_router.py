@@ -264,7 +264,7 @@ def test_prices_that_rise_with_the_prompt_are_those_of_its_length():
     )
     found, prices = made.pipeline.router, made.shared.prices
     vendor = found.destinations.get("gemini").price_provider
-    assert prices.steps("gemini", "gemini-2.5-pro", vendor) == (200_000,)
+    assert prices.prompt_tiers("gemini", "gemini-2.5-pro", vendor) == (200_000,)
     for text in ("hello", "word " * 300_000, "hello"):
         decision = found.decide(asks(text, params={"max_tokens": 10}, policy=Policy(explore=0)))
         expected = prices.predict(
