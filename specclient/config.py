@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import tomllib
 from collections.abc import Mapping
 from decimal import Decimal
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 import pydantic
 from pydantic import Field, SecretStr
@@ -19,14 +20,12 @@ from pydantic_core import PydanticCustomError
 
 from specclient.errors import ConfigurationError
 from specclient.runtime.folders import user_folder
+from specclient.types.budget import Budget
 from specclient.types.capabilities import Capabilities
 from specclient.types.criterion import CRITERIA
 from specclient.types.limit import CircuitRule, DeploymentLimit
 from specclient.types.route import EXPLORED_SHARE, Policy, PromptTask
 from specclient.types.strategy import Strategy
-
-if TYPE_CHECKING:
-    from specclient.types.budget import Budget
 
 FILE_NAME = "specclient.toml"
 
@@ -317,10 +316,6 @@ class Settings(_SettingsTable):
 
     def budget_list(self) -> list[Budget]:
         """Return the checked budgets."""
-        if not self.budgets:
-            return []
-        from specclient.types.budget import Budget  # noqa: PLC0415 - only where there are some
-
         return [Budget(name=name, **table.model_dump()) for name, table in self.budgets.items()]
 
     def policy_named(self, name: str) -> Policy:
@@ -419,8 +414,6 @@ def _from_environment(env: Mapping[str, str], values: Mapping[str, Any]) -> dict
 
 
 def _read(source: Path) -> dict[str, Any]:
-    import tomllib  # noqa: PLC0415 - only where there is a file
-
     try:
         text = source.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:

@@ -1,4 +1,4 @@
-"""The version; its own module, as the OpenAI client's."""
+"""The package's version; ``pyproject.toml`` and every request's ``User-Agent`` take it from here."""
 
 from typing import Final
 

@@ -8,6 +8,8 @@ from typing import Any, get_args
 from specclient.providers.encoding import json_of
 from specclient.resources.base import ResourceCaller, timeout_of
 from specclient.types.api_method import ApiMethod
+from specclient.types.binary import HttpxBinaryResponseContent
+from specclient.types.pages import PageClasses
 from specclient.types.params import NotGiven
 from specclient.types.request import PerCallOptions, Request
 
@@ -108,8 +110,6 @@ class HttpMethods:
             model: the class of what is listed.
             page: the class of the pages, such as ``SyncCursorPage[Model]``.
         """
-        from specclient.types.pages import PageClasses  # noqa: PLC0415 - only who lists pays for it
-
         kind = getattr(page, "__pydantic_generic_metadata__", {}).get("origin") or page
         row = ApiMethod(
             name="list", verb=method.upper(), path=path, gives=model, page=PageClasses(kind, kind)
@@ -150,8 +150,6 @@ def _result(cast_to: Any) -> tuple[Any, Callable[[Any], Any] | None]:
     """Return what a method gives, and what makes of it what the caller asked for."""
     if cast_to is bytes:
         return bytes, lambda reply: reply.content
-    from specclient.types.binary import HttpxBinaryResponseContent  # noqa: PLC0415 - only for calls by path
-
     if cast_to is HttpxBinaryResponseContent:
         return bytes, lambda reply: HttpxBinaryResponseContent(reply.response)
     return (None if cast_to is type(None) else cast_to), None

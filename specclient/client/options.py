@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypedDict, get_args
+from typing import Any, Literal, TypedDict, get_args
 
 from specclient.config import Settings, load
 from specclient.errors import ConfigurationError
 from specclient.providers.custom import Provider
 from specclient.providers.endpoint import KeySource
+from specclient.types.budget import Budget
 from specclient.types.route import Policy
-
-if TYPE_CHECKING:
-    from specclient.types.budget import Budget
 
 DEFAULT_MAX_RETRIES = 2
 #: Where OpenAI keeps and processes data, and the URL that sends it there
@@ -133,8 +131,6 @@ def budgets_of(settings: Settings, given: Any) -> list[Budget]:
     """
     if not given:
         return settings.budget_list()
-    from specclient.types.budget import Budget  # noqa: PLC0415 - only where there are some
-
     named: dict[str, Budget] = {}
     for each in given:
         if not isinstance(each, Budget):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.metadata
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -16,6 +15,7 @@ from specclient.providers import forms
 from specclient.providers.endpoint import Endpoint
 from specclient.types.api_method import ApiMethod
 from specclient.types.params import Omit
+from specclient.version import VERSION
 
 #: Paths that Azure keeps under the deployment's name
 #: (https://learn.microsoft.com/azure/ai-services/openai/reference).
@@ -168,10 +168,9 @@ def _check_credentials(
     )
 
 
-@functools.cache
 def user_agent() -> str:
-    """Return what this package calls itself to servers."""
-    return f"specclient/{importlib.metadata.version('specclient')}"
+    """Return the ``User-Agent`` header of requests to servers."""
+    return f"specclient/{VERSION}"
 
 
 def json_of(body: Any) -> bytes:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import Any, Final
 
 from specclient.resources.signatures import signature_of
+from specclient.resources.step_methods import method_from_steps
 from specclient.resources.table.index import rows_of
 from specclient.types.params import NOT_GIVEN
 from specclient.types.request import Request
@@ -117,8 +118,6 @@ def bind_method(behaviour: CompositeMethod, *, is_async: bool) -> Callable[..., 
         module = importlib.import_module(f"specclient.resources.{behaviour.module}")
         written = getattr(module, behaviour.function)
         if behaviour.kind == "flow":
-            from specclient.resources.step_methods import method_from_steps  # noqa: PLC0415 - not for every resource
-
             method = method_from_steps(written, is_async=is_async)
         else:
             method = _plain(written)

@@ -5,15 +5,12 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
-from specclient.runtime.forks import import_lock
 from specclient.types.api_method import ApiMethod
 from specclient.types.named import named
+from specclient.types.pages import AsyncPaginator, PageFetcher
 from specclient.types.request import Request
-
-if TYPE_CHECKING:
-    from specclient.types.pages import AsyncPaginator, PageFetcher
 
 
 class PageCaller(Protocol):
@@ -36,9 +33,6 @@ def sync_page(caller: PageCaller, lister: PageFetcher, request: Request) -> Any:
 
 def async_page(caller: PageCaller, lister: PageFetcher, request: Request) -> AsyncPaginator[Any]:
     """Return what gives the page a request asks for when awaited; see :func:`sync_page`."""
-    with import_lock:
-        from specclient.types.pages import AsyncPaginator  # noqa: PLC0415 - only who lists pays for it
-
     asked = replace(request, method=_paged(request.method, is_async=True))
     return AsyncPaginator(lambda: caller.call(asked, lambda page: page.attach(lister, request)))
 

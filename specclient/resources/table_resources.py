@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from specclient.resources import composite_methods
 from specclient.resources.base import Resource, build_request
@@ -13,11 +13,9 @@ from specclient.resources.file_inputs import aread_files, read_files
 from specclient.resources.signatures import bind_arguments, doc_of, signature_of
 from specclient.resources.table import index
 from specclient.resources.table.rows import Row, method_of
+from specclient.types.binary import HttpxBinaryResponseContent
 from specclient.types.params import NOT_GIVEN, NotGiven, Omit
 from specclient.types.request import Request
-
-if TYPE_CHECKING:
-    from specclient.types.binary import HttpxBinaryResponseContent
 
 
 def table_resource(name: str, *, is_async: bool) -> type[Resource]:
@@ -126,8 +124,6 @@ def _into(row: Row) -> Callable[[Any], Any] | None:
 
 
 def _binary(reply: Any) -> HttpxBinaryResponseContent:
-    from specclient.types.binary import HttpxBinaryResponseContent  # noqa: PLC0415 - only for files
-
     return HttpxBinaryResponseContent(reply.response)
 
 
