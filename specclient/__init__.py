@@ -1,7 +1,7 @@
 """The SDK: an OpenAI-compatible client with routing, speculation telemetry and exact cost accounting.
 
-Names are loaded on first use: ``import specclient`` alone reads no engine, database or tokenizer.
-``import specclient as openai`` works, too: options may be set on the module (``specclient.api_key = …``)
+Names load on first use: ``import specclient`` imports no engine, database or tokenizer.
+``import specclient as openai`` also works: options can be set on the module (``specclient.api_key = …``)
 and resources used from it (``specclient.chat.completions.create(…)``).
 """
 
@@ -63,8 +63,7 @@ __version__ = VERSION
 
 NoneType = type(None)
 
-# The options of the module's own client, for `import specclient as openai`; see
-# `specclient.client.module_client`.
+# Options of the module-level client (`import specclient as openai`); see `specclient.client.module_client`.
 api_key: Any = None
 admin_api_key: str | None = None
 organization: str | None = None

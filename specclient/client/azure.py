@@ -1,4 +1,4 @@
-"""Turn Azure's options into clients of an Azure OpenAI resource, sync and async.
+"""Clients of an Azure OpenAI resource: `AzureOpenAI` and `AsyncAzureOpenAI`.
 
 See https://learn.microsoft.com/azure/ai-services/openai/reference for the paths and the headers.
 """
@@ -23,12 +23,19 @@ TokenProvider = Callable[[], str | Awaitable[str]]
 
 
 class AzureOptions(ClientOptions, total=False):
-    """What a client of Azure takes beside :class:`specclient.client.options.ClientOptions`.
+    """Options of an Azure client, in addition to :class:`specclient.client.options.ClientOptions`.
 
-    ``azure_endpoint`` (``https://NAME.openai.azure.com``; ``AZURE_OPENAI_ENDPOINT``) or ``base_url``;
-    ``api_version`` (``OPENAI_API_VERSION``); one of ``api_key`` (``AZURE_OPENAI_API_KEY``),
-    ``azure_ad_token`` (``AZURE_OPENAI_AD_TOKEN``) and ``azure_ad_token_provider``, which is asked before
-    each try; ``azure_deployment``, to which all calls go whatever their model.
+    An option in capitals is the environment variable that provides the default.
+
+    Attributes:
+        azure_endpoint: ``https://NAME.openai.azure.com`` (``AZURE_OPENAI_ENDPOINT``); or ``base_url``.
+        azure_deployment: the deployment that serves all calls, whatever their model.
+        api_version: the version of the API (``OPENAI_API_VERSION``); required.
+        azure_ad_token: a Microsoft Entra ID token (``AZURE_OPENAI_AD_TOKEN``).
+        azure_ad_token_provider: a function that returns a token; called before each attempt.
+
+    Exactly one of ``api_key`` (``AZURE_OPENAI_API_KEY``), ``azure_ad_token`` and ``azure_ad_token_provider``
+    is required.
     """
 
     azure_endpoint: str | None
@@ -42,14 +49,14 @@ class AzureOpenAI(OpenAI):
     """The synchronous client of an Azure OpenAI resource; see :class:`AzureOptions`.
 
     Raises:
-        OpenAIError: without a key or token, or with more than one of them.
-        ValueError: without an API version or an endpoint.
+        OpenAIError: there is no key or token, or more than one.
+        ValueError: there is no API version or no endpoint.
     """
 
     _azure: Mapping[str, Any]
 
     def __init__(self, **options: Unpack[AzureOptions]) -> None:
-        self._azure = _kept(options)
+        self._azure = _azure_options(options)
         self._begin(_core(type(self), options))
 
     def _changed(self, changes: Mapping[str, Any]) -> Self:
@@ -62,7 +69,7 @@ class AsyncAzureOpenAI(AsyncOpenAI):
     _azure: Mapping[str, Any]
 
     def __init__(self, **options: Unpack[AzureOptions]) -> None:
-        self._azure = _kept(options)
+        self._azure = _azure_options(options)
         self._begin(_core(type(self), options))
 
     def _changed(self, changes: Mapping[str, Any]) -> Self:
@@ -70,34 +77,35 @@ class AsyncAzureOpenAI(AsyncOpenAI):
 
 
 class MutuallyExclusiveAuthError(OpenAIError):
-    """More than one of Azure's credentials was given."""
+    """More than one Azure credential was given."""
 
 
 _Client = TypeVar("_Client", bound=AzureOpenAI | AsyncAzureOpenAI)
 _OURS = frozenset(AzureOptions.__annotations__) - frozenset(ClientOptions.__annotations__)
-_PLACE = frozenset({"azure_endpoint", "azure_deployment"})
+_ENDPOINT_OPTIONS = frozenset({"azure_endpoint", "azure_deployment"})
 _CREDENTIALS = frozenset({"api_key", "azure_ad_token", "azure_ad_token_provider"})
 
 
-def _kept(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that are Azure's, for copies to start from."""
+def _azure_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return Azure's own options and the key, which copies start from."""
     return {name: options[name] for name in (*_OURS, "api_key") if options.get(name) is not None}
 
 
 def _copied(client: _Client, changes: Mapping[str, Any]) -> _Client:
+    """Return a copy of a client with changed options."""
     azure = dict(client._azure)
-    if _CREDENTIALS & changes.keys():  # a new one takes the place of whichever there was
+    if _CREDENTIALS & changes.keys():  # a new credential replaces the old one, whichever it is
         azure = {name: value for name, value in azure.items() if name not in _CREDENTIALS}
-    if "base_url" in changes:  # elsewhere
-        azure = {name: value for name, value in azure.items() if name not in _PLACE}
+    if "base_url" in changes:
+        azure = {name: value for name, value in azure.items() if name not in _ENDPOINT_OPTIONS}
     rest = {name: value for name, value in client.core.options.items() if name != "api_key"}
-    made = type(client).__new__(type(client))
+    copied = type(client).__new__(type(client))
     options = {**rest, **azure, **changes}
     if azure.get("azure_endpoint"):
         options.pop("base_url", None)
-    made._azure = _kept(options)
-    made._begin(_core(type(client), options, client.core))
-    return made
+    copied._azure = _azure_options(options)
+    copied._begin(_core(type(client), options, client.core))
+    return copied
 
 
 def _core(cls: type, options: Mapping[str, Any], source: ClientCore | None = None) -> ClientCore:
@@ -117,27 +125,27 @@ def _core(cls: type, options: Mapping[str, Any], source: ClientCore | None = Non
         )
     base_url = _base_url(given)
     if "/deployments" in base_url:
-        endpoint["deployments"] = False  # every call goes to the one that is named
+        endpoint["deployments"] = False  # base_url already names the deployment
     elif given.get("azure_deployment"):
         endpoint["deployment"] = given["azure_deployment"]
-    made = {name: value for name, value in given.items() if name not in _OURS and name != "api_key"}
-    made["base_url"] = base_url
-    made["default_query"] = {**(given.get("default_query") or {}), "api-version": version}
-    return ClientCore(made, endpoint=endpoint, source=source)
+    client_options = {name: value for name, value in given.items() if name not in _OURS and name != "api_key"}
+    client_options["base_url"] = base_url
+    client_options["default_query"] = {**(given.get("default_query") or {}), "api-version": version}
+    return ClientCore(client_options, endpoint=endpoint, source=source)
 
 
 def _credentials(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of an endpoint that say how requests are signed."""
-    named = [name for name in sorted(_CREDENTIALS) if given.get(name) is not None]
-    if len(named) > 1:
+    """Return the fields of an endpoint that authenticate requests."""
+    chosen = [name for name in sorted(_CREDENTIALS) if given.get(name) is not None]
+    if len(chosen) > 1:
         raise MutuallyExclusiveAuthError(
             "The `api_key`, `azure_ad_token` and `azure_ad_token_provider` arguments are mutually exclusive; "
-            f"{' and '.join(named)} were given, and only one can be"
+            f"{' and '.join(chosen)} were given, and only one can be"
         )
     key, token, source = (
         given.get(name) for name in ("api_key", "azure_ad_token", "azure_ad_token_provider")
     )
-    if not named:
+    if not chosen:
         token = os.environ.get("AZURE_OPENAI_AD_TOKEN")
         key = None if token else os.environ.get("AZURE_OPENAI_API_KEY")
     if not (key or token or source):

@@ -1,4 +1,4 @@
-"""Turn a client's core into what users see of it: its options as attributes, and changed copies."""
+"""The common part of both clients: options as attributes, resources, and copies with changed options."""
 
 from __future__ import annotations
 
@@ -26,42 +26,42 @@ if TYPE_CHECKING:
     from specclient.routing.router import Router
 
 
-#: Resources with a module of their own, by their attribute; read when first used, as the table's are.
-_HAND_SHAPED: Final = frozenset(
+#: Resources with a hand-written module, named as the client's attribute; imported on first use.
+_HAND_WRITTEN: Final = frozenset(
     {"beta", "chat", "completions", "embeddings", "models", "moderations", "responses"}
 )
 
 
 class BaseClient(HttpMethods):
-    """What synchronous and asynchronous clients have in common."""
+    """Base class of the synchronous and the asynchronous client."""
 
     _core: ClientCore
     _is_async: ClassVar[bool]
 
     def __getattr__(self, name: str) -> Any:
-        """Return a resource: hand-shaped, or from the table; made on first use and kept."""
+        """Return a resource, made on first use: from its own module, or from the endpoint table."""
         if name.startswith("_"):
             raise AttributeError(name)
-        found = self._shaped(name) if name in _HAND_SHAPED else self._tail(name)
-        self.__dict__[name] = found
-        return found
+        resource = self._written_resource(name) if name in _HAND_WRITTEN else self._table_resource(name)
+        self.__dict__[name] = resource
+        return resource
 
-    def _shaped(self, name: str) -> Any:
+    def _written_resource(self, name: str) -> Any:
         with import_lock:
             module = importlib.import_module(f"specclient.resources.{name}")
         return getattr(module, f"{'Async' if self._is_async else ''}{name.title()}")(self._caller)
 
-    def _tail(self, name: str) -> Any:
-        """Return a resource that the table tells whole."""
+    def _table_resource(self, name: str) -> Any:
+        """Return a resource whose methods all come from the endpoint table."""
         try:
             with import_lock:
-                made = table_resources.table_resource(name, is_async=self._is_async)
+                resource_class = table_resources.table_resource(name, is_async=self._is_async)
         except KeyError:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}") from None
-        return made(self._caller)
+        return resource_class(self._caller)
 
     def __dir__(self) -> list[str]:
-        return sorted({*super().__dir__(), *_HAND_SHAPED, *roots()})
+        return sorted({*super().__dir__(), *_HAND_WRITTEN, *roots()})
 
     @property
     def settings(self) -> Settings:
@@ -74,7 +74,7 @@ class BaseClient(HttpMethods):
         return self._core.shared.ledger
 
     def is_closed(self) -> bool:
-        """Tell whether the client has been closed; a closed one opens anew when it is used."""
+        """Return whether the client is closed. A closed client reopens when it is used."""
         return self._core.closed
 
     @property
@@ -94,7 +94,7 @@ class BaseClient(HttpMethods):
 
     @property
     def api_key(self) -> str:
-        """The key of the default provider; empty where a function gives it."""
+        """The key of the default provider; empty if a function provides it."""
         key = self._core.default.key
         return "" if key is None or callable(self._core.options.get("api_key")) else key.get_secret_value()
 
@@ -132,7 +132,7 @@ class BaseClient(HttpMethods):
 
     @property
     def webhook_secret(self) -> str | None:
-        """What webhooks are signed with."""
+        """The secret that webhooks are signed with."""
         return self._core.webhook_secret
 
     @webhook_secret.setter
@@ -141,7 +141,7 @@ class BaseClient(HttpMethods):
 
     @property
     def base_url(self) -> Any:
-        """The URL of the default provider, as an ``httpx.URL``, with a slash at its end."""
+        """The URL of the default provider, as an ``httpx.URL`` that ends with a slash."""
         from specclient.transport.clients.defaults import URL  # noqa: PLC0415 - imports httpx
 
         endpoint = self._core.default
@@ -156,7 +156,7 @@ class BaseClient(HttpMethods):
 
     @property
     def timeout(self) -> Any:
-        """Seconds, or an ``httpx.Timeout``; None waits for ever."""
+        """The time limit of a request: seconds, an ``httpx.Timeout``, or None for no limit."""
         options = self._core.options
         if "timeout" in options:
             return options["timeout"]
@@ -172,7 +172,7 @@ class BaseClient(HttpMethods):
 
     @property
     def max_retries(self) -> int:
-        """Tries after the first."""
+        """The number of attempts after the first."""
         return self._core.max_retries
 
     @max_retries.setter
@@ -181,7 +181,7 @@ class BaseClient(HttpMethods):
 
     @property
     def auth_headers(self) -> dict[str, str]:
-        """The header that carries the key of the default provider; none where a function gives it."""
+        """The header with the key of the default provider; empty if a function provides the key."""
         key = self.api_key
         if not key:
             return {}
@@ -190,7 +190,7 @@ class BaseClient(HttpMethods):
 
     @property
     def default_headers(self) -> dict[str, str | Omit]:
-        """The headers of every request to the default provider, but for the key's."""
+        """The headers of every request to the default provider, without the key."""
         return {
             "Accept": "application/json",
             "Content-Type": "application/json",
@@ -202,12 +202,12 @@ class BaseClient(HttpMethods):
 
     @property
     def user_agent(self) -> str:
-        """What the client calls itself."""
+        """The value of the ``User-Agent`` header."""
         return user_agent()
 
     @property
     def default_query(self) -> dict[str, Any]:
-        """The query of every request to the default provider."""
+        """The query parameters of every request to the default provider."""
         return dict(self._core.default.query)
 
     @property
@@ -228,24 +228,26 @@ class BaseClient(HttpMethods):
         _extra_kwargs: Mapping[str, Any] | None = None,
         **options: Any,
     ) -> Self:
-        """Return a client with some options changed; connections, engines and ledger are shared with it.
+        """Return a client with changed options that shares this client's connections, engines and ledger.
 
         Args:
-            default_headers, default_query: added to this client's.
-            set_default_headers, set_default_query: in place of this client's.
-            options: any other option of the client but ``config``, ``ledger`` and ``ledger_durability``.
+            default_headers, default_query: added to those of this client.
+            set_default_headers, set_default_query: replace those of this client.
+            options: any other client option except ``budgets``, ``config``, ``ledger`` and
+                ``ledger_durability``.
 
         Raises:
-            ValueError: where headers, or a query, are both added and set.
-            TypeError: for an unknown option.
+            ValueError: both forms of headers, or of the query, are given.
+            TypeError: an option does not exist.
+            ConfigurationError: an option belongs to the shared state.
         """
         changes = {
             k: v for k, v in {**options, **(_extra_kwargs or {})}.items() if not isinstance(v, NotGiven)
         }
-        changes["default_headers"] = _changed(
+        changes["default_headers"] = _merged(
             "headers", self._custom_headers, default_headers, set_default_headers
         )
-        changes["default_query"] = _changed("query", self._custom_query, default_query, set_default_query)
+        changes["default_query"] = _merged("query", self._custom_query, default_query, set_default_query)
         if named := SHARED & changes.keys():
             raise ConfigurationError(
                 f"{sorted(named)[0]} cannot be changed in a copy, which shares it; make a new client"
@@ -260,38 +262,41 @@ class BaseClient(HttpMethods):
 
     def _changed(self, changes: Mapping[str, Any]) -> Self:
         checked_options(type(self), changes)
-        seen = type(self).__new__(type(self))
+        client = type(self).__new__(type(self))
         core = self._core
-        seen._begin(ClientCore({**core.options, **changes}, endpoint=core.endpoint, source=core))
-        return seen
+        client._begin(ClientCore({**core.options, **changes}, endpoint=core.endpoint, source=core))
+        return client
 
     def _begin(self, core: ClientCore) -> None:
-        """Set up what serves the client's calls."""
+        """Set the core and the caller that serves the resources."""
         raise NotImplementedError
 
     @property
     def with_raw_response(self) -> Self:
-        """This client, its methods returning HTTP responses: ``.headers``, ``.status_code``, ``.parse()``."""
+        """This client; its methods return HTTP responses: ``.headers``, ``.status_code``, ``.parse()``."""
         return self._through(self._caller.raw())
 
     @property
     def with_streaming_response(self) -> Self:
-        """This client, its methods opening contexts of responses whose body is read when it is asked for."""
+        """This client with methods that return context managers of responses with an unread body."""
         streaming = self._caller.streaming()
         view: Self = streaming.view(self._through(streaming))
         return view
 
     def _through(self, caller: ResourceCaller) -> Self:
-        seen = copy.copy(self)
-        for name in [name for name in seen.__dict__ if not name.startswith("_")]:
-            del seen.__dict__[name]  # resources of this client's own caller
-        seen._caller = caller
-        return seen
+        client = copy.copy(self)
+        for name in [name for name in client.__dict__ if not name.startswith("_")]:
+            del client.__dict__[name]  # cached resources, which use the old caller
+        client._caller = caller
+        return client
 
 
-def _changed(
-    what: str, known: Mapping[str, Any], added: Mapping[str, Any] | None, put: Mapping[str, Any] | None
+def _merged(
+    what: str,
+    current: Mapping[str, Any],
+    added: Mapping[str, Any] | None,
+    replacement: Mapping[str, Any] | None,
 ) -> dict[str, Any]:
-    if added is not None and put is not None:
+    if added is not None and replacement is not None:
         raise ValueError(f"default_{what} and set_default_{what} cannot both be given; choose one")
-    return dict(put) if put is not None else {**known, **(added or {})}
+    return dict(replacement) if replacement is not None else {**current, **(added or {})}

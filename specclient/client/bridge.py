@@ -1,7 +1,6 @@
-"""Turn coroutines into calls that wait: all of a process on one event loop, in a thread in the background.
+"""Runs coroutines for the synchronous client, on one event loop per process in a background thread.
 
-The thread is a daemon, so it never keeps the interpreter from exiting, and it is made anew in a child
-after ``fork``.
+The thread is a daemon, so that it does not delay the interpreter's exit. A forked child starts its own.
 """
 
 from __future__ import annotations
@@ -29,48 +28,49 @@ from specclient.types.call import Call
 T = TypeVar("T")
 P = ParamSpec("P")
 
-#: Chunks that may wait for a slow reader before the stream stops reading from the network.
+#: Chunks that wait for a slow reader before the stream stops reading from the network.
 HIGH_WATER = 512
-#: Seconds that closing a stream waits for its end to be recorded.
+#: Seconds that closing a stream waits until its call is recorded.
 CLOSE_S = 10.0
 
 
 class _LoopThread(threading.Thread):
-    """A thread with an event loop, until it is told to stop; what then still runs is cancelled."""
+    """A thread that runs an event loop until :meth:`stop`, which cancels the remaining tasks."""
 
     def __init__(self) -> None:
         super().__init__(name="specclient", daemon=True)
         self._selector = selectors.DefaultSelector()
         self.loop = asyncio.SelectorEventLoop(self._selector)
-        self._told = asyncio.Event()
+        self._stop_requested = asyncio.Event()
 
     def run(self) -> None:
-        # RuntimeError: no thread starts any more to wait for the resolver's; the interpreter is leaving
+        # RuntimeError: at the interpreter's exit, no thread can be started to join the resolver's
         with suppress(RuntimeError), asyncio.Runner(loop_factory=lambda: self.loop) as runner:
-            runner.run(self._until_told())
+            runner.run(self._until_stop())
 
-    async def _until_told(self) -> None:
-        await self._told.wait()
+    async def _until_stop(self) -> None:
+        await self._stop_requested.wait()
 
     def stop(self) -> None:
-        with suppress(RuntimeError):  # it has ended already
-            self.loop.call_soon_threadsafe(self._told.set)
+        with suppress(RuntimeError):  # the loop has ended already
+            self.loop.call_soon_threadsafe(self._stop_requested.set)
         self.join()
 
     def sever(self) -> None:
-        """In a forked child: let go of the parent's sockets, so that they close when the parent closes them.
+        """In a forked child: release the parent's sockets, so that they close when the parent closes them.
 
-        The files are replaced and not closed: the objects that own them live on, as long as the child.
+        The file descriptors are replaced by ``/dev/null``, not closed, because the objects that own them stay
+        alive as long as the child.
         """
-        numbers = [key.fd for key in list((self._selector.get_map() or {}).values())]
-        nothing = os.open(os.devnull, os.O_RDWR)
-        for number in (*numbers, self._selector.fileno()):
-            os.dup2(nothing, number, inheritable=False)
-        os.close(nothing)
+        descriptors = [key.fd for key in list((self._selector.get_map() or {}).values())]
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor in (*descriptors, self._selector.fileno()):
+            os.dup2(null, descriptor, inheritable=False)
+        os.close(null)
 
 
 class _BackgroundLoop:
-    """The process's loop thread: started by the first call, stopped at exit, made anew after a fork."""
+    """The process's loop thread: started by the first call, stopped at exit, replaced after a fork."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -84,19 +84,20 @@ class _BackgroundLoop:
         """Start a coroutine on the loop, with the caller's context variables.
 
         Raises:
-            SpecClientError: in the loop's own thread, which would wait for itself; and in the last steps of
-                the interpreter's exit, in which no thread runs any more (finalizers of what is left).
+            SpecClientError: the call comes from the loop's own thread, which would wait for itself; or from a
+                finalizer late in the interpreter's exit, when no thread runs any more.
         """
         self.park()
         thread = self._running()
         if thread is None:
             coroutine.close()
-            raise SpecClientError("the interpreter is shutting down, and runs no call any more")
+            raise SpecClientError("the interpreter is shutting down, so no call can be made")
         if thread.ident == threading.get_ident():
             coroutine.close()
             raise SpecClientError(
-                "a synchronous client was called in the thread that serves all of them (from a hook, a key "
-                "function or a finalizer), and would wait for itself; use AsyncOpenAI there"
+                "a synchronous client was called from the background thread that serves all synchronous "
+                "clients (by a hook, a key function or a finalizer), which would wait for itself; use "
+                "AsyncOpenAI there"
             )
         return asyncio.run_coroutine_threadsafe(coroutine, thread.loop)
 
@@ -111,33 +112,32 @@ class _BackgroundLoop:
                     thread = _LoopThread()
                     try:
                         thread.start()
-                    except RuntimeError:  # from Python 3.12 on, no thread starts in handlers of the exit
+                    except RuntimeError:  # since Python 3.12, exit handlers cannot start threads
                         thread.loop.close()
                         return None
                     self._thread = thread
         return thread
 
     def stop(self) -> None:
-        """Cancel what still runs, wait for it to end, and write what it leaves for the ledgers."""
+        """Cancel the running calls, wait for them to end, and flush the ledgers."""
         self._leaving = True
         with self._lock:
             thread, self._thread = self._thread, None
         if thread is not None:
             thread.stop()
-        for thing in list(_flushed):
-            thing.flush()
+        for flushable in list(_flushed_at_exit):
+            flushable.flush()
 
     def park(self) -> None:
-        """Keep a daemon thread where it is once the interpreter is leaving, which soon ends it.
+        """At the interpreter's exit, block a daemon thread for ever; the exit ends it soon.
 
-        What it waited for has been cancelled. It is not to hear of that, or it would print an error, or call
-        again: the exit cuts daemon threads short, whatever they wait for.
+        Its call was cancelled. If the thread resumed, it would print an error or make another call.
         """
         if self._leaving and threading.current_thread().daemon:
             threading.Event().wait()
 
     def reset_after_fork(self) -> None:
-        """In a forked child: the thread stayed with the parent. What is left of it must not close."""
+        """Forget the loop thread, which runs in the parent only, and keep its objects from being closed."""
         self._lock = threading.Lock()
         thread, self._thread = self._thread, None
         if thread is not None:
@@ -146,28 +146,28 @@ class _BackgroundLoop:
 
 
 class SupportsFlush(Protocol):
-    """What has something to write once the loop has ended."""
+    """An object with pending writes."""
 
     def flush(self) -> None:
-        """Write it."""
+        """Finish the pending writes."""
         ...
 
 
-_flushed: weakref.WeakSet[SupportsFlush] = weakref.WeakSet()
+_flushed_at_exit: weakref.WeakSet[SupportsFlush] = weakref.WeakSet()
 
 _loop = _BackgroundLoop()
 
 
-def flush_at_exit(thing: SupportsFlush) -> None:
-    """Have a thing flushed after the loop has ended: a stream that is cut short then leaves a row."""
-    _flushed.add(thing)
+def flush_at_exit(flushable: SupportsFlush) -> None:
+    """Flush an object after the loop has ended, so that calls cancelled by the exit are recorded, too."""
+    _flushed_at_exit.add(flushable)
 
 
 class Bridge:
     """Runs coroutine functions on the background loop; see :class:`specclient.resources.base.SyncRunner`."""
 
     def run(self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call, wait, and return the result; an interrupt cancels the call."""
+        """Call a coroutine function and return its result; an interrupt cancels the call."""
 
         async def called() -> T:
             return await function(*args, **kwargs)
@@ -180,37 +180,37 @@ class Bridge:
             future.cancel()
             raise
         finally:
-            del future  # it holds the error whose traceback holds this frame: a circle
+            del future  # a reference cycle: its error's traceback refers to this frame
 
     def stream(
         self, function: Callable[P, Awaitable[AsyncStream[T]]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Stream[T]:
-        """Open a stream on the background loop and return once it is open."""
+        """Open a stream on the background loop; return when its response has begun."""
         pump = _StreamPump(lambda: function(*args, **kwargs))
         pump.open()
         return Stream(pump)
 
 
 class _StreamEnd:
-    """Closes a pump's queue; carries what ended the stream, if it was an error."""
+    """The last item of a pump's queue, with the error that ended the stream, if any."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
 
 
 def _weight(batch: list[Any]) -> int:
-    """Return what a batch counts towards ``HIGH_WATER``: its chunks; of a body's pieces, their kilobytes."""
+    """Return the size of a batch in units of ``HIGH_WATER``: chunks, or about 2 KiB of raw bytes."""
     if batch and isinstance(batch[0], bytes):
         return sum(1 + len(piece) // 2048 for piece in batch)
     return len(batch)
 
 
 class _StreamPump(Generic[T]):
-    """Runs one stream from opening to end inside one task, and hands its chunks to another thread.
+    """Runs one stream in a task on the background loop, and hands its chunks to another thread.
 
-    One task, because the cancel scopes and context variables of whoever produces the chunks are
-    bound to the task that steps them. The task may be ``HIGH_WATER`` chunks ahead of the reader, who
-    grants it more as it reads on; only the loop's thread touches the count, so no grant is lost.
+    One task runs the stream from opening to end, because cancel scopes and context variables of the
+    generator are bound to the task that steps it. The task may be ``HIGH_WATER`` chunks ahead of the reader,
+    which grants more as it reads. Only the loop's thread changes the count, so no grant is lost.
     """
 
     def __init__(self, open_stream: Callable[[], Awaitable[AsyncStream[T]]]) -> None:
@@ -219,15 +219,15 @@ class _StreamPump(Generic[T]):
         self._ready: deque[T] = deque()
         self._ended = threading.Event()
         self._read = 0
-        self._room = HIGH_WATER
+        self._credit = HIGH_WATER
         self._task: Future[None] | None = None
         register_fork_reset(self)
 
     def open(self) -> None:
-        """Start the stream, and return once its answer has begun.
+        """Start the stream, and return when its response has begun.
 
         Raises:
-            OpenAIError: what refused the request.
+            OpenAIError: the request failed.
         """
         opened: Future[AsyncStream[T]] = Future()
         self._task = _loop.submit(self._pump(opened))
@@ -263,7 +263,7 @@ class _StreamPump(Generic[T]):
         finally:
             with cancel_shield():
                 await stream.close()
-            self._queue.put(end)  # after the record is closed: whoever reads the end may read `meta`
+            self._queue.put(end)  # after the call is recorded: the reader may use `meta` at the end
             self._ended.set()
             del end
 
@@ -274,25 +274,25 @@ class _StreamPump(Generic[T]):
             except StopAsyncIteration:
                 return
             self._queue.put(batch)
-            self._room -= _weight(batch)
-            while self._room <= 0:
+            self._credit -= _weight(batch)
+            while self._credit <= 0:
                 self._granted.clear()
                 await self._granted.wait()
 
     def _grant(self, chunks: int) -> None:
-        self._room += chunks
+        self._credit += chunks
         self._granted.set()
 
     def next(self) -> T:
         while not self._ready:
             try:
                 item = self._queue.get()
-            except BaseException:  # an interrupt: whoever wanted the chunks has stopped waiting for them
+            except BaseException:  # an interrupt: no reader waits for the chunks any more
                 self.cancel_nowait()
                 raise
             if isinstance(item, _StreamEnd):
                 _loop.park()
-                self._queue.put(_StreamEnd())  # for any other reader, and this one if it asks again
+                self._queue.put(_StreamEnd())  # for other readers, and for later reads
                 error = item.error
                 try:
                     raise StopIteration if error is None else error
@@ -302,7 +302,7 @@ class _StreamPump(Generic[T]):
             self._read += _weight(item)
             if self._read >= HIGH_WATER // 2:
                 read, self._read = self._read, 0
-                with suppress(RuntimeError):  # the loop has ended, and the stream with it
+                with suppress(RuntimeError):  # the loop has ended, and so has the stream
                     self._loop.call_soon_threadsafe(self._grant, read)
         return self._ready.popleft()
 
@@ -317,7 +317,7 @@ class _StreamPump(Generic[T]):
             self._task.cancel()
             self._ended.wait(CLOSE_S)
         self._ready.clear()
-        while not self._queue.empty():  # nobody reads on in what was left
+        while not self._queue.empty():  # drop the unread chunks
             self._queue.get()
         self._queue.put(_StreamEnd())
 
@@ -326,15 +326,15 @@ class _StreamPump(Generic[T]):
             self._task.cancel()
 
     def reset_after_fork(self) -> None:
-        """In a forked child: the connection is the parent's, and so is what comes over it."""
+        """End the stream in a forked child, because the connection belongs to the parent."""
         self._task = None
         self._ready.clear()
         self._queue = SimpleQueue()
         self._queue.put(
             _StreamEnd(
                 APIConnectionError(
-                    message="Connection error. This stream was opened before the process forked, and goes on "
-                    "in the parent alone; open one in the child."
+                    message="Connection error. This stream was opened before the process forked and continues "
+                    "in the parent only; open a new one in the child."
                 )
             )
         )

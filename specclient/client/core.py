@@ -1,4 +1,4 @@
-"""Turn a client's options into its own pipeline, on parts that it shares with its copies."""
+"""A client's core: its options, its pipeline, and the state that it shares with its copies."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from specclient.types.params import NotGiven
 if TYPE_CHECKING:
     from specclient.types.budget import Budget, BudgetScope
 
-#: Options that say where calls may go, and how they are sent there; copies that keep them share a router.
+#: Options that determine destinations and their requests. Copies with equal values share a router.
 _ROUTING = (
     "providers", "drop_params", "api_key", "admin_api_key", "base_url", "data_residency", "organization",
     "project", "default_headers", "default_query", "candidates", "policy",
@@ -37,16 +37,20 @@ _ROUTING = (
 
 
 class ClientCore:
-    """One client's own options on shared parts; its pipeline serves every call.
+    """The options of one client, and the pipeline that serves its calls.
 
     Args:
-        options: see :class:`specclient.client.options.ClientOptions`; those that are not given count as
-        left out.
-        endpoint: changes to the default endpoint that no option stands for (Azure's).
-        source: of the client that this one is a copy of.
+        options: see :class:`specclient.client.options.ClientOptions`; a value of ``NOT_GIVEN`` is dropped.
+        endpoint: fields of the default endpoint to replace that have no option (used for Azure).
+        source: the core of the client that this one is a copy of.
+
+    Attributes:
+        options: the options that were given.
+        shared: the state shared with copies: settings, prices, connections, engines, ledger, estimates.
+        pipeline: serves the client's calls.
 
     Raises:
-        ConfigurationError: for an option, file or environment variable that cannot be used.
+        ConfigurationError: an option, the configuration file or an environment variable is invalid.
     """
 
     def __init__(
@@ -74,35 +78,35 @@ class ClientCore:
 
     @property
     def settings(self) -> Settings:
-        """The configuration."""
+        """The configuration of the client and its copies."""
         return self.shared.settings
 
     @property
     def default(self) -> Endpoint:
-        """The endpoint whose a bare model name is."""
-        place = self.pipeline.destinations.get(self.settings.default_provider)
-        assert isinstance(place, Endpoint)
-        return place
+        """The endpoint of the default provider, which serves model names without a provider."""
+        endpoint = self.pipeline.destinations.get(self.settings.default_provider)
+        assert isinstance(endpoint, Endpoint)
+        return endpoint
 
     @property
     def webhook_secret(self) -> str | None:
-        """What webhooks are signed with."""
+        """The secret that webhooks are signed with."""
         given: str | None = self.options.get("webhook_secret")
         return os.environ.get("OPENAI_WEBHOOK_SECRET") if given is None else given
 
     @property
     def max_retries(self) -> int:
-        """Tries after the first."""
+        """The number of attempts after the first."""
         return checked_retries(self.options.get("max_retries", DEFAULT_MAX_RETRIES))
 
     @property
     def closed(self) -> bool:
-        """Whether the client has been closed, or the user's own HTTP client that it works through."""
+        """Whether the client, or the ``http_client`` that the user passed, is closed."""
         own = self.options.get("http_client")
         return self.shared.closed or (own is not None and bool(own.is_closed))
 
     def set(self, name: str, value: Any) -> None:
-        """Change one option; calls that are made from now on follow it."""
+        """Change one option for all later calls."""
         self.options[name] = value
         if name == "base_url":
             self.options["data_residency"] = None
@@ -115,7 +119,7 @@ class ClientCore:
         self.pipeline.reconfigure(budgets=budgets)
 
     def _routes_as(self, source: ClientCore) -> bool:
-        """Tell whether calls go where those of another client go."""
+        """Return whether this client's router can be that of another client."""
         ours, theirs = (
             [None if options.get(name) == {} else options.get(name) for name in _ROUTING]
             for options in (self.options, source.options)
@@ -131,7 +135,7 @@ class ClientCore:
         )
 
     def _router(self) -> Router:
-        settings, parts, options = self.shared.settings, self.shared, self.options
+        settings, shared, options = self.shared.settings, self.shared, self.options
         base_url = base_url_of(options)
         known = endpoints(
             settings,
@@ -152,20 +156,20 @@ class ClientCore:
         name = settings.default_provider
         own = known[name]
         identity = hash((own.base_url, own.key, own.key_source, own.organization, own.project))
-        known[name] = replace(own, account=parts.account(identity))
+        known[name] = replace(own, account=shared.account_mark(identity))
         places = DestinationRegistry(
             settings,
             known,
             settings.default_provider,
             owns_names=base_url is not None,
-            backends=parts.backends,
+            backends=shared.backends,
         )
         return Router(
             settings,
             places,
-            parts.estimates,
-            parts.prices,
+            shared.estimates,
+            shared.prices,
             candidates=options.get("candidates") or settings.candidates,
             policy=policy_of(settings, options.get("policy")),
-            sizes=parts.sizes,
+            sizes=shared.sizes,
         )

@@ -1,4 +1,4 @@
-"""Turn calls by path, as ``client.get("/models", cast_to=…)``, into requests: for what has no method here."""
+"""Calls by path, such as ``client.get("/models", cast_to=…)``, for endpoints without a method."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ _FIELDS = (
 
 
 class HttpMethods:
-    """The methods of a client that send to any path; each takes ``options`` for that one call.
+    """The methods of a client that send a request to any path.
 
-    ``options`` may hold ``headers``, ``params`` (the query), ``timeout``, ``max_retries``, ``extra_json``
-    (added to the body), ``follow_redirects`` and ``idempotency_key``. ``cast_to`` is a model class, any type
-    pydantic knows, ``object`` for decoded JSON, ``str``, ``bytes``, ``type(None)``, or ``httpx.Response`` for
-    the response itself.
+    ``options`` applies to one call and may have the keys ``headers``, ``params`` (the query), ``timeout``,
+    ``max_retries``, ``extra_json`` (added to the body), ``follow_redirects`` and ``idempotency_key``.
+    ``cast_to`` is the type of the result: a model class, any type that pydantic validates, ``object`` for
+    decoded JSON, ``str``, ``bytes``, ``type(None)``, or ``httpx.Response`` for the response itself.
 
     Raises:
-        TypeError: for arguments that exclude each other.
-        OpenAIError: see the tree in :mod:`specclient.errors`.
+        TypeError: arguments exclude each other.
+        OpenAIError: the call fails; see the tree in :mod:`specclient.errors`.
     """
 
     _caller: ResourceCaller
 
     def request(self, cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
-        """Send a request described by ``options``: ``method``, ``url``, ``json_data`` and the usual ones."""
+        """Send the request that ``options`` describes by ``method``, ``url``, ``json_data`` and the keys above."""
         if not isinstance(options, Mapping):
             options = {name: getattr(options, name) for name in _FIELDS if hasattr(options, name)}
         given = {name: value for name, value in options.items() if not isinstance(value, NotGiven)}
@@ -57,7 +57,7 @@ class HttpMethods:
         self, path: str, *, cast_to: Any, options: Mapping[str, Any] | None = None, stream: bool = False,
         stream_cls: Any = None,
     ) -> Any:  # fmt: skip
-        """Send a GET to a path and return the answer as ``cast_to``."""
+        """Send a GET request and return the response as ``cast_to``."""
         return self._send("GET", path, cast_to, None, options, stream=stream, stream_cls=stream_cls)
 
     def post(
@@ -65,14 +65,17 @@ class HttpMethods:
         options: Mapping[str, Any] | None = None, files: Any = None, stream: bool = False,
         stream_cls: Any = None,
     ) -> Any:  # fmt: skip
-        """Send a POST to a path and return the answer as ``cast_to``.
+        """Send a POST request and return the response as ``cast_to``.
 
         Args:
-            path: after the base URL, or a whole URL.
+            path: appended to the base URL; or a complete URL.
             cast_to: see the class.
-            body: sent as JSON; ``content`` is sent as it is; ``files`` make the request multipart.
+            body: sent as JSON.
+            content: bytes, sent unchanged; instead of ``body``.
             options: see the class.
-            stream: whether to return a stream of events, ``stream_cls`` (``Stream[T]``) saying of what.
+            files: make the request a multipart form.
+            stream: whether to return a stream of events.
+            stream_cls: ``Stream[T]``, with the type of the events.
         """
         return self._send(
             "POST", path, cast_to, body, options, content=content, files=files, stream=stream,
@@ -83,32 +86,34 @@ class HttpMethods:
         self, path: str, *, cast_to: Any, body: Any = None, content: Any = None,
         options: Mapping[str, Any] | None = None, files: Any = None,
     ) -> Any:  # fmt: skip
-        """Send a PUT; see :meth:`post`."""
+        """Send a PUT request; see :meth:`post`."""
         return self._send("PUT", path, cast_to, body, options, content=content, files=files)
 
     def patch(
         self, path: str, *, cast_to: Any, body: Any = None, content: Any = None,
         options: Mapping[str, Any] | None = None, files: Any = None,
     ) -> Any:  # fmt: skip
-        """Send a PATCH; see :meth:`post`."""
+        """Send a PATCH request; see :meth:`post`."""
         return self._send("PATCH", path, cast_to, body, options, content=content, files=files)
 
     def delete(
         self, path: str, *, cast_to: Any, body: Any = None, content: Any = None,
         options: Mapping[str, Any] | None = None,
     ) -> Any:  # fmt: skip
-        """Send a DELETE; see :meth:`post`."""
+        """Send a DELETE request; see :meth:`post`."""
         return self._send("DELETE", path, cast_to, body, options, content=content)
 
     def get_api_list(
         self, path: str, *, model: Any, page: Any, body: Any = None, options: Mapping[str, Any] | None = None,
         method: str = "get",
     ) -> Any:  # fmt: skip
-        """Ask for a list and return its first page; of an asynchronous client, what gives it when awaited.
+        """Return the first page of a list; an asynchronous client returns an awaitable paginator.
 
         Args:
-            model: the class of what is listed.
+            path: as for :meth:`post`, and ``body`` and ``options`` too.
+            model: the class of the items.
             page: the class of the pages, such as ``SyncCursorPage[Model]``.
+            method: the HTTP method.
         """
         kind = getattr(page, "__pydantic_generic_metadata__", {}).get("origin") or page
         row = ApiMethod(
@@ -124,14 +129,14 @@ class HttpMethods:
         for name, other in (("body", body), ("files", files)):
             if content is not None and other is not None:
                 raise TypeError(f"{name} and content cannot both be given; leave one of them out")
-        gives, into = _result(cast_to)
+        response_type, convert = _result(cast_to)
         chosen = dict(options or {})
         files = dict(files or {})
         method = ApiMethod(
             name=verb.lower(),
             verb=verb,
             path=path,
-            gives=gives,
+            gives=response_type,
             event=next(iter(get_args(stream_cls)), cast_to) if stream else None,
             files=frozenset(files),
         )
@@ -140,14 +145,14 @@ class HttpMethods:
         if is_mapping and (files or body or "extra_json" in chosen) and verb != "DELETE":
             params = {**body, **files}
         elif body is not None:
-            whole = {**body, **(chosen.get("extra_json") or {})} if is_mapping else body
-            content = whole if isinstance(whole, bytes) else json_of(whole)
+            complete = {**body, **(chosen.get("extra_json") or {})} if is_mapping else body
+            content = complete if isinstance(complete, bytes) else json_of(complete)
         request = Request(method, params=params, content=content, stream=stream, options=_per_call(chosen))
-        return self._caller.call(request, into)
+        return self._caller.call(request, convert)
 
 
 def _result(cast_to: Any) -> tuple[Any, Callable[[Any], Any] | None]:
-    """Return what a method gives, and what makes of it what the caller asked for."""
+    """Return the response type of a method for ``cast_to``, and the function that converts its result."""
     if cast_to is bytes:
         return bytes, lambda reply: reply.content
     if cast_to is HttpxBinaryResponseContent:

@@ -1,4 +1,4 @@
-"""Turn the settings of the module itself into a client: ``specclient.api_key = …``, ``specclient.chat…``."""
+"""The client behind the module-level API: ``specclient.api_key = …``, ``specclient.chat.completions…``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 from specclient.client.sync_client import OpenAI
 from specclient.errors import OpenAIError
 
-#: The options that stand on the module.
+#: Client options that are attributes of the module.
 OPENAI_OPTIONS: Final = (
     "api_key",
     "admin_api_key",
@@ -28,52 +28,58 @@ AZURE_OPTIONS: Final = ("api_version", "azure_endpoint", "azure_ad_token", "azur
 API_TYPES: Final = (None, "openai", "azure")
 
 _lock = threading.Lock()
-_made: tuple[dict[str, Any], OpenAI] | None = None
+#: The options of the current client, and the client.
+_current: tuple[dict[str, Any], OpenAI] | None = None
 
 
 def resource(name: str, module: Mapping[str, Any]) -> Any:
-    """Return a resource of the client that the module's settings describe.
+    """Return a resource of the client that the module's options describe.
 
     Args:
-        module: the module's own names. Settings that change give a new client from the next use on.
+        name: the resource: ``chat``.
+        module: the module's global names. A changed option makes a new client on the next use.
 
     Raises:
-        OpenAIError: for an ``api_type`` that there is none of.
+        OpenAIError: ``api_type`` is unknown, or the options fit both OpenAI and Azure.
     """
     return getattr(_client(module), name)
 
 
 def reset() -> None:
-    """Forget the client, so that the next use makes a new one."""
-    global _made  # noqa: PLW0603 - what belongs to the module belongs to the process
+    """Forget the client; the next use makes a new one."""
+    global _current  # noqa: PLW0603 - one client per process, as the module itself
     with _lock:
-        _made = None
+        _current = None
 
 
 def _client(module: Mapping[str, Any]) -> OpenAI:
-    global _made  # noqa: PLW0603 - as above
+    global _current  # noqa: PLW0603 - as above
     chosen = {name: module.get(name) for name in (*OPENAI_OPTIONS, *AZURE_OPTIONS, "api_type")}
     with _lock:
-        if _made is None or _made[0] != chosen:
-            _made = chosen, _new(chosen)
-        return _made[1]
+        if _current is None or _current[0] != chosen:
+            _current = chosen, _new(chosen)
+        return _current[1]
 
 
 def _new(chosen: Mapping[str, Any]) -> OpenAI:
-    kind = chosen["api_type"] or os.environ.get("OPENAI_API_TYPE") or _guessed(chosen)
+    kind = chosen["api_type"] or os.environ.get("OPENAI_API_TYPE") or _api_type(chosen)
     if kind not in API_TYPES:
         raise OpenAIError(f"api_type is {kind!r}; it must be 'openai' or 'azure'")
     names = OPENAI_OPTIONS if kind != "azure" else (*OPENAI_OPTIONS, *AZURE_OPTIONS)
     options = {name: chosen[name] for name in names if chosen[name] is not None}
     if kind == "azure":
-        from specclient.client.azure import AzureOpenAI  # noqa: PLC0415 - for those who use it
+        from specclient.client.azure import AzureOpenAI  # noqa: PLC0415 - used by few
 
         return AzureOpenAI(**options)
     return OpenAI(**options)
 
 
-def _guessed(chosen: Mapping[str, Any]) -> str:
-    """Return whose settings are there: Azure's where only Azure's are."""
+def _api_type(chosen: Mapping[str, Any]) -> str:
+    """Return ``azure`` if only Azure's options are set, else ``openai``.
+
+    Raises:
+        OpenAIError: options of both are set.
+    """
     openai = chosen["api_key"] or os.environ.get("OPENAI_API_KEY")
     azure = (
         chosen["azure_endpoint"]
@@ -84,7 +90,7 @@ def _guessed(chosen: Mapping[str, Any]) -> str:
     )
     if openai and azure and not chosen["base_url"]:
         raise OpenAIError(
-            "the settings are OpenAI's and Azure's at once; say which are meant by specclient.api_type = "
-            "'openai' or 'azure', or by the OPENAI_API_TYPE environment variable"
+            "the options of both OpenAI and Azure are set; choose one by specclient.api_type = 'openai' or "
+            "'azure', or by the OPENAI_API_TYPE environment variable"
         )
     return "azure" if azure and not openai else "openai"

@@ -1,4 +1,4 @@
-"""Turn what a client is given into checked values: its options, and what they say of settings and places."""
+"""The options of a client, their checks, and the settings that follow from them."""
 
 from __future__ import annotations
 
@@ -20,18 +20,31 @@ DataResidency = Literal["global", "us", "eu", "ae", "au", "in", "jp"]
 
 
 class ClientOptions(TypedDict, total=False):
-    """What a client takes; every option may be left out.
+    """The options of a client; all are optional.
 
-    Those of the OpenAI client: ``api_key`` (a string, or a function that returns one and is asked before
-    each try), ``admin_api_key``, ``organization``, ``project``, ``webhook_secret``, ``base_url`` or
-    ``data_residency``, ``timeout``, ``max_retries``, ``default_headers``, ``default_query`` (of the default
-    provider), ``http_client``.
+    Options of the OpenAI client, which apply to the default provider:
 
-    Ours: ``config`` (a path, or :class:`Settings`; searched for otherwise), ``ledger`` (a path or URL, or
-    ``"off"``), ``ledger_durability`` (``"batch"``, or ``"sync"`` for calls that return when their row is on
-    the disk), ``policy`` and ``candidates`` (of calls with ``model="auto"``), ``providers`` (more of them,
-    or changes to known ones), ``drop_params`` (leaves out what an endpoint cannot express), ``budgets``
-    (limits on what calls may cost; one takes the place of the configuration's of its name).
+    Attributes:
+        api_key: a string, or a function that returns one and is called before each attempt.
+        admin_api_key: the key of ``client.admin``.
+        organization, project: sent as ``OpenAI-Organization`` and ``OpenAI-Project``.
+        webhook_secret: the secret that webhooks are signed with.
+        base_url: the URL of the API; or ``data_residency``, a region of OpenAI's.
+        timeout: seconds, an ``httpx.Timeout``, or None for no limit.
+        max_retries: the number of attempts after the first.
+        default_headers, default_query: added to every request.
+        http_client: an ``httpx`` client to use instead of our own transport.
+
+    Our own options:
+
+    Attributes:
+        config: the path of a configuration file, or :class:`Settings`; by default the file is searched for.
+        ledger: a path, a database URL, or ``"off"``.
+        ledger_durability: ``"batch"``, or ``"sync"`` to return from a call when its row is on the disk.
+        policy, candidates: the policy and the destinations of calls with ``model="auto"``.
+        providers: additional providers, or changes to known ones.
+        drop_params: whether parameters that an endpoint does not support are dropped instead of refused.
+        budgets: limits on cost or tokens; replaces a configured budget of the same name.
     """
 
     api_key: str | KeySource | None
@@ -57,23 +70,24 @@ class ClientOptions(TypedDict, total=False):
     budgets: Sequence[Budget] | None
 
 
-#: Options of a client that its copies cannot change: they share what was made of them.
+#: Options that copies of a client cannot change, because they share the resulting objects.
 SHARED = frozenset({"budgets", "config", "ledger", "ledger_durability"})
 OPTION_NAMES = frozenset(ClientOptions.__annotations__)
 
 
 def checked_options(cls: type, options: Mapping[str, Any]) -> None:
-    """Raise TypeError for an option that no client takes."""
+    """Raise TypeError for an unknown option."""
     unknown = options.keys() - OPTION_NAMES
     if unknown:
         raise TypeError(f"{cls.__name__}() got an unexpected keyword argument {sorted(unknown)[0]!r}")
 
 
 def checked_retries(value: Any) -> int:
-    """Return a number of retries.
+    """Return ``max_retries`` after a check.
 
     Raises:
-        TypeError, ValueError: for what is none, as the OpenAI client does.
+        TypeError: the value is not an int, as in the OpenAI client.
+        ConfigurationError: the value is negative.
     """
     if isinstance(value, bool) or not isinstance(value, int):
         raise TypeError(
@@ -85,25 +99,25 @@ def checked_retries(value: Any) -> int:
 
 
 def providers_of(given: Any) -> Sequence[Provider]:
-    """Return the providers that an option holds.
+    """Return the value of the ``providers`` option as a list.
 
     Raises:
-        ConfigurationError: for what is none.
+        ConfigurationError: an item is not a :class:`Provider`.
     """
-    listed = [] if given is None else [given] if isinstance(given, Provider) else list(given)
-    for each in listed:
+    providers = [] if given is None else [given] if isinstance(given, Provider) else list(given)
+    for each in providers:
         if not isinstance(each, Provider):
             raise ConfigurationError(
                 f"providers holds a {type(each).__name__}; it must be a list of specclient.Provider"
             )
-    return listed
+    return providers
 
 
 def base_url_of(options: Mapping[str, Any]) -> Any:
-    """Return the base URL that options name, None where they name none.
+    """Return the base URL that the options set, or None.
 
     Raises:
-        ConfigurationError: for two of them, or a residency that there is none of.
+        ConfigurationError: ``data_residency`` is unknown, or given together with a base URL.
     """
     base_url, residency = options.get("base_url"), options.get("data_residency")
     if residency is None:
@@ -118,30 +132,34 @@ def base_url_of(options: Mapping[str, Any]) -> Any:
 
 
 def settings_of(options: Mapping[str, Any]) -> Settings:
+    """Return the settings: those of the ``config`` option or file, with the options that replace some."""
     config = options.get("config")
-    named = {name: options[name] for name in ("ledger", "ledger_durability") if options.get(name) is not None}
-    return config.model_copy(update=named) if isinstance(config, Settings) else load(config, **named)
+    changes = {
+        name: options[name] for name in ("ledger", "ledger_durability") if options.get(name) is not None
+    }
+    return config.model_copy(update=changes) if isinstance(config, Settings) else load(config, **changes)
 
 
 def budgets_of(settings: Settings, given: Any) -> list[Budget]:
-    """Return the budgets of the settings and of an option, whose own win.
+    """Return the budgets of the option, and those of the settings with other names.
 
     Raises:
-        ConfigurationError: for what is none, or two of one name in the option.
+        ConfigurationError: an item is not a :class:`Budget`, or two items have one name.
     """
     if not given:
         return settings.budget_list()
-    named: dict[str, Budget] = {}
+    by_name: dict[str, Budget] = {}
     for each in given:
         if not isinstance(each, Budget):
             raise ConfigurationError(
                 f"budgets holds a {type(each).__name__}; it must be a list of specclient.Budget"
             )
-        if each.name in named:
+        if each.name in by_name:
             raise ConfigurationError(f"budgets holds two of the name {each.name!r}; give each its own")
-        named[each.name] = each
-    return [*(each for each in settings.budget_list() if each.name not in named), *named.values()]
+        by_name[each.name] = each
+    return [*(each for each in settings.budget_list() if each.name not in by_name), *by_name.values()]
 
 
 def policy_of(settings: Settings, policy: Policy | str | None) -> Policy:
+    """Return the policy of an option: one that is configured if it is a name; the default one if None."""
     return settings.policy_named(policy) if isinstance(policy, str) else policy or Policy()

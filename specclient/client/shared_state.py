@@ -1,4 +1,4 @@
-"""Turn a client's options into what it shares with its copies: settings, connections, engines, the ledger."""
+"""The state that a client shares with its copies: settings, connections, engines, ledger, estimates."""
 
 from __future__ import annotations
 
@@ -28,13 +28,24 @@ if TYPE_CHECKING:
     from specclient.ledger.row import LedgerRow
     from specclient.routing.load_poller import LoadPoller
 
-#: Seconds that the end of a program waits for the ledger.
+#: Seconds that the program's exit waits for the ledger to write pending rows.
 FLUSH_S = 2.0
 _MOST_ACCOUNTS = 4096
 
 
 class SharedState:
-    """What a client and its copies share: settings, connections, engines, the ledger and what was learned."""
+    """The state of a client and all its copies. Expensive parts are made on first use.
+
+    Attributes:
+        settings: the configuration.
+        prices: the prices of models.
+        estimates: learned latency, load and acceptance per destination.
+        sizes: learned tokens per character of prompts.
+        backends: engines that run in this process, by provider.
+        transport: sends HTTP requests; holds connections, rate limits and circuits.
+        prepared: the kinds of calls for which the pipeline has done its one-time preparation.
+        closed: whether :meth:`close` was called.
+    """
 
     def __init__(self, options: Mapping[str, Any]) -> None:
         self.settings = settings_of(options)
@@ -54,26 +65,28 @@ class SharedState:
         )
         self._budgets = budgets_of(self.settings, options.get("budgets"))
         self._accounts: OrderedDict[int, str] = OrderedDict()
-        self._numbered = count()
+        self._numbers = count()
         self._lock = threading.Lock()
         self._failover_state: FailoverState | None = None
         register_fork_reset(self)
 
     def reset_after_fork(self) -> None:
-        """In a forked child: a lock that another thread of the parent holds is never released there."""
+        """Replace the lock, which a thread of the parent process may hold."""
         self._lock = threading.Lock()
 
-    def account(self, identity: int) -> str:
-        """Return what marks an account at a provider: its limits and failures are those of no other.
+    def account_mark(self, identity: int) -> str:
+        """Return a suffix that tells accounts at providers apart, so that each has its own rate limits.
+
+        The first account has an empty mark. An account that is not used while 4,096 others are gets a new
+        mark.
 
         Args:
-            identity: a hash of address and key; the first one seen has no mark. One that was not named for
-                long, while thousands of others were, gets a new mark.
+            identity: a hash of the account's base URL and credentials.
         """
         with self._lock:
             mark = self._accounts.pop(identity, None)
             if mark is None:
-                number = next(self._numbered)
+                number = next(self._numbers)
                 mark = f" #{number}" if number else ""
             self._accounts[identity] = mark
             if len(self._accounts) > _MOST_ACCOUNTS:
@@ -82,31 +95,36 @@ class SharedState:
 
     @cached_property
     def ledger(self) -> Ledger:
-        """The record of every call; the database toolkit is imported when it is first needed."""
-        from specclient.ledger.ledger import Ledger  # noqa: PLC0415 - keeps `import specclient` light
+        """The record of every call."""
+        from specclient.ledger.ledger import Ledger  # noqa: PLC0415 - with the first call
 
         return Ledger(self.settings.ledger, durability=self.settings.ledger_durability)
 
     def open_ledger(self) -> None:
-        """Import what the ledger needs, and refuse a setting that cannot name one."""
+        """Import the ledger and let SIGTERM write its pending rows.
+
+        Raises:
+            ConfigurationError: the ``ledger`` setting is invalid.
+        """
         self.ledger.prepare()
 
     @cached_property
     def budgets(self) -> Budgets | None:
-        """What keeps the budgets; None where there are none, and nothing of theirs is imported."""
+        """Checks and counts calls by the budgets; None without budgets, and then not imported."""
         return self.ensure_budgets() if self._budgets else None
 
     def ensure_budgets(self) -> Budgets:
-        """Return what keeps the budgets, made where there is none yet."""
-        if (kept := self.__dict__.get("budgets")) is None:
+        """Return :attr:`budgets`, made even if no budget is configured."""
+        if (budgets := self.__dict__.get("budgets")) is None:
             from specclient.budgets.budgets import Budgets  # noqa: PLC0415 - as above
 
-            kept = self.__dict__["budgets"] = Budgets(self._budgets, self.prices, self.estimates, self.ledger)
-        return kept
+            budgets = Budgets(self._budgets, self.prices, self.estimates, self.ledger)
+            self.__dict__["budgets"] = budgets
+        return budgets
 
     @cached_property
     def polls(self) -> LoadPoller:
-        """What reads how busy places are; imported when the first call is routed."""
+        """Reads the load of destinations; imported by the first routed call."""
         with import_lock:
             from specclient.routing.load_poller import LoadPoller  # noqa: PLC0415
 
@@ -130,20 +148,20 @@ class SharedState:
         """Add a finished call to the estimates, the budgets and the ledger."""
         self.estimates.observe(call)
         self.sizes.observe(call)
-        counted = None if self.budgets is None else self.budgets.settle(call)
+        settled = None if self.budgets is None else self.budgets.settle(call)
         await self.ledger.record(call)
-        if counted is not None:
-            await counted
+        if settled is not None:
+            await settled
 
     def flush(self) -> None:
-        """Write what the ledger still holds; for the end of a program."""
+        """Write pending budget counts and ledger rows; called at the program's exit."""
         if "budgets" in self.__dict__ and self.budgets is not None:
             self.budgets.flush()
         if "ledger" in self.__dict__:
             self.ledger.flush(FLUSH_S)
 
     async def close(self) -> None:
-        """Close connections, free the engines and write what the ledger still holds."""
+        """Close the connections, unload the engines and write pending ledger rows."""
         self.closed = True
         if "polls" in self.__dict__:
             await self.polls.aclose()
@@ -159,12 +177,12 @@ class SharedState:
 
 
 class _LedgerHistory:
-    """A client's ledger as its estimates read it: opened when they first ask."""
+    """The ledger as the estimates read it; opened by the first read."""
 
-    def __init__(self, parts: SharedState) -> None:
-        self._parts = parts
+    def __init__(self, shared: SharedState) -> None:
+        self._shared = shared
 
     def rows(
         self, since: datetime | None = None, until: datetime | None = None, *, limit: int | None = None
     ) -> list[LedgerRow]:
-        return self._parts.ledger.rows(since, until, limit=limit)
+        return self._shared.ledger.rows(since, until, limit=limit)

@@ -1,4 +1,4 @@
-"""Turn the asynchronous client into a synchronous one: the same core, on one event loop in the background."""
+"""The synchronous client, `OpenAI`: the asynchronous core, run on an event loop in a background thread."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 class OpenAI(BaseClient):
-    """The synchronous client; options as :class:`specclient.client.async_client.AsyncOpenAI`'s."""
+    """The synchronous client; takes the options of :class:`specclient.client.async_client.AsyncOpenAI`."""
 
     beta: Beta
     chat: Chat
@@ -50,15 +50,15 @@ class OpenAI(BaseClient):
 
     @cached_property
     def costs(self) -> Costs:
-        """What the calls in the ledger used and cost: of this client, and of all that share its ledger."""
+        """Reports on usage and cost of all calls in the ledger, including those of other clients."""
         with import_lock:
-            from specclient.resources.costs import Costs  # noqa: PLC0415 - only where they are read
+            from specclient.resources.costs import Costs  # noqa: PLC0415 - 1.2 MB that few programs use
 
         return Costs(lambda: self.ledger)
 
     def close(self) -> None:
-        """Close connections, free the local engine and write what the ledger still holds."""
-        if not sys.is_finalizing():  # then the exit has closed everything, and a finalizer calls
+        """Close the connections, unload the local engine and write pending ledger rows."""
+        if not sys.is_finalizing():  # called by a finalizer after the exit handlers closed everything
             self._bridge.run(self._core.shared.close)
 
     def __enter__(self) -> Self:

@@ -12,7 +12,7 @@ from specclient.client.shared_state import SharedState
 
 
 @pytest.fixture
-def parts() -> SharedState:
+def shared() -> SharedState:
     return SharedState({"ledger": "off"})
 
 
@@ -25,16 +25,16 @@ def hurried() -> Iterator[None]:
     sys.setswitchinterval(before)
 
 
-def test_the_first_account_has_no_mark_and_each_keeps_its_own(parts: SharedState) -> None:
-    assert [parts.account(identity) for identity in (7, 8, 7, 9, 8)] == ["", " #1", "", " #2", " #1"]
+def test_the_first_account_has_no_mark_and_each_keeps_its_own(shared: SharedState) -> None:
+    assert [shared.account_mark(identity) for identity in (7, 8, 7, 9, 8)] == ["", " #1", "", " #2", " #1"]
 
 
-def test_no_two_accounts_share_a_mark_whichever_threads_ask(parts: SharedState, hurried: None) -> None:
+def test_no_two_accounts_share_a_mark_whichever_threads_ask(shared: SharedState, hurried: None) -> None:
     marks: list[dict[int, str]] = [{} for _ in range(8)]
 
     def ask(mine: dict[int, str]) -> None:
         for identity in range(2000):
-            mine[identity] = parts.account(identity)
+            mine[identity] = shared.account_mark(identity)
 
     threads = [threading.Thread(target=ask, args=[mine]) for mine in marks]
     for thread in threads:
@@ -45,10 +45,10 @@ def test_no_two_accounts_share_a_mark_whichever_threads_ask(parts: SharedState, 
     assert len(set(marks[0].values())) == 2000
 
 
-def test_an_account_in_use_keeps_its_mark_and_the_others_are_forgotten(parts: SharedState) -> None:
+def test_an_account_in_use_keeps_its_mark_and_the_others_are_forgotten(shared: SharedState) -> None:
     for identity in range(1, 10_000):
-        assert parts.account(0) == ""
-        parts.account(identity)
-    assert parts.account(0) == ""
-    assert len(parts._accounts) <= 4096
-    assert parts.account(1) == " #10000"  # a new one, which no other has had
+        assert shared.account_mark(0) == ""
+        shared.account_mark(identity)
+    assert shared.account_mark(0) == ""
+    assert len(shared._accounts) <= 4096
+    assert shared.account_mark(1) == " #10000"  # a new one, which no other has had
