@@ -333,8 +333,8 @@ class _StreamPump(Generic[T]):
         self._queue.put(
             _StreamEnd(
                 APIConnectionError(
-                    message="Connection error. This stream was opened before the process forked and continues "
-                    "in the parent only; open a new one in the child."
+                    message="Connection error. This stream was opened before the process forked and "
+                    "continues in the parent only; open a new one in the child."
                 )
             )
         )

@@ -35,7 +35,7 @@ class HttpMethods:
     _caller: ResourceCaller
 
     def request(self, cast_to: Any, options: Any, *, stream: bool = False, stream_cls: Any = None) -> Any:
-        """Send the request that ``options`` describes by ``method``, ``url``, ``json_data`` and the keys above."""
+        """Send the request that ``options`` describes: ``method``, ``url``, ``json_data``, …"""
         if not isinstance(options, Mapping):
             options = {name: getattr(options, name) for name in _FIELDS if hasattr(options, name)}
         given = {name: value for name, value in options.items() if not isinstance(value, NotGiven)}

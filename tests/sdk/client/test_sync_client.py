@@ -124,13 +124,13 @@ def test_a_slow_reader_holds_the_stream_back(openai_server: OpenAIServer) -> Non
         source = stream._source
         next(stream)
         for _ in range(200):
-            if source._room <= 0:
+            if source._credit <= 0:
                 break
             threading.Event().wait(0.01)
-        held = source._room
+        held = source._credit
         assert held <= 0  # it waits, and takes no more than the read it was at
         threading.Event().wait(0.05)
-        assert source._room == held
+        assert source._credit == held
         assert 1 + sum(1 for _ in stream) == count
 
 

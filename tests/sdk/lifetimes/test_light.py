@@ -15,7 +15,7 @@ OTHERS = [
 #: Modules of this package that load with the first call that needs them, with all that they contain.
 OURS = [
     "batch", "budgets", "call.failover", "call.strategies", "draft_target", "ledger.postgres", "reports",
-    "serving", "structured", "types.responses",
+    "openai_api.unions", "serving", "structured", "types.responses",
 ]  # fmt: skip
 
 SYNC = "whole(OpenAI(base_url=URL, api_key='k'))"
