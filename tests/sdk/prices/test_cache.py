@@ -31,13 +31,13 @@ MODELS = [
 @pytest.fixture(autouse=True)
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    cache._notes.cache_clear()
+    cache._cache.cache_clear()
     return tmp_path / "specclient" / CACHE_FILE
 
 
 def anew() -> None:
     """Forget what this process knows, as a new one would."""
-    cache._notes.cache_clear()
+    cache._cache.cache_clear()
 
 
 def cost(vendor: str, model: str) -> Any:

@@ -88,7 +88,7 @@ def test_it_is_used_from_then_on(path: Path) -> None:
 def test_what_is_none_does_not_replace_it(path: Path, bad: bytes) -> None:
     save_catalogue(content(), fetched=AT, env=os.environ)
     before = path.read_bytes()
-    with pytest.raises(ConfigurationError, match="no price catalogue"):
+    with pytest.raises(ConfigurationError, match="not a price catalogue"):
         save_catalogue(bad, fetched=AT, env=os.environ)
     assert path.read_bytes() == before
     assert [each.name for each in path.parent.iterdir()] == ["prices.json"]
