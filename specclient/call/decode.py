@@ -60,7 +60,7 @@ def decode_reply(place: Endpoint, request: Request, wire: WireResponse) -> CallR
 
 def decode_body(dialect: Dialect, request: Request, content: bytes, *, to: Any = None) -> Any:
     """Return a body that has been read as what its method gives, or as another type."""
-    method = request.method if to is None else replace(request.method, gives=to, page=None)
+    method = request.method if to is None else replace(request.method, response_type=to, page=None)
     return dialect.decode(method, WireResponse(200, {}, content))
 
 
@@ -125,7 +125,7 @@ class BodyRecorder:
         self._decoder = SSEDecoder() if request.stream else None
         self._chunks = ChunkDecoder(dialect_of(place), request)
         self._kept: list[bytes] | None = None
-        if self._decoder is None and request.method.gives not in (bytes, str, None):
+        if self._decoder is None and request.method.response_type not in (bytes, str, None):
             self._kept = []
         self._size = 0
 

@@ -24,7 +24,7 @@ def encode_request(
     """Return a request as its endpoint takes it, whose record is told of tries that come to nothing."""
     wire = dialect_of(place).encode(_to_depth(request, decision, place), place, decision.model)
     headers = wire.headers if record.span is None else record.span.carried(wire.headers)
-    return replace(wire, headers=headers, tried=record.note_failed_try)
+    return replace(wire, headers=headers, on_failed_attempt=record.note_failed_try)
 
 
 def _to_depth(request: Request, decision: Decision, place: Endpoint) -> Request:

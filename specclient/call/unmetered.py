@@ -18,7 +18,7 @@ async def execute(request: Request, places: DestinationRegistry, transport: Tran
     """Serve a call whole."""
     if request.method.name == "models.list" and request.provider in places.backend_names():
         listed = [model.to_dict() for model in await list_models(request.provider, places, transport)]
-        return CallResult(request.method.gives.model_validate({"object": "list", "data": listed}))
+        return CallResult(request.method.response_type.model_validate({"object": "list", "data": listed}))
     place = _endpoint(request, places)
     wire = await transport.fetch(dialect_of(place).encode(request, place, ""))
     return decode_reply(place, request, wire)

@@ -117,7 +117,7 @@ class HttpMethods:
         """
         kind = getattr(page, "__pydantic_generic_metadata__", {}).get("origin") or page
         row = ApiMethod(
-            name="list", verb=method.upper(), path=path, gives=model, page=PageClasses(kind, kind)
+            name="list", verb=method.upper(), path=path, response_type=model, page=PageClasses(kind, kind)
         )
         content = None if body is None else json_of(body)
         return self._caller.page(Request(row, content=content, options=_per_call(dict(options or {}))))
@@ -136,8 +136,8 @@ class HttpMethods:
             name=verb.lower(),
             verb=verb,
             path=path,
-            gives=response_type,
-            event=next(iter(get_args(stream_cls)), cast_to) if stream else None,
+            response_type=response_type,
+            event_type=next(iter(get_args(stream_cls)), cast_to) if stream else None,
             files=frozenset(files),
         )
         params: Mapping[str, Any] = files

@@ -96,14 +96,14 @@ def build_request(
     method: ApiMethod,
     given: Mapping[str, Any],
     *,
-    places: Mapping[str, str] | None = None,
+    path_params: Mapping[str, str] | None = None,
     provider: str | None = None,
 ) -> Request:
     """Return the request that keywords stand for.
 
     Args:
         given: every keyword of the call; values that are not given are dropped.
-        places: what stands for the placeholders of the method's path.
+        path_params: the values of the placeholders in the method's path.
         provider: whose endpoint a method without a model goes to; None for the default one.
 
     Raises:
@@ -131,12 +131,12 @@ def build_request(
     options = _options(ours) if ours else _NO_OPTIONS
     if model and "model" in options.body:
         model, options = _named_in_body(options)
-    stream = bool(params.pop("stream", False)) if method.event is not None else False
+    stream = bool(params.pop("stream", False)) if method.event_type is not None else False
     return Request(
         method,
         model,
         params,
-        places or {},
+        path_params or {},
         provider=provider,
         stream=stream,
         policy=ours.get("policy"),

@@ -40,7 +40,7 @@ def async_page(caller: PageCaller, lister: PageFetcher, request: Request) -> Asy
 def _paged(method: ApiMethod, *, is_async: bool) -> ApiMethod:
     """Return a method whose answer becomes a whole page."""
     kind = method.page.async_page if is_async else method.page.sync_page
-    return replace(method, gives=_page_class(kind, method.gives), page=None)
+    return replace(method, response_type=_page_class(kind, method.response_type), page=None)
 
 
 @functools.cache

@@ -157,7 +157,7 @@ def request_of(row: Row, given: dict[str, Any]) -> Request:
         if name in given:
             given[name] = _renamed(given[name], renames)
     held = {name: given.pop(name) for name in row.files if _is_given(given, name)}
-    request = build_request(method, given, places={name: str(value) for name, value in places.items()})
+    request = build_request(method, given, path_params={name: str(value) for name, value in places.items()})
     request = replace(request, params={**request.params, **held}, stream=request.stream or row.streams)
     return composite_methods.REQUEST_SHAPERS.get(row.name, _unchanged)(request)
 

@@ -207,8 +207,8 @@ class Transport:
             if self._breaker.is_open(_lane(request), seconds) or not can_send_again(request):
                 return False
             _log.info("retry %d of %d in %.3f s: %s", guard.attempts, retries, seconds, type(error).__name__)
-            if request.tried is not None and told:
-                request.tried(told.pop())
+            if request.on_failed_attempt is not None and told:
+                request.on_failed_attempt(told.pop())
             return True
 
         loop = retrying(

@@ -1,4 +1,4 @@
-"""What one method of the OpenAI API is: a row that says where it is sent, what it takes and what it gives."""
+"""The description of one method of the OpenAI API: its path, parameters and response type."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ class ApiMethod:
     """One method, as https://platform.openai.com/docs/api-reference has it.
 
     Attributes:
-        name: where it is on a client: ``chat.completions.create``.
-        verb: of HTTP, in capitals.
-        path: after the base URL; ``{file_id}`` stands for a positional argument of that name.
-        params: the keywords it takes, beside those of every call (``extra_headers``, ``timeout``, …).
-        query: those of ``params`` that go into the query; of a GET or DELETE, all do.
-        files: those of ``params`` that hold files; where there are any, the body is multipart.
-        gives: what its answer becomes: a class of ours, or the name of one; ``bytes``, ``str``, ``None`` for
-            nothing, ``object`` for plain decoded JSON; any other type pydantic knows.
-        page: how it lists, ``gives`` being what it lists; None where it does not.
-        event: what each event becomes where ``stream=True`` is given: a class of ours, the name of one, or a
-            function of the event's bytes; None where it does not stream.
-        metered: whether a model works on it: then it is routed by its ``model`` and recorded as a call.
-        operation: what the ledger calls it; ``name`` where empty.
-        headers: sent with it.
+        name: the method's name on a client: ``chat.completions.create``.
+        verb: the HTTP method, in capitals.
+        path: appended to the base URL; ``{file_id}`` is replaced by the positional argument of that name.
+        params: the keyword arguments, without those of every call (``extra_headers``, ``timeout``, …).
+        query: the ``params`` that are sent in the query; for GET and DELETE, all are.
+        files: the ``params`` that hold files; if there are any, the body is multipart.
+        response_type: the type of the result: one of our classes, or its name; ``bytes``, ``str``, ``None``
+            for no result, ``object`` for decoded JSON; any other type that pydantic validates.
+        page: the page classes of a method that lists items of ``response_type``; else None.
+        event_type: the type of the events if ``stream=True``: one of our classes, its name, or a function of
+            the event's bytes; None if the method does not stream.
+        metered: whether a model serves it; the call is then routed by its ``model`` and recorded.
+        operation: its name in the ledger; by default ``name``.
+        headers: headers that are sent with every request.
     """
 
     name: str
@@ -34,9 +34,9 @@ class ApiMethod:
     params: frozenset[str] = frozenset()
     query: frozenset[str] = frozenset()
     files: frozenset[str] = frozenset()
-    gives: Any = None
+    response_type: Any = None
     page: Any = None
-    event: Any = None
+    event_type: Any = None
     metered: bool = False
     operation: str = ""
     headers: Mapping[str, str] = field(default_factory=dict)

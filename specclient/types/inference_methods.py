@@ -18,8 +18,8 @@ CHAT = ApiMethod(
     verb="POST",
     path="/chat/completions",
     params=frozenset(ChatCreateParams.__annotations__) | {"messages"},
-    gives=ChatCompletion,
-    event=ChatCompletionChunk,
+    response_type=ChatCompletion,
+    event_type=ChatCompletionChunk,
     metered=True,
     operation="chat",
 )
@@ -29,8 +29,8 @@ COMPLETION = ApiMethod(
     verb="POST",
     path="/completions",
     params=frozenset(CompletionCreateParams.__annotations__) | {"prompt"},
-    gives=Completion,
-    event=Completion,
+    response_type=Completion,
+    event_type=Completion,
     metered=True,
     operation="completion",
 )
@@ -40,7 +40,7 @@ EMBEDDING = ApiMethod(
     verb="POST",
     path="/embeddings",
     params=frozenset(EmbeddingCreateParams.__annotations__) | {"input"},
-    gives="CreateEmbeddingResponse",
+    response_type="CreateEmbeddingResponse",
     metered=True,
     operation="embedding",
 )
@@ -50,7 +50,7 @@ MODERATION = ApiMethod(
     verb="POST",
     path="/moderations",
     params=frozenset(ModerationCreateParams.__annotations__) | {"input"},
-    gives="ModerationCreateResponse",
+    response_type="ModerationCreateResponse",
     metered=True,
     operation="moderation",
 )
@@ -60,8 +60,8 @@ RESPONSE = ApiMethod(
     verb="POST",
     path="/responses",
     params=frozenset(ResponseCreateParams.__annotations__),
-    gives="responses.Response",
-    event="responses.ResponseStreamEvent",
+    response_type="responses.Response",
+    event_type="responses.ResponseStreamEvent",
     metered=True,
     operation="response",
 )

@@ -1,4 +1,4 @@
-"""One call on its way in: frozen, before and after a route has been chosen."""
+"""One call as the pipeline receives it: the method, its parameters and the options of the call."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from specclient.types.strategy import Strategy
 
 @dataclass(frozen=True, slots=True)
 class PerCallOptions:
-    """What a caller may set for one call beside the API's own parameters.
+    """The options of one call, beside the API's own parameters.
 
     Attributes:
-        headers, query, body: additions to what is sent; they win over ours.
-        timeout: seconds, or the transport's own timeout object; None takes the client's.
-        max_retries: None takes the client's.
-        follow_redirects: whether redirects are followed; None takes the client's.
-        drop_params: whether parameters that the endpoint cannot express are left out instead of refused; None
-            takes the client's.
-        deadline_s: seconds for all tries and the waits between them; None sets no end.
-        tags: labels the ledger keeps with the call.
-        session: what the call is a part of (a conversation, an agent's run), kept with it.
+        headers, query, body: added to the request; they override ours.
+        timeout: seconds, or the transport's own timeout object; None for the client's timeout.
+        max_retries: None for the client's setting.
+        follow_redirects: whether redirects are followed; None for the client's setting.
+        drop_params: whether parameters that the endpoint does not support are dropped instead of refused;
+            None for the client's setting.
+        deadline_s: seconds for all attempts and the waits between them; None for no limit.
+        tags: labels that the ledger stores with the call.
+        session: the conversation or agent run that the call belongs to; stored with the call.
     """
 
     headers: Mapping[str, str | None] = field(default_factory=dict)
@@ -41,26 +41,26 @@ class PerCallOptions:
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One call as the caller asked for it.
+    """One call, with the parameters as the caller gave them.
 
     Attributes:
-        method: of the API.
-        model: as given: ``provider/model``, a bare name, or ``auto``; empty where the method runs none.
-        params: the API's parameters as given (``messages`` or ``prompt``, ``temperature``, …), without
-            ``model`` and ``stream``; never holds a parameter that was not given.
-        places: what the placeholders of the method's path stand for.
-        content: a body that goes out as it is, in place of ``params``.
-        provider: whose endpoint a method without a model goes to; None for the default one.
-        stream: whether chunks are wanted.
-        policy: for routed calls; a name stands for a policy of the configuration.
-        strategy: how speculation is played from this side; None leaves it to the endpoint.
+        method: the method of the API.
+        model: ``provider/model``, a name without a provider, or ``auto``; empty if the method has no model.
+        params: the API's parameters that were given (``messages`` or ``prompt``, ``temperature``, …), without
+            ``model`` and ``stream``.
+        path_params: the values of the placeholders in the method's path.
+        content: a body to send unchanged instead of ``params``.
+        provider: the provider that serves a method without a model; None for the default provider.
+        stream: whether the response is streamed.
+        policy: the policy of a routed call, or the name of a configured one.
+        strategy: the client-side speculation strategy; None leaves speculation to the endpoint.
         options: see :class:`PerCallOptions`.
     """
 
     method: ApiMethod
     model: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
-    places: Mapping[str, str] = field(default_factory=dict)
+    path_params: Mapping[str, str] = field(default_factory=dict)
     content: bytes | None = None
     provider: str | None = None
     stream: bool = False
@@ -70,5 +70,5 @@ class Request:
 
     @property
     def operation(self) -> str:
-        """What the ledger calls the method: ``chat``, ``completion``, ``embedding``, …"""
+        """The name of the method in the ledger: ``chat``, ``completion``, ``embedding``, …"""
         return self.method.operation

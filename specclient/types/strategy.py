@@ -1,4 +1,4 @@
-"""How a caller wants speculation played from this side of the wire."""
+"""Client-side speculation strategies, as the caller chooses them."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ StrategyKind = Literal["auto", "direct", "prediction", "prefill", "remote"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """Who drafts, and what becomes of the draft.
+    """Which model drafts, and how the draft is used.
 
     Attributes:
-        kind: ``direct`` sends the request as it is; ``prediction`` sends a draft's answer as ``prediction``,
-            which the endpoint verifies; ``prefill`` commits the beginning of a draft's answer and lets the
-            target continue, which is no verification; ``remote`` lets the target score a draft token by
-            token, which is exact for greedy decoding; ``auto`` takes the best that the endpoint is known to
-            expose.
-        draft: the model that drafts, ``provider/model``; None where the caller brings the prediction.
-        depth: tokens drafted at a time; None adapts it. For ``prefill``, the most tokens committed.
-        confidence: ``prefill`` commits a draft only if it is agreed with at least so far, from 0 to 1: the
-            geometric mean of the probabilities the draft gave its own tokens, or, of a draft that tells
-            none, the share of a short answer of the target's that is the draft's, too.
+        kind: ``direct`` sends the request unchanged; ``prediction`` sends the draft's answer as
+            ``prediction``, which the endpoint verifies; ``prefill`` commits the beginning of the draft's
+            answer and lets the target continue, without verification; ``remote`` lets the target score
+            draft tokens, which is exact for greedy decoding; ``auto`` chooses the best kind that the
+            endpoint is known to support.
+        draft: the model that drafts, ``provider/model``; None if the caller supplies the prediction.
+        depth: tokens drafted at a time, None to adapt it; for ``prefill``, the maximum of committed tokens.
+        confidence: the least confidence, from 0 to 1, at which ``prefill`` commits a draft: the geometric
+            mean of the draft's probabilities of its own tokens; for a draft without log-probabilities, the
+            share of a short answer by the target that agrees with the draft.
 
     Raises:
-        ConfigurationError: for any other value, named with what is allowed.
+        ConfigurationError: a value is invalid; the message names it and what is allowed.
     """
 
     kind: StrategyKind = "auto"

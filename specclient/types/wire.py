@@ -1,4 +1,4 @@
-"""What crosses the network: a request ready to send, an answer as received, and what no error may show."""
+"""HTTP requests ready to send, responses as received, and the secrets that errors must not show."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from urllib.parse import parse_qsl, unquote_plus
 
 from specclient.errors import APIError
 
-#: Headers whose values may be shown; any other may have been set to hold a key.
+#: Headers whose values may be shown; any other header may hold a key.
 PUBLIC_HEADERS = frozenset(
     {
         "accept",
@@ -31,7 +31,7 @@ _KEY_HEADERS = frozenset(
 )
 _REDACTED = "[redacted]"
 _SHORTEST_KEY = 4
-_SHORTEST_VALUE = 7  # of other headers and the query: "true" and "json" are no secrets, and stand everywhere
+_SHORTEST_VALUE = 7  # of other headers and the query; "true" and "json" are common words
 _BETWEEN = re.compile(r"[\s;,]+")
 
 
@@ -39,8 +39,8 @@ class Secrets:
     """The values of a request that no error, log or repr may show.
 
     Args:
-        headers: of the request, every layer's; those of :data:`PUBLIC_HEADERS` are no secrets.
-        query: of its URL, as sent.
+        headers: the request's headers; those in :data:`PUBLIC_HEADERS` are not secret.
+        query: the query of its URL, as sent.
     """
 
     def __init__(self, headers: Iterable[tuple[str, str]] = (), query: str = "") -> None:
@@ -49,18 +49,18 @@ class Secrets:
             name = name.lower()  # noqa: PLW2901
             if name not in PUBLIC_HEADERS:
                 shortest = _SHORTEST_KEY if name in _KEY_HEADERS else _SHORTEST_VALUE
-                # `Bearer KEY` and `session=KEY; theme=x`: a server may echo the key alone.
+                # `Bearer KEY` and `session=KEY; theme=x`: a server may echo the key without the rest.
                 named = (part.partition("=")[2].strip('"') for part in _BETWEEN.split(value))
                 parts = (value, *value.split()[1:], *named)
                 found.update(part for part in parts if len(part) >= shortest)
         for pair in query.split("&"):
             value = pair.partition("=")[2]
             found.update(text for text in (value, unquote_plus(value)) if len(text) >= _SHORTEST_VALUE)
-        found.update([text.replace("/", "\\/") for text in found])  # as some servers write it in JSON
-        self._values = sorted(found, key=lambda text: (-len(text), text))  # what holds another one first
+        found.update([text.replace("/", "\\/") for text in found])  # the escape that some servers use in JSON
+        self._values = sorted(found, key=lambda text: (-len(text), text))  # longest first
 
     def redact(self, value: Any) -> Any:
-        """Return text, or what was decoded from JSON, without any secret."""
+        """Return a text or a decoded JSON value with every secret replaced."""
         if isinstance(value, str):
             for secret in self._values:
                 value = value.replace(secret, _REDACTED)
@@ -74,20 +74,20 @@ class Secrets:
         return value
 
     def header(self, name: str, value: str) -> str:
-        """Return what may be shown of a request's header."""
+        """Return the value of a request header if it is public, else a placeholder."""
         return value if name.lower() in PUBLIC_HEADERS else _REDACTED
 
     def url(self, url: str) -> str:
-        """Return ``url`` with the values of its query taken out."""
+        """Return a URL with the values of its query replaced."""
         base, mark, query = url.partition("?")
         names = [name for name, _ in parse_qsl(query, keep_blank_values=True)]
         return base + mark + "&".join(f"{name}={_REDACTED}" for name in names)
 
     def clean(self, error: APIError) -> None:
-        """Take every secret out of an error's text and body, in place."""
+        """Replace every secret in an error's message and body, in place."""
         message = error.message
         if isinstance(error.body, str):
-            # An excerpt, which the message quotes and which may have been cut amid a secret.
+            # An excerpt, quoted by the message; it may end in the middle of a secret.
             excerpt = self._redact_cut(error.body)
             message = message.replace(repr(error.body), repr(excerpt))
             error.body = excerpt
@@ -107,13 +107,13 @@ class Secrets:
 
 
 class FailedAttempt(NamedTuple):
-    """A try that failed, and was followed by another one.
+    """An attempt that failed and was followed by another one.
 
     Attributes:
-        error: class name of what it raised.
-        status: of the answer that refused it; None where none came.
-        seconds: it took, with the wait for its turn.
-        sent: whether it may have reached the server.
+        error: the class name of the exception.
+        status: the status of the response; None without a response.
+        seconds: the duration, including the wait for a rate limit.
+        sent: whether the request may have reached the server.
     """
 
     error: str
@@ -124,25 +124,25 @@ class FailedAttempt(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class WireRequest:
-    """An HTTP request, complete; made by a provider's ``encode``, sent by the transport.
+    """A complete HTTP request; made by a provider's ``encode``, sent by the transport.
 
     Attributes:
-        content: a body as it is: bytes, text, a binary file, or an iterable or async iterable of bytes;
-            otherwise ``data`` and ``files`` make one.
-        deployment: what rate limits, holds and the breaker are kept by: ``provider/model``.
-        timeout: seconds, the transport's own timeout object, or None for the client's.
-        max_retries: None for the client's.
+        content: the body: bytes, text, a binary file, or an iterable or async iterable of bytes; None to
+            make it from ``data`` and ``files``.
+        deployment: the key of rate limits, pauses and circuits: ``provider/model``.
+        timeout: seconds, the transport's own timeout object, or None for the client's timeout.
+        max_retries: None for the client's setting.
         data: the fields of a form.
-        files: its files, ``(field, file)`` or ``(field, (name, file, type))`` each; bytes, text, or a binary
-            file, which is read as it is sent. The body is then ``multipart/form-data``. A file that cannot be
-            sought is sent once: no retry follows.
-        auth: asked before each try for headers, which win over ``headers`` and are all secrets.
-        deadline_s: seconds for all tries and the waits before and between them; None for no end.
-        retryable: whether a second try may be made at all.
-        follow_redirects: whether redirects are followed; None for the client's way, and ours follows them.
-        count_retries: whether to send ``x-stainless-retry-count`` where ``headers`` holds none.
-        tokens: an estimate of those the call will use, prompt and answer; None where there is none.
-        tried: told of each try that failed and is followed by another one.
+        files: the files of the form, each ``(field, file)`` or ``(field, (name, file, type))``, with bytes,
+            text, or a binary file, which is read while it is sent. The body is then ``multipart/form-data``.
+            A file that is not seekable is sent once, without retries.
+        auth: called before each attempt; returns secret headers that override ``headers``.
+        deadline_s: seconds for all attempts and the waits before and between them; None for no limit.
+        retryable: whether the request may be retried.
+        follow_redirects: whether redirects are followed; None for the client's setting, True in our client.
+        count_retries: whether to send ``x-stainless-retry-count`` if ``headers`` has none.
+        tokens: an estimate of the tokens of prompt and answer; None if unknown.
+        on_failed_attempt: called with each failed attempt that is followed by another one.
     """
 
     method: str
@@ -160,18 +160,19 @@ class WireRequest:
     follow_redirects: bool | None = None
     count_retries: bool = True
     tokens: int | None = None
-    tried: Callable[[FailedAttempt], None] | None = field(default=None, repr=False, compare=False)
+    on_failed_attempt: Callable[[FailedAttempt], None] | None = field(default=None, repr=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
 class WireResponse:
-    """A whole answer with a status below 400.
+    """A response, read to its end, with a status below 400.
 
     Attributes:
         headers: names in lower case.
-        attempts: tries it took, the first included.
-        secrets: returns what an error about this answer must not show.
-        made: makes the HTTP library's own object; most calls never look at it.
+        content: the body.
+        attempts: the number of attempts, including the first.
+        secrets: returns the values that an error about this response must not show.
+        make_response: makes the HTTP library's own response object, which few calls need.
     """
 
     status: int
@@ -179,12 +180,12 @@ class WireResponse:
     content: bytes
     attempts: int = 1
     secrets: Callable[[], Secrets] = field(default=Secrets, repr=False, compare=False)
-    made: Callable[[], Any] | None = field(default=None, repr=False, compare=False)
+    make_response: Callable[[], Any] | None = field(default=None, repr=False, compare=False)
 
     @property
     def response(self) -> Any:
-        """The HTTP library's own object, read whole, whose request carries the key; None without one."""
-        return None if self.made is None else self.made()
+        """The HTTP library's own response object, whose request holds the key; None if there is none."""
+        return None if self.make_response is None else self.make_response()
 
     @property
     def request_id(self) -> str | None:

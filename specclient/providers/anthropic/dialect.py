@@ -76,7 +76,7 @@ class AnthropicDialect:
         return replace(wire, headers={"anthropic-version": VERSION, **wire.headers})
 
     def decode(self, method: ApiMethod, reply: WireResponse) -> Any:
-        kind = method.gives
+        kind = method.response_type
         if method.name == _CHAT and isinstance(kind, type) and issubclass(kind, ChatCompletion):
             return self._completion(kind, reply)
         if method.name in _MODELS:

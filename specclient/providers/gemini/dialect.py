@@ -68,7 +68,7 @@ class GeminiDialect:
         if name == _MODELS:
             return self._encoded(request, endpoint, model, _LISTED)
         if name == _MODEL:
-            return self._encoded(request, endpoint, model, _path_of(request.places["model"]))
+            return self._encoded(request, endpoint, model, _path_of(request.path_params["model"]))
         if "." not in name:  # a call by path
             return self._plain.encode(request, endpoint, model)
         raise NotFoundError(
@@ -78,7 +78,7 @@ class GeminiDialect:
         )
 
     def decode(self, method: ApiMethod, reply: WireResponse) -> Any:
-        gives = named(method.gives) if isinstance(method.gives, str) else method.gives
+        gives = named(method.response_type) if isinstance(method.response_type, str) else method.response_type
         fields_of = _FIELDS_OF.get(method.name)
         if fields_of is None or not (isinstance(gives, type) and issubclass(gives, WireModel)):
             return self._plain.decode(method, reply)
@@ -105,7 +105,7 @@ class GeminiDialect:
             request,
             method=method,
             params={},
-            places={},
+            path_params={},
             content=None if body is None else json_of(body),
             stream=False,
             options=replace(request.options, body={}),

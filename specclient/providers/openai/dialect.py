@@ -58,7 +58,7 @@ class OpenAIDialect:
         method, options = request.method, request.options
         params: Mapping[str, Any] = {"model": model, **request.params} if model else request.params
         query, body = parts_of(method, params)
-        path = path_of(method, request.places, endpoint, model)
+        path = path_of(method, request.path_params, endpoint, model)
         if method.verb == "GET":  # has no body
             query |= {"stream": True} if request.stream and "stream" in method.params else {}
         else:
@@ -89,7 +89,7 @@ class OpenAIDialect:
         )
 
     def decode(self, method: ApiMethod, reply: WireResponse) -> Any:
-        gives = named(method.gives) if isinstance(method.gives, str) else method.gives
+        gives = named(method.response_type) if isinstance(method.response_type, str) else method.response_type
         try:
             if gives is None:
                 return None
@@ -114,8 +114,8 @@ class OpenAIDialect:
         """Return one event as what the method's events are; no event of OpenAI's rests on those before it."""
         if (event is not None and event == "ping") or (data[:1] != b"{" and data.strip() == b"[DONE]"):
             return None
-        if method.event is ChatCompletionChunk or method.event is Completion:
-            return _chunk(method.event, data, event)
+        if method.event_type is ChatCompletionChunk or method.event_type is Completion:
+            return _chunk(method.event_type, data, event)
         return _event(method, data, event)
 
     def usage(self, answer: Any) -> Usage | None:
@@ -265,7 +265,7 @@ def _event(method: ApiMethod, data: bytes, event: str | None) -> Any:
         _raise_error_event(data, event)
     if event is not None and event.startswith("thread."):
         data = b'{"event":%b,"data":%b}' % (json.dumps(event).encode(), data)
-    kind = method.event
+    kind = method.event_type
     try:
         if isinstance(kind, str):
             return reader(kind)(data)

@@ -117,9 +117,9 @@ def method_of(one: Row, gives: str) -> ApiMethod:
         params=frozenset(one.params) - one.in_headers.keys(),
         query=one.query,
         files=one.files,
-        gives=_PLAIN.get(gives, gives),
+        response_type=_PLAIN.get(gives, gives),
         page=_page_kind(one.page) if one.page else None,
-        event=one.event or None,
+        event_type=one.event or None,
         metered=one.metered,
         headers=one.headers,
     )

@@ -123,7 +123,7 @@ def _routed(method: ApiMethod, body: bytes, headers: dict[str, str]) -> Request:
     model = given.pop("model", None) or ""
     if not isinstance(model, str):
         raise bad_request("model", "model must be a text")
-    stream = boolean_field(given.pop("stream", None), "stream") and method.event is not None
+    stream = boolean_field(given.pop("stream", None), "stream") and method.event_type is not None
     return Request(method, model, given, stream=stream, options=PerCallOptions(headers=headers))
 
 

@@ -71,7 +71,7 @@ def parse_call(method: ApiMethod, body: bytes, headers: Mapping[str, str], query
     """
     given = json_object(body)
     model = _model(given.pop("model", None), required=method not in (MODERATION, RESPONSE))
-    stream = boolean_field(given.pop("stream", None), "stream") and method.event is not None
+    stream = boolean_field(given.pop("stream", None), "stream") and method.event_type is not None
     if not isinstance(given.get("stream_options") or {}, dict):
         raise bad_request(
             "stream_options", f"stream_options is {_shown(given['stream_options'])}; it must be an object"

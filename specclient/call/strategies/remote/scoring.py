@@ -146,7 +146,7 @@ def generate(request: Request, endpoint: Endpoint | None, body: Mapping[str, Any
         verb="POST",
         path=f"{root}/generate",
         params=frozenset({"inputs"}),
-        gives=NativeGeneration,
+        response_type=NativeGeneration,
         metered=True,
         operation="generate",
     )

@@ -513,7 +513,7 @@ def test_other_methods_are_not_served(method: ApiMethod) -> None:
 
 
 def test_a_call_by_path_goes_out_as_it_is() -> None:
-    method = ApiMethod(name="post", verb="POST", path="/messages/count_tokens", gives=object)
+    method = ApiMethod(name="post", verb="POST", path="/messages/count_tokens", response_type=object)
     wire = DIALECT.encode(Request(method, params={"model": "m", "messages": ASK}), ENDPOINT, "")
     assert wire.url.endswith("/v1/messages/count_tokens")
     assert json.loads(wire.content) == {"model": "m", "messages": ASK}
