@@ -260,7 +260,7 @@ def model_pair(state: State, given: Mapping[str, Any]) -> LocalModelPair:
 
     settings = state.settings().local
     row = read_configured_models(settings.model_dump()).get(str(given["model"]).removeprefix("local/"))
-    configured = {} if row is None else dict(row.loading)
+    configured = {} if row is None else dict(row.load_options)
     drafts = configured.pop("draft", ())
     asked = {name: given[name] for name in _LOADING if name in given}
     asked["threads"] = given.get("threads") or settings.threads

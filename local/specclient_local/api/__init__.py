@@ -1,1 +1,1 @@
-"""OpenAI's API over the engine, in process: the backend behind local/NAME."""
+"""OpenAI's API on top of the engine, in process: the backend behind ``local/NAME``."""

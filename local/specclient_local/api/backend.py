@@ -1,4 +1,4 @@
-"""Turn requests of the client's pipeline into engine requests, and their pieces into answers and chunks."""
+"""The backend behind ``local/NAME``: runs the client's requests on engines in this process."""
 
 from __future__ import annotations
 
@@ -41,21 +41,20 @@ if TYPE_CHECKING:
 
 __all__ = ["BUNDLED", "LocalBackend", "create"]
 
-#: Libraries of the extra ``local``; a distribution installed without it still has this module.
-_NEEDED = ("torch", "safetensors", "tokenizers")
+#: Libraries that the extra ``local`` installs; without the extra, this module exists but cannot run.
+_REQUIRED_LIBRARIES = ("torch", "safetensors", "tokenizers")
 
 
 def create(settings: Mapping[str, Any]) -> LocalBackend:
-    """Make the backend; the entry point ``specclient.backends: local``.
+    """Create the backend; the target of the entry point ``specclient.backends: local``.
 
     Args:
         settings: see :func:`specclient_local.loading.configured_models.read_configured_models`.
 
     Raises:
-        ConfigurationError: a library that the engine computes with is not installed, or a setting is
-            outside what is allowed.
+        ConfigurationError: a required library is not installed, or a setting has an invalid value.
     """
-    missing = [name for name in _NEEDED if find_spec(name) is None]
+    missing = [name for name in _REQUIRED_LIBRARIES if find_spec(name) is None]
     if missing:
         raise ConfigurationError(
             f"the local engine is not installed ({', '.join(missing)} missing): "
@@ -65,15 +64,15 @@ def create(settings: Mapping[str, Any]) -> LocalBackend:
 
 
 class LocalBackend:
-    """The models of this machine, each loaded at the first request for it.
+    """Serves local models; each one is loaded at its first request.
 
     Args:
         settings: see :func:`create`.
-        now: seconds since 1970, for the answers' ``created``.
+        now: returns seconds since 1970, for the ``created`` field of responses.
     """
 
     def __init__(self, settings: Mapping[str, Any], now: Callable[[], float] = time.time) -> None:
-        self._rows = read_configured_models(settings)
+        self._models = read_configured_models(settings)
         self._now = now
         self._engines: dict[EngineKey, Engine] = {}
         self._loading: dict[EngineKey, threading.Lock] = {}
@@ -81,67 +80,75 @@ class LocalBackend:
 
     def models(self) -> Sequence[BackendModel]:
         """List the bundled pair and the configured models; reads at most their ``config.json``."""
-        return [row.listed(name) for name, row in self._rows.items()]
+        return [configured.listed(name) for name, configured in self._models.items()]
 
     async def complete(self, request: Request, model: str) -> tuple[BackendResponse, EngineTelemetry]:
-        """Serve a request whole; see :class:`specclient.types.backend.Backend`."""
-        job = await self._prepare(request, model)
-        generations: dict[int, Generation] = {}
-        async with aclosing(job.pieces()) as pieces:
+        """Return the complete response; see :class:`specclient.types.backend.Backend`."""
+        prepared = await self._prepare(request, model)
+        by_choice: dict[int, Generation] = {}
+        async with aclosing(prepared.pieces()) as pieces:
             async for index, piece in pieces:
                 if piece.generation is not None:
-                    generations[index] = piece.generation
-        whole = [generations[index] for index in sorted(generations)]
-        return job.shape.whole(whole), answer_telemetry(whole, job.row)
+                    by_choice[index] = piece.generation
+        generations = [by_choice[index] for index in sorted(by_choice)]
+        return prepared.builder.response(generations), answer_telemetry(generations, prepared.configured)
 
     async def stream(
         self, request: Request, model: str
     ) -> AsyncGenerator[BackendChunk | EngineTelemetry, None]:
-        """Serve a request in chunks: role or prompt, text, finish, usage if asked for, then the telemetry.
+        """Yield the response in chunks, then the telemetry.
 
-        Chunks of several choices come in turns, as they are ready. What is wrong with a request is raised
-        before the first chunk.
+        Order per choice: role or echoed prompt, text, finish reason. A usage chunk follows if the request
+        has ``stream_options.include_usage``. Chunks of several choices interleave as they become ready.
+        An invalid request raises before the first chunk.
         """
-        job = await self._prepare(request, model)
-        generations: dict[int, Generation] = {}
-        async with aclosing(job.pieces()) as pieces:
+        prepared = await self._prepare(request, model)
+        by_choice: dict[int, Generation] = {}
+        async with aclosing(prepared.pieces()) as pieces:
             async for index, piece in pieces:
-                for chunk in job.shape.chunks(index, piece):
+                for chunk in prepared.builder.chunks(index, piece):
                     yield chunk
                 if piece.generation is not None:
-                    generations[index] = piece.generation
-        whole = [generations[index] for index in sorted(generations)]
-        if job.shape.asked.stream_usage:
-            yield job.shape.usage(whole)
-        yield answer_telemetry(whole, job.row)
+                    by_choice[index] = piece.generation
+        generations = [by_choice[index] for index in sorted(by_choice)]
+        if prepared.builder.request.stream_usage:
+            yield prepared.builder.usage(generations)
+        yield answer_telemetry(generations, prepared.configured)
 
     def count(self, request: Request, model: str) -> int | None:
-        """Return the tokens of a request's prompt; see
-        :class:`specclient.types.backend.SupportsTokenCount`."""
-        row = self._row(model)
+        """Return the number of prompt tokens, or None where it is unknown without loading the model.
+
+        See :class:`specclient.types.backend.SupportsTokenCount`.
+        """
+        configured = self._configured(model)
         try:
-            tokenizer = self._tokenizer(row)
-            asked = parse_request(request, model)
+            tokenizer = self._tokenizer(configured)
+            parsed = parse_request(request, model)
             if tokenizer is None:
                 return None
-            if asked.messages is not None:
-                return len(tokenizer.chat(asked.messages, () if asked.tools is None else asked.tools.given))
-            texts = (tokenizer.encode(p) if isinstance(p, str) else p for p in asked.prompts)
-            return sum(map(len, texts))
+            if parsed.messages is not None:
+                tools = () if parsed.tools is None else parsed.tools.definitions
+                return len(tokenizer.chat(parsed.messages, tools))
+            prompts = (tokenizer.encode(p) if isinstance(p, str) else p for p in parsed.prompts)
+            return sum(map(len, prompts))
         except (BadRequestError, CheckpointError):
             return None
 
     def state(self) -> Sequence[EngineState]:
-        """Return how each loaded engine fares; see :class:`specclient.types.backend.SupportsEngineState`."""
-        names = {row.key: name for name, row in reversed(self._rows.items())}
+        """Return the state of each loaded engine; see
+        :class:`specclient.types.backend.SupportsEngineState`."""
+        names = {configured.key: name for name, configured in reversed(self._models.items())}
         return [
             EngineState(names.get(key, "folder"), engine.unfinished, engine.busy_s)
             for key, engine in tuple(self._engines.items())
         ]
 
     def busy(self, model: str) -> ServerLoad | None:
-        """Return how busy a model's engine is; see :class:`specclient.types.server_load.SupportsLoad`."""
-        engine = self._engines.get(self._row(model).key)
+        """Return the load of a model's engine; None while it is not loaded.
+
+        See :class:`specclient.types.server_load.SupportsLoad`.
+        """
+        engine = self._engines.get(self._configured(model).key)
         if engine is None:
             return None
         unfinished, slots = engine.unfinished, engine.slots
@@ -152,22 +159,25 @@ class LocalBackend:
             cache_use=round(engine.cache_use, 2),
         )
 
-    def _tokenizer(self, row: ConfiguredModel) -> Tokenizer | None:
-        """Return a row's tokenizer: its engine's where that is loaded, None where it would be fetched."""
+    def _tokenizer(self, configured: ConfiguredModel) -> Tokenizer | None:
+        """Return a model's tokenizer: that of its loaded engine, or one read from its folder.
+
+        None where it would have to be downloaded.
+        """
         from specclient_local.model.tokenizer import Tokenizer  # noqa: PLC0415 - imports the library
 
-        engine = self._engines.get(row.key)
+        engine = self._engines.get(configured.key)
         if engine is not None:
             return engine.tokenizer
-        folder = Path(row.path).expanduser()
-        if row.path not in self._tokenizers and folder.is_dir():
-            self._tokenizers[row.path] = Tokenizer(folder)
-        return self._tokenizers.get(row.path)
+        folder = Path(configured.path).expanduser()
+        if configured.path not in self._tokenizers and folder.is_dir():
+            self._tokenizers[configured.path] = Tokenizer(folder)
+        return self._tokenizers.get(configured.path)
 
     async def aclose(self) -> None:
-        """Close the engines, those being loaded too; unfinished requests fail.
+        """Close all engines, including those that are being loaded; unfinished requests fail.
 
-        A request that comes later loads its model anew, and closing again closes that.
+        The backend stays usable: a later request loads its model again, and a later ``aclose`` closes it.
         """
         await anyio.to_thread.run_sync(self._close)
 
@@ -178,97 +188,110 @@ class LocalBackend:
             if engine is not None:
                 engine.close()
 
-    def _row(self, model: str) -> ConfiguredModel:
-        row = self._rows.get(model)
-        if row is not None:
-            return row
+    def engine_for(self, model: str) -> Engine:
+        """Return the engine of a model, loading it at the first call.
+
+        Raises:
+            NotFoundError: the name is neither configured nor a checkpoint folder.
+            CheckpointError: the checkpoint cannot be loaded.
+        """
+        return self._load(self._configured(model))
+
+    def _configured(self, model: str) -> ConfiguredModel:
+        configured = self._models.get(model)
+        if configured is not None:
+            return configured
         if Path(model).expanduser().is_dir():
-            return model_for_folder(model, self._rows["demo"])
+            return model_for_folder(model, self._models["demo"])
         raise NotFoundError(
-            f"local/{model} is unknown; known are {', '.join(f'local/{name}' for name in self._rows)}, "
+            f"local/{model} is unknown; known are {', '.join(f'local/{name}' for name in self._models)}, "
             "and local/PATH with the path of a checkpoint folder."
         )
 
     async def _prepare(self, request: Request, model: str) -> _PreparedRequest:
-        """Load the engine if need be and lay the request out for it, both off the event loop."""
-        asked = parse_request(request, model)
-        row = self._row(model)
+        """Load the engine if necessary and tokenize the prompt, both in a worker thread."""
+        parsed = parse_request(request, model)
+        configured = self._configured(model)
 
         def prepare() -> _PreparedRequest:
-            engine = self._engine(row)
+            engine = self._load(configured)
             from specclient_local.api.openai_response.response import ResponseBuilder  # noqa: PLC0415 - imports the tokenizers library
 
-            prompts, form = asked.prompts, None
-            params = row.drafted(asked.params)
-            if asked.messages is not None:
-                tools = () if asked.tools is None else asked.tools.given
-                prompts = (engine.tokenizer.chat(asked.messages, tools),)
-            if asked.tools is not None:
-                form, params = _calling(asked.tools, params, engine.tokenizer, model)
-            head = "chatcmpl" if request.operation == "chat" else "cmpl"
-            shape = ResponseBuilder(
+            prompts, call_format = parsed.prompts, None
+            params = configured.with_defaults(parsed.params)
+            if parsed.messages is not None:
+                tools = () if parsed.tools is None else parsed.tools.definitions
+                prompts = (engine.tokenizer.chat(parsed.messages, tools),)
+            if parsed.tools is not None:
+                call_format, params = _constrain_calls(parsed.tools, params, engine.tokenizer, model)
+            prefix = "chatcmpl" if request.operation == "chat" else "cmpl"
+            builder = ResponseBuilder(
                 operation=request.operation,
-                id=f"{head}-{uuid.uuid4().hex}",
+                id=f"{prefix}-{uuid.uuid4().hex}",
                 created=int(self._now()),
                 model=model,
-                asked=asked,
+                request=parsed,
                 tokenizer=engine.tokenizer,
-                form=form,
+                call_format=call_format,
                 new_id=lambda: uuid.uuid4().hex,
             )
-            return _PreparedRequest(engine, row, shape, prompts, params)
+            return _PreparedRequest(engine, configured, builder, prompts, params)
 
         return await anyio.to_thread.run_sync(prepare)
 
-    def _engine(self, row: ConfiguredModel) -> Engine:
-        """Return a row's engine, loaded once however many ask at the same time."""
+    def _load(self, configured: ConfiguredModel) -> Engine:
+        """Return a model's engine; concurrent callers load it once."""
         from specclient_local.engine.engine import Engine  # noqa: PLC0415 - imports torch
 
-        engine = self._engines.get(row.key)
+        key = configured.key
+        engine = self._engines.get(key)
         if engine is not None:
             return engine
-        with self._loading.setdefault(row.key, threading.Lock()):
-            if row.key not in self._engines:
-                self._engines[row.key] = Engine.load(row.path, **row.loading)
-            return self._engines[row.key]
+        with self._loading.setdefault(key, threading.Lock()):
+            if key not in self._engines:
+                self._engines[key] = Engine.load(configured.path, **configured.load_options)
+            return self._engines[key]
 
 
 @dataclass(frozen=True, slots=True)
 class _PreparedRequest:
-    """A request, ready to run.
+    """A request that is ready to run.
 
     Attributes:
-        prompts: one for each ``choices`` of them.
-        params: of the first choice of each prompt.
+        engine: runs it.
+        configured: the model's configuration.
+        builder: makes the response and its chunks.
+        prompts: texts or token ids; each is answered ``builder.request.choices`` times.
+        params: those of each prompt's first choice.
     """
 
     engine: Engine
-    row: ConfiguredModel
-    shape: ResponseBuilder
+    configured: ConfiguredModel
+    builder: ResponseBuilder
     prompts: Sequence[str | list[int]]
     params: SamplingParams
 
     async def pieces(self) -> AsyncGenerator[tuple[int, Piece], None]:
-        """Run it: yield the pieces of all choices as they come, each with its choice's number.
+        """Run the request: yield pairs of a choice's index and its next piece, in order of arrival.
 
-        A seed is that of a prompt's first choice; the next ones take the next.
+        Choice ``i`` of each prompt uses ``seed + i``.
 
         Raises:
-            BadRequestError: naming the parameter as the caller has it.
+            BadRequestError: an invalid parameter, under the name that the caller used.
         """
-        seed, asked = self.params.seed, self.shape.asked
-        seeds = [None if seed is None else seed + i for i in range(asked.choices)]
+        seed, request = self.params.seed, self.builder.request
+        seeds = [None if seed is None else seed + i for i in range(request.choices)]
         streams = [
-            self.engine.astream(prompt, **_keywords(replace(self.params, seed=own)))
+            self.engine.astream(prompt, **_keywords(replace(self.params, seed=choice_seed)))
             for prompt in self.prompts
-            for own in seeds
+            for choice_seed in seeds
         ]
         try:
             async with aclosing(merge_streams(streams)) as pieces:
-                async for numbered in pieces:
-                    yield numbered
+                async for indexed_piece in pieces:
+                    yield indexed_piece
         except BadRequestError as error:
-            name = asked.formed_by
+            name = request.format_parameter
             if name is None or error.param not in ENGINE_FORMAT_PARAMETERS:
                 raise
             renamed = BadRequestError(str(error).replace(error.param, name, 1))
@@ -280,13 +303,13 @@ def _keywords(params: SamplingParams) -> dict[str, Any]:
     return {field.name: getattr(params, field.name) for field in fields(params)}
 
 
-def _calling(
+def _constrain_calls(
     tools: ToolSettings, params: SamplingParams, tokenizer: Tokenizer, model: str
 ) -> tuple[ToolCallFormat, SamplingParams]:
-    """Return how a model calls tools, and the parameters that hold it to that.
+    """Return a model's tool call format, and parameters with the grammar that enforces it.
 
     Raises:
-        UnsupportedParameterError: it was taught no calls, or in a form that is not known.
+        UnsupportedParameterError: the chat template supports no tools, or its format is unknown.
     """
-    form = tool_call_format(tokenizer.template(tools.given), model)
-    return form, replace(params, grammar=tool_call_grammar(tools, form, tokenizer.added))
+    call_format = tool_call_format(tokenizer.template(tools.definitions), model)
+    return call_format, replace(params, grammar=tool_call_grammar(tools, call_format, tokenizer.added))

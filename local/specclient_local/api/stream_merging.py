@@ -1,4 +1,4 @@
-"""Turn several streams into one, as their items come."""
+"""Merge several asynchronous streams into one, in order of arrival."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ T = TypeVar("T")
 
 
 async def merge_streams(streams: Sequence[AsyncGenerator[T, None]]) -> AsyncGenerator[tuple[int, T], None]:
-    """Yield the items of all streams, each with the place of its stream; in asyncio alone.
+    """Yield pairs of a stream's index and its next item, in order of arrival.
 
-    All begin at once. What one of them raises ends the others; so does closing this one.
+    All streams start at once. An exception in one stream closes the others and is raised; closing this
+    generator closes all streams. Runs on asyncio only, not on trio.
     """
     if len(streams) == 1:
-        async with aclosing(streams[0]) as only:
-            async for item in only:
+        async with aclosing(streams[0]) as stream:
+            async for item in stream:
                 yield 0, item
         return
     waiting: dict[asyncio.Future[T], int] = {}
     try:
-        for place, stream in enumerate(streams):
-            waiting[asyncio.ensure_future(anext(stream))] = place
+        for index, stream in enumerate(streams):
+            waiting[asyncio.ensure_future(anext(stream))] = index
         while waiting:
             done, _ = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             ended = [future for future in done if isinstance(future.exception(), StopAsyncIteration)]
@@ -32,9 +33,9 @@ async def merge_streams(streams: Sequence[AsyncGenerator[T, None]]) -> AsyncGene
             for future in ended:
                 del waiting[future]
             for future in sorted(done.difference(ended), key=waiting.__getitem__):
-                place = waiting.pop(future)
-                waiting[asyncio.ensure_future(anext(streams[place]))] = place
-                yield place, future.result()
+                index = waiting.pop(future)
+                waiting[asyncio.ensure_future(anext(streams[index]))] = index
+                yield index, future.result()
     finally:
         for future in waiting:
             future.cancel()

@@ -1,4 +1,4 @@
-"""Turn the finished answers to one request into what was measured of them."""
+"""Engine telemetry of a response, summed over its choices."""
 
 from __future__ import annotations
 
@@ -13,23 +13,26 @@ if TYPE_CHECKING:
     from specclient_local.engine.answer import Generation
 
 
-def answer_telemetry(generations: Sequence[Generation], row: ConfiguredModel) -> EngineTelemetry:
-    """Return the sums over all choices of an answer.
+def answer_telemetry(generations: Sequence[Generation], configured: ConfiguredModel) -> EngineTelemetry:
+    """Return speculation and engine seconds, summed over all choices of a response.
 
     Args:
-        generations: one a choice.
-        row: of the model that gave them.
+        generations: one per choice.
+        configured: the model that generated them.
     """
     speculation = sum_speculation([generation.speculation for generation in generations])
     return EngineTelemetry(
         speculation=speculation,
         engine_s=sum(generation.timings.engine_s for generation in generations),
-        pair=row.pair(speculation.method),
+        pair=configured.pair_name(speculation.method),
     )
 
 
 def sum_speculation(parts: Sequence[Speculation]) -> Speculation:
-    """Return what several speculations did together; how positions fared is known of a single one alone."""
+    """Sum the counts of several speculations and recompute their rates.
+
+    The per-position counts are kept only where there is a single speculation.
+    """
     if len(parts) == 1:
         return parts[0]
     drafted, accepted, steps = (_sum(getattr(p, n) for p in parts) for n in ("drafted", "accepted", "steps"))

@@ -138,7 +138,7 @@ async def test_a_completion_whole_and_in_chunks(backend):
 
 async def test_prompts_in_every_form(backend):
     text, _ = await backend.complete(completion(), "pair")
-    ids = backend._engine(backend._row("pair")).tokenizer.encode("def f")
+    ids = backend.engine_for("pair").tokenizer.encode("def f")
     for prompt in (["def f"], ids, [ids]):
         same, _ = await backend.complete(completion(prompt=prompt), "pair")
         assert same.choices[0].text == text.choices[0].text
@@ -289,7 +289,7 @@ async def test_a_folder_is_a_model(backend, folder):
 async def test_a_prompt_that_fails_stops_those_beside_it(backend):
     with pytest.raises(ContextOverflowError):
         await collect(backend, completion(prompt=["a", [7] * 200, "b"], max_tokens=100))
-    engine = backend._engine(backend._row("pair"))
+    engine = backend.engine_for("pair")
     with anyio.fail_after(30):
         while engine.unfinished:
             await anyio.sleep(0.01)
@@ -319,7 +319,7 @@ async def test_concurrent_first_calls_load_once(folder, monkeypatch):
 
 async def test_rows_of_the_same_checkpoints_share_an_engine(folder):
     backend = make(folder, a={"draft": folder}, b={"draft": folder, "method": "plain"})
-    assert backend._engine(backend._row("a")) is backend._engine(backend._row("b"))
+    assert backend.engine_for("a") is backend.engine_for("b")
     drafted, one = await backend.complete(completion("a"), "a")
     plain, other = await backend.complete(completion("b"), "b")
     assert drafted.choices[0].text == plain.choices[0].text
@@ -354,7 +354,7 @@ async def test_closing_a_stream_early_stops_the_work(backend, choices):
     async for _ in stream:
         break
     await stream.aclose()
-    engine = backend._engine(backend._row("pair"))
+    engine = backend.engine_for("pair")
     with anyio.fail_after(30):
         while engine.unfinished:
             await anyio.sleep(0.01)

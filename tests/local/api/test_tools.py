@@ -252,17 +252,22 @@ def test_an_answer_beside_tools_keeps_its_schema(client):
         message = ask(client, "mistral", response_format=form, seed=seed).choices[0].message
         kinds.add("calls" if message.tool_calls else json.loads(message.content))
     assert kinds == {"calls", "me"}
-    with pytest.raises(BadRequestError, match="beside tools"):
+    with pytest.raises(BadRequestError, match="together with tools"):
         ask(client, "mistral", extra_body={"guided_regex": "a"})
 
 
 @pytest.mark.parametrize(
     ("family", "params", "error", "message"),
     [
-        ("silent", {}, UnsupportedParameterError, "local/silent: its chat template knows no tools"),
-        ("strange", {}, UnsupportedParameterError, "form that is not known here; known are Hermes's"),
-        ("hermes", {"tools": [{"type": "custom"}]}, BadRequestError, r"tools\[0\] is .* functions alone"),
-        ("hermes", {"tools": [TOOLS[1], TOOLS[1]]}, BadRequestError, "tools of different names"),
+        ("silent", {}, UnsupportedParameterError, "local/silent: its chat template does not support tools"),
+        ("strange", {}, UnsupportedParameterError, "unknown format; supported are Hermes's"),
+        (
+            "hermes",
+            {"tools": [{"type": "custom"}]},
+            BadRequestError,
+            r"tools\[0\] is .* only functions are supported",
+        ),
+        ("hermes", {"tools": [TOOLS[1], TOOLS[1]]}, BadRequestError, "tools with distinct names"),
         (
             "hermes",
             {"tools": [{"type": "function", "function": {"name": "a b"}}]},

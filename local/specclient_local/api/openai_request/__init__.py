@@ -1,1 +1,1 @@
-"""OpenAI's request parameters as the engine's."""
+"""Convert OpenAI's request parameters to the engine's."""

@@ -1,7 +1,7 @@
-"""Turn what OpenAI and vLLM call the form of an answer into a JSON schema, a regular expression or a grammar.
+"""Parse OpenAI's and vLLM's parameters for structured output into a JSON schema, a regex or a grammar.
 
-OpenAI, "Structured model outputs": ``response_format``. vLLM, "Structured Outputs": ``structured_outputs``,
-and before its version 0.12 ``guided_json`` and the like.
+OpenAI, "Structured model outputs": ``response_format``. vLLM, "Structured Outputs": ``structured_outputs``;
+before version 0.12 ``guided_json``, ``guided_regex``, ``guided_choice`` and ``guided_grammar``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from specclient.errors import UnsupportedParameterError
 from specclient_local.request.validation import bad_parameter, optional_list_of, text
 
 AnswerFormat = Mapping[str, Any]
-"""Of ``json_schema``, ``regex`` and ``grammar``, those that are given; see ``SamplingParams``."""
+"""One of ``json_schema``, ``regex`` and ``grammar`` with its value, as in ``SamplingParams``; or empty."""
 
 ANY_OBJECT = {"type": "object"}
 
@@ -22,42 +22,43 @@ ANY_OBJECT = {"type": "object"}
 def parse_answer_format(
     given: dict[str, Any], extension: dict[str, Any], model: str
 ) -> tuple[str | None, dict[str, Any]]:
-    """Return by which parameter an answer is asked to have a form, and the form; None and empty for none.
+    """Return the name of the parameter that sets an answer's format, and the format; None and {} for none.
 
     Args:
-        given: a request's parameters; ``extension``: its own of ours.
-        model: for messages only.
+        given: the request's parameters.
+        extension: the request's ``specclient`` object.
+        model: the model's name, for error messages.
 
     Raises:
-        BadRequestError: an unusable value, or two that each ask for a form.
-        UnsupportedParameterError: a form that is not known.
+        BadRequestError: an invalid value, or more than one format.
+        UnsupportedParameterError: a ``response_format`` of an unknown type.
     """
-    found: dict[str, dict[str, Any]] = {}
-    for source, rows in ((given, _READ), (extension, _OWN)):
-        for name, read in rows.items():
+    formats: dict[str, dict[str, Any]] = {}
+    for source, parsers in ((given, _PARSERS), (extension, _EXTENSION_PARSERS)):
+        for name, parse in parsers.items():
             value = source.get(name)
-            if value is not None and (form := read(name, value, model)):
-                found[name] = form
-    if len(found) > 1:
-        first, second, *_ = found
+            if value is not None and (answer_format := parse(name, value, model)):
+                formats[name] = answer_format
+    if len(formats) > 1:
+        first, second, *_ = formats
         raise bad_parameter(
-            second, (given | extension)[second], f"None beside {first}: an answer has one form"
+            second, (given | extension)[second], f"None together with {first}: an answer has one format"
         )
-    return next(iter(found.items()), (None, {}))
+    return next(iter(formats.items()), (None, {}))
 
 
 def _response_format(name: str, value: object, model: str) -> dict[str, Any]:
-    """Read OpenAI's own; an answer is held to a schema whether it is ``strict`` or not."""
+    """Parse OpenAI's ``response_format``; a schema is enforced whether or not it is ``strict``."""
     kind = value.get("type") if isinstance(value, Mapping) else None
     if kind == "text":
         return {}
     if kind == "json_object":
         return {"json_schema": ANY_OBJECT}
     if kind == "json_schema":
-        described = value.get("json_schema") if isinstance(value, Mapping) else None
-        schema = described.get("schema", ANY_OBJECT) if isinstance(described, Mapping) else None
+        named = value.get("json_schema") if isinstance(value, Mapping) else None
+        schema = named.get("schema", ANY_OBJECT) if isinstance(named, Mapping) else None
         if not isinstance(schema, Mapping):
-            raise bad_parameter(f"{name}.json_schema", described, "an object with name and schema")
+            raise bad_parameter(f"{name}.json_schema", named, "an object with name and schema")
         return {"json_schema": schema}
     error = UnsupportedParameterError(
         f"{name}={value!r} is not supported by local/{model}; allowed is the type text, json_object or "
@@ -78,29 +79,29 @@ def _json(name: str, value: object, _: str) -> dict[str, Any]:
 
 
 def _choice(name: str, value: object, _: str) -> dict[str, Any]:
-    """Read a list of answers of which one is to be given."""
+    """Parse a list of texts, one of which must be the answer."""
     if not value or not isinstance(value, list | tuple) or not optional_list_of(text)(value):
-        raise bad_parameter(name, value, "a list of texts that are not empty")
+        raise bad_parameter(name, value, "a list of non-empty texts")
     return {"grammar": f"start: {' | '.join(json.dumps(choice) for choice in value)}"}
 
 
 def _regex(name: str, value: object, _: str) -> dict[str, Any]:
     if not text(value):
-        raise bad_parameter(name, value, "a regular expression that is not empty")
+        raise bad_parameter(name, value, "a non-empty regular expression")
     return {"regex": value}
 
 
 def _grammar(name: str, value: object, _: str) -> dict[str, Any]:
-    """Read a Lark grammar, or one in GBNF (``root ::= …``), which vLLM takes as well."""
+    """Parse a Lark grammar, or a GBNF grammar (``root ::= …``), which vLLM also accepts."""
     if not text(value):
         raise bad_parameter(name, value, "a Lark or GBNF grammar as text")
     assert isinstance(value, str)
     if "::=" not in value:
         return {"grammar": value}
     try:
-        from llguidance.gbnf_to_lark import any_to_lark  # noqa: PLC0415 - a grammar's own expense
+        from llguidance.gbnf_to_lark import any_to_lark  # noqa: PLC0415 - only GBNF grammars need it
     except ImportError:
-        return {"grammar": value}  # the engine refuses every grammar without it, and says what to install
+        return {"grammar": value}  # the engine rejects all grammars then, and names what to install
     try:
         return {"grammar": any_to_lark(value)}
     except Exception as error:  # the library raises bare Exception
@@ -114,25 +115,26 @@ def _json_object(name: str, value: object, _: str) -> dict[str, Any]:
 
 
 def _structured(name: str, value: object, model: str) -> dict[str, Any]:
-    """Read vLLM's one object for all forms."""
+    """Parse vLLM's ``structured_outputs``, an object with one field per format."""
     if not isinstance(value, Mapping) or not set(value) <= set(_STRUCTURED):
         raise bad_parameter(name, value, f"an object with one of {', '.join(_STRUCTURED)}")
-    told = {key: part for key, part in value.items() if part is not None}
-    forms = [form for key in told if (form := _STRUCTURED[key](f"{name}.{key}", told[key], model))]
-    if len(forms) > 1:
+    fields = {key: field for key, field in value.items() if field is not None}
+    parsed = (_STRUCTURED[key](f"{name}.{key}", field, model) for key, field in fields.items())
+    formats = [answer_format for answer_format in parsed if answer_format]
+    if len(formats) > 1:
         raise bad_parameter(name, value, f"an object with one of {', '.join(_STRUCTURED)}")
-    return forms[0] if forms else {}
+    return formats[0] if formats else {}
 
 
-_Read = Callable[[str, object, str], dict[str, Any]]
-_STRUCTURED: Mapping[str, _Read] = {
+_Parser = Callable[[str, object, str], dict[str, Any]]
+_STRUCTURED: Mapping[str, _Parser] = {
     "json": _json,
     "regex": _regex,
     "choice": _choice,
     "grammar": _grammar,
     "json_object": _json_object,
 }
-_READ: Mapping[str, _Read] = {
+_PARSERS: Mapping[str, _Parser] = {
     "response_format": _response_format,
     "structured_outputs": _structured,
     "guided_json": _json,
@@ -140,9 +142,9 @@ _READ: Mapping[str, _Read] = {
     "guided_choice": _choice,
     "guided_grammar": _grammar,
 }
-FORMAT_PARAMETERS = tuple(_READ)
-"""The parameters that ask for a form."""
+FORMAT_PARAMETERS = tuple(_PARSERS)
+"""The request parameters that set an answer's format."""
 
-_OWN: Mapping[str, _Read] = {"json_schema": _json, "regex": _regex, "grammar": _grammar}
-ENGINE_FORMAT_PARAMETERS = tuple(_OWN)
-"""Those of the extension ``specclient``."""
+_EXTENSION_PARSERS: Mapping[str, _Parser] = {"json_schema": _json, "regex": _regex, "grammar": _grammar}
+ENGINE_FORMAT_PARAMETERS = tuple(_EXTENSION_PARSERS)
+"""The fields of the ``specclient`` object that set an answer's format."""

@@ -1,4 +1,4 @@
-"""Turn what a chat brings beside its settings into plain text and objects: messages, predictions, tools."""
+"""Parse a chat request's messages, predicted output and tools."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _CHOICES = (
 
 
 def parse_messages(messages: object) -> list[dict[str, Any]]:
-    """Return messages as any template understands them.
+    """Return messages in the form that all chat templates understand.
 
-    Text parts are joined, an answer that only calls tools has the empty text, and the arguments of calls are
-    objects; all other fields are kept.
+    Text parts are joined, a message with only tool calls gets empty content, and the arguments of calls
+    become objects; all other fields are kept.
 
     Raises:
-        BadRequestError: naming the message and what is allowed.
+        BadRequestError: an invalid message.
     """
     if not isinstance(messages, list | tuple) or not messages:
         raise bad_parameter("messages", messages, "a non-empty list of objects")
-    plain: list[dict[str, Any]] = []
+    parsed: list[dict[str, Any]] = []
     for i, message in enumerate(messages):
         if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
             raise bad_parameter(f"messages[{i}]", message, "an object with role and content")
@@ -40,12 +40,12 @@ def parse_messages(messages: object) -> list[dict[str, Any]]:
             content = ""
         if not isinstance(content, str):
             raise bad_parameter(f"messages[{i}].content", content, "a string or a list of text parts")
-        made = {name: value for name, value in message.items() if name != "tool_calls"}
-        made["content"] = content
+        fields = {name: value for name, value in message.items() if name != "tool_calls"}
+        fields["content"] = content
         if calls:
-            made["tool_calls"] = _calls(calls, f"messages[{i}].tool_calls")
-        plain.append(made)
-    return plain
+            fields["tool_calls"] = _tool_calls(calls, f"messages[{i}].tool_calls")
+        parsed.append(fields)
+    return parsed
 
 
 def _part(part: object, message: int) -> str:
@@ -53,7 +53,7 @@ def _part(part: object, message: int) -> str:
         return str(part["text"])
     kind = part.get("type") if isinstance(part, Mapping) else part
     raise bad_parameter(
-        f"messages[{message}].content", kind, "parts of type 'text'; the local models read text only"
+        f"messages[{message}].content", kind, "parts of type 'text'; local models accept text only"
     )
 
 
@@ -61,17 +61,15 @@ def _is_text(part: object) -> TypeGuard[Mapping[str, Any]]:
     return isinstance(part, Mapping) and part.get("type") == "text" and isinstance(part.get("text"), str)
 
 
-def _calls(calls: object, where: str) -> list[dict[str, Any]]:
-    """Return an answer's calls; the API has their arguments as text, the templates as objects."""
+def _tool_calls(calls: object, where: str) -> list[dict[str, Any]]:
+    """Return a message's calls, with their arguments parsed from JSON text, as chat templates expect."""
     if not isinstance(calls, list | tuple):
         raise bad_parameter(where, calls, "a list of calls")
-    made: list[dict[str, Any]] = []
+    parsed: list[dict[str, Any]] = []
     for i, call in enumerate(calls):
         function = call.get("function") if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping) or not text(function.get("name")):
-            raise bad_parameter(
-                f"{where}[{i}]", call, "an object with function, and in it name and arguments"
-            )
+            raise bad_parameter(f"{where}[{i}]", call, "an object whose function has name and arguments")
         arguments = function.get("arguments") or {}
         if isinstance(arguments, str):
             try:
@@ -81,15 +79,15 @@ def _calls(calls: object, where: str) -> list[dict[str, Any]]:
         if not isinstance(arguments, Mapping):
             at = f"{where}[{i}].function.arguments"
             raise bad_parameter(at, function["arguments"], "the JSON text of an object")
-        made.append({**call, "function": {**function, "arguments": arguments}})
-    return made
+        parsed.append({**call, "function": {**function, "arguments": arguments}})
+    return parsed
 
 
 def parse_prediction(prediction: object) -> str | None:
-    """Return the text that the user expects, or None.
+    """Return the text of a predicted output, or None.
 
     Raises:
-        BadRequestError: it is no prediction.
+        BadRequestError: the value is not a prediction object.
     """
     if prediction is None:
         return None
@@ -104,13 +102,13 @@ def parse_prediction(prediction: object) -> str | None:
 
 
 def parse_tools(given: Mapping[str, Any]) -> ToolSettings | None:
-    """Return what an answer may call; None for nothing, and where calls are ruled out (``none``).
+    """Return the request's tools; None without tools or with ``tool_choice="none"``.
 
     Args:
-        given: a request's parameters.
+        given: the request's parameters.
 
     Raises:
-        BadRequestError: naming the tool, or the choice, and what is allowed.
+        BadRequestError: an invalid tool or ``tool_choice``.
     """
     tools = given.get("tools") or []
     if not isinstance(tools, list | tuple):
@@ -118,50 +116,54 @@ def parse_tools(given: Mapping[str, Any]) -> ToolSettings | None:
     functions = [_tool(tool, i) for i, tool in enumerate(tools)]
     names = [function["function"]["name"] for function in functions]
     if len(set(names)) < len(names):
-        raise bad_parameter("tools", names, "tools of different names")
-    several = given.get("parallel_tool_calls", True)
-    if not isinstance(several, bool):
-        raise bad_parameter("parallel_tool_calls", several, "true or false")
-    return _chosen(given.get("tool_choice", "auto"), ToolSettings(functions, several=several))
+        raise bad_parameter("tools", names, "tools with distinct names")
+    parallel = given.get("parallel_tool_calls", True)
+    if not isinstance(parallel, bool):
+        raise bad_parameter("parallel_tool_calls", parallel, "true or false")
+    return _apply_choice(given.get("tool_choice", "auto"), ToolSettings(functions, parallel=parallel))
 
 
-def _tool(tool: object, place: int) -> dict[str, Any]:
+def _tool(tool: object, index: int) -> dict[str, Any]:
     function = tool.get("function") if isinstance(tool, Mapping) and tool.get("type") == "function" else None
     if not isinstance(function, Mapping):
-        raise bad_parameter(f"tools[{place}]", tool, "{'type': 'function', 'function': {…}}: functions alone")
+        raise bad_parameter(
+            f"tools[{index}]", tool, "{'type': 'function', 'function': {…}}; only functions are supported"
+        )
     name, schema = function.get("name"), function.get("parameters")
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise bad_parameter(
-            f"tools[{place}].function.name", name, "up to 128 letters, digits, dots, dashes and underscores"
+            f"tools[{index}].function.name", name, "up to 128 letters, digits, dots, dashes and underscores"
         )
     if not isinstance(schema, Mapping | None):
-        raise bad_parameter(f"tools[{place}].function.parameters", schema, "a JSON schema of an object")
+        raise bad_parameter(f"tools[{index}].function.parameters", schema, "a JSON schema of an object")
     return {"type": "function", "function": dict(function)}
 
 
-def _chosen(choice: object, tools: ToolSettings) -> ToolSettings | None:
-    """Return tools as ``tool_choice`` has them."""
-    if choice == "none" or (choice == "auto" and not tools.given):
+def _apply_choice(choice: object, tools: ToolSettings) -> ToolSettings | None:
+    """Return tools with ``tool_choice`` applied; None where no tool may be called."""
+    if choice == "none" or (choice == "auto" and not tools.definitions):
         return None
     if choice == "auto":
         return tools
-    if choice == "required" and tools.given:
+    if choice == "required" and tools.definitions:
         return replace(tools, choice="required")
     kind = choice.get("type") if isinstance(choice, Mapping) else None
     if isinstance(choice, Mapping) and kind == "function":
-        name = _named(choice)
+        name = _function_name(choice)
         if name is not None and name in tools.names:
-            return replace(tools, choice="required", only=frozenset({name}), several=False)
+            return replace(tools, choice="required", allowed=frozenset({name}), parallel=False)
     if isinstance(choice, Mapping) and kind == "allowed_tools":
-        among = choice.get("allowed_tools")
-        mode, listed = (among.get("mode"), among.get("tools")) if isinstance(among, Mapping) else (None, None)
-        only = frozenset[Any](map(_named, listed if isinstance(listed, list | tuple) else ()))
-        if mode in ("auto", "required") and only and only <= tools.names:
-            return replace(tools, choice=mode, only=only)
+        subset = choice.get("allowed_tools")
+        mode, listed = (
+            (subset.get("mode"), subset.get("tools")) if isinstance(subset, Mapping) else (None, None)
+        )
+        allowed = frozenset[Any](map(_function_name, listed if isinstance(listed, list | tuple) else ()))
+        if mode in ("auto", "required") and allowed and allowed <= tools.names:
+            return replace(tools, choice=mode, allowed=allowed)
     raise bad_parameter("tool_choice", choice, _CHOICES)
 
 
-def _named(tool: object) -> str | None:
+def _function_name(tool: object) -> str | None:
     function = tool.get("function") if isinstance(tool, Mapping) else None
     name = function.get("name") if isinstance(function, Mapping) else None
     return name if isinstance(name, str) else None

@@ -1,4 +1,4 @@
-"""Turn OpenAI parameters, and vLLM's names for what OpenAI lacks, into what the engine takes."""
+"""Parse a request with OpenAI's and vLLM's parameters into the engine's parameters."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from specclient_local.request.params import MAX_LOGPROBS, SamplingParams
 from specclient_local.request.validation import bad_parameter, integer
 
 COMPLETION_MAX_TOKENS = 16
-"""``max_tokens`` of a text completion that names none: the API's own default."""
+"""Default ``max_tokens`` of a text completion, as in OpenAI's API."""
 
 MAX_CHOICES = 128
-"""Most answers to one prompt (``n``), as the API allows."""
+"""Upper limit of ``n``, the number of choices per prompt, as in OpenAI's API."""
 
-#: Parameters that leave the text as it is; accepted and unused.
+#: Parameters that do not affect the text; accepted and ignored.
 NO_EFFECT = frozenset(
     {
         "metadata",
@@ -38,7 +38,7 @@ NO_EFFECT = frozenset(
     }
 )
 
-#: Parameters that would change the answer, with the values that do not.
+#: Unsupported parameters that would change the answer, with the values that do not and are accepted.
 NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "audio": (),
     "echo": (False,),
@@ -57,19 +57,19 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "web_search_options": (),
 }
 
-#: OpenAI's names of what the engine draws by, and vLLM's of what OpenAI has no name for.
-_DIRECT = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "stop")
-_BEYOND = (
+#: Sampling parameters that the engine has under the same name: OpenAI's, then vLLM's additional ones.
+_OPENAI_SAMPLING = ("temperature", "top_p", "frequency_penalty", "presence_penalty", "seed", "stop")
+_VLLM_SAMPLING = (
     "top_k", "min_p", "typical_p", "repetition_penalty", "min_tokens", "stop_token_ids", "bad_words",
 )  # fmt: skip
-_OURS = ("draft_length", "draft_tree", "method", "overflow")
-_OWN = ("max_tokens", "max_completion_tokens", "prediction", "logit_bias", "n", "best_of", "specclient")
+_DRAFTING = ("draft_length", "draft_tree", "method", "overflow")
+_CONVERTED = ("max_tokens", "max_completion_tokens", "prediction", "logit_bias", "n", "best_of", "specclient")
 _PROMPTS = {"chat": "messages", "completion": "prompt"}
-EXTENSION_PARAMETERS = (*_OURS, "origins", *_BEYOND, *ENGINE_FORMAT_PARAMETERS)
-"""What the object ``specclient`` of a request may hold; sampling there goes before what stands beside it."""
+EXTENSION_PARAMETERS = (*_DRAFTING, "origins", *_VLLM_SAMPLING, *ENGINE_FORMAT_PARAMETERS)
+"""Fields of a request's ``specclient`` object; its sampling parameters override those of the request."""
 
-#: Parameters that only one operation has.
-_OF_ONE = {
+#: Parameters that only one of the operations has.
+_OPERATION_PARAMETERS = {
     "chat": frozenset({"logprobs", "top_logprobs", "tools", "tool_choice", "parallel_tool_calls"}),
     "completion": frozenset({"echo", "logprobs", "prompt_logprobs", "return_token_ids"}),
 }
@@ -77,19 +77,20 @@ _OF_ONE = {
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
-    """A request in the engine's terms.
+    """A parsed request.
 
     Attributes:
-        messages: of a chat, text only; ``prompts``: of a text completion. The other one is None, or empty.
-        params: checked; a seed is that of a prompt's first answer.
-        choices: answers to each prompt.
-        tools: what a chat's answer may call; None for nothing.
-        formed_by: the parameter that asks for an answer of some form, as the caller knows it.
-        logprobs: alternatives told with each token of the text; None for no log-probabilities.
-        prompt_logprobs: the same for the tokens of the prompt, in vLLM's form.
+        messages: of a chat, text only; None for a text completion.
+        prompts: of a text completion, texts or token ids; empty for a chat.
+        params: validated; the seed is that of each prompt's first choice.
+        choices: number of choices per prompt (``n``).
+        tools: tools that the answer may call; None for none.
+        format_parameter: name of the request parameter that sets the answer's format; None for none.
+        logprobs: alternatives to return per generated token; None for no log-probabilities.
+        prompt_logprobs: alternatives to return per prompt token, in vLLM's format; None for none.
         echo: whether the text begins with the prompt.
-        token_ids: whether the answer tells them.
-        origins: whether chunks tell which text the draft proposed.
+        token_ids: whether the response contains token ids.
+        origins: whether chunks mark the text that the draft proposed.
         stream_usage: whether the stream ends with a usage chunk.
     """
 
@@ -98,7 +99,7 @@ class EngineRequest:
     params: SamplingParams
     choices: int
     tools: ToolSettings | None
-    formed_by: str | None
+    format_parameter: str | None
     logprobs: int | None
     prompt_logprobs: int | None
     echo: bool
@@ -108,15 +109,16 @@ class EngineRequest:
 
 
 def parse_request(request: Request, model: str) -> EngineRequest:
-    """Read a request.
+    """Parse and validate a request.
 
     Args:
-        request: as the pipeline hands it in.
-        model: for messages only.
+        request: the pipeline's request; parameters that are None are ignored.
+        model: the model's name, for error messages.
 
     Raises:
-        BadRequestError: a parameter with an unusable value.
-        UnsupportedParameterError: one that would change the answer in a way the engine cannot.
+        BadRequestError: a parameter has an invalid value.
+        UnsupportedParameterError: a parameter would change the answer in a way that the engine does not
+            support.
     """
     given = {name: value for name, value in request.params.items() if value is not None}
     operation = request.operation
@@ -124,24 +126,31 @@ def parse_request(request: Request, model: str) -> EngineRequest:
     if required not in given:
         raise bad_parameter(required, None, f"a value: a {operation} needs {required}")
     choices = _choices(given)
-    _refuse(given, operation, model, choices)
+    _reject_unsupported(given, operation, model, choices)
     extension = given.get("specclient", {})
     if not isinstance(extension, Mapping):
         raise bad_parameter("specclient", extension, f"an object with {', '.join(EXTENSION_PARAMETERS)}")
     unknown = next((name for name in extension if name not in EXTENSION_PARAMETERS), None)
     if unknown is not None:
-        error = BadRequestError(f"specclient has {unknown!r}; allowed are {', '.join(EXTENSION_PARAMETERS)}.")
+        error = BadRequestError(
+            f"specclient has the unknown field {unknown!r}; allowed are {', '.join(EXTENSION_PARAMETERS)}."
+        )
         error.param = "specclient"
         raise error
     chat = operation == "chat"
-    formed_by, form = parse_answer_format(given, dict(extension), model)
+    format_parameter, answer_format = parse_answer_format(given, dict(extension), model)
     tools = parse_tools(given) if chat else None
     if tools is not None:
-        tools, formed_by, form = _beside(tools, formed_by, form), "tools", {}
+        tools, format_parameter, answer_format = (
+            _with_format(tools, format_parameter, answer_format),
+            "tools",
+            {},
+        )
     logprobs = _chat_logprobs(given) if chat else _count(given, "logprobs")
-    echo, scored = _flag(given, "echo"), _count(given, "prompt_logprobs")
-    # What is echoed is told of like what is new; and an answer without new tokens is the prompt read.
-    read_for = max((n for n in (scored, logprobs if echo else None) if n is not None), default=None)
+    echo, prompt_logprobs = _flag(given, "echo"), _count(given, "prompt_logprobs")
+    # Echoed tokens get log-probabilities like generated ones. An echo without new tokens still needs a
+    # prefill, which prompt_logprobs=0 causes.
+    scored = max((n for n in (prompt_logprobs, logprobs if echo else None) if n is not None), default=None)
     default = None if chat else COMPLETION_MAX_TOKENS
     limit = given.get("max_completion_tokens", given.get("max_tokens", default))
     return EngineRequest(
@@ -151,16 +160,16 @@ def parse_request(request: Request, model: str) -> EngineRequest:
             max_tokens=limit,
             logprobs=logprobs,
             prediction=parse_prediction(given.get("prediction")),
-            prompt_logprobs=0 if echo and read_for is None and limit == 0 else read_for,
+            prompt_logprobs=0 if echo and scored is None and limit == 0 else scored,
             logit_bias=_biases(given.get("logit_bias")),
             **_sampling(given, extension),
-            **form,
+            **answer_format,
         ),
         choices=choices,
         tools=tools,
-        formed_by=formed_by,
+        format_parameter=format_parameter,
         logprobs=logprobs,
-        prompt_logprobs=scored,
+        prompt_logprobs=prompt_logprobs,
         echo=echo,
         token_ids=_flag(given, "return_token_ids"),
         origins=bool(extension.get("origins", False)),
@@ -168,19 +177,20 @@ def parse_request(request: Request, model: str) -> EngineRequest:
     )
 
 
-def _beside(tools: ToolSettings, name: str | None, form: Mapping[str, Any]) -> ToolSettings:
-    """Return tools for an answer that has a form where it calls none of them."""
-    if name is None or "json_schema" in form:
-        return replace(tools, schema=form.get("json_schema"))
-    told = next(iter(form.values()))
-    raise bad_parameter(name, told, "None beside tools, where what is no call can be JSON alone")
+def _with_format(tools: ToolSettings, name: str | None, answer_format: Mapping[str, Any]) -> ToolSettings:
+    """Return tools with the format of an answer that calls none of them."""
+    if name is None or "json_schema" in answer_format:
+        return replace(tools, schema=answer_format.get("json_schema"))
+    value = next(iter(answer_format.values()))
+    raise bad_parameter(name, value, "None together with tools, where only JSON formats are supported")
 
 
 def _sampling(given: Mapping[str, Any], extension: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the parameters that mean the same to the engine; -1 is vLLM's for all tokens."""
-    sampling = {"temperature": 1.0} | {n: given[n] for n in (*_DIRECT, *_BEYOND) if n in given}
-    sampling |= {n: v for n in (*_BEYOND, *_OURS) if (v := extension.get(n)) is not None}
-    if sampling.get("top_k") == -1:
+    """Return the parameters that the engine has under the same name."""
+    sampling = {"temperature": 1.0}
+    sampling |= {n: given[n] for n in (*_OPENAI_SAMPLING, *_VLLM_SAMPLING) if n in given}
+    sampling |= {n: v for n in (*_VLLM_SAMPLING, *_DRAFTING) if (v := extension.get(n)) is not None}
+    if sampling.get("top_k") == -1:  # vLLM's value for all tokens
         sampling["top_k"] = 0
     return sampling
 
@@ -193,7 +203,7 @@ def _flag(given: Mapping[str, Any], name: str) -> bool:
 
 
 def _count(given: Mapping[str, Any], name: str) -> int | None:
-    """Return how many alternatives are asked for, or None."""
+    """Return the requested number of alternatives, or None."""
     value: int | None = given.get(name)
     if value is not None and not integer(0, MAX_LOGPROBS)(value):
         raise bad_parameter(name, value, f"an integer from 0 to {MAX_LOGPROBS}")
@@ -201,7 +211,7 @@ def _count(given: Mapping[str, Any], name: str) -> int | None:
 
 
 def _choices(given: Mapping[str, Any]) -> int:
-    """Return how many answers are asked for."""
+    """Return the requested number of choices."""
     choices: int = given.get("n", 1)
     if not integer(1, MAX_CHOICES)(choices):
         raise bad_parameter("n", choices, f"an integer from 1 to {MAX_CHOICES}")
@@ -213,12 +223,12 @@ def _chat_logprobs(given: Mapping[str, Any]) -> int | None:
     if _flag(given, "logprobs"):
         return top or 0
     if top:
-        raise bad_parameter("top_logprobs", top, "0, or to ask for logprobs=true as well")
+        raise bad_parameter("top_logprobs", top, "0 unless logprobs is true")
     return None
 
 
 def _biases(given: object) -> dict[int, Any] | None:
-    """Return ``logit_bias`` by token: JSON has it by text."""
+    """Return ``logit_bias`` by token id; JSON keys are strings."""
     allowed = "an object from token ids to numbers from -100 to 100"
     if not isinstance(given, Mapping | None):
         raise bad_parameter("logit_bias", given, allowed)
@@ -228,20 +238,21 @@ def _biases(given: object) -> dict[int, Any] | None:
         raise bad_parameter("logit_bias", given, allowed) from None
 
 
-def _refuse(given: Mapping[str, Any], operation: str, model: str, choices: int) -> None:
+def _reject_unsupported(given: Mapping[str, Any], operation: str, model: str, choices: int) -> None:
+    """Raise for the first parameter that the engine does not support."""
     known = {
-        *_DIRECT,
-        *_BEYOND,
+        *_OPENAI_SAMPLING,
+        *_VLLM_SAMPLING,
         *FORMAT_PARAMETERS,
         *NO_EFFECT,
-        *_OF_ONE[operation],
+        *_OPERATION_PARAMETERS[operation],
         _PROMPTS[operation],
-        *_OWN,
+        *_CONVERTED,
     }
     known -= {"best_of"}
     for name, value in given.items():
         neutral = (choices,) if name == "best_of" else NEUTRAL.get(name, ())
-        if name in known or any(_same(value, unused) for unused in neutral):
+        if name in known or any(_equal_json(value, accepted) for accepted in neutral):
             continue
         allowed = ", ".join(repr(v) for v in neutral)
         hint = f"allowed is {allowed}, or to leave it out" if allowed else "leave it out"
@@ -250,15 +261,15 @@ def _refuse(given: Mapping[str, Any], operation: str, model: str, choices: int) 
         raise error
 
 
-def _same(value: object, neutral: object) -> bool:
-    """Whether two values are one in JSON, where 0 and false differ."""
+def _equal_json(value: object, neutral: object) -> bool:
+    """Return whether two values are equal in JSON, where 0 and false differ."""
     return value == neutral and isinstance(value, bool) == isinstance(neutral, bool)
 
 
 def _prompts(prompt: object) -> tuple[str | list[int], ...]:
-    """Return the prompts, one or several: texts, or lists of token ids."""
+    """Return one or several prompts: texts, or lists of token ids."""
     if isinstance(prompt, list | tuple) and prompt and not isinstance(prompt[0], int):
-        return tuple(_prompt(one) for one in prompt)
+        return tuple(map(_prompt, prompt))
     return (_prompt(prompt),)
 
 

@@ -1,1 +1,1 @@
-"""Generations as OpenAI's response objects and chunks."""
+"""Build OpenAI's response objects and chunks from the engine's generations."""

@@ -1,4 +1,4 @@
-"""Turn what the engine gives back into one choice of a chat: its message, whole or in deltas."""
+"""One choice of a chat completion: its message, or its deltas."""
 
 from __future__ import annotations
 
@@ -33,28 +33,28 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ChatChoice:
-    """One of the answers to a chat.
+    """Builds one choice of a chat completion.
 
     Attributes:
-        index: its number.
-        asked: what is to be told beside the text.
-        tokenizer: of the model that answers.
-        reader: finds tool calls in the text; None where there is nothing to call.
-        new_id: makes the ids of calls.
+        index: the choice's number in the response.
+        request: the parsed request; says which fields the choice has.
+        tokenizer: the model's.
+        parser: finds tool calls in the text; None where the request has no tools.
+        new_id: returns the id of the next tool call.
     """
 
     index: int
-    asked: EngineRequest
+    request: EngineRequest
     tokenizer: Tokenizer
-    reader: ToolCallParser | None
+    parser: ToolCallParser | None
     new_id: Callable[[], str]
     _segments: list[list[Any]] = field(init=False, default_factory=list)
 
-    def whole(self, generation: Generation) -> Choice:
-        """Return the choice in one object."""
+    def complete(self, generation: Generation) -> Choice:
+        """Return the complete choice."""
         content, calls = generation.text, list[ParsedToolCall]()
-        if self.reader is not None:
-            content, calls = collect_deltas([*self.reader.push(generation.text), *self.reader.flush()])
+        if self.parser is not None:
+            content, calls = collect_deltas([*self.parser.push(generation.text), *self.parser.flush()])
         message = ChatCompletionMessage(content=content, role="assistant", refusal=None)
         if calls:
             message.content = content or None
@@ -73,37 +73,37 @@ class ChatChoice:
             index=self.index, message=message, finish_reason=self._reason(generation), logprobs=logprobs
         )
 
-    def opening(self, _: Piece) -> list[ChunkChoice]:
-        """Return the role."""
-        return [self._part(ChoiceDelta(role="assistant", content=""))]
+    def first_chunks(self, _: Piece) -> list[ChunkChoice]:
+        """Return the chunk with the role."""
+        return [self._chunk(ChoiceDelta(role="assistant", content=""))]
 
-    def piece(self, piece: Piece) -> list[ChunkChoice]:
-        """Return the text and the calls that a piece makes known, and what is told of its tokens."""
-        if self.reader is None:
+    def chunks(self, piece: Piece) -> list[ChunkChoice]:
+        """Return the text and tool calls of a piece, with its log-probabilities and segments if requested."""
+        if self.parser is None:
             deltas = [ChoiceDelta(content=piece.text)] if piece.text else []
         else:
-            found = self.reader.push(piece.text)
-            found += self.reader.flush() if piece.generation is not None else []
-            deltas = [self._delta(delta) for delta in found]
+            parsed = self.parser.push(piece.text)
+            parsed += self.parser.flush() if piece.generation is not None else []
+            deltas = [self._delta(delta) for delta in parsed]
         extra: dict[str, Any] = {}
-        if self.asked.logprobs is not None and piece.token_ids:
+        if self.request.logprobs is not None and piece.token_ids:
             extra["logprobs"] = chat_logprobs(self.tokenizer, piece.logprobs)
             deltas = deltas or [ChoiceDelta(content="")]
-        if self.asked.origins:
+        if self.request.origins:
             self._segments += [list(segment) for segment in piece.segments]
             if deltas:
                 extra["specclient"], self._segments = {"segments": self._segments}, []
-        return [self._part(delta, **({} if i else extra)) for i, delta in enumerate(deltas)]
+        return [self._chunk(delta, **({} if i else extra)) for i, delta in enumerate(deltas)]
 
-    def finish(self, generation: Generation) -> list[ChunkChoice]:
-        """Return why the answer ends."""
-        return [self._part(ChoiceDelta(), self._reason(generation))]
+    def last_chunks(self, generation: Generation) -> list[ChunkChoice]:
+        """Return the chunk with the finish reason."""
+        return [self._chunk(ChoiceDelta(), self._reason(generation))]
 
     def _reason(self, generation: Generation) -> FinishReason:
-        called = self.reader is not None and self.reader.calls > 0
+        called = self.parser is not None and self.parser.calls > 0
         return "tool_calls" if called and generation.finish_reason == "stop" else generation.finish_reason
 
-    def _part(self, delta: ChoiceDelta, reason: FinishReason | None = None, **extra: Any) -> ChunkChoice:
+    def _chunk(self, delta: ChoiceDelta, reason: FinishReason | None = None, **extra: Any) -> ChunkChoice:
         return ChunkChoice(index=self.index, delta=delta, finish_reason=reason, **extra)
 
     def _delta(self, delta: ToolCallDelta) -> ChoiceDelta:

@@ -1,4 +1,4 @@
-"""Turn scores of tokens into the log-probabilities of OpenAI's and vLLM's answers."""
+"""Log-probabilities in the formats of OpenAI's and vLLM's responses."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from specclient_local.model.tokenizer import IncrementalDetokenizer, Tokenizer
 from specclient_local.request.sequence import TokenScore
 
 MIN_LOGPROB = -9999.0
-"""Stands for the log-probability of the impossible, as JSON has no infinity (OpenAI does the same)."""
+"""Replaces minus infinity, which JSON cannot represent; OpenAI uses the same value."""
 
 
 def chat_logprobs(tokenizer: Tokenizer, scores: Iterable[TokenScore]) -> ChoiceLogprobs:
-    """Return ``choices[].logprobs`` of a chat: an entry a generated token, an end token included."""
+    """Return ``choices[].logprobs`` of a chat: one entry per generated token, including an end token."""
     return ChoiceLogprobs(
         content=[
             ChatCompletionTokenLogprob(
@@ -31,7 +31,7 @@ def chat_logprobs(tokenizer: Tokenizer, scores: Iterable[TokenScore]) -> ChoiceL
 def prompt_logprobs(
     tokenizer: Tokenizer, scores: Iterable[TokenScore | None], top: int
 ) -> list[dict[str, dict[str, Any]] | None]:
-    """Return vLLM's ``choices[].prompt_logprobs``: for each token itself and its alternatives, by id."""
+    """Return vLLM's ``choices[].prompt_logprobs``: per prompt token, it and ``top`` alternatives, by id."""
     return [None if score is None else _by_id(tokenizer, score, top) for score in scores]
 
 
@@ -47,30 +47,29 @@ def _by_id(tokenizer: Tokenizer, score: TokenScore, top: int) -> dict[str, dict[
 
 @dataclass(slots=True)
 class LegacyLogprobs:
-    """The ``logprobs`` of a text completion, part by part.
+    """The ``logprobs`` object of a text completion, built incrementally.
 
     Args:
-        tokenizer: whose ids.
-        top: alternatives of each token; the token itself is among them in any case.
-        text: finds where in the answer's text each token begins; all tokens of one character begin where
-            it does.
+        tokenizer: the model's.
+        top: alternatives per token; the token itself is always included.
+        detokenizer: finds each token's offset in the text. Tokens that share one character have its offset.
     """
 
     tokenizer: Tokenizer
     top: int
-    text: IncrementalDetokenizer
+    detokenizer: IncrementalDetokenizer
     _offset: int = 0
 
-    def part(self, tokens: Sequence[int], scores: Sequence[TokenScore | None]) -> Logprobs:
-        """Return the next tokens' arrays; a token without a score (a prompt's first) has nulls."""
-        written = [_text(self.tokenizer, token) for token in tokens]
+    def append(self, tokens: Sequence[int], scores: Sequence[TokenScore | None]) -> Logprobs:
+        """Return the arrays for the next tokens; a token without a score (a prompt's first) has nulls."""
+        texts = [_text(self.tokenizer, token) for token in tokens]
         offsets: list[int] = []
-        for token, own in zip(tokens, written, strict=True):
-            begin, self._offset = self._offset, self._offset + len(self.text.push(token))
-            # Bytes that never became a character come out before the token that shows it.
-            offsets.append(max(begin, self._offset - len(own)))
+        for token, text in zip(tokens, texts, strict=True):
+            start, self._offset = self._offset, self._offset + len(self.detokenizer.push(token))
+            # The detokenizer may first emit earlier bytes that formed no character; they precede this token.
+            offsets.append(max(start, self._offset - len(text)))
         return Logprobs.construct(
-            tokens=written,
+            tokens=texts,
             token_logprobs=[None if score is None else _finite(score.logprob) for score in scores],
             top_logprobs=[None if score is None else self._top(score) for score in scores],
             text_offset=offsets,
@@ -78,11 +77,11 @@ class LegacyLogprobs:
         )
 
     def _top(self, score: TokenScore) -> dict[str, float]:
-        """Return the alternatives by their text; of several with one text the likeliest."""
-        told: dict[str, float] = {}
+        """Return the alternatives by text; the most likely one where several tokens have the same text."""
+        by_text: dict[str, float] = {}
         for token, logprob in (*score.top[: self.top], (score.token, score.logprob)):
-            told.setdefault(_text(self.tokenizer, token), _finite(logprob))
-        return told
+            by_text.setdefault(_text(self.tokenizer, token), _finite(logprob))
+        return by_text
 
 
 def _named(tokenizer: Tokenizer, token: int, logprob: float) -> dict[str, Any]:

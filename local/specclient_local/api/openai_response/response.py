@@ -1,4 +1,4 @@
-"""Turn what the engine gives back into OpenAI answers and chunks, of one choice or several."""
+"""Build OpenAI's responses and chunks from generations, for one choice or several."""
 
 from __future__ import annotations
 
@@ -22,69 +22,72 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class ResponseBuilder:
-    """How the answer to one request looks, whole or in chunks.
+    """Builds the response to one request, complete or as chunks.
 
-    Choices are numbered prompt by prompt, as the API has them: those of the first prompt come first.
+    Choices are numbered as in the API: all choices of the first prompt, then those of the second, …
 
     Attributes:
         operation: ``chat`` or ``completion``.
         id: ``chatcmpl-…`` or ``cmpl-…``.
         created: seconds since 1970.
-        model: as the backend lists it.
-        asked: what is to be told beside the text.
-        tokenizer: of the model that answers.
-        form: how it calls tools; None where it is to call none.
-        new_id: makes letters and digits, 24 or more, that no call has yet.
+        model: the name under which the backend lists it.
+        request: the parsed request; says which fields the response has.
+        tokenizer: the model's.
+        call_format: how the model writes tool calls; None where it may call no tools.
+        new_id: returns a new unique string of at least 24 letters and digits, for tool calls.
     """
 
     operation: str
     id: str
     created: int
     model: str
-    asked: EngineRequest
+    request: EngineRequest
     tokenizer: Tokenizer
-    form: ToolCallFormat | None
+    call_format: ToolCallFormat | None
     new_id: Callable[[], str]
     _choices: dict[int, ChatChoice | TextChoice] = field(init=False, default_factory=dict)
 
-    def whole(self, generations: Sequence[Generation]) -> BackendResponse:
-        """Return the answer in one object."""
-        usage = completion_usage(generations, self.asked.choices)
-        choices: list[Any] = [self._choice(i).whole(generation) for i, generation in enumerate(generations)]
+    def response(self, generations: Sequence[Generation]) -> BackendResponse:
+        """Return the complete response; ``generations`` has one item per choice."""
+        usage = completion_usage(generations, self.request.choices)
+        choices: list[Any] = [
+            self._choice(i).complete(generation) for i, generation in enumerate(generations)
+        ]
         if self.operation == "chat":
             return ChatCompletion(choices=choices, usage=usage, object="chat.completion", **self._head())
         return Completion(choices=choices, usage=usage, object="text_completion", **self._head())
 
     def chunks(self, index: int, piece: Piece) -> list[BackendChunk]:
-        """Return what a piece of one choice adds: its role or prompt, text, calls, and why it ends."""
+        """Return the chunks for one piece of a choice: role or prompt, text, tool calls, finish reason."""
         choice = self._choice(index)
-        parts: list[Any] = [] if piece.prompt_token_ids is None else [*choice.opening(piece)]
-        parts += choice.piece(piece)
+        choices: list[Any] = [] if piece.prompt_token_ids is None else [*choice.first_chunks(piece)]
+        choices += choice.chunks(piece)
         if piece.generation is not None:
-            parts += choice.finish(piece.generation)  # last: why it ends depends on what came
-        return [self._chunk([part]) for part in parts]
+            # After chunks(): the finish reason depends on whether the parser found tool calls.
+            choices += choice.last_chunks(piece.generation)
+        return [self._chunk([chunk_choice]) for chunk_choice in choices]
 
     def usage(self, generations: Sequence[Generation]) -> BackendChunk:
-        """Return the last chunk: no choices, only usage."""
-        return self._chunk([], usage=completion_usage(generations, self.asked.choices))
+        """Return the last chunk: usage without choices."""
+        return self._chunk([], usage=completion_usage(generations, self.request.choices))
 
     def _choice(self, index: int) -> ChatChoice | TextChoice:
         choice = self._choices.get(index)
         if choice is None:
-            choice = self._choices[index] = self._begun(index)
+            choice = self._choices[index] = self._new_choice(index)
         return choice
 
-    def _begun(self, index: int) -> ChatChoice | TextChoice:
-        asked, tools = self.asked, self.asked.tools
+    def _new_choice(self, index: int) -> ChatChoice | TextChoice:
+        request, tools = self.request, self.request.tools
         if self.operation != "chat":
-            return TextChoice(index, asked.prompts[index // asked.choices], asked, self.tokenizer)
-        reader, brief = None, False
-        if tools is not None and self.form is not None:
-            reader, brief = (
-                ToolCallParser(self.form, tools.names, None if tools.several else 1),
-                self.form.brief,
-            )
-        return ChatChoice(index, asked, self.tokenizer, reader, lambda: _call_id(self.new_id(), brief=brief))
+            return TextChoice(index, request.prompts[index // request.choices], request, self.tokenizer)
+        parser, short = None, False
+        if tools is not None and self.call_format is not None:
+            parser = ToolCallParser(self.call_format, tools.names, None if tools.parallel else 1)
+            short = self.call_format.short_ids
+        return ChatChoice(
+            index, request, self.tokenizer, parser, lambda: _call_id(self.new_id(), short=short)
+        )
 
     def _head(self) -> dict[str, Any]:
         return {"id": self.id, "created": self.created, "model": self.model}
@@ -98,17 +101,18 @@ class ResponseBuilder:
 
 
 def completion_usage(generations: Sequence[Generation], choices: int) -> CompletionUsage:
-    """Return the token counts of an answer.
+    """Return the token counts of a response.
 
-    Unlike OpenAI's, ``completion_tokens`` leaves rejected prediction tokens out: the target has read them
-    but generated none of them, and nothing here is billed by the token.
+    ``completion_tokens`` does not include rejected prediction tokens, unlike OpenAI's: the target has
+    processed but not generated them, and local tokens are not billed.
 
     Args:
-        generations: of all choices, those of the first prompt first.
-        choices: of each prompt, which is counted once, and as cached where its first choice found it so.
+        generations: one per choice, those of the first prompt first.
+        choices: number of choices per prompt. Each prompt counts once, with the cached tokens that its
+            first choice found.
     """
-    asked = sum(generation.prompt_tokens for generation in generations[::choices])
-    new = sum(len(generation.token_ids) for generation in generations)
+    prompt = sum(generation.prompt_tokens for generation in generations[::choices])
+    completion = sum(len(generation.token_ids) for generation in generations)
     accepted = [n for g in generations if (n := g.speculation.predicted_accepted) is not None]
     rejected = [n for g in generations if (n := g.speculation.predicted_rejected) is not None]
     details = None
@@ -118,14 +122,14 @@ def completion_usage(generations: Sequence[Generation], choices: int) -> Complet
         )
     cached = sum(generation.cached_tokens for generation in generations[::choices])
     return CompletionUsage(
-        prompt_tokens=asked,
-        completion_tokens=new,
-        total_tokens=asked + new,
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        total_tokens=prompt + completion,
         completion_tokens_details=details,
         prompt_tokens_details=PromptTokensDetails(cached_tokens=cached),
     )
 
 
-def _call_id(letters: str, *, brief: bool) -> str:
-    """Return the id of a tool call; Mistral's templates insist on nine letters and digits."""
-    return letters[:9] if brief else f"call_{letters[:24]}"
+def _call_id(letters: str, *, short: bool) -> str:
+    """Return the id of a tool call; Mistral's templates require nine letters and digits."""
+    return letters[:9] if short else f"call_{letters[:24]}"

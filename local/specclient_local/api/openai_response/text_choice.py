@@ -1,4 +1,4 @@
-"""Turn what the engine gives back into one choice of a text completion, whole or in pieces."""
+"""One choice of a text completion, complete or as chunks."""
 
 from __future__ import annotations
 
@@ -18,84 +18,84 @@ if TYPE_CHECKING:
 
 @dataclass(slots=True)
 class TextChoice:
-    """One of the answers to a prompt.
+    """Builds one choice of a text completion.
 
     Attributes:
-        index: its number.
-        prompt: as it was given.
-        asked: what is to be told beside the text.
-        tokenizer: of the model that answers.
+        index: the choice's number in the response.
+        prompt: text or token ids, as the caller passed it.
+        request: the parsed request; says which fields the choice has.
+        tokenizer: the model's.
     """
 
     index: int
     prompt: str | list[int]
-    asked: EngineRequest
+    request: EngineRequest
     tokenizer: Tokenizer
-    _legacy: LegacyLogprobs | None = field(init=False, default=None)
+    _logprobs: LegacyLogprobs | None = field(init=False, default=None)
 
-    def whole(self, generation: Generation) -> CompletionChoice:
-        """Return the choice in one object."""
-        ids, new = generation.prompt_token_ids, generation.token_ids
-        text, extra = self._prompt(ids, generation.scored)
+    def complete(self, generation: Generation) -> CompletionChoice:
+        """Return the complete choice."""
+        prompt_ids, tokens = generation.prompt_token_ids, generation.token_ids
+        text, extra = self._prompt_fields(prompt_ids, generation.scored)
         scores: list[TokenScore | None] = list(generation.logprobs or ())
-        if self.asked.echo and generation.scored is not None:
-            new, scores = [*ids, *new], [*generation.scored.scores, *scores]
-        logprobs = self._legacy_part(ids, new, scores)
-        extra |= self._new(generation.token_ids)
-        return self._part(text + generation.text, generation.finish_reason, logprobs=logprobs, **extra)
+        if self.request.echo and generation.scored is not None:
+            tokens, scores = [*prompt_ids, *tokens], [*generation.scored.scores, *scores]
+        logprobs = self._next_logprobs(prompt_ids, tokens, scores)
+        extra |= self._token_ids(generation.token_ids)
+        return self._chunk(text + generation.text, generation.finish_reason, logprobs=logprobs, **extra)
 
-    def opening(self, piece: Piece) -> list[CompletionChoice]:
-        """Return what is told of the prompt."""
-        ids = piece.prompt_token_ids or []
-        text, extra = self._prompt(ids, piece.scored)
-        echoed = self._legacy_part(ids, [], [])  # begun here, where the prompt is known
-        if self.asked.echo and piece.scored is not None:
-            echoed = self._legacy_part(ids, ids, piece.scored.scores)
-        if not self.asked.echo and not extra:
+    def first_chunks(self, piece: Piece) -> list[CompletionChoice]:
+        """Return the chunk with the echoed prompt and its log-probabilities, where requested."""
+        prompt_ids = piece.prompt_token_ids or []
+        text, extra = self._prompt_fields(prompt_ids, piece.scored)
+        logprobs = self._next_logprobs(prompt_ids, [], [])  # creates the state, which needs the prompt
+        if self.request.echo and piece.scored is not None:
+            logprobs = self._next_logprobs(prompt_ids, prompt_ids, piece.scored.scores)
+        if not self.request.echo and not extra:
             return []
-        return [self._part(text, logprobs=echoed, **extra)]
+        return [self._chunk(text, logprobs=logprobs, **extra)]
 
-    def piece(self, piece: Piece) -> list[CompletionChoice]:
-        """Return the text of a piece, and what is told of its tokens."""
-        told = piece.token_ids and (self.asked.token_ids or self.asked.logprobs is not None)
-        if not piece.text and not told:
+    def chunks(self, piece: Piece) -> list[CompletionChoice]:
+        """Return the text of a piece, with its token ids, log-probabilities and segments if requested."""
+        has_fields = piece.token_ids and (self.request.token_ids or self.request.logprobs is not None)
+        if not piece.text and not has_fields:
             return []
-        extra = self._new(piece.token_ids)
-        if self.asked.origins:
+        extra = self._token_ids(piece.token_ids)
+        if self.request.origins:
             extra["specclient"] = {"segments": [list(segment) for segment in piece.segments]}
-        logprobs = self._legacy_part([], piece.token_ids, piece.logprobs)
-        return [self._part(piece.text, logprobs=logprobs, **extra)]
+        logprobs = self._next_logprobs([], piece.token_ids, piece.logprobs)
+        return [self._chunk(piece.text, logprobs=logprobs, **extra)]
 
-    def finish(self, generation: Generation) -> list[CompletionChoice]:
-        """Return why the answer ends."""
-        return [self._part("", generation.finish_reason)]
+    def last_chunks(self, generation: Generation) -> list[CompletionChoice]:
+        """Return the chunk with the finish reason."""
+        return [self._chunk("", generation.finish_reason)]
 
-    def _part(self, text: str, reason: FinishReason | None = None, **extra: Any) -> CompletionChoice:
+    def _chunk(self, text: str, reason: FinishReason | None = None, **extra: Any) -> CompletionChoice:
         return CompletionChoice(index=self.index, text=text, finish_reason=reason, **extra)
 
-    def _prompt(self, ids: list[int], scored: Scored | None) -> tuple[str, dict[str, Any]]:
-        """Return a completion's echo, and the fields that tell of its prompt."""
-        asked, echo, extra = self.asked, "", dict[str, Any]()
-        if asked.echo:
+    def _prompt_fields(self, ids: list[int], scored: Scored | None) -> tuple[str, dict[str, Any]]:
+        """Return the echoed text, and the response fields about the prompt."""
+        request, echo, extra = self.request, "", dict[str, Any]()
+        if request.echo:
             echo = self.prompt if isinstance(self.prompt, str) else self.tokenizer.decode(ids)
-        if asked.prompt_logprobs is not None and scored is not None:
-            extra["prompt_logprobs"] = prompt_logprobs(self.tokenizer, scored.scores, asked.prompt_logprobs)
-        if asked.token_ids:
+        if request.prompt_logprobs is not None and scored is not None:
+            extra["prompt_logprobs"] = prompt_logprobs(self.tokenizer, scored.scores, request.prompt_logprobs)
+        if request.token_ids:
             extra["prompt_token_ids"] = ids
         return echo, extra
 
-    def _new(self, token_ids: Sequence[int]) -> dict[str, Any]:
-        return {"token_ids": list(token_ids)} if self.asked.token_ids else {}
+    def _token_ids(self, token_ids: Sequence[int]) -> dict[str, Any]:
+        return {"token_ids": list(token_ids)} if self.request.token_ids else {}
 
-    def _legacy_part(
+    def _next_logprobs(
         self, prompt: list[int], tokens: Sequence[int], scores: Sequence[TokenScore | None]
     ) -> Logprobs | None:
-        """Return the ``logprobs`` of a completion's next tokens, where asked for."""
-        if self.asked.logprobs is None:
+        """Return the ``logprobs`` of the next tokens, or None where they are not requested."""
+        if self.request.logprobs is None:
             return None
-        if self._legacy is None:
-            before = () if self.asked.echo else prompt
-            self._legacy = LegacyLogprobs(
-                self.tokenizer, self.asked.logprobs, IncrementalDetokenizer(self.tokenizer, before)
+        if self._logprobs is None:
+            before = () if self.request.echo else prompt
+            self._logprobs = LegacyLogprobs(
+                self.tokenizer, self.request.logprobs, IncrementalDetokenizer(self.tokenizer, before)
             )
-        return self._legacy.part(tokens, scores)
+        return self._logprobs.append(tokens, scores)

@@ -1,7 +1,7 @@
-"""Turn tools into the grammar of an answer that calls them, as :mod:`llguidance` reads it.
+"""Grammars, in :mod:`llguidance`'s format, that constrain an answer to valid tool calls.
 
-Its Lark dialect takes JSON schemas (``%json``), tokens by id (``<[7]>``) and lexemes that end as soon as
-they can (``[lazy]``): github.com/guidance-ai/llguidance, docs/syntax.md, "Tool calling".
+llguidance's Lark variant supports JSON schemas (``%json``), tokens by id (``<[7]>``) and lexemes that end as
+soon as possible (``[lazy]``): github.com/guidance-ai/llguidance, docs/syntax.md, "Tool calling".
 """
 
 from __future__ import annotations
@@ -15,103 +15,103 @@ from typing import Any, Literal
 from specclient_local.api.tools.call_parser import ToolCallFormat
 
 _NO_ARGUMENTS = {"type": "object", "properties": {}, "additionalProperties": False}
-#: JSON as templates show it to the models: on one line, a space behind commas and colons.
+#: JSON as chat templates write it: on one line, with a space after commas and colons.
 _LAYOUT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
 
 
 @dataclass(frozen=True, slots=True)
 class ToolSettings:
-    """What an answer may call.
+    """The tools of a request, and how an answer may use them.
 
     Attributes:
-        given: the tools in OpenAI's form, as the template shows them.
-        choice: whether it calls one: as it likes, or for certain.
-        only: the names of those it may call; None for all.
-        several: whether it may call more than once.
-        schema: of the JSON that an answer is which calls none; None leaves that free.
+        definitions: the tools in OpenAI's format; the chat template receives all of them.
+        choice: whether a call is optional (``auto``) or ``required``.
+        allowed: names of the tools that may be called; None for all.
+        parallel: whether an answer may contain others than one call.
+        schema: JSON schema of an answer without calls; None does not constrain it.
     """
 
-    given: Sequence[Mapping[str, Any]]
+    definitions: Sequence[Mapping[str, Any]]
     choice: Literal["auto", "required"] = "auto"
-    only: frozenset[str] | None = None
-    several: bool = True
+    allowed: frozenset[str] | None = None
+    parallel: bool = True
     schema: Mapping[str, Any] | None = None
 
     @property
     def names(self) -> frozenset[str]:
-        """Of all tools."""
-        return frozenset(tool["function"]["name"] for tool in self.given)
+        """The names of all tools."""
+        return frozenset(tool["function"]["name"] for tool in self.definitions)
 
     @property
-    def callable(self) -> list[Mapping[str, Any]]:
-        """The functions that may be called."""
-        functions = [tool["function"] for tool in self.given]
-        return [f for f in functions if self.only is None or f["name"] in self.only]
+    def allowed_functions(self) -> list[Mapping[str, Any]]:
+        """The ``function`` objects of the tools that may be called."""
+        functions = [tool["function"] for tool in self.definitions]
+        return [f for f in functions if self.allowed is None or f["name"] in self.allowed]
 
 
 def tool_call_grammar(
-    tools: ToolSettings, form: ToolCallFormat, token: Callable[[str], int | None]
+    tools: ToolSettings, form: ToolCallFormat, token_id: Callable[[str], int | None]
 ) -> str | None:
-    """Return the grammar that an answer is held to, or None where it is free.
+    """Return the grammar that constrains an answer, or None where it needs no constraint.
 
-    It is free where the model chooses by itself whether to call, unless a tool is ``strict``, only some may
-    be called, or the answer must be JSON anyway. What is held to: the form, the tools' names, and for the
-    arguments their schemas.
+    With ``choice="auto"`` an answer is not constrained, unless a tool is ``strict``, only some tools are
+    allowed, or text without calls must match a schema. The grammar fixes the call format, the tools' names,
+    and the arguments by their schemas.
 
     Args:
-        tools: what may be called.
-        form: how calls are written.
-        token: the id of a token that was added to the vocabulary under a name, or None.
+        tools: the request's tools.
+        form: how the model writes calls.
+        token_id: returns the id of an added token by its text, or None where it is not an added token.
     """
-    called = tools.callable
-    held = tools.only is not None or any(function.get("strict") for function in called)
-    if tools.choice == "auto" and tools.schema is None and not held:
+    functions = tools.allowed_functions
+    constrained = tools.allowed is not None or any(function.get("strict") for function in functions)
+    if tools.choice == "auto" and tools.schema is None and not constrained:
         return None
-    rules = [f"call: {' | '.join(f'call_{i}' for i in range(len(called)))}"]
-    for i, function in enumerate(called):
+    rules = [f"call: {' | '.join(f'call_{i}' for i in range(len(functions)))}"]
+    for i, function in enumerate(functions):
         schema = {**(function.get("parameters") or _NO_ARGUMENTS), "x-guidance": _LAYOUT}
         rules += [
-            f"call_{i}: {_call(form, function['name'], f'arguments_{i}', token)}",
+            f"call_{i}: {_call(form, function['name'], f'arguments_{i}', token_id)}",
             f"arguments_{i}: %json {json.dumps(schema)}",
         ]
-    rules.append(f"calls: {_calls(form, token, several=tools.several)}")
+    rules.append(f"calls: {_calls(form, token_id, parallel=tools.parallel)}")
     if tools.choice == "required":
         start = ["start: calls"]
     elif tools.schema is not None:
         start = ["start: calls | answer", f"answer: %json {json.dumps(tools.schema)}"]
-    elif form.bare:  # a call that nothing announces begins the answer
-        start = [f"start: TEXT? | {_mark(form.opens, token)}? calls", r"TEXT: /\s*[^\s{](.|\n)*/"]
+    elif form.unmarked:  # a call without a start marker must begin the answer
+        start = [f"start: TEXT? | {_mark(form.start_marker, token_id)}? calls", r"TEXT: /\s*[^\s{](.|\n)*/"]
     else:
-        start = ["start: TEXT? calls?", rf"TEXT: /(.|\n)+/ & ~/(.|\n)*{re.escape(form.opens)}(.|\n)*/"]
+        start = ["start: TEXT? calls?", rf"TEXT: /(.|\n)+/ & ~/(.|\n)*{re.escape(form.start_marker)}(.|\n)*/"]
     return "\n".join(["%llguidance {}", *start, *rules, ""])
 
 
-def _call(form: ToolCallFormat, name: str, arguments: str, token: Callable[[str], int | None]) -> str:
-    """Return the right side of one call's rule."""
-    if form.split:
-        return f"{_literal(name)} {_mark(form.split, token)} {arguments}"
-    head = f'{{"name": {json.dumps(name)}, "{form.key}": '
+def _call(form: ToolCallFormat, name: str, arguments: str, token_id: Callable[[str], int | None]) -> str:
+    """Return the right-hand side of the rule for one call."""
+    if form.arguments_marker:
+        return f"{_literal(name)} {_mark(form.arguments_marker, token_id)} {arguments}"
+    head = f'{{"name": {json.dumps(name)}, "{form.arguments_key}": '
     return f"{_literal(head)} {arguments} {_literal('}')}"
 
 
-def _calls(form: ToolCallFormat, token: Callable[[str], int | None], *, several: bool) -> str:
-    """Return the right side of the rule for all calls of an answer, one at least."""
-    opens = _mark(form.opens, token)
-    if form.lead:
-        more = f" ({_literal(form.again + ' ')} call)*" if several else ""
-        return f"{opens} {_literal(form.lead)} call{more} {_literal(form.closes)}"
-    if form.closes:
-        one = f"{opens} {_literal(chr(10))} call {_literal(chr(10))} {_mark(form.closes, token)}"
-        return f"{one} ({_literal(chr(10))} {one})*" if several else one
-    if form.split:
-        return f"({opens} call)+" if several else f"{opens} call"
-    more = f" ({_literal(form.again + ' ')} call)*" if several else ""
-    return f"call{more}"
+def _calls(form: ToolCallFormat, token_id: Callable[[str], int | None], *, parallel: bool) -> str:
+    """Return the right-hand side of the rule for all calls of an answer; at least one."""
+    start = _mark(form.start_marker, token_id)
+    if form.list_start:
+        others = f" ({_literal(form.separator + ' ')} call)*" if parallel else ""
+        return f"{start} {_literal(form.list_start)} call{others} {_literal(form.end_marker)}"
+    if form.end_marker:
+        one = f"{start} {_literal(chr(10))} call {_literal(chr(10))} {_mark(form.end_marker, token_id)}"
+        return f"{one} ({_literal(chr(10))} {one})*" if parallel else one
+    if form.arguments_marker:
+        return f"({start} call)+" if parallel else f"{start} call"
+    others = f" ({_literal(form.separator + ' ')} call)*" if parallel else ""
+    return f"call{others}"
 
 
-def _mark(text: str, token: Callable[[str], int | None]) -> str:
-    """Return a token by its id, or text where it is none: llguidance writes no such token as text."""
-    number = token(text)
+def _mark(text: str, token_id: Callable[[str], int | None]) -> str:
+    """Return an added token by id, other text as a literal: llguidance never matches added tokens as text."""
+    number = token_id(text)
     return _literal(text) if number is None else f"<[{number}]>"
 
 

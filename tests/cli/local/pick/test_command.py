@@ -116,7 +116,7 @@ def test_a_choice_is_written_and_all_else_is_kept(tmp_path: Path) -> None:
     assert settings.pairs["code"].acceptance == {"code": 0.72}
     assert settings.pairs["code"].cost_ratio == 0.11
     assert settings.local.models["code"].draft == "small"
-    assert read_configured_models(settings.local.model_dump())["code"].depth == (4, None)
+    assert read_configured_models(settings.local.model_dump())["code"].draft_defaults == (4, None)
     assert settings.local.models[settings.pairs["code"].draft.removeprefix("local/")].path == "small"
     write_pair_tables(file, "code", "big", {"method": "ngram"}, {})
     again = tomllib.loads(file.read_text())

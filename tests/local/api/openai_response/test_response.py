@@ -28,7 +28,7 @@ def backend(checkpoint):
 
 
 def tokenizer(backend):
-    return backend._engine(backend._row("pair")).tokenizer
+    return backend.engine_for("pair").tokenizer
 
 
 async def complete(backend, **params):

@@ -133,8 +133,8 @@ def test_a_template_tells_the_form(template, form):
 @pytest.mark.parametrize(
     ("template", "message"),
     [
-        ("{{ messages }}", "local/m: its chat template knows no tools"),
-        ("{{ tools }}<tool_call><function=f>", "in a form that is not known here; known are Hermes's"),
+        ("{{ messages }}", "local/m: its chat template does not support tools"),
+        ("{{ tools }}<tool_call><function=f>", "in an unknown format; supported are Hermes's"),
     ],
 )
 def test_a_template_without_a_known_form_is_refused(template, message):
@@ -191,7 +191,11 @@ def written(words, tools, form, seed, most=200):
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
 @pytest.mark.parametrize(
     "choice",
-    [{"choice": "required"}, {"choice": "required", "only": {"f"}}, {"choice": "required", "several": False}],
+    [
+        {"choice": "required"},
+        {"choice": "required", "allowed": {"f"}},
+        {"choice": "required", "parallel": False},
+    ],
     ids=["any", "named", "one"],
 )
 def test_a_required_call_is_a_call(words, form, choice):
@@ -207,8 +211,8 @@ def test_a_required_call_is_a_call(words, form, choice):
         for call in calls:
             arguments = json.loads(call.arguments)
             assert arguments == {} if call.name == "g" else arguments["a"] in ("x", "\u00e9}")
-    assert names == ({"f", "g"} if tools.only is None else {"f"})
-    assert (max(counts) > 1) == tools.several
+    assert names == ({"f", "g"} if tools.allowed is None else {"f"})
+    assert (max(counts) > 1) == tools.parallel
 
 
 @pytest.mark.parametrize("form", FORMATS.values(), ids=FORMATS)
@@ -221,8 +225,8 @@ def test_a_strict_tool_is_held_to_its_schema_where_it_is_called(words, form):
         kinds.add((bool(content.strip()), bool(calls)))
         for call in calls if whole else ():
             assert json.loads(call.arguments)["a"] in ("x", "\u00e9}")
-        assert calls or form.opens not in content or not whole
-    assert {(True, False), (not form.bare, True)} <= kinds
+        assert calls or form.start_marker not in content or not whole
+    assert {(True, False), (not form.unmarked, True)} <= kinds
     assert tool_call_grammar(ToolSettings(TOOLS), form, words[0].added) is None
 
 
