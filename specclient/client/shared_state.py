@@ -142,7 +142,7 @@ class SharedState:
 
     def poll_loads(self, router: Router, transport: Transport) -> None:
         """Start reading the loads of a router's candidates, where their last readings are old."""
-        self.polls.flowing(router, transport)
+        self.polls.call_routed(router, transport)
 
     async def record(self, call: Call) -> None:
         """Add a finished call to the estimates, the budgets and the ledger."""

@@ -1,4 +1,4 @@
-"""Turn the name before the slash into the place that serves it: an endpoint, or an in-process engine."""
+"""Destinations by name: the endpoints and in-process engines that a model's name can refer to."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ Destination = Endpoint | Backend
 
 
 class DestinationRegistry:
-    """Every place a client can send to; engines are made on first use and kept.
+    """All destinations of a client. Engines are made on first use and kept.
 
     Args:
-        settings: their tables are handed to the engines.
+        settings: the engines receive their tables of it.
         endpoints: by name.
-        default: the endpoint whose a bare model name is.
-        owns_names: whether model names go to the default endpoint exactly as they are given. True for a
-            client with a base URL of its own: what stands before a slash is then the server's business
-            (OpenRouter's ``openai/gpt-4.1``, a folder name at vLLM).
-        backends: where the engines are kept, for several to share.
+        default: the endpoint of model names without a slash.
+        owns_names: whether model names are sent to the default endpoint unchanged. True for a client with a
+            base URL of its own, whose server interprets the slash (OpenRouter's ``openai/gpt-4.1``, a folder
+            name for vLLM).
+        backends: holds the engines; several registries may share it.
     """
 
     def __init__(
@@ -44,10 +44,10 @@ class DestinationRegistry:
         self.owns_names = owns_names
 
     def split(self, model: str) -> tuple[str, str]:
-        """Return (place, model sent to it) for a model's name.
+        """Return the destination's name, and the model name to send to it.
 
         Raises:
-            NotFoundError: nothing is known by the name before the slash.
+            NotFoundError: the name before the slash is unknown.
         """
         if self.owns_names:
             return self.default, model
@@ -66,7 +66,7 @@ class DestinationRegistry:
         )
 
     def known(self, name: str) -> bool:
-        """Tell whether a place has this name."""
+        """Return whether a destination has this name."""
         return name in self._endpoints or name in self._entry_points()
 
     def names(self) -> list[str]:
@@ -78,11 +78,11 @@ class DestinationRegistry:
         return sorted(self._entry_points())
 
     def get(self, name: str) -> Destination:
-        """Return the place of a name.
+        """Return the destination of a name.
 
         Raises:
             NotFoundError: there is none.
-            ConfigurationError: an engine that cannot be made, with the reason.
+            ConfigurationError: the engine cannot be made; the message says why.
         """
         if name in self._endpoints:
             return self._endpoints[name]
@@ -96,8 +96,13 @@ class DestinationRegistry:
         return self._backends[name]
 
     @property
+    def endpoints(self) -> Mapping[str, Endpoint]:
+        """The endpoints, by name."""
+        return self._endpoints
+
+    @property
     def made(self) -> Mapping[str, Backend]:
-        """The engines that something has asked for so far, by name."""
+        """The engines made so far, by name."""
         return self._backends
 
     def _make(self, point: EntryPoint) -> Backend:

@@ -1,9 +1,8 @@
-"""Turn calls that flow into readings of how busy the places are that may serve them, in the background.
+"""Load polling: how busy endpoints and engines are, read in the background while calls are routed.
 
-Every call that is routed is told to :class:`LoadPoller`; an endpoint whose last page is older than a moment
-is
-then read once, beside the call. No call waits for that or fails by it, and where no calls flow, nothing is
-read.
+:meth:`LoadPoller.call_routed` runs for every routed call. It starts reading the metrics page of each
+candidate endpoint whose last reading is older than a few seconds. No call waits for a reading or fails
+because of one; without calls, nothing is read.
 """
 
 from __future__ import annotations
@@ -29,11 +28,11 @@ from specclient.types.server_load import SupportsLoad
 
 __all__ = ["LoadPoller"]
 
-#: Seconds between two readings of an endpoint, and at most where none can be had.
+#: Seconds between two readings of an endpoint, and at most after failed ones.
 INTERVAL_S, MOST_S = 2.0, 300.0
-#: How much of these seconds is left to chance, so that many programs do not read at once.
+#: The share of that time that is random, so that many programs do not read at the same moment.
 _JITTER = 0.25
-#: Own servers that tell their load, as far as they were started so, beside those that are said to.
+#: Self-hosted servers that may serve a metrics page without `metrics` in the configuration, and its folder.
 _SERVERS = {
     "specclient": "",
     "vllm": "",
@@ -48,7 +47,7 @@ _log = logging.getLogger("specclient")
 
 @dataclass(slots=True)
 class _PolledPage:
-    """One page: when it is read next, how often that failed in a row, and what it told last."""
+    """One metrics page: the time of its next reading, failures in a row, and the last reading."""
 
     next_at: float = 0.0
     failures: int = 0
@@ -57,11 +56,12 @@ class _PolledPage:
 
 
 class LoadPoller:
-    """Reads the load of places, each page once however many clients there are.
+    """Reads the load of endpoints and engines, each page once for all clients.
 
     Args:
-        estimates: told of every reading.
-        clock: monotonic seconds; ``chance``: where jitter comes from.
+        estimates: receives every reading.
+        clock: returns monotonic seconds.
+        chance: the random numbers for jitter.
     """
 
     def __init__(
@@ -79,16 +79,16 @@ class LoadPoller:
         register_fork_reset(self)
 
     def reset_after_fork(self) -> None:
-        """In a forked child: what the parent's loop was reading is never brought to an end there."""
+        """Forget all readings in a forked child, where the parent's tasks never end."""
         self._pages = {}
         self._watched = WeakKeyDictionary()
 
-    def flowing(self, router: Router, transport: Transport) -> None:
-        """Note that a call is being routed; takes microseconds, and an event loop must be running.
+    def call_routed(self, router: Router, transport: Transport) -> None:
+        """Start the readings that are due; takes microseconds. An event loop must be running.
 
         Args:
-            router: whose candidates the call may go to.
-            transport: reads their pages.
+            router: the router of the call, whose candidates are read.
+            transport: reads the pages.
         """
         watched = self._watched.get(router)
         if watched is None:
@@ -96,11 +96,11 @@ class LoadPoller:
         for place, url in watched.endpoints:
             self._due(place, url, transport)
         for route, model, engine in watched.engines:
-            with suppress(NotFoundError):  # told where the route is decided
-                self._estimates.loaded(route, engine.busy(model))
+            with suppress(NotFoundError):  # raised again by the decision
+                self._estimates.note_load(route, engine.busy(model))
 
     def _due(self, place: Endpoint, url: str, transport: Transport) -> None:
-        """Begin to read a page, unless that is being done or was done a moment ago."""
+        """Start reading a page, unless a reading runs or the last one is recent."""
         page = self._pages.setdefault(f"{url} {place.account}", _PolledPage())
         if page.task is not None and not page.task.done() and page.task.get_loop().is_running():
             return
@@ -111,22 +111,22 @@ class LoadPoller:
         try:
             reply = await transport.fetch(metrics_request(place, url))
             reading = read_load(reply.content.decode("utf-8", "replace"))
-        except Exception as error:  # noqa: BLE001 - nobody waits for it, and nothing is lost with it
+        except Exception as error:  # noqa: BLE001 - no call depends on a reading
             _log.debug("the load of %r cannot be read: %s", place.name, error)
             reading = None
         if reading is None:
             page.failures += 1
             page.last = None
-            self._estimates.loaded(place.name, None)
+            self._estimates.note_load(place.name, None)
         else:
             page.failures = 0
-            self._estimates.loaded(place.name, load_between(page.last, reading))
+            self._estimates.note_load(place.name, load_between(page.last, reading))
             page.last = reading
         wait = min(INTERVAL_S * 2**page.failures, MOST_S) if page.failures else INTERVAL_S
         page.next_at = self._clock() + wait * self._chance.uniform(1 - _JITTER, 1 + _JITTER)
 
     async def aclose(self) -> None:
-        """End the readings of the running loop."""
+        """Cancel the readings of the running event loop."""
         loop = asyncio.get_running_loop()
         tasks = [page.task for page in self._pages.values() if page.task is not None]
         running = [task for task in tasks if not task.done() and task.get_loop() is loop]
@@ -137,7 +137,7 @@ class LoadPoller:
 
 @dataclass(frozen=True, slots=True)
 class _PolledSources:
-    """What a router's candidates tell their load by: pages of endpoints, and engines of this process."""
+    """The sources of load among a router's candidates: metrics pages, and engines in this process."""
 
     endpoints: tuple[tuple[Endpoint, str], ...]
     engines: tuple[tuple[str, str, SupportsLoad], ...]
@@ -150,7 +150,7 @@ def _watched(router: Router) -> _PolledSources:
         head, _, model = route.partition("/")
         try:
             place = router.destinations.get(head)
-        except (NotFoundError, ConfigurationError):  # as above
+        except (NotFoundError, ConfigurationError):  # raised again by the decision
             continue
         if not isinstance(place, Endpoint):
             if isinstance(place, SupportsLoad):
@@ -161,7 +161,7 @@ def _watched(router: Router) -> _PolledSources:
 
 
 def _page(place: Endpoint) -> str | None:
-    """Return where an endpoint tells its load, None where it is not known to."""
+    """Return the URL of an endpoint's metrics page, None if it is not known to have one."""
     if place.metrics:
         return metrics_of(place)
     folder = _SERVERS.get(place.name)

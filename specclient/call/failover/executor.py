@@ -197,7 +197,9 @@ class FailoverExecutor:
         await self._pipeline.ensure_ready(router.kind(request))
         decision = router.decide(request)
         if request.options.session is not None:
-            decision = self._sessions.kept(request.options.session, decision, router.destinations)
+            decision = self._sessions.prefer_cached_route(
+                request.options.session, decision, router.destinations
+            )
         return RoutedCall.of(request, decision, router.destinations, self._clock)
 
     async def _prepared(self, leg: Attempt) -> None:

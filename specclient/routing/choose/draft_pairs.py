@@ -1,7 +1,7 @@
-"""Turn two models into what is known of them as draft and target: what a pair may bring, before any call.
+"""Draft pairs: assumptions about two models as draft and target, before any call.
 
-A pair's acceptance and cost ratio are assumed until its own calls tell. Where nobody has published them for a
-pair, they follow from its family and the ratio of its sizes; see :func:`pair_facts`.
+A pair's acceptance and cost ratio are assumed until its own calls are measured. Without published figures,
+they follow from the family and the ratio of the sizes; see :func:`pair_facts`.
 """
 
 from __future__ import annotations
@@ -23,19 +23,14 @@ class DraftPairFacts:
     """A draft and its target.
 
     Attributes:
-        target, draft: names as checkpoints or routes have them; a row of :data:`KNOWN_PAIRS` means every
-        model whose
-            name begins so.
-        same_tokenizer: whether both share a vocabulary, without which tokens of one verify nothing of the
-            other; None where that is not known.
-        family: whose they are.
+        target, draft: names of checkpoints or routes; in :data:`KNOWN_PAIRS`, prefixes of names.
+        same_tokenizer: whether both share a vocabulary, which token verification needs; None where unknown.
+        family: the model family.
         size_ratio: parameters of the draft over those of the target; None where either is not public.
-        quality: the target's tier, from 0 to 1, as :func:`specclient.routing.choose.quality_tiers.tier_of`
-        has it: a draft
-            changes nothing of it.
-        acceptance: by task, the share of drafted tokens that the target keeps.
-        cost_ratio: by task, seconds that a drafted token takes for each that a pass of the target takes; None
-            where only a measurement could tell.
+        quality: the target's tier, from 0 to 1; see :func:`specclient.routing.choose.quality_tiers.tier_of`.
+        acceptance: by task, the share of drafted tokens that the target accepts.
+        cost_ratio: by task, the seconds of a drafted token over those of a pass of the target; None if it
+            must be measured.
     """
 
     target: str
@@ -52,9 +47,9 @@ def _rates(chat: float, code: float, document: float, long_context: float) -> Ma
     return MappingProxyType({"chat": chat, "code": code, "document": document, "long_context": long_context})
 
 
-#: What a drafted token costs, in passes of the target: reading the weights is what a step of either takes,
-#: so it is near the ratio of sizes, and never below what starting a pass takes. The cache of a long context,
-#: which the target reads at every pass, makes drafting beside it cheaper.
+#: The cost of a drafted token in passes of the target. Reading the weights dominates a step of either model,
+#: so it is near the ratio of the sizes, with the overhead of starting a pass as the least. The KV cache of a
+#: long context, which the target reads in every pass, makes drafting relatively cheaper.
 def _cost(size_ratio: float) -> Mapping[PromptTask, float]:
     base = max(size_ratio * 1.25, 0.03)
     return MappingProxyType({"chat": base, "code": base, "document": base, "long_context": base * 0.8})
@@ -107,14 +102,14 @@ KNOWN_PAIRS: tuple[DraftPairFacts, ...] = (
     ),
 )  # fmt: skip
 
-#: DeepSeek-V3.2 without reasoning, by the name that DeepSeek's own endpoint has for it.
+#: DeepSeek-V3.2 without reasoning, as DeepSeek's own endpoint names it.
 _CHAT = "deepseek/deepseek-chat"
 
-#: The pairs of the client-side workflow by what they are for, each model by the name that its vendor's own
-#: endpoint has: a default must work with nothing but the two keys. At a gateway the same models may have
-#: other names (``deepseek-v3.2``, ``claude-sonnet-4``): say so in a ``[pairs.NAME]`` table of the
-#: configuration, or by ``draft``, ``target``. Vocabularies differ, so that no token of one verifies a token
-#: of the other: they agree about as often as two models that answer the same question.
+#: The pairs of the client-side workflow, by purpose. Models have the names of their vendors' own endpoints,
+#: so that two API keys suffice. Gateways may use other names (``deepseek-v3.2``, ``claude-sonnet-4``); set
+#: those in a ``[pairs.NAME]`` table of the configuration, or with ``draft`` and ``target``. The vocabularies
+#: differ, so tokens cannot verify each other; the models agree about as often as any two that answer the same
+#: question.
 CLIENT_SIDE_PAIRS: Mapping[str, DraftPairFacts] = MappingProxyType(
     {
         name: DraftPairFacts(target, _CHAT, False, "", None, tier_of(target), _rates(0.3, 0.45, 0.5, 0.45))
@@ -131,7 +126,7 @@ _FAMILY = re.compile(r"[a-z]+(?:[-_]?\d+(?:\.\d+)?(?![\d.]*[bm](?![a-z])))?")
 
 
 def pair_facts(target: str, draft: str) -> DraftPairFacts:
-    """Return what is known of a pair: its row, else what its names tell of family and sizes.
+    """Return the facts of a pair: its row, else assumptions from the family and sizes in the names.
 
     Args:
         target, draft: routes, hub ids or folders.
@@ -149,15 +144,17 @@ def pair_facts(target: str, draft: str) -> DraftPairFacts:
 def with_measurements(
     row: DraftPairFacts, acceptance: float | Mapping[PromptTask, float] | None, cost_ratio: float | None
 ) -> DraftPairFacts:
-    """Return a pair with what was measured of it in place of what is assumed.
+    """Return a pair with measurements in place of assumptions.
 
     Args:
-        row: what is assumed.
-        acceptance: of all tasks, or by task; tasks that it leaves out keep what is assumed.
-        cost_ratio: of all tasks.
+        row: the assumptions.
+        acceptance: measured, for all tasks or by task; other tasks keep their assumptions.
+        cost_ratio: measured, for all tasks.
     """
-    told = acceptance if isinstance(acceptance, Mapping | None) else dict.fromkeys(row.acceptance, acceptance)
-    rates = {**row.acceptance, **(told or {})}
+    measured = (
+        acceptance if isinstance(acceptance, Mapping | None) else dict.fromkeys(row.acceptance, acceptance)
+    )
+    rates = {**row.acceptance, **(measured or {})}
     costs = row.cost_ratio if cost_ratio is None else dict.fromkeys(rates, cost_ratio)
     return replace(row, acceptance=rates, cost_ratio=costs)
 
@@ -189,5 +186,5 @@ def _billions(name: str) -> float | None:
 
 
 def _bare(name: str) -> str:
-    """Return a model's name as rows have it: without its owner's, and without ``meta-`` before it."""
+    """Return a model's name as in the rows: in lower case, without its owner and a leading ``meta-``."""
     return name.rstrip("/").rpartition("/")[2].lower().removeprefix("meta-")

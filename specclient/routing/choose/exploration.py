@@ -1,4 +1,4 @@
-"""Turn chance, and what was tried before, into whether a call may go where more has to be learned."""
+"""Exploration: which routes are tried to learn more about them, and when."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from specclient.routing.learn.route_estimate import RouteEstimate
 
 __all__ = ["Explorer"]
 
-#: Routes whose last try is remembered; beyond it all are forgotten, which may cost a call each.
+#: Routes whose last exploration is remembered; beyond it all are forgotten, which may cost a call for each.
 _MOST = 4096
 
 
 class Explorer:
-    """Decides for one client when to look again at what was left.
+    """Decides for one client when a route is tried again.
 
     Args:
-        dice: drawn from once for every decision, so that what one call does never shifts what the next draws.
+        dice: one number is drawn for every decision, so that no call changes the numbers of later ones.
     """
 
     def __init__(self, dice: random.Random) -> None:
@@ -24,15 +24,15 @@ class Explorer:
         self._tried: dict[str, int] = {}
 
     def draw(self) -> float:
-        """Return a number from 0 to 1: below the share of calls that may go to learn more, this is one."""
+        """Return a random number from 0 to 1; a call explores if it is below the policy's share."""
         return self._dice.random()
 
     def due(self, route: str, estimate: RouteEstimate) -> bool:
-        """Tell whether a route is tried that was left as slow or failing, or never called: once each time."""
+        """Return whether a route that was left as slow or failing, or never called, is due for one call."""
         return (estimate.retry or not estimate.calls) and self._tried.get(route) != estimate.calls
 
     def trying(self, route: str, estimate: RouteEstimate) -> None:
-        """Note that a route is being tried: nobody else is sent there before what came of it is known."""
+        """Note that a route is being tried; it is not due again before that call has finished."""
         if len(self._tried) >= _MOST:
             self._tried.clear()
         self._tried[route] = estimate.calls

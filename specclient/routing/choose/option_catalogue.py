@@ -1,4 +1,4 @@
-"""Turn the names of candidate routes into options: what is served there, at what price, drafted by whom."""
+"""The catalogue of route options: the model, price and draft behind each candidate route."""
 
 from __future__ import annotations
 
@@ -22,38 +22,41 @@ from specclient.types.strategy import Strategy
 
 __all__ = ["OptionCatalogue"]
 
-#: Seconds after which prices that depend on the date are looked up again.
+#: Seconds after which prices that depend on the date are read again.
 _DATED_S = 60.0
-#: Lists of routes whose options are kept; beyond it all are worked out anew.
+#: Lists of routes whose options are cached; beyond it the cache is cleared.
 _MOST = 1024
-#: What strategies can play, and engines in this process can do.
+#: The operations of client-side strategies and of engines in this process.
 STRATEGY_OPERATIONS = frozenset({"chat", "completion"})
-#: What keeps engines in this process from other methods, and the way out.
+#: Why engines in this process do not serve other methods, and the way out.
 _COMPLETES_ALONE = (
-    "an engine in this process serves chat.completions.create and completions.create alone; add a hosted "
+    "an engine in this process serves only chat.completions.create and completions.create; add a hosted "
     "provider's route for anything else"
 )
 
 
 class OptionCatalogue:
-    """The options of one client, worked out once for each of its candidates.
+    """The options of one client, computed once for each list of candidates.
 
     Args:
-        sizes: how many tokens each route makes of a prompt.
-        now: monotonic seconds.
+        settings: the configuration of models, pairs and quality.
+        destinations: the endpoints and engines that routes name.
+        prices: the prices of each route's tokens.
+        sizes: the tokens of a prompt on each route.
+        now: returns monotonic seconds.
     """
 
     def __init__(
         self,
         settings: Settings,
-        places: DestinationRegistry,
+        destinations: DestinationRegistry,
         prices: Prices,
         sizes: PromptTokenScale,
         *,
         now: Callable[[], float],
     ) -> None:
         self._settings = settings
-        self._places = places
+        self._destinations = destinations
         self._prices = prices
         self._sizes = sizes
         self._now = now
@@ -65,16 +68,16 @@ class OptionCatalogue:
     def options(
         self, routes: Sequence[str], prompt_tokens: int, policy: Policy, *, operation: str = "chat"
     ) -> tuple[RouteOption, ...]:
-        """Return the options of some routes; the same object until something of them has changed.
+        """Return the options of some routes; the same object until one of them changes.
 
         Args:
-            prompt_tokens: of the prompt: some prices rise with its length, for all of its tokens.
-            policy: its strategy is played on every route, and leaves no other play.
-            operation: what is asked for; engines in this process complete chats and texts alone, and some
-                vendors less than all.
+            routes: the names of the routes, in order of preference.
+            prompt_tokens: of the prompt; some prices rise with its length, for all of its tokens.
+            policy: if it has a strategy, every route uses that one and no option has a client-side draft.
+            operation: the kind of call; engines in this process and some vendors do not serve all of them.
 
         Raises:
-            ConfigurationError: a candidate that is no route.
+            ConfigurationError: a candidate that is not a route.
         """
         if self._sizes.version != self._seen or self._now() >= self._until:
             self._made.clear()
@@ -86,48 +89,56 @@ class OptionCatalogue:
         key = named, level, strategy, operation
         found = self._made.get(key)
         if found is None:
-            if len(self._made) >= _MOST:  # of lists that calls have brought
+            if len(self._made) >= _MOST:  # calls may bring lists of their own
                 self._made.clear()
                 self._steps.clear()
             own = [self._own(route, prompt_tokens, strategy, operation) for route in named]
             plays = (
-                self._plays(own, prompt_tokens)
+                self._client_drafted(own, prompt_tokens)
                 if strategy is None and operation in STRATEGY_OPERATIONS
                 else ()
             )
             found = self._made[key] = (*own, *plays)
-            self._steps[named] = self._stepped(own)
+            self._steps[named] = self._price_steps(own)
         return found
 
     def _own(
         self, route: str, prompt_tokens: int, strategy: Strategy | None, operation: str = "chat"
     ) -> RouteOption:
-        """Return a route as its place plays it, or as the policy's strategy does."""
+        """Return the option of a route, with its destination's own speculation or the policy's strategy."""
         head, _, model = route.partition("/")
         if not model:
             raise ConfigurationError(
-                f"candidate {route!r} is no route; write 'provider/model', such as 'local/demo'"
+                f"candidate {route!r} is not a route; write 'provider/model', such as 'local/demo'"
             )
         quality = tier_of(route, self._settings.quality)
         try:
-            place: Destination = self._places.get(head)
+            destination: Destination = self._destinations.get(head)
         except (NotFoundError, ConfigurationError) as error:
             return RouteOption(route, head, model, unavailable=str(error), quality=quality)
-        vendor = place.price_provider if isinstance(place, Endpoint) else None
+        vendor = destination.price_provider if isinstance(destination, Endpoint) else None
         tariff = Tariff.of(self._prices.quote(head, model, price_provider=vendor, prompt=prompt_tokens))
         scale = self._sizes.scale(route)
-        if isinstance(place, Endpoint):
-            lacks = place.lacks or unsupported_operation(place.dialect, operation)
+        if isinstance(destination, Endpoint):
+            lacks = destination.lacks or unsupported_operation(destination.dialect, operation)
             return RouteOption(
-                route, head, model, lacks, _stays(place), quality, tariff, scale, strategy=strategy
+                route,
+                head,
+                model,
+                lacks,
+                _is_loopback(destination),
+                quality,
+                tariff,
+                scale,
+                strategy=strategy,
             )
         if operation not in STRATEGY_OPERATIONS:
             return RouteOption(route, head, model, _COMPLETES_ALONE, local=True, quality=quality)
-        known = {each.id: each for each in place.models()}
+        known = {each.id: each for each in destination.models()}
         served = known.get(model)
         if served is None:
-            told = f"no model {model!r} in {head}; there are {', '.join(known)}"
-            return RouteOption(route, head, model, told, local=True, quality=quality)
+            reason = f"no model {model!r} in {head}; there are {', '.join(known)}"
+            return RouteOption(route, head, model, reason, local=True, quality=quality)
         pair = None if served.draft is None else self._drafted(route, served.target, served.draft)
         return RouteOption(
             route,
@@ -145,7 +156,7 @@ class OptionCatalogue:
         )
 
     def _drafted(self, route: str, target: str, draft: str) -> DraftPairFacts:
-        """Return what is known of a local model and its draft, first what a table of the pair says."""
+        """Return the facts of a local model and its draft, with the measurements of its ``[pairs]`` table."""
         models, row = self._settings.local.models, pair_facts(target, draft)
         for pair in self._settings.pairs.values():
             small = models.get(pair.draft.removeprefix("local/"))
@@ -153,16 +164,19 @@ class OptionCatalogue:
                 return with_measurements(row, pair.acceptance, pair.cost_ratio)
         return row
 
-    def _plays(self, own: Iterable[RouteOption], prompt_tokens: int) -> Iterable[RouteOption]:
-        """Return what the configuration's pairs make possible: plays that keep the target's own answer."""
+    def _client_drafted(self, own: Iterable[RouteOption], prompt_tokens: int) -> Iterable[RouteOption]:
+        """Yield the options with a client-side draft that the configured pairs make possible.
+
+        Each yields the target's own answer.
+        """
         for option in own:
             for pair in self._settings.pairs.values():
                 if pair.target != option.route or option.unavailable is not None:
                     continue
-                place = self._places.get(option.provider)
-                if not isinstance(place, Endpoint):
-                    continue  # which drafts by itself
-                known = place.capabilities_of(option.model)
+                destination = self._destinations.get(option.provider)
+                if not isinstance(destination, Endpoint):
+                    continue  # an engine drafts by itself
+                known = destination.capabilities_of(option.model)
                 row = with_measurements(pair_facts(pair.target, pair.draft), pair.acceptance, pair.cost_ratio)
                 draft = self._own(pair.draft, prompt_tokens, None)
                 if draft.unavailable is not None:
@@ -176,13 +190,13 @@ class OptionCatalogue:
                         option, draft, row, Strategy(kind="prediction", draft=draft.route)
                     )
 
-    def _stepped(self, own: Iterable[RouteOption]) -> tuple[int, ...]:
-        """Return the lengths of prompts beyond which some price is another; dated ones count anew."""
+    def _price_steps(self, own: Iterable[RouteOption]) -> tuple[int, ...]:
+        """Return the prompt lengths at which a price changes; schedule dated prices to be read again."""
         lengths: set[int] = set()
         for option in own:
             if option.unavailable is None and not (option.local and option.tariff is None):
-                place = self._places.get(option.provider)
-                vendor = place.price_provider if isinstance(place, Endpoint) else None
+                destination = self._destinations.get(option.provider)
+                vendor = destination.price_provider if isinstance(destination, Endpoint) else None
                 steps = self._prices.prompt_tiers(option.provider, option.model, vendor)
                 if steps is not None:
                     lengths.update(steps)
@@ -208,9 +222,9 @@ def _with_client_draft(
     )
 
 
-def _stays(place: Endpoint) -> bool:
-    """Tell whether an endpoint is on this machine, by its address."""
-    host = urlsplit(place.base_url).hostname or ""
+def _is_loopback(destination: Endpoint) -> bool:
+    """Return whether an endpoint has a loopback address."""
+    host = urlsplit(destination.base_url).hostname or ""
     if host == "localhost" or host.endswith(".localhost"):
         return True
     try:

@@ -1,9 +1,9 @@
-"""Turn a model's name into a coarse tier of quality, from 0 to 1: shipped priors, for configurations to mend.
+"""Quality tiers: a coarse rank of models from 0 to 1, by name.
 
-Tiers say which models people take for one another, no more. They follow the order in which vendors rank and
+A tier only says which models are comparable. The shipped tiers follow the order in which vendors rank and
 price their own models (small, middle, large, reasoning) and the broad agreement of public leaderboards on
-families; nobody measured them here, and a task of one's own may order models otherwise: say so in
-``[quality]``, by route or by the beginning of one.
+families. They are not measured here, and other tasks may order models differently: set your own in
+``[quality]``, by route or route prefix.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Mapping
 
 __all__ = ["TIERS", "tier_of"]
 
-#: Beginnings of a model's name without what stands before its last slash, and its tier. The longest wins.
+#: Tiers by prefix of a model's name, without everything up to its last slash. The longest prefix wins.
 TIERS: Mapping[str, float] = {
-    # The bundled pair, which writes Python's documentation and little else.
+    # The bundled pair, trained on Python's documentation.
     "demo": 0.05,
     # OpenAI: https://platform.openai.com/docs/models
     "gpt-5": 0.9,
@@ -68,14 +68,14 @@ TIERS: Mapping[str, float] = {
     "mistral-small": 0.55,
     "ministral": 0.35,
     "codestral": 0.55,
-    # Open families whose names tell the size: see _SIZES for the rest.
+    # Open families; for those with a size in their names see _SIZES.
     "kimi-k2": 0.8,
     "glm-4": 0.75,
     "qwen3-max": 0.85,
     "qwen3-coder": 0.75,
 }
 
-#: Of open models known by family alone: billions of parameters, and the tier from there on.
+#: Tiers of open models of other families: the least billions of parameters, and the tier.
 _SIZES = ((200, 0.75), (60, 0.65), (25, 0.55), (12, 0.45), (6, 0.4), (2.5, 0.3), (1, 0.2), (0, 0.1))
 _FAMILIES = re.compile(
     r"(llama|qwen|mistral|mixtral|phi|yi|gemma|granite|olmo|falcon|smollm|nemotron|vicuna)"
@@ -84,11 +84,12 @@ _BILLIONS = re.compile(r"(?<![\d.])(\d+(?:\.\d+)?)b(?![a-z])")
 
 
 def tier_of(route: str, own: Mapping[str, float] | None = None) -> float | None:
-    """Return the tier of a route's model, None where it is not known.
+    """Return the tier of a route's model, None where unknown.
 
     Args:
         route: ``provider/model``.
-        own: the configuration's, by route or by the beginning of one; the longest that fits goes first.
+        own: the tiers of the configuration, by route or route prefix; the longest match wins over the shipped
+            tiers.
     """
     if own:
         named = max((name for name in own if route.startswith(name)), key=len, default=None)
@@ -106,5 +107,5 @@ def tier_of(route: str, own: Mapping[str, float] | None = None) -> float | None:
 
 
 def _begins(model: str, name: str) -> bool:
-    """Tell whether a model is of a name: ``o1-preview`` is of ``o1``, ``o10`` is not."""
+    """Return whether a name is a prefix that ends at a boundary: ``o1`` of ``o1-preview``, not of ``o10``."""
     return model.startswith(name) and not model[len(name) : len(name) + 1].isalnum()

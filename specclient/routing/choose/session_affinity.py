@@ -1,4 +1,4 @@
-"""Turn the calls of a session into a preference for the route that has its prompt in a cache."""
+"""Session affinity: keep a session on the route that has its prompt in a cache, where that pays."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ from specclient.types.usage import Usage
 
 __all__ = ["SessionAffinity"]
 
-#: Seconds that providers keep a prompt at least (OpenAI and Anthropic, "Prompt caching": five minutes).
+#: The seconds that providers cache a prompt at least (OpenAI and Anthropic, "Prompt caching": five minutes).
 KEPT_S = 300.0
-#: The shortest prompt that they keep (the same pages).
+#: The tokens of the shortest prompt that they cache (the same pages).
 SHORTEST = 1024
-#: The share of the time to the first token that reading the prompt is taken to be.
+#: The assumed share of prefill in the time to the first token.
 PREFILL = 0.5
-#: Sessions remembered; beyond it the one that has been silent for longest is forgotten.
+#: Sessions remembered; beyond it the least recent one is forgotten.
 SESSIONS = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class _LastRoute:
-    """What is known of a session from its last call: ``calls`` on this route in a row."""
+    """The last call of a session; ``calls`` counts those on this route in a row."""
 
     route: str
     at: float
@@ -43,9 +43,9 @@ class _LastRoute:
 
     @property
     def expected(self) -> int:
-        """Tokens of the next prompt that are expected to be in the route's cache.
+        """The tokens of the next prompt that are expected to be in the route's cache.
 
-        A first call finds nothing there, whatever the provider keeps; a second one has shown it.
+        After a first call, the whole prompt may be cached; the usage of a second one shows what is.
         """
         if self.calls > 1:
             return self.cached or 0
@@ -53,12 +53,12 @@ class _LastRoute:
 
 
 class SessionAffinity:
-    """The routes that sessions were last served by.
+    """The routes that last served each session.
 
     Args:
-        prices: what a cached prompt saves.
-        clock: monotonic seconds.
-        most: sessions remembered.
+        prices: give the savings of a cached prompt.
+        clock: returns monotonic seconds.
+        most: the number of sessions remembered.
     """
 
     def __init__(self, prices: Prices, *, clock: Callable[[], float], most: int = SESSIONS) -> None:
@@ -70,11 +70,11 @@ class SessionAffinity:
         register_fork_reset(self)
 
     def __len__(self) -> int:
-        """Return how many are remembered."""
+        """Return the number of sessions remembered."""
         return len(self._last)
 
     def reset_after_fork(self) -> None:
-        """In a forked child: another thread may have held the lock."""
+        """Replace the lock in a forked child, as another thread of the parent may have held it."""
         self._lock = threading.Lock()
 
     def note(self, call: Call) -> None:
@@ -91,11 +91,13 @@ class SessionAffinity:
             if len(self._last) > self._most:
                 self._last.popitem(last=False)
 
-    def kept(self, session: str, decision: Decision, places: DestinationRegistry) -> Decision:
-        """Return a decision for the route that served a session last, where that is worth it, else as it is.
+    def prefer_cached_route(
+        self, session: str, decision: Decision, destinations: DestinationRegistry
+    ) -> Decision:
+        """Return a decision for the route that served a session last if that pays, else ``decision``.
 
-        It must be among those that meet the policy, and cost at most as much as the chosen one after what its
-        cache is expected to save, both weighed as the policy has it.
+        The route must meet the policy, and its score, less the expected savings of its cache, must not be
+        above the chosen route's.
         """
         last, policy = self._last.get(session), decision.policy
         if last is None or policy is None or last.route == decision.chosen:
@@ -105,10 +107,10 @@ class SessionAffinity:
         own = next((each for each in decision.alternatives if each.route == last.route), None)
         if own is None:
             return decision
-        mine, chosen = _found(decision, own), _found(decision, decision.first)
+        mine, chosen = _candidate_of(decision, own), _candidate_of(decision, decision.first)
         if mine is None or chosen is None:
             return decision
-        saved = self._saved(own, last.expected, places)
+        saved = self._saved(own, last.expected, destinations)
         if not _is_worth(mine, chosen, policy, saved, last):
             return decision
         reason = f"served this session last, with {last.expected} tokens of its prompt expected in its cache"
@@ -116,10 +118,10 @@ class SessionAffinity:
             reason += f", which saves ${saved.normalize():f}"
         return _moved(decision, own, reason)
 
-    def _saved(self, own: Alternative, tokens: int, places: DestinationRegistry) -> Decimal:
-        """Return the dollars that so many cached tokens save, 0 where that is not known."""
-        place = places.get(own.provider)
-        listed = place.price_provider if isinstance(place, Endpoint) else None
+    def _saved(self, own: Alternative, tokens: int, destinations: DestinationRegistry) -> Decimal:
+        """Return the dollars that cached tokens save, 0 where unknown."""
+        destination = destinations.get(own.provider)
+        listed = destination.price_provider if isinstance(destination, Endpoint) else None
         if not tokens or self._prices.quote(own.provider, own.model, price_provider=listed) is None:
             return Decimal(0)
 
@@ -150,14 +152,14 @@ def _is_worth(mine: Candidate, chosen: Candidate, policy: Policy, saved: Decimal
     return score(mine, savings) <= score(chosen, {})
 
 
-def _found(decision: Decision, route: Alternative) -> Candidate | None:
-    """Return a route's candidate; each one that is looked at takes time to be told."""
+def _candidate_of(decision: Decision, route: Alternative) -> Candidate | None:
+    """Return a route's candidate; only as many candidates are made as are searched."""
     strategy = None if route.strategy is None else route.strategy.kind
     return next((c for c in decision.candidates if c.route == route.route and c.strategy == strategy), None)
 
 
 def _moved(decision: Decision, to: Alternative, reason: str) -> Decision:
-    """Return a decision with an alternative in the place of the chosen one."""
+    """Return a decision for an alternative; the chosen route becomes its first alternative."""
     was = decision.first
     left = f"{decision.reason}; left for {to.route}, which {reason}"
     others = (was, *(each for each in decision.alternatives if each is not to))

@@ -1,8 +1,8 @@
-"""Turn a request into what kind of prompt it is, and into how many bytes of text it holds.
+"""Prompt classification: the kind of a prompt (chat, code, document, long context) and its size in bytes.
 
-Both are told for every routed call, so they look at a bounded sample: the ends of the last message of the
-user, or of the prompt. What kind of prompt it is steers what is predicted of a route (acceptance, length,
-depth), and a wrong guess costs a little speed and never an answer.
+It runs for every routed call, so it reads a bounded sample: the two ends of the user's last message, or of
+the prompt. The kind selects the predictions of a route (acceptance, length, depth). A wrong one costs some
+speed, never the correctness of an answer.
 """
 
 from __future__ import annotations
@@ -15,26 +15,25 @@ from specclient.types.route import PromptTask
 
 __all__ = ["BYTES_PER_TOKEN", "PromptSummary", "classify_task", "summarize_prompt"]
 
-#: Bytes of UTF-8 that a token stands for until a route has shown its own: English text and source code lie
+#: Bytes of UTF-8 per token until a route has shown its own ratio: English text and source code lie
 #: between 3.5 and 4.5 with today's vocabularies, and most other scripts spend three bytes on a character.
 BYTES_PER_TOKEN = 4.0
 
-#: Prompts of at least so many bytes are of a long context whatever they hold: about 8,000 tokens, from
-#: where reading the cache of the prompt, and no longer the weights, decides what a step costs.
+#: Prompts of at least this many bytes are long contexts, whatever they contain: about 8,000 tokens, from
+#: where reading the KV cache, and no longer the weights, dominates the cost of a step.
 LONG_BYTES = 32_000
-#: Texts of at least so many bytes are documents: where a verb says what is to be done with them, and where
-#: none does.
+#: Texts of at least this many bytes are documents: with a verb that says what to do with them, and without.
 _GIVEN_BYTES, _TEXT_BYTES = 600, 2_400
-#: Characters of a sample, from either end of a text.
+#: Characters of the sample, from each end of a text.
 _END = 600
-#: What a picture or another file in a prompt counts as, in bytes: some 750 tokens.
+#: The size of a picture or another file in a prompt, in bytes: about 750 tokens.
 _FILE_BYTES = 3_000
-#: Parts of a request that are looked at; what more there is counts as long as those were.
+#: Parts of a request that are read; the size of further ones is extrapolated.
 _PARTS = 256
-#: What the frame around a message counts as.
+#: The size of the framing of a message, in bytes.
 _FRAME_BYTES = 16
 
-#: What stands in source code and hardly in prose; each counts once.
+#: Marks of source code that are rare in prose; each counts once.
 _MARKS = (
     "```", "def ", "#include", "import ", "();", "() {", "():", ") {", "=> ", "</", "SELECT ", "Traceback (",
     "function ", "fn ", "::", "/*", "){", "print(", "console.", "    return", "self.", " == ", "return ",
@@ -46,7 +45,7 @@ def _set(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
-#: Words by which people ask for source code; one is enough with a second, or with a verb of making.
+#: Words of requests for source code; one is enough with a second one, or with a verb of making.
 _WORDS = _set("""
     python javascript typescript java c++ rust golang sql regex bash html css kotlin ruby php haskell
     function program script algorithm code codebase class method api debug refactor compile compiler bug
@@ -61,11 +60,11 @@ _MAKE = _set("""
 _THINGS = _set("""
     function html css method algorithm subroutine compiler query api
 """)
-#: Of these words one is enough, wherever it stands.
+#: One of these words alone is enough.
 _PLAIN = _set("""
     python javascript typescript c++ sql regex refactor codebase leetcode dataframe
 """)
-#: What is to be done with a text that is given.
+#: Words that say what to do with a text in the prompt.
 _VERBS = _set("""
     summarize summarise summary summarizing tldr tl;dr extract extraction translate translation rewrite
     paraphrase proofread condense shorten classify evaluate identify analyze analyse cite quote article
@@ -75,12 +74,12 @@ _BLANKS = str.maketrans(dict.fromkeys(",.:!?\"'()[]*`“”‘’", " "))
 
 
 class PromptSummary(NamedTuple):
-    """What is known of a prompt at a glance.
+    """The size of a prompt and a sample of it.
 
     Attributes:
-        size: bytes of its text, as UTF-8, with what frames it.
-        sample: the ends of what was said last.
-        files: pictures and other files in it.
+        size: bytes of its text in UTF-8, framing included.
+        sample: the two ends of the last message.
+        files: the number of pictures and other files.
     """
 
     size: int
@@ -89,24 +88,26 @@ class PromptSummary(NamedTuple):
 
 
 def summarize_prompt(request: Request) -> PromptSummary:
-    """Look at a request's prompt; never raises, whatever the request holds."""
+    """Return the summary of a request's prompt; malformed requests raise nothing."""
     params = request.params
-    given = params.get("messages")
-    if given is None:
-        given = params.get("input")
-    if given is None:
-        given = params.get("prompt")
-    size, said, files = _size(given)
+    prompt = params.get("messages")
+    if prompt is None:
+        prompt = params.get("input")
+    if prompt is None:
+        prompt = params.get("prompt")
+    size, last_text, files = _size(prompt)
     for name in ("instructions", "tools", "functions", "response_format"):
         more = params.get(name)
         if more:
             size += _size(more)[0]
-    return PromptSummary(size, said if len(said) <= 2 * _END else said[:_END] + "\n" + said[-_END:], files)
+    return PromptSummary(
+        size, last_text if len(last_text) <= 2 * _END else last_text[:_END] + "\n" + last_text[-_END:], files
+    )
 
 
-def classify_task(gist: PromptSummary) -> PromptTask:
-    """Tell what kind of prompt it is: a few microseconds for a short one, and hardly more for a long one."""
-    size, sample, files = gist
+def classify_task(summary: PromptSummary) -> PromptTask:
+    """Return the kind of a prompt, in a few microseconds for prompts of any length."""
+    size, sample, files = summary
     if size >= LONG_BYTES:
         return "long_context"
     marks = 0
@@ -130,7 +131,7 @@ def classify_task(gist: PromptSummary) -> PromptTask:
 
 
 def _size(given: Any) -> tuple[int, str, int]:
-    """Return bytes, what was said last by the user, and files of a prompt in any of its forms."""
+    """Return the bytes, the user's last text, and the number of files of a prompt in any form."""
     if isinstance(given, str):
         return _bytes(given), given, 0
     if not isinstance(given, list | tuple):
@@ -138,7 +139,7 @@ def _size(given: Any) -> tuple[int, str, int]:
     if given and isinstance(given[0], int):  # token ids
         return int(len(given) * BYTES_PER_TOKEN), "", 0
     size = files = 0
-    said = ""
+    last_text = ""
     for message in given[-_PARTS:]:
         content = (
             message.get("content") if isinstance(message, Mapping) else getattr(message, "content", message)
@@ -150,15 +151,17 @@ def _size(given: Any) -> tuple[int, str, int]:
             inside, text, more = _spread(content if content is not None else message)
             size += inside + _FRAME_BYTES
             files += more
-        if text and (not said or not isinstance(message, Mapping) or message.get("role", "user") == "user"):
-            said = text
+        if text and (
+            not last_text or not isinstance(message, Mapping) or message.get("role", "user") == "user"
+        ):
+            last_text = text
     if len(given) > _PARTS:
         size = size * len(given) // _PARTS
-    return size, said, files
+    return size, last_text, files
 
 
 def _spread(given: Any) -> tuple[int, str, int]:
-    """Return bytes of the texts in a structure, its longest one, and its files; looks at a bounded part."""
+    """Return the bytes of the texts in a structure, the longest text, and the number of files; bounded."""
     size = files = seen = 0
     longest = ""
     waiting = [given]
@@ -185,7 +188,7 @@ def _spread(given: Any) -> tuple[int, str, int]:
 
 
 def _bytes(text: str) -> int:
-    """Return the bytes of a text as UTF-8; of a long one that is not ASCII, as its beginning has them."""
+    """Return the bytes of a text in UTF-8; for long texts that are not ASCII, extrapolated from the start."""
     length = len(text)
     if text.isascii():
         return length

@@ -1,4 +1,4 @@
-"""Turn finished answers into how long the next one may be: by task, length of the prompt and session."""
+"""Answer lengths: predicted from finished answers, by task, prompt length and session."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from specclient.types.route import PromptTask
 
 __all__ = ["ASSUMED", "AnswerLengths", "cap_length"]
 
-#: Of answers that nothing is known of.
+#: The length of an answer without any evidence.
 ASSUMED = AnswerLength(low=32, middle=256, high=1024)
 
-#: How old answers fade, and how much a wider group of them counts as long as a narrower one is small.
+#: Calls and seconds after which an answer weighs half; calls by which a wider group outweighs a narrow one.
 _CALLS, _SECONDS, _LEAN = 200.0, 7 * 86400.0, 4.0
 _SESSION_CALLS = 4.0
 _SESSIONS = 1024
-#: What is predicted is worked out anew where the answers behind it have grown by this share.
+#: A prediction is computed again when the answers behind it have grown by one in so many.
 _FRESH = 32
 _KEPT = 512
 
@@ -27,7 +27,7 @@ _LengthGroup = tuple[PromptTask | None, int | None]
 
 
 class AnswerLengths:
-    """Answers' tokens by task and prompt, from the narrowest group with evidence to all of them."""
+    """Predicts the tokens of answers, from the narrowest group of similar calls to all of them."""
 
     def __init__(self) -> None:
         self._groups: dict[_LengthGroup, QuantileSketch] = {}
@@ -38,7 +38,7 @@ class AnswerLengths:
     def add(
         self, task: PromptTask | None, prompt_tokens: int | None, tokens: int, session: str | None, at: float
     ) -> None:
-        """Note a finished answer, of 1 token at least."""
+        """Note a finished answer of at least 1 token."""
         bucket = _bucket(prompt_tokens)
         for key in dict.fromkeys(((None, None), (task, None), (None, bucket), (task, bucket))):
             self._group(key).add(tokens, at)
@@ -59,7 +59,7 @@ class AnswerLengths:
     def expected(
         self, task: PromptTask | None, prompt_tokens: int | None, session: str | None = None
     ) -> AnswerLength:
-        """Return how long an answer is expected to be."""
+        """Return the expected length of an answer."""
         if not self._seen:
             return ASSUMED
         if session not in self._sessions:
@@ -68,13 +68,13 @@ class AnswerLengths:
         known = self._known.get(key)
         if known is not None and (self._seen - known[0]) * _FRESH <= known[0]:
             return known[1]
-        length = self._worked_out(*key)
+        length = self._mixed(*key)
         if len(self._known) >= _KEPT:
             self._known.clear()
         self._known[key] = self._seen, length
         return length
 
-    def _worked_out(self, key: _LengthGroup, session: str | None) -> AnswerLength:
+    def _mixed(self, key: _LengthGroup, session: str | None) -> AnswerLength:
         task, bucket = key
         mixture: list[tuple[QuantileSketch, float]] = []
         left = 1.0
@@ -102,7 +102,7 @@ def _assumed() -> QuantileSketch:
 
 
 def cap_length(length: AnswerLength, most: int | None) -> AnswerLength:
-    """Return a length of which nothing is above ``most``."""
+    """Return a length with no value above ``most``."""
     if most is None or length.high <= most:
         return length
     most = max(most, 0)
@@ -116,5 +116,5 @@ def _tokens(value: float) -> int:
 
 
 def _bucket(prompt_tokens: int | None) -> int | None:
-    """Return which prompts are about as long: within a factor of 4, all below 64 tokens alike."""
+    """Return the group of prompts within a factor of 4 in length; below 64 tokens, all are one group."""
     return None if prompt_tokens is None else max(prompt_tokens, 63).bit_length() // 2

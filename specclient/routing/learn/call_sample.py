@@ -1,4 +1,4 @@
-"""Turn a finished call, or its row in the ledger, into what it teaches about its route."""
+"""Call samples: the part of a finished call, or of its ledger row, that routes learn from."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
 
 __all__ = ["CallSample"]
 
-#: What calls are made for that answer as any other; what else a call is played in says nothing of the next.
+#: The purposes of calls that return whole answers; others say nothing about the length of the next answer.
 _WHOLE = frozenset({"call", "hedge", "failover"})
-#: Failures that say something of the route, and not of what was asked of it.
+#: HTTP statuses below 500 that are failures of the route, not of the request.
 _ITS_OWN = frozenset({408, 409, 425, 429})
-#: The same, of failures that no status came with; the last two are events by which a stream tells of its own.
+#: Failures of the route without an HTTP status; the last two are events of a stream.
 _WITHOUT_STATUS = frozenset(
     {
         "APIError", "APIConnectionError", "APITimeoutError", "APIResponseValidationError", "EngineError",
@@ -32,17 +32,17 @@ class CallSample:
     """What one finished call teaches.
 
     Attributes:
-        route: ``provider/model`` that served it; ``task``: what its prompt was taken for, None where nobody
-            asked.
-        at: when it ended, seconds since the epoch.
-        failed: whether the route failed it; what the caller asked wrongly, or left, is no sample at all.
-        ttft_s: seconds to the first token, None where it was not streamed; ``latency_s``: in all.
+        route: the ``provider/model`` that served it.
+        task: the kind of its prompt, None for a named model.
+        at: when it ended, in seconds since the epoch.
+        failed: whether the route failed. Invalid requests and calls that the caller left are no samples.
+        ttft_s: seconds to the first token, None if it was not streamed; ``latency_s``: to the end.
         engine_s: seconds of the engine in this process, None for hosted calls.
-        prompt_tokens, completion_tokens: as billed; no completion of what was only drafted or verified.
+        prompt_tokens, completion_tokens: as billed; ``completion_tokens`` is None for drafts and
+            verifications.
         drafted, accepted, steps: as in :class:`specclient.types.usage.Speculation`.
-        session: what the caller counts the call to, None where it said nothing.
-        policy: that it was routed by; None of a model that was named, of what is no whole answer, and of a
-            row.
+        session: the caller's session, None without one.
+        policy: the policy of a routed call with a whole answer; None for others, and for ledger rows.
     """
 
     route: str
@@ -62,11 +62,11 @@ class CallSample:
 
     @classmethod
     def of(cls, call: Call) -> CallSample | None:
-        """Return what a finished call teaches, None where that is nothing."""
+        """Return the sample of a finished call, None if it teaches nothing."""
         failed = _failed(call.status, call.http_status, call.error)
         if failed is None:
             return None
-        told = call.speculation
+        speculation = call.speculation
         return cls(
             route=call.route.chosen,
             task=call.route.task,
@@ -77,18 +77,18 @@ class CallSample:
             engine_s=call.engine_s,
             prompt_tokens=call.usage.prompt,
             completion_tokens=call.usage.completion if call.purpose in _WHOLE else None,
-            drafted=None if told is None else told.drafted,
-            accepted=None if told is None else told.accepted,
-            steps=None if told is None else told.steps,
+            drafted=None if speculation is None else speculation.drafted,
+            accepted=None if speculation is None else speculation.accepted,
+            steps=None if speculation is None else speculation.steps,
             session=call.session,
             policy=call.route.policy if call.purpose in _WHOLE else None,
         )
 
     @classmethod
     def of_row(cls, row: LedgerRow) -> CallSample | None:
-        """Return what a call that the ledger keeps teaches, None where that is nothing."""
+        """Return the sample of a ledger row, None if it teaches nothing."""
         failed = _failed(row.status, row.http_status, row.error)
-        if failed is None or row.purpose == "retry":  # a lost try: its call tells how that ended
+        if failed is None or row.purpose == "retry":  # the row of the whole call says how it ended
             return None
         task = row.decision.get("task")
         return cls(
@@ -109,7 +109,7 @@ class CallSample:
 
 
 def _failed(status: str, http_status: int | None, error: str | None) -> bool | None:
-    """Tell whether a route served a call, None where its end says nothing of the route."""
+    """Return whether the route failed a call, None if the call's end says nothing about the route."""
     if status == "ok":
         return False
     if status != "error":

@@ -1,4 +1,4 @@
-"""Turn what ships with the library, and what a place tells of itself, into what is expected of its calls."""
+"""Estimates before any call: from shipped priors and from the load of a destination."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ def cold_start_estimate(
     failure_rate: float = 0.0,
     load: ServerLoad | None = None,
 ) -> RouteEstimate:
-    """Return what is expected of a route that has answered nothing yet."""
-    told = (None, None) if load is None else (load.acceptance_rate, load.tokens_per_verification)
+    """Return the estimate for a route that has not answered yet."""
+    acceptance = (None, None) if load is None else (load.acceptance_rate, load.tokens_per_verification)
     if prior is None:
         return RouteEstimate(
             calls=calls,
             failure_rate=failure_rate,
-            acceptance_rate=told[0],
-            tokens_per_verification=told[1],
+            acceptance_rate=acceptance[0],
+            tokens_per_verification=acceptance[1],
             assumed=True,
         )
     early, late = sorted(quantiles(((default_spread(), 1.0),), tuple(sorted((0.1, percentile)))))
@@ -48,8 +48,8 @@ def cold_start_estimate(
         usual_late=usual,
         engine_token_s=prior.token_s,
         failure_rate=failure_rate,
-        acceptance_rate=told[0],
-        tokens_per_verification=told[1],
+        acceptance_rate=acceptance[0],
+        tokens_per_verification=acceptance[1],
         depth=estimate_depth(None, prior.cost_ratio, task, load, None),
         hopeful=2.0,
         assumed=True,
@@ -63,7 +63,7 @@ def estimate_depth(
     load: ServerLoad | None,
     prompt: int | None,
 ) -> int | None:
-    """Return how far to draft; None where it is not known what drafting costs there."""
+    """Return the best number of tokens to draft; None if the cost of drafting is unknown."""
     if cost_ratio is None:
         return None
     if alpha is None:
@@ -72,17 +72,17 @@ def estimate_depth(
 
 
 def queue_wait_s(load: ServerLoad | None, usual_s: float) -> float:
-    """Return the seconds in line: each that waits is let in when one of those that run is done."""
+    """Return the seconds in the queue; a waiting request starts when a running one ends."""
     if load is None:
         return 0.0
-    if load.slots and load.running >= load.slots:  # the next one waits, too
+    if load.slots and load.running >= load.slots:  # the next request waits as well
         return (load.waiting + 1) / load.slots * usual_s
     return load.waiting / max(load.slots or load.running, 1.0) * usual_s
 
 
 @cache
 def default_spread() -> QuantileSketch:
-    """Return the spread around a prediction where nothing is known of it: ±40 %, with a heavier upper end."""
+    """Return the assumed spread of calls around a prediction: ±40 %, with a heavier upper end."""
     usual = QuantileSketch()
     for percent in range(1, 100):
         score = math.log(percent / (100 - percent)) / 1.702

@@ -1,11 +1,11 @@
-"""Turn acceptance, the cost of drafting and how busy a place is into how many tokens to draft at a time.
+"""Draft depth: the best number of tokens to draft at a time, from acceptance, cost of drafting and load.
 
-With each drafted token accepted with chance α, a verification of K of them gives (1 − α^(K+1)) / (1 − α)
-tokens on average, for the time of K·c + 1 plain steps, c being what a drafted token costs beside a pass of
-the target (Leviathan et al., arXiv 2211.17192, sections 3.1 and 3.3). How far load and the length of the
-input bound K follows what was told of production: drafting that is cut as batches and inputs grow beat every
-fixed depth (HyperCLOVA X, 2025), and at high load drafting costs more than it gains (vLLM's blog,
-2024-10-17).
+If each drafted token is accepted with probability α, a verification of K drafted tokens gives
+(1 − α^(K+1)) / (1 − α) tokens on average, in the time of K·c + 1 plain steps, where c is the cost of a
+drafted token relative to a pass of the target (Leviathan et al., arXiv 2211.17192, sections 3.1 and 3.3). The
+bounds on K by load and input length follow reports from production: a depth that is reduced as batches and
+inputs grow beat every fixed depth (HyperCLOVA X, 2025), and at high load drafting costs more than it gains
+(vLLM's blog, 2024-10-17).
 """
 
 from __future__ import annotations
@@ -27,28 +27,28 @@ __all__ = [
     "speedup",
 ]
 
-#: Shallowest and deepest draft by task, in tokens: those that the client-side workflow's presets
-#: (:data:`specclient.draft_target.presets.DEPTHS`) were taken from, which mean tokens there.
+#: The least and greatest depth by task, in tokens. The presets of the client-side workflow
+#: (:data:`specclient.draft_target.presets.DEPTHS`) have the same source.
 BOUNDS: Mapping[PromptTask, tuple[int, int]] = MappingProxyType(
     {"chat": (3, 4), "document": (5, 6), "code": (4, 5), "long_context": (2, 3)}
 )
-#: Of prompts that nobody told the task of.
+#: The same for prompts of an unknown task.
 _ANY = (3, 5)
-#: Utilisation below which drafts grow, up to which they are whole, and from which there are none.
+#: The utilisation below which drafts are longer, up to which they are full, and above which there are none.
 _IDLE, _EASY, _FULL = 0.2, 0.5, 0.8
-#: Share of the cache up to which there is memory to spare, and from which there is none.
+#: The used share of the KV cache below which memory is spare, and above which it is short.
 _SPARE, _PRESSED = 0.8, 0.9
-#: Tokens of an answer from which on drafting is worth its start.
+#: Tokens of an answer above which drafting is worth its overhead.
 _LONG_ANSWER = 100
-#: Tokens of a prompt from which on each doubling takes one token off a draft.
+#: Tokens of a prompt from which each doubling takes one token off the depth.
 _LONG_PROMPT = 8192
 
 
 def expected_tokens(alpha: float, depth: int) -> float:
-    """Return the mean tokens that a verification gives, the target's own included.
+    """Return the mean tokens of a verification, the target's own token included.
 
     Args:
-        alpha: chance that a drafted token is accepted, from 0 to 1; ``depth``: tokens drafted, K.
+        alpha: the probability that a drafted token is accepted, from 0 to 1; ``depth``: drafted tokens, K.
     """
     if alpha >= 1:
         return depth + 1.0
@@ -56,29 +56,29 @@ def expected_tokens(alpha: float, depth: int) -> float:
 
 
 def speedup(alpha: float, depth: int, cost_ratio: float) -> float:
-    """Return how many times faster than plain decoding it is to draft so many tokens at a time.
+    """Return the speedup over plain decoding of drafting ``depth`` tokens at a time.
 
     Args:
-        cost_ratio: c: seconds that a drafted token takes for each that a pass of the target takes.
+        cost_ratio: c, the seconds of a drafted token over those of a pass of the target.
     """
     return expected_tokens(alpha, depth) / (depth * cost_ratio + 1)
 
 
 def break_even(cost_ratio: float, depth: int = 1) -> float:
-    """Return the least α with which drafting so many tokens does not lose; above 1 where none would do."""
+    """Return the least α with which drafting ``depth`` tokens is not slower; infinite if there is none."""
     if speedup(1.0, depth, cost_ratio) < 1:
         return float("inf")
     return _where(lambda alpha: speedup(alpha, depth, cost_ratio), 1.0)
 
 
 def acceptance_probability(accepted: float, drafted: float, steps: float) -> float:
-    """Return the chance α behind counts of whole verifications.
+    """Return the acceptance probability α that counts of verifications imply.
 
-    Tokens after the first refused one are drafted and never looked at, so the accepted share of drafted ones
-    is less than α: with K drafted, it is (E(K) − 1) / K. This is its inverse.
+    Tokens after the first rejected one are never verified, so the accepted share of drafted tokens is less
+    than α: for depth K it is (E(K) − 1) / K. This function is the inverse.
 
     Args:
-        accepted, drafted: tokens; ``steps``: verifications that had a draft.
+        accepted, drafted: tokens; ``steps``: verifications with a draft.
     """
     depth = drafted / steps
     kept = min(accepted / steps, depth)
@@ -90,7 +90,7 @@ def _kept(alpha: float, depth: float) -> float:
 
 
 def _where(function: Callable[[float], float], wanted: float) -> float:
-    """Return where from 0 to 1 a function that grows reaches a value."""
+    """Return the argument from 0 to 1 at which an increasing function reaches a value."""
     low, high = 0.0, 1.0
     for _ in range(30):
         middle = (low + high) / 2
@@ -104,7 +104,7 @@ def _where(function: Callable[[float], float], wanted: float) -> float:
 def max_depth(
     task: PromptTask | None, load: ServerLoad | None = None, prompt_tokens: int | None = None
 ) -> int:
-    """Return the most tokens to draft at a time: more of them when idle, fewer with load and long prompts."""
+    """Return the greatest depth: greater when idle, smaller with load and long prompts."""
     shallow, most = _ANY if task is None else BOUNDS[task]
     doublings = 0
     while prompt_tokens is not None and prompt_tokens >= _LONG_PROMPT << doublings:
@@ -127,11 +127,11 @@ def best_depth(
     load: ServerLoad | None = None,
     prompt_tokens: int | None = None,
 ) -> int:
-    """Return the K that is fastest, 0 where drafting loses; the smaller of equal ones.
+    """Return the fastest depth K, 0 if drafting is slower; the smallest of equal ones.
 
     Args:
         alpha, cost_ratio: as in :func:`speedup`.
-        task, load, prompt_tokens: as far as they bound it; see :func:`max_depth`.
+        task, load, prompt_tokens: bound the depth; see :func:`max_depth`.
     """
     most = max_depth(task, load, prompt_tokens)
     if load is not None and drafting_pays(load.utilisation, None, load.cache_use) is False:
@@ -143,15 +143,16 @@ def best_depth(
 def drafting_pays(
     utilisation: float | None, output_tokens: float | None = None, memory: float | None = None
 ) -> bool | None:
-    """Tell by the published rule of thumb whether to draft at all; None where it leaves that open.
+    """Return whether to draft, by the published rule of thumb; None where measurements should decide.
 
-    On below 50 % utilisation with answers of more than 100 tokens and memory to spare; off above 80 %, or
-    where memory is short. In between, what was measured decides.
+    Drafting is on below 50 % utilisation, with answers of more than 100 tokens and spare memory; it is off
+    above 80 %, or if memory is short.
 
     Args:
-        utilisation: share of what a place can do that it does, from 0 to 1; ``memory``: share that is taken;
-            None where unknown, and then it stands against nothing.
-        output_tokens: of the answer, likewise.
+        utilisation: the used share of the server's capacity, from 0 to 1; None where unknown, which rules out
+            nothing.
+        output_tokens: of the answer, None where unknown.
+        memory: the used share of the KV cache, None where unknown.
     """
     used, taken = utilisation or 0.0, memory or 0.0
     if used > _FULL or taken > _PRESSED:

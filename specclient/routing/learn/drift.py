@@ -1,8 +1,8 @@
-"""Turn a stream of calls into the moment at which a route began to behave otherwise than before.
+"""Drift detection: when a route became faster, slower, or began to fail.
 
-Cumulative sums (Page, "Continuous inspection schemes", Biometrika 1954): each call adds how much it speaks
-for a change, what it adds is bounded so that one outlier cannot raise an alarm, and a sum that falls to
-zero begins anew, which is also where a change is taken to have begun.
+It uses cumulative sums (Page, "Continuous inspection schemes", Biometrika 1954): each call adds its evidence
+for a change, bounded so that one outlier raises no alarm. A sum that falls to zero starts again; the change
+is taken to have begun at that call.
 """
 
 from __future__ import annotations
@@ -11,26 +11,27 @@ import math
 
 __all__ = ["DriftDetector", "FailureRate"]
 
-#: A call's score is how unusual it is in standard deviations, bounded; the slack is taken off each. The alarm
-#: is raised at the height, by 4 calls in a row that are far off, if the middle one is off by this factor.
+#: A call's score is its deviation in standard deviations, at most BOUND, less SLACK. The alarm is raised at
+#: HEIGHT, which takes 4 outliers in a row, if the median call deviates by the factor LEAST.
 BOUND, SLACK, HEIGHT, LEAST = 2.5, 0.5, 7.0, 1.2
-#: Below this sum, a call is not suspicious.
+#: Below this sum, there is no suspicion of a shift.
 CALM = 1.5
 
-#: What a failing route fails in, and the least that a good one is taken to; the alarm's height; and the
-#: rate from which it counts as failing.
+#: The failure rate of a failing route, the least assumed one of a good route, the height of the alarm, and
+#: the rate above which a route counts as failing.
 _BAD, _GOOD, _ALARM, FAILING = 0.5, 0.02, 6.0, 0.2
-#: Calls behind the rate that is assumed before the first, and how it fades in calls and in seconds.
+#: The weight in calls of the assumed failure rate, and that rate.
 _ASSUMED, _RATE = 4.0, 0.01
+#: Calls and seconds after which a failure weighs half.
 _CALLS, _SECONDS = 30.0, 60.0
 
 
 class _CumulativeSum:
-    """What speaks for a shift in one direction.
+    """The evidence for a shift in one direction.
 
     Attributes:
-        value: the sum; ``since``: number of the call after it was zero last.
-        ratios: of those calls, in the direction of the shift.
+        value: the sum; ``since``: the number of the first call since it was zero.
+        ratios: of the calls since then, in the direction of the shift.
     """
 
     __slots__ = ("ratios", "since", "value")
@@ -40,7 +41,7 @@ class _CumulativeSum:
         self.ratios: list[float] = []
 
     def add(self, score: float, ratio: float, number: int) -> bool:
-        """Note a call and tell whether it raises the alarm."""
+        """Note a call and return whether it raises the alarm."""
         if not self.value:
             self.since = number
             self.ratios.clear()
@@ -50,7 +51,7 @@ class _CumulativeSum:
             return False
         if sorted(self.ratios)[len(self.ratios) // 2] >= LEAST:
             return True
-        self.value = 0.0  # few were far off, and most were not
+        self.value = 0.0  # a few outliers among typical calls
         return False
 
 
@@ -58,7 +59,7 @@ class DriftDetector:
     """Watches for a shift in either direction.
 
     Attributes:
-        slower, faster: number of the call at which the alarm says that the shift began; None without alarm.
+        slower, faster: the number of the call at which the shift began; None without an alarm.
     """
 
     __slots__ = ("_down", "_up", "faster", "slower")
@@ -70,18 +71,18 @@ class DriftDetector:
 
     @property
     def calm(self) -> bool:
-        """Whether nothing speaks for a shift."""
+        """Whether there is no suspicion of a shift."""
         return self._up.value < CALM and self._down.value < CALM
 
     def add(self, share_below: float, ratio: float, number: int) -> bool:
-        """Note a call and tell whether the alarm is raised.
+        """Note a call and return whether the alarm is raised.
 
         Args:
-            share_below: of earlier values, those below its own, above 0 and below 1.
-            ratio: of what it took to what was expected.
-            number: of the call, one more each time.
+            share_below: the share of earlier ratios below this one, above 0 and below 1.
+            ratio: of the measured to the expected seconds.
+            number: of the call; grows by one each time.
         """
-        score = math.log(share_below / (1 - share_below)) / 1.702  # near the normal quantile
+        score = math.log(share_below / (1 - share_below)) / 1.702  # approximates the normal quantile
         score = min(max(score, -BOUND), BOUND)
         slower = self._up.add(score, ratio, number)
         faster = self._down.add(-score, 1 / max(ratio, 1e-9), number)
@@ -91,9 +92,9 @@ class DriftDetector:
 
 
 class FailureRate:
-    """The share of a route's calls that fail, which follows an outage within a few of them.
+    """The share of a route's calls that fail; it follows an outage within a few calls.
 
-    Old calls fade by count and by time; a route whose failures are long ago may have been mended.
+    Old calls decay by count and by time, since a route may have recovered.
     """
 
     __slots__ = ("_at", "_failed", "_out", "_run", "_sum", "_total", "_usual_failed", "_usual_total")
@@ -109,8 +110,8 @@ class FailureRate:
         """Note the end of a call.
 
         Args:
-            retried: whether the route had been left alone since its last one: a success then means that it
-                has been mended.
+            retried: whether the route had been left alone since its last call; a success then means that it
+                has recovered.
         """
         self._fade(at)
         if retried and not failed and self.rate(at) > FAILING:
@@ -130,12 +131,12 @@ class FailureRate:
                 self._settle()
             self._sum, self._out, self._run = 0.0, False, []
         elif self._sum >= _ALARM:
-            if not self._out:  # what came before an outage says nothing of it
+            if not self._out:  # calls before the outage say nothing about it
                 self._failed, self._total = float(sum(self._run)), float(len(self._run))
             self._sum, self._out, self._run = _ALARM, True, []
 
     def _settle(self) -> None:
-        """Count the calls since the last such moment to what is usual: no outage was among them."""
+        """Add the calls since the last reset to the usual rate; there was no outage among them."""
         for failed in self._run:
             keep = 2 ** (-1 / (10 * _CALLS))
             self._usual_failed = self._usual_failed * keep + failed
@@ -150,7 +151,7 @@ class FailureRate:
             self._at = at
 
     def rate(self, at: float) -> float:
-        """Return the share of calls that are expected to fail, from 0 to 1."""
+        """Return the expected share of failed calls, from 0 to 1."""
         faded = 2.0 ** -(max(at - self._at, 0.0) / _SECONDS) if self._total else 0.0
         usual = self._usual_failed / self._usual_total
         return (self._failed * faded + usual * _ASSUMED) / (self._total * faded + _ASSUMED)

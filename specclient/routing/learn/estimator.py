@@ -1,7 +1,7 @@
-"""Turn the calls that have finished into what is expected of the next: tokens and seconds, by route and task.
+"""The estimator: learns from finished calls and predicts the next one on each route, in tokens and seconds.
 
-What calls teach is worked out when it is asked for, not on their own way. It comes from the ledger at the
-first question, then from each call as it finishes.
+Finished calls are only queued; learning happens when an estimate is read. Earlier calls are read from the
+ledger at the first estimate.
 """
 
 from __future__ import annotations
@@ -47,30 +47,30 @@ __all__ = [
 
 logger = logging.getLogger("specclient")
 
-#: Finished calls that are kept until somebody asks.
+#: Finished calls that are queued until an estimate is read.
 PENDING = 1000
 #: How far back, and how many calls in all, are read from the ledger.
 MEMORY = timedelta(days=7)
 WARM_ROWS = 500
-#: Newest calls that a forecast's evidence counts at most.
+#: The most calls that a forecast counts as its evidence.
 WINDOW = 50
-#: Routes remembered; beyond it the one whose last call is longest ago is forgotten.
+#: Routes remembered; beyond it the least recently called one is forgotten.
 ROUTES = 2048
-#: Policies of which it is remembered how often their limits were kept; beyond it the first is forgotten.
+#: Policies whose adapted percentile is remembered; beyond it the oldest is forgotten.
 _MARGINS = 4096
-#: Estimates kept until something new is known.
+#: Estimates that are cached.
 _KEPT = 16_384
-#: Calls after which what all routes have shown of the spread around predictions weighs half.
+#: Calls after which the errors of predictions on all routes weigh half.
 SHARED_CALLS = 400.0
-#: Seconds for which what a place says of its load is believed.
+#: Seconds for which a reading of a destination's load is valid.
 LOAD_S = 30.0
 
-#: Of an estimate: task, percentile, and the prompt's tokens as :func:`representative_length` has them.
+#: The key of an estimate: task, percentile, and prompt tokens by :func:`representative_length`.
 _EstimateKey = tuple[PromptTask | None, float, int | None]
 
 
 class CallHistory(Protocol):
-    """Where finished calls can be read: the ledger."""
+    """A source of finished calls: the ledger."""
 
     def rows(
         self, since: datetime | None = None, until: datetime | None = None, *, limit: int | None = None
@@ -78,14 +78,14 @@ class CallHistory(Protocol):
 
 
 class Estimator:
-    """What finished calls have taught of every route, as an observer of calls.
+    """Learns from finished calls and estimates the next call on every route.
 
-    For many threads at once. Memory is bounded by :data:`ROUTES`.
+    It is safe to use from several threads. Memory is bounded by :data:`ROUTES`.
 
     Args:
-        history: where earlier calls are read from, once, at the first question; None starts empty.
-        priors: by route.
-        now: the clock.
+        history: the source of earlier calls, read once at the first estimate; None starts without any.
+        priors: assumptions by route.
+        now: returns the time.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class Estimator:
         self._due: list[tuple[float, bool, str]] = []  # when, whether a load, of what
         self._due_at: dict[tuple[bool, str], float] = {}
         self._next_due = float("inf")
-        #: Goes up whenever something new is known: what was worked out from estimates holds until then.
+        #: Grows whenever an estimate may change; results derived from estimates are valid for one version.
         self.version = 0
         register_fork_reset(self)
 
@@ -120,11 +120,11 @@ class Estimator:
         self._lock = threading.RLock()
 
     def observe(self, call: Call) -> None:
-        """Note a finished call; what it teaches is worked out when somebody asks."""
+        """Queue a finished call; it is learned from when an estimate is read."""
         self._fresh.append(call)
 
     def warm(self) -> None:
-        """Read earlier calls from the ledger, if that has not been done; reads a file."""
+        """Read earlier calls from the ledger, once; this reads a file."""
         with self._lock:
             history, self._history = self._history, None
             if history is None:
@@ -143,7 +143,7 @@ class Estimator:
                 self.learn(sample)
 
     def learn(self, sample: CallSample) -> None:
-        """Learn from a finished call at once; those of one route must come in the order of their ends."""
+        """Learn from a finished call now. Calls of one route must come in the order in which they ended."""
         with self._lock:
             learned = self._routes.get(sample.route)
             if learned is None:
@@ -164,7 +164,7 @@ class Estimator:
                 self.margin(sample.policy).add(limits_kept)
 
     def margin(self, policy: Policy) -> AdaptivePercentile:
-        """Return how sure calls under a policy have to be of its limits; the same object for equal ones."""
+        """Return the adapted percentile of a policy; equal policies share one object."""
         with self._lock:
             found = self._margins.get(policy)
             if found is None:
@@ -174,17 +174,17 @@ class Estimator:
             return found
 
     def _spread_of(self, task: PromptTask | None) -> PredictionErrors:
-        """Return what all routes have shown of the spread around predictions for a task."""
+        """Return the errors of predictions for a task, on all routes."""
         found = self._over.get(task)
         if found is None:
             found = self._over[task] = PredictionErrors(SHARED_CALLS, self._over.values())
         return found
 
-    def loaded(self, place: str, load: ServerLoad | None) -> None:
-        """Note how busy a place is now; None where that is no longer known.
+    def note_load(self, place: str, load: ServerLoad | None) -> None:
+        """Note the current load of a destination; None if it is no longer known.
 
         Args:
-            place: ``provider``, or ``provider/model`` where each of its models has its own.
+            place: ``provider``, or ``provider/model`` if each of its models has a load of its own.
         """
         with self._lock:
             earlier = self._loads.pop(place, None)
@@ -195,7 +195,7 @@ class Estimator:
                 self._forget_place(place)
 
     def load(self, route: str) -> ServerLoad | None:
-        """Return how busy what serves a route is, as far as that was told of late."""
+        """Return the load of a route's destination, None without a recent reading."""
         at, load = self._loads.get(route) or self._loads.get(route.partition("/")[0]) or (0.0, None)
         return None if load is None or self._seconds() - at > LOAD_S else load
 
@@ -206,7 +206,7 @@ class Estimator:
         percentile: float = 0.95,
         prompt_tokens: int | None = None,
     ) -> RouteEstimate:
-        """Return what is expected of the next call on a route; see :meth:`all_of`."""
+        """Return the estimate for the next call on a route; see :meth:`all_of`."""
         if not self._fresh and self._history is None and self._seconds() < self._next_due:
             known = self._views.get((task, percentile, representative_length(prompt_tokens)))
             found = None if known is None else known.get(route)
@@ -221,15 +221,15 @@ class Estimator:
         percentile: float = 0.95,
         prompt_tokens: int | None = None,
     ) -> list[RouteEstimate]:
-        """Return what is expected of the next call on each of several routes.
+        """Return the estimates for the next call on each of several routes.
 
-        The same objects as last time, until something new is known; that takes a tenth of a microsecond each.
+        Estimates are cached until something new is known; a cached one takes a tenth of a microsecond.
 
         Args:
             routes: each ``provider/model``.
-            task: None for a prompt of any.
-            percentile: the share of calls that their limits are to be kept by, above 0 and below 1.
-            prompt_tokens: of the prompt, for routes whose first token comes later after long ones.
+            task: the kind of prompt, None for any.
+            percentile: the share of calls that keep the limits in the estimates, above 0 and below 1.
+            prompt_tokens: of the prompt; on some routes the first token of long prompts comes later.
         """
         if self._fresh or self._history is not None or self._seconds() >= self._next_due:
             self._catch_up()
@@ -249,18 +249,18 @@ class Estimator:
         *,
         session: str | None = None,
     ) -> AnswerLength:
-        """Return how long the answer to a prompt may be, from answers to prompts like it.
+        """Return the expected length of an answer, learned from answers to similar prompts.
 
         Args:
-            max_tokens: the longest answer that was asked for.
-            session: what the call is counted to; its own answers tell most.
+            max_tokens: the greatest length that the caller allows.
+            session: the session of the call, whose own answers weigh most.
         """
         self._catch_up()
         with self._lock:
             return cap_length(self._lengths.expected(task, prompt_tokens, session), max_tokens)
 
     def stats(self, percentile: float = 0.95) -> list[RouteStatistics]:
-        """Return what was learned, route by route in their order, all of a route before its tasks."""
+        """Return what was learned, sorted by route; a route's row of all tasks comes before those of each."""
         self._catch_up()
         with self._lock:
             now = self._seconds()
@@ -284,11 +284,11 @@ class Estimator:
         return self.compare([route], max_tokens=max_tokens)[0]
 
     def compare(self, routes: Sequence[str], *, max_tokens: int | None = None) -> list[LedgerForecast]:
-        """Forecast one call on each of several routes: the same answer, so the same length, on all of them.
+        """Forecast one call on each of several routes, with an answer of the same length on all of them.
 
         Args:
             routes: each ``provider/model``.
-            max_tokens: the longest answer that was asked for.
+            max_tokens: the greatest length that the caller allows.
         """
         estimates = self.all_of(routes)
         with self._lock:
@@ -320,7 +320,7 @@ class Estimator:
         return 0 if learned is None else learned.tracks[None].calls
 
     def _catch_up(self) -> None:
-        """Take in what has come since: finished calls, and time."""
+        """Learn from queued calls, and expire estimates that are due."""
         if self._history is not None:
             self.warm()
         while self._fresh:
@@ -334,7 +334,7 @@ class Estimator:
                 while self._due and self._due[0][0] <= now:
                     due, load, named = heapq.heappop(self._due)
                     if self._due_at.get((load, named)) != due:
-                        continue  # it was put forward
+                        continue  # a later entry replaces it
                     del self._due_at[load, named]
                     if load:
                         self._faded(named, now)
@@ -343,7 +343,7 @@ class Estimator:
                 self._next_due = self._due[0][0] if self._due else float("inf")
 
     def _estimate(self, route: str, view: _EstimateKey) -> RouteEstimate:
-        """Return what is expected of a route, worked out if need be; the lock is held."""
+        """Return a route's estimate, from the cache or computed. The caller holds the lock."""
         known = self._views.setdefault(view, {})
         found = known.get(route)
         if found is not None:
@@ -374,7 +374,7 @@ class Estimator:
         return found
 
     def _expire(self, seconds: float, named: str, *, load: bool = False) -> None:
-        """Have a route's estimates, or what is known of a load, looked at again after so many seconds."""
+        """Expire a route's estimates, or a destination's load, after some seconds."""
         due = self._seconds() + seconds
         if self._due_at.get((load, named), float("inf")) <= due:
             return
@@ -383,11 +383,11 @@ class Estimator:
         self._next_due = min(self._next_due, due)
 
     def _faded(self, place: str, now: float) -> None:
-        """Forget what a place told of its load, if that is long ago by now."""
-        told = self._loads.get(place)
-        if told is None:
+        """Forget a destination's load if its reading is too old."""
+        reading = self._loads.get(place)
+        if reading is None:
             return
-        left = told[0] + LOAD_S - now
+        left = reading[0] + LOAD_S - now
         if left > 0:
             self._expire(left, place, load=True)
         else:
@@ -395,7 +395,7 @@ class Estimator:
             self._forget_place(place)
 
     def _forget(self, route: str) -> None:
-        """Have a route's estimates worked out anew."""
+        """Drop a route's cached estimates."""
         self.version += 1
         for known in self._views.values():
             if known.pop(route, None) is not None:
@@ -408,7 +408,7 @@ class Estimator:
 
 
 def representative_length(prompt_tokens: int | None) -> int | None:
-    """Return the length that stands for all prompts that are at most an eighth longer or shorter."""
+    """Return the length that represents all prompts up to an eighth longer or shorter."""
     if prompt_tokens is None:
         return None
     step = max(prompt_tokens.bit_length() - 3, 0)
@@ -416,7 +416,7 @@ def representative_length(prompt_tokens: int | None) -> int | None:
 
 
 def _engine_s(estimate: RouteEstimate, tokens: int) -> float | None:
-    """Return the seconds that an engine in this process works on an answer, its prompt included."""
+    """Return the seconds that an engine in this process works on prompt and answer."""
     if estimate.engine_token_s is None:
         return None
     return estimate.latency_s(tokens) if estimate.assumed else estimate.engine_token_s * tokens

@@ -1,4 +1,4 @@
-"""Turn finished calls of one route, as the ledger keeps them, into a forecast of one more."""
+"""Forecasts of a call from the ledger rows of its route."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 __all__ = ["COMPLETION_TOKENS", "LedgerForecast", "expected_length", "forecast"]
 
-#: Tokens of an answer where nothing is known of a route.
+#: The assumed tokens of an answer without any evidence.
 COMPLETION_TOKENS = 256
 
 
 @dataclass(frozen=True, slots=True)
 class LedgerForecast:
-    """What the next call on a route is expected to take.
+    """The forecast of the next call on a route.
 
     Attributes:
-        completion_tokens: length of the answer.
-        ttft_s: seconds to its first token; ``latency_s``: to its end; None where nothing is known.
-        engine_s: seconds of the local engine, None for hosted routes or where nothing is known.
-        acceptance_rate: of draft tokens over these calls, None where none was reported.
-        evidence: finished calls behind it; 0 means priors only.
+        completion_tokens: of the answer.
+        ttft_s: seconds to the first token; ``latency_s``: to the end; None where unknown.
+        engine_s: seconds of the local engine, None for hosted routes or where unknown.
+        acceptance_rate: the share of accepted draft tokens in the finished calls, None if none was reported.
+        evidence: the number of finished calls behind it; 0 means priors only.
     """
 
     completion_tokens: int
@@ -41,7 +41,7 @@ class LedgerForecast:
 def expected_length(rows: Sequence[LedgerRow], max_tokens: int | None = None) -> int:
     """Return the median length of finished answers, cut at ``max_tokens``."""
     with import_lock:
-        from statistics import median  # noqa: PLC0415 - only who forecasts pays for it
+        from statistics import median  # noqa: PLC0415 - only forecasts need it
 
     tokens = [row.completion_tokens for row in rows if row.completion_tokens]
     length = round(median(tokens)) if tokens else COMPLETION_TOKENS
@@ -49,17 +49,16 @@ def expected_length(rows: Sequence[LedgerRow], max_tokens: int | None = None) ->
 
 
 def forecast(rows: Sequence[LedgerRow], *, length: int, prior: RoutePrior | None = None) -> LedgerForecast:
-    """Forecast a call from finished ones of the same route.
+    """Forecast a call from finished calls on the same route.
 
-    Seconds grow in a line with the answer: ``ttft + tokens × seconds per token``, each a median. A call
-    that was not streamed has no time of its first token; that of the streamed ones is taken off it. An
-    engine in this process is forecast by the seconds it worked: the rest of a call was its weights being
-    loaded, or a queue that is gone.
+    The seconds are linear in the answer: ``ttft + tokens * seconds per token``, each a median. A call that
+    was not streamed has no time to the first token; the median of the streamed ones is used. An engine in
+    this process is forecast by its seconds of work, without queueing and the loading of weights.
 
     Args:
         rows: finished calls with a known, positive number of completion tokens.
         length: tokens of the answer.
-        prior: used where there are no rows.
+        prior: used without rows.
     """
     with import_lock:
         from statistics import median  # noqa: PLC0415 - as above

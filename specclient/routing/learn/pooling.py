@@ -1,7 +1,7 @@
-"""Turn the same quantile of several groups into that of one of them: nearer to all, the less they differ.
+"""Shrinkage: a quantile of one group, drawn towards that of all groups the less the groups differ.
 
 A random-effects model (DerSimonian, Laird: "Meta-analysis in clinical trials", Controlled Clinical Trials
-1986): what the groups differ by beyond chance tells how much each is to be believed by itself.
+1986): the difference of the groups beyond chance decides how much weight each has on its own.
 """
 
 from __future__ import annotations
@@ -15,32 +15,32 @@ from specclient.runtime.forks import import_lock
 
 __all__ = ["shrunken_quantile"]
 
-#: Values from which on a group has a say in how much groups differ.
+#: The least values of a group that counts in the difference of the groups.
 _FEW = 10.0
 
 
 def shrunken_quantile(
     own: QuantileSketch, groups: Sequence[QuantileSketch], share: float, at: float
 ) -> tuple[float, float]:
-    """Return the logarithm of a quantile of ``own``, and how many values are behind it.
+    """Return the logarithm of a quantile of ``own``, and the number of values behind it.
 
     Args:
-        groups: of the same kind, ``own`` among them or not.
-        share: which quantile.
-        at: the time, for how much each has faded.
+        groups: sketches of the same quantity; may include ``own``.
+        share: the quantile, from 0 to 1.
+        at: the time in seconds, for the decay of each.
     """
-    told = [(each.log_quantile(share), n) for each in groups if (n := each.weight(at)) >= _FEW]
+    known = [(each.log_quantile(share), n) for each in groups if (n := each.weight(at)) >= _FEW]
     count = own.weight(at)
-    if not told:
+    if not known:
         return (own.log_quantile(share) if count else 0.0), count
-    whole = sum(n for _, n in told)
-    middle = sum(log * n for log, n in told) / whole
+    whole = sum(n for _, n in known)
+    middle = sum(log * n for log, n in known) / whole
     if not count:
         return middle, 0.0
     spreads = ((g.log_quantile(0.9) - g.log_quantile(0.1)) * n for g in groups if (n := g.weight(at)) >= _FEW)
     noise = max((sum(spreads) / whole / 2.563) ** 2, 1e-4) * _chance(share)  # of one value
-    apart = sum(n / noise * (log - middle) ** 2 for log, n in told) - (len(told) - 1)
-    freely = (whole - sum(n * n for _, n in told) / whole) / noise
+    apart = sum(n / noise * (log - middle) ** 2 for log, n in known) - (len(known) - 1)
+    freely = (whole - sum(n * n for _, n in known) / whole) / noise
     between = max(apart / freely, 0.0) if freely > 0 else math.inf
     lean = min(noise / between if between else math.inf, whole)
     return (own.log_quantile(share) * count + middle * lean) / (count + lean), count + lean
@@ -48,9 +48,9 @@ def shrunken_quantile(
 
 @cache
 def _chance(share: float) -> float:
-    """Return the variance of a quantile of one value of the standard normal law, to first order."""
+    """Return the first-order variance of a quantile of one value of the standard normal distribution."""
     with import_lock:
-        from statistics import NormalDist  # noqa: PLC0415 - only who routes pays for it
+        from statistics import NormalDist  # noqa: PLC0415 - only routed calls need it
 
     law = NormalDist()
     return share * (1 - share) / law.pdf(law.inv_cdf(share)) ** 2

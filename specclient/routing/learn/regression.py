@@ -1,4 +1,4 @@
-"""Turn a stream of points into the straight line through them, with old points counting less and less."""
+"""Linear regression of a stream of points, with exponential decay of old points."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 __all__ = ["DecayedRegression"]
 
-#: A slope is believed from so many points on, and where it is so many times as large as its own error.
+#: A slope is significant with at least this many points, if it is this many times its own error.
 _LEAST_POINTS = 6.0
 _CLEAR = 3.0
 
@@ -15,7 +15,7 @@ class DecayedRegression:
     """Decayed least squares of ``y = intercept + slope × x``.
 
     Args:
-        calls: points after which an old one weighs half.
+        calls: the number of points after which a point weighs half.
     """
 
     __slots__ = ("_keep", "_n", "_sxx", "_sxy", "_syy", "x", "y")
@@ -26,7 +26,7 @@ class DecayedRegression:
         self.x = self.y = 0.0  # the means
 
     def add(self, x: float, y: float, weight: float = 1.0) -> None:
-        """Note a point (Welford's update, with the old weights kept down); ``weight`` is 1 at most."""
+        """Add a point (Welford's update with decayed weights); ``weight`` is at most 1."""
         keep = self._keep
         self._n = self._n * keep + weight
         dx, dy = x - self.x, y - self.y
@@ -38,7 +38,7 @@ class DecayedRegression:
 
     @property
     def slope(self) -> float | None:
-        """How much y grows with x; None where the points do not show that it does."""
+        """The growth of y with x; None if it is not significant."""
         if self._n < _LEAST_POINTS or self._sxx <= 1e-9 * (1 + self.x * self.x) * self._n:
             return None
         slope = self._sxy / self._sxx

@@ -1,4 +1,4 @@
-"""What is expected of the next call on a route: the figures that a policy compares, with their ranges."""
+"""Estimates: what is expected of the next call on a route, with its uncertainty."""
 
 from __future__ import annotations
 
@@ -8,16 +8,17 @@ from specclient.types.route import PromptTask
 
 __all__ = ["HEDGE_PERCENTILE", "AnswerLength", "RouteEstimate", "RouteStatistics"]
 
-#: The share of calls that a hedge waits for.
+#: The share of calls that have their first token before a hedge is sent.
 HEDGE_PERCENTILE = 0.95
 
 
 @dataclass(frozen=True, slots=True)
 class AnswerLength:
-    """Tokens of an answer: the middle, and what 10 % and 90 % of answers stay below.
+    """The expected tokens of an answer.
 
     Attributes:
-        measured: whether finished calls are behind it.
+        low, middle, high: the tokens that 10 %, 50 % and 90 % of answers do not exceed.
+        measured: whether it comes from finished calls.
     """
 
     low: int
@@ -28,31 +29,31 @@ class AnswerLength:
 
 @dataclass(frozen=True, slots=True)
 class RouteEstimate:
-    """What is expected of the next call on a route, for prompts of one task.
+    """The estimate for the next call on a route, for prompts of one task.
 
-    Seconds of an answer grow in a line with its tokens: ``ttft_s + token_s × tokens``, of which the share
-    ``percentile`` of calls need at most ``late`` times as many, and a tenth less than ``early`` times.
+    The median seconds of an answer are linear in its tokens: ``ttft_s + token_s * tokens``. The share
+    ``percentile`` of calls take at most ``late`` times as long, and 10 % of calls at most ``early`` times.
 
     Attributes:
-        evidence: finished calls behind it, old ones counting less; 0 where there is only a prior.
-        calls: how many finished calls were seen of this route.
-        ttft_s: median seconds to the first token; None where nothing is known, and then ``token_s``, median
-            seconds for each further one, is None, too.
-        ttft_limit_s: seconds to the first token that ``percentile`` of calls keep.
-        early, late: as above.
-        usual_limit_s, usual_late: what ``ttft_limit_s`` and ``late`` are of 95 % of calls, which is what a
-            hedge waits for; None where ``percentile`` is that.
-        engine_token_s: seconds of the engine in this process for each token, None for hosted routes.
-        failure_rate: share of calls that fail, from 0 to 1; ``failed_s``: seconds until most failures showed,
-            None where nothing is known.
-        acceptance_rate: of drafted tokens, None where none are known of.
-        tokens_per_verification: tokens that each pass of the target gave, None where unknown.
-        depth: tokens drafted at a time that are expected to serve best, 0 where speculation would lose; None
-            where it is not known what drafting costs there.
-        doubtful: whether too little, or nothing recent, is known: worth a call to learn more.
-        hopeful: how many times faster than expected it could well turn out to be, 1 where much is known.
-        retry: whether it was left for being slow or failing, long enough ago to be tried again.
-        assumed: whether these are shipped priors, and nothing was measured.
+        evidence: the number of finished calls behind it, old ones weighted less; 0 for priors.
+        calls: the number of finished calls seen on this route.
+        ttft_s: median seconds to the first token, None where unknown.
+        token_s: median seconds per further token, None where ``ttft_s`` is.
+        ttft_limit_s: the seconds to the first token that ``percentile`` of calls keep.
+        early, late: factors of the median, as above.
+        usual_limit_s, usual_late: ``ttft_limit_s`` and ``late`` for 95 % of calls, after which a hedge is
+            sent; None if ``percentile`` is 0.95.
+        engine_token_s: seconds of the engine in this process per token, None for hosted routes.
+        failure_rate: the share of calls that fail, from 0 to 1.
+        failed_s: the seconds after which most failures show, None where unknown.
+        acceptance_rate: the share of accepted draft tokens, None where unknown.
+        tokens_per_verification: tokens per pass of the target, None where unknown.
+        depth: the best number of tokens to draft at a time, 0 if speculation would be slower, None if the
+            cost of drafting is unknown.
+        doubtful: whether little, or nothing recent, is known, so that a call to learn more is worthwhile.
+        hopeful: how many times faster than expected the route could well be, 1 with much evidence.
+        retry: whether the route was left as slow or failing and is due to be tried again.
+        assumed: whether the values are shipped priors.
     """
 
     evidence: float = 0.0
@@ -77,16 +78,16 @@ class RouteEstimate:
 
     @property
     def patience_s(self) -> float | None:
-        """Seconds to the first token that 95 % of calls keep, None where unknown."""
+        """The seconds to the first token that 95 % of calls keep, None where unknown."""
         return self.ttft_limit_s if self.usual_limit_s is None else self.usual_limit_s
 
     @property
     def slow(self) -> float:
-        """How many times as many seconds 95 % of calls need at most."""
+        """The factor of the median seconds that 95 % of calls keep."""
         return self.late if self.usual_late is None else self.usual_late
 
     def latency_s(self, tokens: float) -> float | None:
-        """Return the median seconds of an answer of so many tokens, None where nothing is known."""
+        """Return the median seconds of an answer of ``tokens`` tokens, None where unknown."""
         if self.ttft_s is None or self.token_s is None:
             return None
         return self.ttft_s + self.token_s * tokens
@@ -94,15 +95,15 @@ class RouteEstimate:
 
 @dataclass(frozen=True, slots=True)
 class RouteStatistics:
-    """What was learned of one task on one route, for people to read.
+    """What was learned about one task on one route, for people to read.
 
     Attributes:
         route: ``provider/model``; ``task``: None for all its tasks together.
-        calls: seen of it that brought an answer.
-        estimate: of the next one.
-        length: middle and ends of its answers; None where there were none.
+        calls: the number of answered calls.
+        estimate: for the next call.
+        length: the tokens of its answers; None without any.
         age_s: seconds since the route's last call.
-        slow, failing: whether it has become slower than it was, or fails now.
+        slow, failing: whether the route has become slower than before, or is failing now.
     """
 
     route: str

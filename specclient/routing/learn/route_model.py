@@ -164,7 +164,7 @@ class RouteModel:
 
     def _compared(self, sample: CallSample, call: CallTiming, known: TypicalSpeed) -> _SuspectCall:
         first = None
-        if call.first_s is not None and known.told:
+        if call.first_s is not None and known.ttft_known:
             first = call.first_s / max(known.first_s(call.prompt), 1e-6)
         return _SuspectCall(
             number=self.calls,
@@ -250,7 +250,7 @@ class RouteModel:
             self._times.setdefault(each.sample.task, TaskSpeedRatio()).add(each.call, each.usual, at)
         self._ratio.add(each.ratio, at)
         if shared is not None:
-            shared.haste.add(each.ratio, at)
+            shared.duration.add(each.ratio, at)
         if each.first is not None:
             self._ratio_first.add(each.first, at)
             if shared is not None:
@@ -306,7 +306,7 @@ class RouteModel:
         first = known.first_s(prompt_tokens)
         waiting = queue_wait_s(load, first + known.token_s * (self.tracks[None].tokens.quantile(0.5) or 0.0))
         limits: list[float | None] = [None, None]
-        if known.told:
+        if known.ttft_known:
             limits = [waiting + first * self._late_first(each, now, shared) for each in shares[1:]]
         age = max(now - self.at, 0.0)
         accepted, given, alpha = self._speculation(task, load)
@@ -347,21 +347,22 @@ class RouteModel:
         """Return what shares of calls stay below, as ratios.
 
         Two things make a call longer than predicted: its answer, which is as it is on every route, and the
-        route's own haste. They are known apart, and their logarithms add up as those of independent ones do.
+        route's own duration. They are known apart, and their logarithms add up as those of independent ones
+        do.
         """
         track = self.tracks.get(task, self.tracks[None])
         tokens = track.tokens.quantile(0.5) or 1.0
         whole = max(known.seconds(tokens, prompt), 1e-9)
-        hastes = [(default_spread(), _ASSUMED_CALLS), (self._ratio, self._ratio.weight(now))]
+        durations = [(default_spread(), _ASSUMED_CALLS), (self._ratio, self._ratio.weight(now))]
         if shared is not None:
-            hastes.append((shared.haste, min(shared.haste.weight(now), _SHARED_CALLS)))
+            durations.append((shared.duration, min(shared.duration.weight(now), _SHARED_CALLS)))
 
         def times(share: float) -> float:
             told, calls = (0.0, 0.0) if shared is None else shared.longer(share, now)
             told += (default_spread().log_quantile(share) - told) * _ASSUMED_CALLS / (calls + _ASSUMED_CALLS)
             longest = tokens * math.exp(told)
             longer = math.log(max(known.seconds(longest, prompt) / whole, 1e-3))
-            slower = pooled_log_quantile(hastes, share)
+            slower = pooled_log_quantile(durations, share)
             return math.exp(math.copysign(math.hypot(longer, slower), longer + slower))
 
         return [times(each) for each in shares]

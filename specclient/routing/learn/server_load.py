@@ -1,4 +1,4 @@
-"""Turn a server's page of Prometheus metrics into how busy it is."""
+"""Server load: requests, cache use and acceptance, parsed from a server's page of Prometheus metrics."""
 
 from __future__ import annotations
 
@@ -12,18 +12,19 @@ from specclient.types.server_load import ServerLoad
 __all__ = ["LoadReading", "load_between", "read_load"]
 
 _SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?[ \t]+(\S+)(?:[ \t]+-?[0-9]+)?[ \t]*")
-#: SGLang tells its queue once as a whole and once more for each priority.
+#: SGLang reports its queue once as a whole and again for each priority.
 _PART = re.compile(r'(?:^|,)priority="[^"]')
 
 
 @dataclass(frozen=True, slots=True)
 class _MetricNames:
-    """What one kind of server calls its figures; of several names, those of newer versions first.
+    """The metric names of one kind of server; of several names, those of newer versions come first.
 
     Attributes:
-        running, waiting, slots: requests; ``cache``: share of the cache that is taken.
-        rate, length: accepted share of drafted tokens, and tokens of a verification.
-        accepted, drafted, steps: counters since it started, of which those two come where they are not told.
+        running, waiting, slots: requests; ``cache``: the used share of the KV cache.
+        rate, length: the share of accepted draft tokens, and the tokens per verification.
+        accepted, drafted, steps: counters since the server started, from which ``rate`` and ``length`` are
+            computed if the server does not report them.
     """
 
     running: str
@@ -38,7 +39,7 @@ class _MetricNames:
 
 
 # Our own server names them as vLLM does: v1/metrics/loggers.py (before 0.10: gpu_cache_usage_perc). SGLang
-# srt/metrics/collector.py; llama.cpp tools/server/README.md (its cache's use was told until 2025);
+# srt/metrics/collector.py; llama.cpp tools/server/README.md (cache use was reported until 2025);
 # TensorRT-LLM metrics/collector.py.
 _SERVERS = (
     *(
@@ -91,11 +92,11 @@ _NAMES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class LoadReading:
-    """What one page told: its gauges as they were, and its counters since the server started.
+    """One reading of a metrics page: its gauges, and its counters since the server started.
 
     Attributes:
-        load: without what drafting did, unless the page tells that of late.
-        counted: tokens accepted, tokens drafted and verifications, so far as there are counters of them.
+        load: the load; its acceptance is None unless the page reports it directly.
+        counted: accepted tokens, drafted tokens and verifications; None without such a counter.
     """
 
     load: ServerLoad
@@ -103,10 +104,10 @@ class LoadReading:
 
 
 def read_load(text: str) -> LoadReading | None:
-    """Return what a page in Prometheus' text format tells; None where it is of no server that is known.
+    """Return the load on a page in Prometheus' text format, None for an unknown kind of server.
 
-    Requests of several engines and models are summed, and the fullest cache counts. Raises nothing, whatever
-    the text is.
+    Requests of several engines and models are summed; the fullest cache counts. Malformed text raises
+    nothing.
     """
     seen: dict[str, list[float]] = {}
     for line in text.splitlines():
@@ -136,9 +137,9 @@ def read_load(text: str) -> LoadReading | None:
 
 
 def load_between(before: LoadReading | None, after: LoadReading) -> ServerLoad:
-    """Return how busy a server is by its newest page, with what drafting did since the one before.
+    """Return a server's load by its newest page, with the acceptance since the reading before it.
 
-    A counter that went down has begun anew with its server: then nothing is known of that time.
+    A counter that went down was reset with its server; the acceptance of that time is then unknown.
     """
     load = after.load
     if before is None:
@@ -156,7 +157,7 @@ def load_between(before: LoadReading | None, after: LoadReading) -> ServerLoad:
 
 
 def _number(text: str) -> float | None:
-    """Return a value that can be one of ours: finite, and 0 or more."""
+    """Return a value if it is finite and 0 or more."""
     try:
         value = float(text)
     except ValueError:
@@ -165,6 +166,6 @@ def _number(text: str) -> float | None:
 
 
 def _mean(values: Iterable[float] | None, most: float = math.inf) -> float | None:
-    """Return the mean of engines that tell one; a server that has drafted nothing yet tells 0."""
-    told = [value for value in values or () if value]
-    return min(sum(told) / len(told), most) if told else None
+    """Return the mean of the values above 0; a server that has drafted nothing yet reports 0."""
+    known = [value for value in values or () if value]
+    return min(sum(known) / len(known), most) if known else None

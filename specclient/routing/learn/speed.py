@@ -1,4 +1,4 @@
-"""Turn finished calls of one kind into how fast the next one goes: to its first token and for each one."""
+"""Route speed: seconds to the first token and per token, learned from finished calls."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from specclient.routing.learn.regression import DecayedRegression
 
 __all__ = ["LEAN", "CallTiming", "PrefillModel", "RouteSpeed", "TaskSpeedRatio", "TypicalSpeed", "timing_of"]
 
-#: How old calls fade, by count and by time.
+#: Calls and seconds after which a call weighs half.
 _CALLS, _SECONDS = 25.0, 3600.0
-#: Calls of all tasks that lean in where a task has none of its own; fewer the more it has.
+#: The weight, in calls, of all tasks in the speed of one task.
 LEAN = 6.0
-#: How what sets a task apart from the others fades, by count and by time.
+#: Calls and seconds after which the ratio of a task to the others weighs half.
 _TIMES_CALLS, _TIMES_SECONDS = 50.0, 86400.0
-#: No task is so many times faster or slower than the others: what is, is a shift of the route.
+#: The greatest ratio of a task's speed to the others'; a greater one is a shift of the route.
 _MOST_TIMES = 2.0
-#: A first token later than so many medians bears on none of what prompts cost, unless it was of a prompt so
-#: long that a host which reads so many tokens a second would have needed that time.
+#: A first token later than so many medians is ignored in the cost of prefill, unless its prompt is so long
+#: that a host with this prefill speed, in tokens per second, would have needed that time.
 _OUTLIER, _SLOWEST = 5.0, 1000.0
-#: How far, in logarithms, a first token bears on the mean of them at most.
+#: The most that one first token moves the mean of their logarithms.
 _FAR = math.log(_OUTLIER)
-#: How what reading a prompt takes fades, by count, and the least share of a first token that is not reading.
+#: Calls after which the cost of prefill weighs half; the least share of the time to the first token that is
+#: not prefill.
 _READING_CALLS, _START = 200.0, 0.1
-#: An engine's call that took so many times its work, and a second, waited for weights to be loaded.
+#: A call of the engine that took this many times its work plus a second waited for weights to be loaded.
 _LOADING = 4.0
 
 
@@ -35,9 +36,9 @@ class CallTiming:
     """The seconds of one call.
 
     Attributes:
-        tokens: of the answer, 1 at least; ``prompt``: of the prompt, 0 where unknown.
-        first_s: to the first token, None where unknown; ``total_s``: in all; ``working_s``: of them, those
-            that were work on it.
+        tokens: of the answer, at least 1; ``prompt``: of the prompt, 0 where unknown.
+        first_s: to the first token, None where unknown; ``total_s``: to the end; ``working_s``: those of
+            ``total_s`` in which the call was worked on.
         engine_s: of the engine in this process, None for hosted calls.
     """
 
@@ -50,10 +51,10 @@ class CallTiming:
 
 
 def timing_of(sample: CallSample) -> CallTiming | None:
-    """Return the seconds of a finished call; None where it says nothing of the next one's.
+    """Return the seconds of a finished call; None if they predict nothing.
 
-    A call of the engine in this process counts by the seconds it was worked on: the rest was a queue that is
-    gone, or weights being loaded. That it took so long in all counts too, unless weights were loaded.
+    For the engine in this process, ``working_s`` excludes the queue and the loading of weights. ``total_s``
+    includes the queue, but not the loading.
     """
     tokens, latency = sample.completion_tokens, sample.latency_s
     if sample.failed or not tokens or tokens < 0 or latency is None or not latency >= 0:
@@ -71,22 +72,22 @@ def timing_of(sample: CallSample) -> CallTiming | None:
 
 @dataclass(frozen=True, slots=True)
 class TypicalSpeed:
-    """The middle of what is expected.
+    """Median seconds.
 
     Attributes:
-        ttft_s: seconds to the first token of a prompt of ``prompt`` tokens, each one more adding
-            ``prompt_token_s``; ``token_s``: for each token of the answer.
-        told: whether a first token was seen, or can be told apart from the rest.
+        ttft_s: to the first token of a prompt of ``prompt`` tokens; each further one adds ``prompt_token_s``.
+        token_s: per token of the answer.
+        ttft_known: whether the time to the first token was measured, or can be separated from the rest.
     """
 
     ttft_s: float
     token_s: float
     prompt_token_s: float = 0.0
     prompt: float = 0.0
-    told: bool = True
+    ttft_known: bool = True
 
     def first_s(self, prompt_tokens: int | None) -> float:
-        """Return the seconds to the first token for a prompt of so many tokens, as usual where None."""
+        """Return the seconds to the first token for a prompt; None stands for a typical prompt."""
         if not self.prompt_token_s or not prompt_tokens:
             return self.ttft_s
         return max(self.ttft_s + self.prompt_token_s * (prompt_tokens - self.prompt), 0.2 * self.ttft_s)
@@ -97,24 +98,24 @@ class TypicalSpeed:
 
 
 class PrefillModel:
-    """How many times later first tokens of long prompts come than of short ones, whatever a route's speed is.
+    """The growth of the time to the first token with the prompt, relative to the route's current speed.
 
-    Noise grows with what it is around, so points count by the inverse of its square.
+    Noise is proportional to the value, so points are weighted by the inverse of its square.
     """
 
     __slots__ = ("_line", "each")
 
     def __init__(self) -> None:
         self._line = DecayedRegression(_READING_CALLS)
-        #: For each token of a prompt, by how many times that of an empty one its first token comes later.
+        #: The growth per prompt token, as a share of an empty prompt's time to the first token.
         self.each = 0.0
 
     def times(self, prompt: float) -> float:
-        """Return how many times that of an empty prompt the first token of this one takes."""
+        """Return the time to the first token as a multiple of an empty prompt's."""
         return 1 + self.each * prompt
 
     def add(self, prompt: int, first_s: float, usual_s: float) -> None:
-        """Note a first token, beside when those of a usual mix of prompts come now."""
+        """Note a first token, with the current time to the first token of typical prompts."""
         if not prompt or usual_s <= 0:
             return
         expected = self.times(prompt)
@@ -126,18 +127,18 @@ class PrefillModel:
 
     @property
     def prompt(self) -> float:
-        """Tokens of a usual prompt."""
+        """The tokens of a typical prompt."""
         return self._line.x
 
 
 class RouteSpeed:
-    """How fast calls of one route have gone of late, its tasks made comparable.
+    """The recent speed of one route, normalized over its tasks.
 
     Args:
-        reading: what prompts take on the route, for all its paces.
+        reading: the cost of prefill on the route, shared by all its speeds.
     """
 
-    #: ``first``: of an empty prompt, as far as that can be told.
+    #: ``first``: the time to the first token of an empty prompt, as far as it is known.
     __slots__ = ("_level", "_reading", "_seen", "_unstreamed", "engine", "first", "token")
 
     def __init__(self, reading: PrefillModel) -> None:
@@ -152,7 +153,7 @@ class RouteSpeed:
         """Note a call.
 
         Args:
-            times: how many times longer tokens of its task take, as far as that is known.
+            times: the known ratio of its task's seconds per token to the route's.
         """
         first = call.first_s
         if first is None:
@@ -168,7 +169,7 @@ class RouteSpeed:
             self.engine.add(call.engine_s / call.tokens, at)
 
     def _read(self, prompt: int, first: float) -> None:
-        """Learn what prompts take, beside the mean of calls before: a median would jump between prompts."""
+        """Learn the cost of prefill relative to the mean of earlier calls; a median would jump."""
         if self._seen:
             self._reading.add(prompt, first, math.exp(self._level))
         off = math.log(max(first, 1e-6)) - self._level
@@ -176,7 +177,7 @@ class RouteSpeed:
         self._level += (off if self._seen == 1 else min(max(off, -_FAR), _FAR)) / self._seen
 
     def typical(self) -> TypicalSpeed | None:
-        """Return what is expected of a call of any task, None without any."""
+        """Return the median speed of calls of any task, None without any call."""
         token = self.token.quantile(0.5)
         if token is None:
             return None
@@ -188,14 +189,14 @@ class RouteSpeed:
             )
         each, start = self._unstreamed.slope, self._unstreamed.intercept
         if each is None or start is None:
-            return TypicalSpeed(0.0, token, told=False)
+            return TypicalSpeed(0.0, token, ttft_known=False)
         return TypicalSpeed(start, each)
 
 
 class TaskSpeedRatio:
-    """How many times longer a token of one task takes than a route's tokens do, whatever its speed is now.
+    """The ratio of one task's seconds per token to the route's, at any speed of the route.
 
-    The first token is not told apart by task: its prompt's length says what there is to say.
+    The time to the first token has no such ratio, since it depends on the prompt's length.
     """
 
     __slots__ = ("token",)
@@ -204,13 +205,13 @@ class TaskSpeedRatio:
         self.token = QuantileSketch(_TIMES_CALLS, _TIMES_SECONDS)
 
     def add(self, call: CallTiming, usual: TypicalSpeed, at: float) -> None:
-        """Note a call beside what was usual of the route then."""
+        """Note a call, with the typical speed of the route at that time."""
         first = usual.first_s(call.prompt) if call.first_s is None else call.first_s
         each = max(call.working_s - first, 0.0) / call.tokens
         if usual.token_s > 0:
             self.token.add(min(max(each / usual.token_s, 1 / _MOST_TIMES), _MOST_TIMES), at)
 
     def middle(self, others: float) -> float:
-        """Return the usual ratio, nearer to 1 the fewer calls there were of this task, and of any other."""
+        """Return the median ratio, drawn to 1 if there are few calls of this task or of the others."""
         calls = min(self.token.weight(), others)
         return math.exp(math.log(self.token.quantile(0.5) or 1.0) * calls / (calls + LEAN))

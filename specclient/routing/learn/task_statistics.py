@@ -1,4 +1,4 @@
-"""Turn finished calls of one task on a route into their lengths, what drafting did, and their spread."""
+"""Statistics of one task: answer lengths, results of drafting, and the errors of predictions."""
 
 from __future__ import annotations
 
@@ -12,40 +12,40 @@ from specclient.routing.learn.speed import CallTiming
 
 __all__ = ["SPREAD_CALLS", "SPREAD_SECONDS", "PredictionErrors", "TaskStatistics"]
 
-#: How what is known of the spread around a prediction fades, in calls and in seconds.
+#: Calls and seconds after which the error of a prediction weighs half.
 SPREAD_CALLS, SPREAD_SECONDS = 100.0, 86400.0
 
 
 class PredictionErrors:
-    """How far calls of one task, on all routes, were from what was predicted, as ratios.
+    """The errors of predictions for one task, on all routes, as ratios of measured to predicted values.
 
     Args:
-        peers: of every task, this one among them.
+        calls: the number of calls after which an error weighs half.
+        peers: the errors of all tasks, this one included.
 
     Attributes:
-        tokens: of the answer; ``first``: seconds to the first token; ``haste``: seconds in all, beside those
-            expected of an answer of that length.
+        tokens: of the answer; ``first``: seconds to the first token; ``duration``: seconds in all, beside
+            those expected of an answer of that length.
     """
 
-    __slots__ = ("_peers", "first", "haste", "tokens")
+    __slots__ = ("_peers", "duration", "first", "tokens")
 
     def __init__(self, calls: float, peers: Collection[PredictionErrors] = ()) -> None:
         self._peers = peers
         self.tokens = QuantileSketch(calls, SPREAD_SECONDS)
         self.first = QuantileSketch(calls, SPREAD_SECONDS)
-        self.haste = QuantileSketch(calls, SPREAD_SECONDS)
+        self.duration = QuantileSketch(calls, SPREAD_SECONDS)
 
     def longer(self, share: float, now: float) -> tuple[float, float]:
-        """Return the logarithm of what a share of answers stay below, beside what was predicted of each.
+        """Return the logarithm of a quantile of the ratio of answer lengths, and the calls behind it.
 
-        Predictions are off alike in every task, unless calls have told otherwise. With it comes how many
-        calls are behind it.
+        The errors of all tasks are taken to be alike, unless calls show a difference.
         """
         return shrunken_quantile(self.tokens, [each.tokens for each in self._peers], share, now)
 
 
 class TaskStatistics:
-    """What is known of one task on a route, or of all of them, whatever the route's speed is now."""
+    """Statistics of one task on a route, or of all tasks, that do not depend on the route's speed."""
 
     __slots__ = ("accepted", "calls", "cost", "drafted", "given", "steps", "tokens")
 
@@ -56,7 +56,7 @@ class TaskStatistics:
         self.cost = DecayedRegression(SPREAD_CALLS)
 
     def add(self, sample: CallSample, call: CallTiming) -> None:
-        """Note a finished call."""
+        """Add a finished call."""
         self.calls += 1
         self.tokens.add(call.tokens, sample.at)
         if sample.accepted is None or not sample.drafted or sample.drafted < 0:

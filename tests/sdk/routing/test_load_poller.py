@@ -247,14 +247,14 @@ async def test_readings_are_apart_with_jitter_and_ever_further_where_they_fail()
             reads = LoadPoller(Estimator(), clock=clock, chance=random.Random(1))
             waits = []
             for count in range(1, 12):
-                reads.flowing(core.pipeline.router, core.pipeline.transport)
+                reads.call_routed(core.pipeline.router, core.pipeline.transport)
                 (page,) = reads._pages.values()
                 assert page.task is not None
                 await page.task
                 assert len(asked(server)) == count
                 waits.append(page.next_at - clock.now)
                 clock.now = page.next_at - 0.01
-                reads.flowing(core.pipeline.router, core.pipeline.transport)
+                reads.call_routed(core.pipeline.router, core.pipeline.transport)
                 assert page.task.done(), "too early"
                 clock.now = page.next_at
     assert 1.5 * INTERVAL_S < waits[0] < 2.5 * INTERVAL_S
@@ -270,21 +270,21 @@ def test_load_is_forgotten_after_a_while_and_changes_what_is_expected() -> None:
     )
     free = made.of("vllm/m")
     version = made.version
-    made.loaded("vllm", ServerLoad(running=4, waiting=8))
+    made.note_load("vllm", ServerLoad(running=4, waiting=8))
     queued = made.of("vllm/m")
     assert queued.ttft_s is not None
     assert free.ttft_s is not None
     assert queued.ttft_s > free.ttft_s
     assert made.version > version
-    made.loaded("vllm", ServerLoad(running=4, waiting=8))
+    made.note_load("vllm", ServerLoad(running=4, waiting=8))
     assert made.of("vllm/m") is queued, "nothing new"
     clock.now += 20
-    made.loaded("vllm", ServerLoad(running=4, waiting=8))
+    made.note_load("vllm", ServerLoad(running=4, waiting=8))
     clock.now += 20
     assert made.of("vllm/m") is queued
     clock.now += 20
     assert made.of("vllm/m") == free
-    made.loaded("vllm/m", ServerLoad(running=1, waiting=1))
+    made.note_load("vllm/m", ServerLoad(running=1, waiting=1))
     assert made.of("vllm/m").ttft_s != free.ttft_s, "a model's own load"
-    made.loaded("vllm/m", None)
+    made.note_load("vllm/m", None)
     assert made.of("vllm/m") == free

@@ -168,7 +168,7 @@ async def test_nobody_else_is_asked_where_the_policy_says_so(tmp_path: Path) -> 
 async def test_a_prompt_that_is_too_long_goes_to_longer_contexts_alone(tmp_path: Path) -> None:
     too_long = status(400, message="This model's maximum context length is 8192 tokens.")
     async with kit(tmp_path, 3, routes=["s0/gpt-4o-mini", "s1/gpt-4", "s2/gpt-4.1"]) as made:
-        endpoints: Any = made.client.pipeline.destinations._endpoints
+        endpoints: Any = made.client.pipeline.destinations.endpoints
         for name in ("s0", "s1", "s2"):  # the catalogue of a vendor's prices tells its contexts
             endpoints[name] = replace(endpoints[name], price_provider="openai")
         made.servers[0].script(too_long)

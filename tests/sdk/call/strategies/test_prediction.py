@@ -65,7 +65,7 @@ def _know(client: Any, **known: Any) -> None:
     """Set what is known of the target: its preset may change, what a test rests on may not."""
     from dataclasses import replace
 
-    endpoints = client.core.pipeline.destinations._endpoints
+    endpoints = client.core.pipeline.destinations.endpoints
     own = endpoints["openai"]
     endpoints["openai"] = replace(own, capabilities=replace(own.capabilities, **known), probed={})
 

@@ -96,44 +96,56 @@ CHEAPER_BY_MORE = decision(("b/m", 0.05, 1), ("a/m", 0.15, 1))
 def test_a_session_stays_where_its_cache_saves_more_than_another_route(sessions: SessionAffinity) -> None:
     sessions.note(call("a/m", cached=0))
     sessions.note(call("a/m", cached=10_000))
-    kept = sessions.kept("s", CHEAPER_BY_LESS, PLACES)
+    kept = sessions.prefer_cached_route("s", CHEAPER_BY_LESS, PLACES)
     assert (kept.chosen, kept.provider, kept.model) == ("a/m", "a", "m")
     assert kept.reason == (
         "served this session last, with 10000 tokens of its prompt expected in its cache, which saves $0.09"
     )
     assert {each.route: each.verdict for each in kept.candidates} == {"b/m": "left", "a/m": "chosen"}
     assert [each.route for each in kept.alternatives] == ["b/m"]
-    assert sessions.kept("s", CHEAPER_BY_MORE, PLACES) is CHEAPER_BY_MORE
+    assert sessions.prefer_cached_route("s", CHEAPER_BY_MORE, PLACES) is CHEAPER_BY_MORE
 
 
 def test_a_cache_that_was_not_seen_is_hoped_for_once(sessions: SessionAffinity) -> None:
     sessions.note(call("a/m", cached=0))  # a first call finds nothing
-    assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "a/m"
+    assert sessions.prefer_cached_route("s", CHEAPER_BY_LESS, PLACES).chosen == "a/m"
     sessions.note(call("a/m", cached=0))  # and the second has not, either
-    assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
+    assert sessions.prefer_cached_route("s", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
 
 
 def test_short_prompts_are_in_no_cache(sessions: SessionAffinity) -> None:
     sessions.note(call("a/m", prompt=100))
-    assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
+    assert sessions.prefer_cached_route("s", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
 
 
 def test_a_tie_stays(sessions: SessionAffinity) -> None:
     sessions.note(call("b/m", prompt=100))
-    assert sessions.kept("s", decision(("a/m", 0.1, 1), ("b/m", 0.1, 1)), PLACES).chosen == "b/m"
+    assert (
+        sessions.prefer_cached_route("s", decision(("a/m", 0.1, 1), ("b/m", 0.1, 1)), PLACES).chosen == "b/m"
+    )
 
 
 def test_under_latency_the_prompt_that_need_not_be_read_counts(sessions: SessionAffinity) -> None:
     sessions.note(call("a/m"))
     fast = Policy(minimize="latency")
-    assert sessions.kept("s", decision(("b/m", 0, 1.0), ("a/m", 0, 1.2), policy=fast), PLACES).chosen == "a/m"
-    assert sessions.kept("s", decision(("b/m", 0, 1.0), ("a/m", 0, 2.0), policy=fast), PLACES).chosen == "b/m"
+    assert (
+        sessions.prefer_cached_route(
+            "s", decision(("b/m", 0, 1.0), ("a/m", 0, 1.2), policy=fast), PLACES
+        ).chosen
+        == "a/m"
+    )
+    assert (
+        sessions.prefer_cached_route(
+            "s", decision(("b/m", 0, 1.0), ("a/m", 0, 2.0), policy=fast), PLACES
+        ).chosen
+        == "b/m"
+    )
 
 
 def test_a_route_that_no_longer_meets_the_policy_is_left(sessions: SessionAffinity) -> None:
     sessions.note(call("a/m"))
     alone = decision(("b/m", 0.1, 1))
-    assert sessions.kept("s", alone, PLACES) is alone
+    assert sessions.prefer_cached_route("s", alone, PLACES) is alone
 
 
 def test_what_is_unknown_does_not_win(sessions: SessionAffinity) -> None:
@@ -141,15 +153,15 @@ def test_what_is_unknown_does_not_win(sessions: SessionAffinity) -> None:
     known = CHEAPER_BY_LESS
     second = replace(known.candidates[1], cost=None, figures={"cost": None, "latency": 1})
     candidates = [replace(known.candidates[0]), second]
-    assert sessions.kept("s", replace(known, candidates=candidates), PLACES).chosen == "b/m"
+    assert sessions.prefer_cached_route("s", replace(known, candidates=candidates), PLACES).chosen == "b/m"
 
 
 def test_caches_do_not_last(sessions: SessionAffinity, clock: Clock) -> None:
     sessions.note(call("a/m"))
     clock.now = KEPT_S - 1
-    assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "a/m"
+    assert sessions.prefer_cached_route("s", CHEAPER_BY_LESS, PLACES).chosen == "a/m"
     clock.now = KEPT_S + 1
-    assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
+    assert sessions.prefer_cached_route("s", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
 
 
 @pytest.mark.parametrize("fallbacks", [True, False])
@@ -162,7 +174,7 @@ def test_a_session_stays_whether_there_are_fallbacks_or_not(
     router = ClientCore({"config": Settings.model_validate(tables)}).pipeline.router
     found = router.decide(Request(CHAT, "auto", {"messages": ASK}, policy=Policy(fallbacks=fallbacks)))
     sessions.note(call("b/m"))
-    kept = sessions.kept("s", found, router.destinations)
+    kept = sessions.prefer_cached_route("s", found, router.destinations)
     assert (found.chosen, kept.chosen) == ("a/m", "b/m")
     assert [each.verdict for each in kept.candidates] == ["left", "chosen"]
 
@@ -170,21 +182,21 @@ def test_a_session_stays_whether_there_are_fallbacks_or_not(
 def test_a_hedge_that_lost_says_nothing_of_the_cache(sessions: SessionAffinity) -> None:
     lost = replace(call("b/m"), status="cancelled", usage=Usage())
     sessions.note(replace(call("a/m"), parts=(call("a/m"), lost)))
-    assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "a/m"
+    assert sessions.prefer_cached_route("s", CHEAPER_BY_LESS, PLACES).chosen == "a/m"
 
 
 def test_other_sessions_and_failures_count_for_nothing(sessions: SessionAffinity) -> None:
     sessions.note(call("a/m", session="other"))
     sessions.note(replace(call("a/m"), status="error"))
-    assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
+    assert sessions.prefer_cached_route("s", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
 
 
 def test_the_sessions_that_are_silent_for_longest_are_forgotten(sessions: SessionAffinity) -> None:
     for name in ("s", "t", "u", "s", "v"):
         sessions.note(call("a/m", session=name, cached=10_000))
     assert len(sessions) == 3
-    assert sessions.kept("t", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
-    assert sessions.kept("s", CHEAPER_BY_LESS, PLACES).chosen == "a/m"
+    assert sessions.prefer_cached_route("t", CHEAPER_BY_LESS, PLACES).chosen == "b/m"
+    assert sessions.prefer_cached_route("s", CHEAPER_BY_LESS, PLACES).chosen == "a/m"
 
 
 def _body(cached: int) -> dict[str, Any]:

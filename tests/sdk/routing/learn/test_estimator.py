@@ -395,7 +395,7 @@ def test_threads_may_ask_and_teach_at_once():
                 assert made.of(route, "chat").calls > 0
                 assert made.length("chat", 10).middle > 0
                 if n % 50 == 0:
-                    made.loaded("x", None)
+                    made.note_load("x", None)
                     made.stats()
         except Exception as error:  # noqa: BLE001 - told by the test's own thread
             broken.append(error)
