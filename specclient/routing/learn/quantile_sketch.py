@@ -1,9 +1,9 @@
-"""Turn a stream of positive values into its quantiles, with old values counting less and less.
+"""Quantile sketches: quantiles of a stream of positive values, with exponential decay of old values.
 
-Values fall into buckets whose bounds grow by a constant factor, so that every quantile is known to a relative
-error (Masson, Rim, Lee: "DDSketch", VLDB 2019, section 2). Weights grow instead of shrinking: a value of
-today weighs more than one of yesterday, and nothing has to be touched for the old ones to fade (Cormode,
-Shkapenyuk, Srivastava, Xu: "Forward Decay", ICDE 2009).
+Values fall into buckets whose bounds grow by a constant factor, so every quantile has a bounded relative
+error (Masson, Rim, Lee: "DDSketch", VLDB 2019, section 2). The weights of new values grow instead of those of
+old values shrinking, so that adding a value changes one bucket only (Cormode, Shkapenyuk, Srivastava, Xu:
+"Forward Decay", ICDE 2009).
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _MIDDLE = 2 / (_GAMMA + 1)
 _ZERO = -(2**31)
 #: The weight of the newest value at which all are scaled down.
 _HEAVY = 1e60
-#: Buckets of less than this share of the whole are dropped then, and where there are too many.
+#: Buckets below this share of the whole are dropped then, and when there are too many.
 _LIGHT = 1e-5
 _MOST_BUCKETS = 512
-#: What is kept of quantiles holds until one value in so many is new; of so many of them.
+#: A cached quantile is valid until one value in so many is new; the number of cached quantiles.
 _FRESH, _MOST_LOGS = 32, 32
 
 
@@ -35,8 +35,8 @@ class QuantileSketch:
     """A decayed distribution of values that are 0 or more.
 
     Args:
-        calls: values after which an old one weighs half; infinite for no such forgetting.
-        seconds: time after which an old one weighs half, likewise.
+        calls: the number of values after which a value weighs half; infinite for no decay by count.
+        seconds: the time after which a value weighs half; infinite for no decay by time.
     """
 
     __slots__ = ("_added", "_at", "_buckets", "_growth", "_logs", "_newest", "_per_s", "_total")
@@ -54,7 +54,7 @@ class QuantileSketch:
         ] = {}  # of quantiles, and at which value they were worked out
 
     def add(self, value: float, at: float = 0.0) -> None:
-        """Note a value that was seen ``at`` so many seconds; one that comes late counts as of the newest."""
+        """Add a value at a time in seconds; a value older than the newest counts as new."""
         if not value >= 0 or value == math.inf:
             return
         if at > self._at:
@@ -72,23 +72,23 @@ class QuantileSketch:
             self._prune()
 
     def weight(self, at: float | None = None) -> float:
-        """Return how many values of the time ``at``, by default the newest's, all weigh as much as."""
+        """Return the decayed number of values at a time, by default that of the newest value."""
         if not self._total:
             return 0.0
         faded = 0.0 if at is None or at <= self._at else (at - self._at) * self._per_s
         return self._total / self._newest * math.exp2(-faded)
 
     def quantile(self, share: float) -> float | None:
-        """Return the value that this share of the values does not exceed; None of an empty sketch."""
+        """Return the value that this share of the values does not exceed; None for an empty sketch."""
         if not self._total:
             return None
         return quantiles(((self, 1.0),), (share,))[0]
 
     def log_quantile(self, share: float) -> float:
-        """Return the logarithm of a quantile, worked out anew where one value in :data:`_FRESH` is new.
+        """Return the logarithm of a quantile; cached until one value in :data:`_FRESH` is new.
 
         Raises:
-            ValueError: of an empty sketch.
+            ValueError: the sketch is empty.
         """
         known = self._logs.get(share)
         if known is not None and (self._added - known[0]) * _FRESH <= self._total / self._newest:
@@ -100,7 +100,7 @@ class QuantileSketch:
         return found
 
     def share_below(self, value: float) -> float:
-        """Return the share of values below ``value``, half of those in its own bucket among them."""
+        """Return the share of values below ``value``; those in its own bucket count half."""
         if not self._total:
             return 0.5
         bucket = math.ceil(math.log(value) * _PER_LOG) if value > LEAST else _ZERO
@@ -108,7 +108,7 @@ class QuantileSketch:
         return (below + self._buckets.get(bucket, 0.0) / 2) / self._total
 
     def merge(self, other: QuantileSketch) -> None:
-        """Take in what another one has seen, as faded as it is now at the later time of both."""
+        """Add the values of another sketch, decayed to the later time of both."""
         if not other._total:
             return
         later = max(self._at, other._at)
@@ -133,7 +133,7 @@ class QuantileSketch:
         self._prune()
 
     def _prune(self) -> None:
-        """Drop what weighs next to nothing, then the lightest."""
+        """Drop buckets of negligible weight, then the lightest ones."""
         least = sum(self._buckets.values()) * _LIGHT
         kept = {bucket: weight for bucket, weight in self._buckets.items() if weight > least}
         if len(kept) > _MOST_BUCKETS:
@@ -147,14 +147,14 @@ def quantiles(mixture: Sequence[tuple[QuantileSketch, float]], shares: Sequence[
     """Return quantiles of several sketches taken together.
 
     Args:
-        mixture: sketches, each with what it weighs as a whole; an empty one weighs nothing.
-        shares: which quantiles, in ascending order, each from 0 to 1.
+        mixture: sketches with their total weights; empty sketches are ignored.
+        shares: the quantiles, in ascending order, each from 0 to 1.
 
     Returns:
         Values to the relative error :data:`ERROR`.
 
     Raises:
-        ValueError: nothing in it weighs anything.
+        ValueError: all sketches are empty or without weight.
     """
     mixed: dict[int, float] = {}
     whole = 0.0
@@ -180,13 +180,13 @@ def quantiles(mixture: Sequence[tuple[QuantileSketch, float]], shares: Sequence[
 
 
 def pooled_log_quantile(sources: Sequence[tuple[QuantileSketch, float]], share: float) -> float:
-    """Return the logarithm of a quantile, as several sketches tell it, each heard by its weight.
+    """Return the weighted mean of the logarithms of a quantile of several sketches.
 
-    The quantile of a few values is drawn to that of many, and not mixed with their other values: of a
-    mixture, the end would be the end of the widest source alone.
+    Quantiles are averaged, not values mixed: the extreme quantiles of a mixture would be those of the widest
+    sketch alone.
 
     Raises:
-        ValueError: nothing in it weighs anything.
+        ValueError: all sketches are empty or without weight.
     """
     total = whole = 0.0
     for sketch, weight in sources:
@@ -199,5 +199,5 @@ def pooled_log_quantile(sources: Sequence[tuple[QuantileSketch, float]], share: 
 
 
 def _value(bucket: int) -> float:
-    """Return what stands for a bucket's values: off from each by at most :data:`ERROR`."""
+    """Return the value that represents a bucket, within a relative error of :data:`ERROR`."""
     return 0.0 if bucket == _ZERO else _MIDDLE * math.exp(bucket / _PER_LOG)

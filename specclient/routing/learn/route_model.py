@@ -1,4 +1,4 @@
-"""Turn the finished calls of one route into what is expected of its next one, by task; old ones fade."""
+"""The model of one route: learns from its finished calls and estimates the next one, by task."""
 
 from __future__ import annotations
 
@@ -39,35 +39,35 @@ from specclient.types.server_load import ServerLoad
 
 __all__ = ["RouteModel"]
 
-#: Calls that the assumed spread counts as, and at most those of other routes.
+#: The weight in calls of the assumed spread, and the greatest weight of other routes.
 _ASSUMED_CALLS, _SHARED_CALLS = 1.0, 30.0
-#: Calls that the assumed spread counts as where a call is told to be unusual.
+#: The weight in calls of the assumed spread when a call is ranked among earlier ones.
 _BELOW_CALLS = 4.0
-#: Calls held back until it is clear that no shift began with them.
+#: Calls held back until it is clear that no shift began with one of them.
 _WATCHED = 16
-#: Calls from which on what is typical is worked out anew at every fourth one only.
+#: Calls from which the typical speed is computed again only at every fourth one.
 _STEADY = 16.0
-#: Calls below which too little is known, and seconds after which nothing is recent.
+#: Calls below which an estimate is doubtful, and seconds after which it is stale.
 _FEW, _STALE_S = 5.0, 900.0
-#: How far apart, in logarithms, calls are taken to lie where few were seen.
+#: The assumed standard deviation of the logarithms of few calls.
 _GUESSED = 0.6
-#: Seconds after which a route that was left for being slow or failing is worth a try: at first, and at most,
-#: each try that found it as bad doubling them.
+#: Seconds after which a route that was left as slow or failing is tried again: at first, and at most. Each
+#: try that finds it unchanged doubles them.
 RETRY_S, MOST_RETRY_S = 30.0, 600.0
-#: Calls after which a route that got slow is not thought to become again what it was.
+#: Calls after which a route that became slower is no longer expected to return to its earlier speed.
 _REMEMBERED = 64
-#: How much a call may speak for a return to what was, and the sum of it that is believed; the second where
-#: the route had been left alone.
+#: The most evidence of one call for a return to the earlier speed, and the sum that proves it; the last is
+#: for a route that had been left alone.
 _RETURN_BOUND, _RETURN, _RETURN_RETRIED = 1.5, 2.0, 1.0
-#: Failures after which what an old one took weighs half.
+#: Failures after which the duration of a failure weighs half.
 _FAILURES = 10.0
-#: Draft tokens that the figure of all tasks counts as for one task.
+#: The weight in draft tokens of all tasks in the acceptance rate of one task.
 _LEAN_DRAFTED = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class _SuspectCall:
-    """A call that may be one after a shift; the ratios are of what it took to what was predicted."""
+    """A call that may follow a shift; the ratios are of measured to predicted seconds."""
 
     number: int
     sample: CallSample
@@ -78,7 +78,7 @@ class _SuspectCall:
 
 
 class RouteModel:
-    """What the calls of one route have taught."""
+    """Learns from the calls of one route."""
 
     def __init__(self) -> None:
         self.calls = 0
@@ -86,8 +86,8 @@ class RouteModel:
         self.failures = FailureRate()
         self._failed_s = QuantileSketch(_FAILURES)
         self.tracks: dict[PromptTask | None, TaskStatistics] = {None: TaskStatistics()}
-        self._reading = PrefillModel()
-        self._pace = RouteSpeed(self._reading)
+        self._prefill = PrefillModel()
+        self._speed = RouteSpeed(self._prefill)
         self._times: dict[PromptTask | None, TaskSpeedRatio] = {}
         self._typical: dict[PromptTask | None, TypicalSpeed | None] = {}
         self._ratio = QuantileSketch(SPREAD_CALLS, SPREAD_SECONDS)
@@ -103,11 +103,11 @@ class RouteModel:
     def learn(
         self, sample: CallSample, expected_tokens: float, shared: PredictionErrors | None = None
     ) -> bool:
-        """Learn from a finished call and tell whether that changes what is expected.
+        """Learn from a finished call and return whether the estimates change.
 
         Args:
-            expected_tokens: of the answer, as they were predicted.
-            shared: what all routes know of the spread around predictions; takes this call in.
+            expected_tokens: the predicted tokens of the answer.
+            shared: the errors of predictions on all routes; this call is added.
         """
         retried = sample.at - self.at > self.wait_s
         self.at = max(self.at, sample.at)
@@ -128,12 +128,12 @@ class RouteModel:
             self.tracks.setdefault(key, TaskStatistics()).add(sample, call)
         shifted = False
         if known is not None:
-            watched = self._compared(sample, call, known)
+            watched = self._suspect(sample, call, known)
             shifted = self._returned(watched, retried) or self._shifted(watched, shared)
         if not shifted:
-            self._take(self._pace, sample, call)
+            self._take(self._speed, sample, call)
         self._wait(was_bad, retried, sample.at)
-        steady = self._pace.token.weight() >= _STEADY and self.calls % 4
+        steady = self._speed.token.weight() >= _STEADY and self.calls % 4
         if steady and not shifted:
             return False
         self._typical.clear()
@@ -141,28 +141,28 @@ class RouteModel:
 
     @property
     def slow(self) -> bool:
-        """Whether the route has become slower than it was not long ago."""
+        """Whether the route has recently become slower."""
         return self._before is not None
 
     def failing(self, at: float) -> bool:
-        """Tell whether so many of its calls fail that it is left alone."""
+        """Return whether so many of its calls fail that it is left alone."""
         return self.failures.rate(at) > FAILING
 
     def _retry(self, now: float) -> bool:
-        """Tell whether the route was left for being slow or failing, long enough ago to be tried again."""
+        """Return whether the route was left as slow or failing and is due to be tried again."""
         return now - self.at > self.wait_s and self.bad(now)
 
     def bad(self, at: float) -> bool:
-        """Tell whether the route has become slow or is failing."""
+        """Return whether the route has become slower or is failing."""
         return self.slow or self.failing(at)
 
     def typical(self, task: PromptTask | None) -> TypicalSpeed | None:
-        """Return what is typical of a task's calls, None without any of the route."""
+        """Return the typical speed of a task's calls, None without any call of the route."""
         if task not in self._typical:
-            self._typical[task] = self._of(task, self._pace)
+            self._typical[task] = self._typical_at(task, self._speed)
         return self._typical[task]
 
-    def _compared(self, sample: CallSample, call: CallTiming, known: TypicalSpeed) -> _SuspectCall:
+    def _suspect(self, sample: CallSample, call: CallTiming, known: TypicalSpeed) -> _SuspectCall:
         first = None
         if call.first_s is not None and known.ttft_known:
             first = call.first_s / max(known.first_s(call.prompt), 1e-6)
@@ -170,13 +170,13 @@ class RouteModel:
             number=self.calls,
             sample=sample,
             call=call,
-            usual=self._pace.typical() or known,
+            usual=self._speed.typical() or known,
             ratio=max(call.total_s, 1e-6) / max(known.seconds(call.tokens, call.prompt), 1e-6),
             first=first,
         )
 
     def _shifted(self, new: _SuspectCall, shared: PredictionErrors | None) -> bool:
-        """Watch for a route that became faster or slower; what came before then no longer counts."""
+        """Return whether the route became faster or slower; earlier calls are then dropped."""
         self._watched.append(new)
         alarms = []
         if self._drift.add(_below(self._ratio, new.ratio), new.ratio, new.number):
@@ -196,8 +196,8 @@ class RouteModel:
         since = min(n for alarm in alarms for n in (alarm.slower, alarm.faster) if n is not None)
         while self._watched and self._watched[0].number < since:
             self._settle(self._watched.popleft(), shared)
-        left = self._pace
-        self._begin_anew(RouteSpeed(self._reading), tuple(self._watched))
+        left = self._speed
+        self._restart(RouteSpeed(self._prefill), tuple(self._watched))
         if slower and self._before is None:
             self._before, self._until, self.wait_s = left, self.calls + _REMEMBERED, RETRY_S
         elif not slower:
@@ -205,46 +205,46 @@ class RouteModel:
         return True
 
     def _returned(self, new: _SuspectCall, retried: bool) -> bool:
-        """Tell whether a route that became slow is again what it was, and take up what was known then."""
+        """Return whether a slower route has its earlier speed again, which is then restored."""
         if self._before is None:
             return False
-        then = self._of(new.sample.task, self._before)
-        assert then is not None  # it was worked with
+        then = self._typical_at(new.sample.task, self._before)
+        assert then is not None  # the route was called at that speed
         was = max(then.seconds(new.call.tokens, new.call.prompt), 1e-6)
         ratio_then = max(new.call.total_s, 1e-6) / was
-        said = abs(math.log(new.ratio)) - abs(math.log(ratio_then))
-        self._return = max(self._return + min(max(said, -_RETURN_BOUND), _RETURN_BOUND), 0.0)
+        evidence = abs(math.log(new.ratio)) - abs(math.log(ratio_then))
+        self._return = max(self._return + min(max(evidence, -_RETURN_BOUND), _RETURN_BOUND), 0.0)
         if self._return < (_RETURN_RETRIED if retried else _RETURN):
             return False
         before, self._before = self._before, None
-        self._begin_anew(before, (new,))
+        self._restart(before, (new,))
         return True
 
-    def _begin_anew(self, pace: RouteSpeed, calls: tuple[_SuspectCall, ...]) -> None:
-        self._pace = pace
+    def _restart(self, speed: RouteSpeed, calls: tuple[_SuspectCall, ...]) -> None:
+        self._speed = speed
         self._return = 0.0
         self._drift, self._drift_first = DriftDetector(), DriftDetector()
         self._watched.clear()
         for each in calls:
-            self._take(pace, each.sample, each.call)
+            self._take(speed, each.sample, each.call)
 
-    def _take(self, pace: RouteSpeed, sample: CallSample, call: CallTiming) -> None:
-        pace.add(call, sample.at, self._longer(sample.task))
+    def _take(self, speed: RouteSpeed, sample: CallSample, call: CallTiming) -> None:
+        speed.add(call, sample.at, self._longer(sample.task))
 
     def _longer(self, task: PromptTask | None) -> float:
-        """Return how many times longer a task's tokens take than the route's do."""
+        """Return the ratio of a task's seconds per token to the route's."""
         times, track = self._times.get(task), self.tracks.get(task)
         if task is None or times is None or track is None:
             return 1.0
         return times.middle(self.tracks[None].calls - track.calls)
 
-    def _of(self, task: PromptTask | None, pace: RouteSpeed) -> TypicalSpeed | None:
-        """Return what is typical of a task's calls at a pace of the route, None without any call."""
-        usual = pace.typical()
+    def _typical_at(self, task: PromptTask | None, speed: RouteSpeed) -> TypicalSpeed | None:
+        """Return the typical speed of a task's calls at a speed of the route, None without any call."""
+        usual = speed.typical()
         return None if usual is None else replace(usual, token_s=usual.token_s * self._longer(task))
 
     def _settle(self, each: _SuspectCall, shared: PredictionErrors | None) -> None:
-        """Count a call to the spread around what was predicted: it was no shift."""
+        """Add a call to the errors of predictions, once it is clear that no shift began with it."""
         at = each.sample.at
         if each.sample.task is not None:
             self._times.setdefault(each.sample.task, TaskSpeedRatio()).add(each.call, each.usual, at)
@@ -263,14 +263,14 @@ class RouteModel:
             self.wait_s = min(2 * self.wait_s, MOST_RETRY_S)
 
     def weight(self, task: PromptTask | None, now: float) -> float:
-        """Return the calls behind what is expected of a task, as far as they have not faded by ``now``."""
-        every, times = self._pace.token.weight(now), self._times.get(task)
+        """Return the decayed number of calls behind the estimate of a task."""
+        every, times = self._speed.token.weight(now), self._times.get(task)
         if task is None:
             return every
         return min(every, (0.0 if times is None else times.token.weight(now)) + 2 * LEAN)
 
     def expires_s(self, now: float) -> float:
-        """Return the seconds after which :meth:`estimate` would say something else without any new call."""
+        """Return the seconds after which :meth:`estimate` changes without a new call."""
         return self.wait_s / 6 if self.bad(now) else 60.0
 
     def estimate(
@@ -284,14 +284,16 @@ class RouteModel:
         shared: PredictionErrors | None = None,
         prior: RoutePrior | None = None,
     ) -> RouteEstimate:
-        """Return what is expected of the next call.
+        """Return the estimate for the next call.
 
         Args:
-            percentile: the share of calls that ``late`` and ``ttft_limit_s`` are kept by.
-            prompt_tokens: of its prompt; None for one as usual.
-            load: of its place, as far as it is known.
+            task: the kind of prompt, None for any.
+            percentile: the share of calls that keep ``late`` and ``ttft_limit_s``.
+            now: seconds since the epoch.
+            prompt_tokens: of its prompt; None for a typical one.
+            load: of its destination, None where unknown.
             shared: as in :meth:`learn`.
-            prior: of the route; what was measured goes before it.
+            prior: of the route; measurements replace it.
         """
         known = self.typical(task)
         rate = self.failures.rate(now)
@@ -310,7 +312,7 @@ class RouteModel:
             limits = [waiting + first * self._late_first(each, now, shared) for each in shares[1:]]
         age = max(now - self.at, 0.0)
         accepted, given, alpha = self._speculation(task, load)
-        engine = self._pace.engine
+        engine = self._speed.engine
         retry = self._retry(now)
         doubtful = retry or evidence < _FEW or age > _STALE_S
         return RouteEstimate(
@@ -330,12 +332,14 @@ class RouteModel:
             tokens_per_verification=given,
             depth=self._depth(alpha, task, load, prompt_tokens, prior),
             doubtful=doubtful,
-            hopeful=max(_hopeful(early, evidence, age), self._as_before(known, task) if doubtful else 1.0),
+            hopeful=max(
+                _hopeful(early, evidence, age), self._earlier_speedup(known, task) if doubtful else 1.0
+            ),
             retry=retry,
             assumed=False,
         )
 
-    def _spread(  # noqa: PLR0917 - what a spread is made of
+    def _spread(  # noqa: PLR0917 - all that a spread depends on
         self,
         known: TypicalSpeed,
         task: PromptTask | None,
@@ -344,11 +348,11 @@ class RouteModel:
         now: float,
         shared: PredictionErrors | None,
     ) -> list[float]:
-        """Return what shares of calls stay below, as ratios.
+        """Return quantiles of the seconds of a call, as ratios to the median.
 
-        Two things make a call longer than predicted: its answer, which is as it is on every route, and the
-        route's own duration. They are known apart, and their logarithms add up as those of independent ones
-        do.
+        Two independent quantities make a call longer than predicted: the length of its answer, which is the
+        same on every route, and the speed of the route. Each is estimated by itself, and the squares of their
+        logarithms add up.
         """
         track = self.tracks.get(task, self.tracks[None])
         tokens = track.tokens.quantile(0.5) or 1.0
@@ -358,9 +362,11 @@ class RouteModel:
             durations.append((shared.duration, min(shared.duration.weight(now), _SHARED_CALLS)))
 
         def times(share: float) -> float:
-            told, calls = (0.0, 0.0) if shared is None else shared.longer(share, now)
-            told += (default_spread().log_quantile(share) - told) * _ASSUMED_CALLS / (calls + _ASSUMED_CALLS)
-            longest = tokens * math.exp(told)
+            log_ratio, calls = (0.0, 0.0) if shared is None else shared.longer(share, now)
+            log_ratio += (
+                (default_spread().log_quantile(share) - log_ratio) * _ASSUMED_CALLS / (calls + _ASSUMED_CALLS)
+            )
+            longest = tokens * math.exp(log_ratio)
             longer = math.log(max(known.seconds(longest, prompt) / whole, 1e-3))
             slower = pooled_log_quantile(durations, share)
             return math.exp(math.copysign(math.hypot(longer, slower), longer + slower))
@@ -368,7 +374,7 @@ class RouteModel:
         return [times(each) for each in shares]
 
     def _late_first(self, percentile: float, now: float, shared: PredictionErrors | None) -> float:
-        """Return what the share ``percentile`` of first tokens stay below, as a ratio."""
+        """Return a quantile of the time to the first token, as a ratio to the median."""
         sources = [(default_spread(), _ASSUMED_CALLS), (self._ratio_first, self._ratio_first.weight(now))]
         if shared is not None:
             sources.append((shared.first, min(shared.first.weight(now), _SHARED_CALLS)))
@@ -377,12 +383,12 @@ class RouteModel:
     def _speculation(
         self, task: PromptTask | None, load: ServerLoad | None
     ) -> tuple[float | None, float | None, float | None]:
-        """Return the accepted share, the tokens of a verification and the chance α, where they are known."""
+        """Return the acceptance rate, tokens per verification and probability α; None where unknown."""
         every = self.tracks[None]
         own = self.tracks.get(task, every)
         if not every.drafted:
-            told = (None, None) if load is None else (load.acceptance_rate, load.tokens_per_verification)
-            return *told, None
+            reported = (None, None) if load is None else (load.acceptance_rate, load.tokens_per_verification)
+            return *reported, None
         lean = _LEAN_DRAFTED / every.drafted if own is not every else 0.0
         accepted = own.accepted + lean * every.accepted
         drafted, steps = own.drafted + lean * every.drafted, own.steps + lean * every.steps
@@ -405,18 +411,18 @@ class RouteModel:
         ratio = slope / start if slope and start else None if prior is None else prior.cost_ratio
         return estimate_depth(alpha, ratio, task, load, prompt)
 
-    def _as_before(self, known: TypicalSpeed, task: PromptTask | None) -> float:
-        """Return how many times faster the route was before it became slow, 1 where it did not."""
+    def _earlier_speedup(self, known: TypicalSpeed, task: PromptTask | None) -> float:
+        """Return how many times faster the route was before it became slower, 1 if it did not."""
         if self._before is None:
             return 1.0
-        then = self._of(task, self._before)
-        assert then is not None  # it was worked with
+        then = self._typical_at(task, self._before)
+        assert then is not None  # the route was called at that speed
         tokens = self.tracks[None].tokens.quantile(0.5) or 0.0
         return known.seconds(tokens, None) / max(then.seconds(tokens, None), 1e-6)
 
 
 def _hopeful(early: float, evidence: float, age_s: float) -> float:
-    """Return how many times faster it could well be: the median is uncertain, and it may have drifted."""
+    """Return how many times faster the route could be: its median is uncertain and may have drifted."""
     spread = min(max(-math.log(max(early, 1e-3)) / 1.28, 0.15), 1.0)
     spread = (spread * evidence + _GUESSED * _FEW) / (evidence + _FEW)
     unknown = 1.25 * spread / math.sqrt(max(evidence, 0.5))
@@ -425,7 +431,7 @@ def _hopeful(early: float, evidence: float, age_s: float) -> float:
 
 
 def _below(seen: QuantileSketch, ratio: float) -> float:
-    """Return the share of earlier calls that took less than this one, beside what was predicted of each."""
+    """Return the share of earlier calls with a smaller ratio of measured to predicted seconds."""
     calls, usual = seen.weight(), default_spread()
     known = seen.share_below(ratio) * calls + usual.share_below(ratio) * _BELOW_CALLS
     return (known + 0.1) / (calls + _BELOW_CALLS + 0.2)

@@ -1,4 +1,4 @@
-"""Turn a call into the routes that try it, in order: fixed, in turn, drawn, or as an oracle knows."""
+"""Baselines of a simulation: fixed routes, round robin, random routes and oracles."""
 
 from __future__ import annotations
 
@@ -24,29 +24,29 @@ __all__ = [
     "RouteTruth",
 ]
 
-#: Seconds until a route's rate limit lets the next request through, 0 for now.
+#: Returns the seconds until a route's rate limit admits the next request.
 RateLimitWait = Callable[[str], float]
 
-#: Tries of a call that names its model, as the client's ``max_retries`` has it.
+#: Attempts of a call with a named model, as with the client's ``max_retries``.
 _TRIES = 3
 
 
 class RouteSelector(Protocol):
-    """Who chooses.
+    """Chooses the routes of simulated calls.
 
     Attributes:
-        name: in reports.
-        patient: whether it waits for a route's rate limit, as calls of a named model do.
+        name: for reports.
+        patient: whether it waits for a route's rate limit, as calls with a named model do.
     """
 
     name: str
     patient: bool
 
     def order(self, call: SimulatedCall, free: RateLimitWait) -> Sequence[str]:
-        """Return the routes that try a call, first to last."""
+        """Return the routes to try, in order."""
 
     def learn(self, call: SimulatedCall, sample: CallSample) -> None:
-        """Hear of a finished try of a call, at the moment it ends or later."""
+        """Learn from a finished attempt; called when it has ended, or later."""
 
 
 class _StaticSelector:
@@ -57,7 +57,7 @@ class _StaticSelector:
 
 
 class FixedRoute(_StaticSelector):
-    """One route for all calls, tried again where it fails."""
+    """One route for all calls, with retries."""
 
     patient = True
 
@@ -69,7 +69,7 @@ class FixedRoute(_StaticSelector):
 
 
 class RoundRobin(_StaticSelector):
-    """The next route for each call, a random one where a seed is given; where it fails, those after it."""
+    """The next route for each call, or a random one with a seed; after a failure, the routes that follow."""
 
     def __init__(self, routes: Sequence[str], seed: int | None = None) -> None:
         self.name = "round robin" if seed is None else "random"
@@ -84,10 +84,11 @@ class RoundRobin(_StaticSelector):
 
 @dataclass(frozen=True, slots=True)
 class RouteTruth:
-    """A route for a call, as only an oracle can see it.
+    """The true values of a route for a call.
 
     Attributes:
-        kept: how likely it keeps the call's limits; ``score``: what the policy makes small, expected.
+        kept: the probability that it keeps the call's limits.
+        score: the expected value of the quantity that the policy minimizes.
     """
 
     route: str
@@ -96,11 +97,11 @@ class RouteTruth:
 
 
 class GroundTruth:
-    """What the routes of a ground truly are at a call, for a policy; worked out once for each call.
+    """The true values of all routes of a scenario for a policy, computed once for each call.
 
     Args:
-        policy: its limits go before those that calls bring along.
-        routes: those that the policy permits; None for all.
+        policy: its limits replace those of calls.
+        routes: the routes that the policy permits; None for all.
     """
 
     def __init__(self, ground: Scenario, policy: Policy, routes: Sequence[str] | None = None) -> None:
@@ -114,11 +115,11 @@ class GroundTruth:
         self._seen: dict[int, tuple[RouteTruth, ...]] = {}
 
     def limited(self, call: SimulatedCall) -> SimulatedCall:
-        """Return a call with the limits that everybody's answer to it is judged by."""
+        """Return a call with the limits that its answer is judged by."""
         return call.under(self._policy)
 
     def all(self, call: SimulatedCall) -> tuple[RouteTruth, ...]:
-        """Return every route, in the ground's order."""
+        """Return every route, in the scenario's order."""
         found = self._seen.get(call.index)
         if found is None:
             found = self._seen[call.index] = tuple(self._judge(call, route) for route in self.routes)
@@ -136,7 +137,7 @@ class GroundTruth:
     def ranked(
         self, call: SimulatedCall, free: RateLimitWait, percentile: float | None = None
     ) -> list[RouteTruth]:
-        """Return the routes that are free: those that keep the limits by score, the others by how nearly."""
+        """Return the routes below their rate limit: those that keep the limits by score, then the others."""
         asked = self.percentile if percentile is None else percentile
         able = [judged for judged in self.all(call) if not free(judged.route)] or list(self.all(call))
         return sorted(able, key=lambda j: (0, j.score, -j.kept) if j.kept >= asked else (1, -j.kept, j.score))
@@ -150,10 +151,10 @@ class GroundTruth:
 
 
 class Oracle(_StaticSelector):
-    """Knows the true state of every route and the laws of chance, but not how a single call turns out.
+    """Knows the true state of every route, but not the outcome of a single call.
 
     Args:
-        percentile: the share of calls that must keep the limits, the policy's where None.
+        percentile: the share of calls that must keep the limits; None for the policy's.
     """
 
     def __init__(self, judge: GroundTruth, percentile: float | None = None) -> None:
@@ -166,7 +167,7 @@ class Oracle(_StaticSelector):
 
 
 class Clairvoyant(_StaticSelector):
-    """Knows how each call turns out on every route, and takes the best that keeps the limits."""
+    """Knows the outcome of each call on every route, and takes the best one that keeps the limits."""
 
     def __init__(self, ground: Scenario, judge: GroundTruth) -> None:
         self.name = "clairvoyant"

@@ -1,4 +1,4 @@
-"""Turn calls into what a policy, every fixed route and oracles make of them, side by side."""
+"""Comparison of a policy with every fixed route, round robin and oracles on the same calls."""
 
 from __future__ import annotations
 
@@ -27,15 +27,17 @@ _HALVINGS = 7
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """What a policy made of calls, beside what others would have.
+    """The results of a policy and of all baselines.
 
     Attributes:
-        policy: the router under it; ``oracle``: who knows the state of every route, but not how a call turns
-            out; ``equal``: that oracle, asked to keep the limits just as often as the policy did;
-            ``clairvoyant``: who knows that, too.
-        fixed: every route by itself; ``others``: routes in turn, and drawn.
-        settled: after each abrupt change that moved the best choice.
-        plays: what became of every call, by name; "equal" is that oracle.
+        percentile: the policy's.
+        policy: the router under the policy.
+        oracle: a selector that knows the state of every route, but not the outcome of a single call.
+        equal: the same oracle, with a percentile at which it keeps the limits as often as the policy did.
+        clairvoyant: a selector that also knows the outcome of every call.
+        fixed: every route by itself; ``others``: round robin and random routes.
+        settled: the recovery after each abrupt change that moved the best choice.
+        plays: the results of every call, by the selector's name; ``equal`` is that oracle.
     """
 
     percentile: float
@@ -55,7 +57,7 @@ class Comparison:
 
     @property
     def over_oracle(self) -> float:
-        """The policy's dollars above the oracle's that keeps the limits as often, as a share of them."""
+        """The policy's dollars above those of ``equal``, as a share of them."""
         return self.policy.cost / self.equal.cost - 1 if self.equal.cost else 0.0
 
     @property
@@ -65,26 +67,26 @@ class Comparison:
 
     @property
     def calls_to_settle(self) -> tuple[float, int | None] | None:
-        """Median and most calls until good choices were back; the latter None where they once were not.
+        """The median and the most calls until choices were good again, None without a relevant change.
 
-        None without a change that mattered.
+        The most is None if they once were not before the next change.
         """
         if not self.settled:
             return None
-        told = [each.calls for each in self.settled]
-        known = [calls for calls in told if calls is not None]
-        return median(known) if known else float("inf"), max(known) if len(known) == len(told) else None
+        counts = [each.calls for each in self.settled]
+        known = [calls for calls in counts if calls is not None]
+        return median(known) if known else float("inf"), max(known) if len(known) == len(counts) else None
 
 
 def compare(ground: Scenario, policy: Policy, *, seed: int = 0) -> Comparison:
-    """Play everybody over a ground.
+    """Replay a scenario under a policy and all baselines.
 
     Args:
-        policy: its limits go before those that calls bring along, and everybody is judged by them.
-        seed: of the router's explorations, and of random routes.
+        policy: its limits replace those of calls; all selectors are judged by them.
+        seed: of the router's exploration, and of random routes.
 
     Raises:
-        ConfigurationError: the policy permits no route, or weighs the cost of one whose cost is not known.
+        ConfigurationError: the policy permits no route, or weighs a criterion that is unknown for one.
     """
     routes = permitted_routes(ground, policy)
     judge = GroundTruth(ground, policy, routes)
@@ -117,7 +119,7 @@ def compare(ground: Scenario, policy: Policy, *, seed: int = 0) -> Comparison:
 def _equal(
     ground: Scenario, judge: GroundTruth, violations: float, share: float
 ) -> tuple[ReplayResult, ReplaySummary]:
-    """Return the cheapest oracle, by the percentile it is asked for, that violates no more than that."""
+    """Return the cheapest oracle, over its percentile, with at most this share of violations."""
 
     def run(percentile: float) -> tuple[ReplayResult, ReplaySummary]:
         played = replay_calls(ground, Oracle(judge, percentile), judge)

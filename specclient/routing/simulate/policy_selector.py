@@ -1,4 +1,4 @@
-"""Play a policy as live calls do: the same estimates learn from the same samples, the same choice is made."""
+"""Policies in a simulation, with the code of live calls: same estimates, same samples, same choice."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ _MILLION = Decimal(1_000_000)
 
 
 class PolicySelector:
-    """The router's own choice, in simulated time, from a start at which nothing is known.
+    """The router's own choice in simulated time, without any earlier calls.
 
     Args:
-        policy: its limits go before those that calls bring along.
-        seed: of the calls that go where more is to be learned.
+        policy: its limits replace those of calls.
+        seed: of the random numbers for exploration.
     """
 
     patient = False
@@ -49,8 +49,8 @@ class PolicySelector:
         self._options = tuple(_option(ground, route) for route in ground.routes)
         self._slates: dict[tuple[Policy, PromptTask, int | None], ScoreTable] = {}
 
-    def order(self, call: SimulatedCall, free: RateLimitWait) -> Sequence[str]:  # noqa: ARG002 - the router is not told
-        """Return the route that is chosen, and those that stand in for it."""
+    def order(self, call: SimulatedCall, free: RateLimitWait) -> Sequence[str]:  # noqa: ARG002 - the router does not know rate limits
+        """Return the chosen route and its fallbacks."""
         self._now = call.at
         policy = policy_for_call(call, self._policy)
         task: PromptTask = call.task if policy.task == "auto" else policy.task
@@ -71,9 +71,9 @@ class PolicySelector:
         return (decision.chosen, *(other.route for other in others))
 
     def learn(self, call: SimulatedCall, sample: CallSample) -> None:
-        """Learn from a finished try as the estimates of a client do.
+        """Learn from a finished attempt as a client's estimator does.
 
-        What the policy promises, it promises of all calls, whichever limits they bring.
+        The policy's percentile holds for all calls together, whatever their own limits are.
         """
         self._now = max(self._now, sample.at)
         self._estimates.learn(replace(sample, at=_START.timestamp() + sample.at))
@@ -83,10 +83,10 @@ class PolicySelector:
 
 
 def permitted_routes(ground: Scenario, policy: Policy) -> tuple[str, ...]:
-    """Return the routes that a policy does not rule out by their names.
+    """Return the routes that a policy does not rule out by name.
 
     Raises:
-        ConfigurationError: none is left, or one of which no cost is known and the policy weighs it.
+        ConfigurationError: no route is left, or the policy weighs a criterion that is unknown for one.
     """
     options = [_option(ground, route) for route in ground.routes]
     left = tuple(option.route for option in options if exclusion(policy, option) is None)
@@ -117,7 +117,7 @@ def permitted_routes(ground: Scenario, policy: Policy) -> tuple[str, ...]:
 
 
 def policy_for_call(call: SimulatedCall, policy: Policy) -> Policy:
-    """Return a policy with the limits that a call brings along, where it has none itself."""
+    """Return a policy with a call's own limits of time where the policy has none."""
     limited = call.under(policy)
     first, whole = limited.max_ttft_s, limited.max_latency_s
     if first == policy.max_ttft_s and whole == policy.max_latency_s:

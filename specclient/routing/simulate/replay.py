@@ -1,4 +1,4 @@
-"""Play calls over a world or a trace as one who chooses would have them sent, in simulated time."""
+"""Replay: send the calls of a scenario to the routes that a selector chooses, in simulated time."""
 
 from __future__ import annotations
 
@@ -20,22 +20,23 @@ from specclient.types.criterion import CRITERIA
 
 __all__ = ["REFUSED_S", "ReplayResult", "ReplayedCall", "replay_calls"]
 
-#: Seconds until a request over a rate limit is refused; until a failed one is sent again to the same route.
+#: Seconds until a request over a rate limit is refused; seconds until a failed one is retried on its route.
 REFUSED_S, AGAIN_S = 0.1, 0.5
-#: The part of a minute over which requests are counted.
+#: The window of rate limits, in minutes.
 _WINDOW = 1 / 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayedCall:
-    """What became of one call.
+    """The result of one call.
 
     Attributes:
-        first: the route that was chosen; ``served``: the one that answered, None where none did.
-        tries: how often it was sent; ``refused``: how many of these a rate limit turned away.
-        cost: dollars; ``ttft_s``, ``latency_s``: since the call arrived, earlier tries included.
+        first: the route that was chosen; ``served``: the one that answered, None if none did.
+        tries: the number of attempts; ``refused``: those that a rate limit refused.
+        cost: dollars; ``ttft_s``, ``latency_s``: since the call arrived, earlier attempts included.
         kept: whether its limits were kept; a call without an answer keeps none.
-        regret: how much worse the choice was than the best one, in what the policy makes small.
+        best: the best route.
+        regret: how much worse the choice was than the best one, in the quantity that the policy minimizes.
         good: whether the choice was as good as the best one, or nearly.
         figures: the values of the criteria that have no field here, by name; empty without an answer.
     """
@@ -57,14 +58,14 @@ class ReplayedCall:
 
 @dataclass(frozen=True, slots=True)
 class ReplayResult:
-    """All calls under one who chose; ``steps`` in order of arrival."""
+    """The results of all calls under one selector, in order of arrival."""
 
     name: str
     steps: tuple[ReplayedCall, ...]
 
 
 class _RateLimits:
-    """Requests that routes still allow: a bucket each, filled at an even pace; who waits does so in line."""
+    """The rate limits of routes: a token bucket each, filled at a constant rate; requests wait in order."""
 
     def __init__(self, ground: Scenario) -> None:
         self._rates = {route: rate / 60 for route, rate in ground.per_minute.items()}
@@ -73,7 +74,7 @@ class _RateLimits:
         self._at = dict.fromkeys(self._rates, 0.0)
 
     def wait(self, route: str, now: float) -> float:
-        """Return the seconds until a request would be let through."""
+        """Return the seconds until a request is admitted."""
         rate = self._rates.get(route)
         if rate is None:
             return 0.0
@@ -90,7 +91,7 @@ class _RateLimits:
 
 
 class _PendingFeedback:
-    """Finished tries on their way to whom they teach, each heard of when it ends."""
+    """Attempts that a selector learns from when they end."""
 
     def __init__(self, player: RouteSelector) -> None:
         self._player = player
@@ -106,18 +107,18 @@ class _PendingFeedback:
 
 
 def replay_calls(ground: Scenario, player: RouteSelector, judge: GroundTruth) -> ReplayResult:
-    """Send every call where ``player`` says, one try after the other until one is answered.
+    """Send every call to the routes that a selector returns, one attempt after the other until one answers.
 
-    Who chooses hears of a try when it has ended, so not before the next calls that arrive meanwhile. A route
-    over its rate limit refuses at once; players who are patient wait for it instead. Every player is handed
-    calls with the limits that they are judged by.
+    The selector learns from an attempt when it has ended, so later than calls that arrive meanwhile. A route
+    over its rate limit refuses at once; patient selectors wait instead. Selectors receive calls with the
+    limits that they are judged by.
     """
     run = _Replay(ground, player, judge)
     return ReplayResult(player.name, tuple(run.step(judge.limited(call)) for call in ground.calls))
 
 
 class _Replay:
-    """The calls of one player: what has been sent, and what is still to be heard of it."""
+    """The state of one run: rate limits, and attempts that have not ended."""
 
     def __init__(self, ground: Scenario, player: RouteSelector, judge: GroundTruth) -> None:
         self._ground, self._player, self._judge = ground, player, judge
@@ -125,7 +126,7 @@ class _Replay:
         self._criteria = [each for name, each in CRITERIA.items() if name not in SUMMARIZED]
 
     def step(self, call: SimulatedCall) -> ReplayedCall:
-        """Play one call to its end."""
+        """Replay one call to its end."""
         self._tries.tell(call.at)
         waits = {route: self._quota.wait(route, call.at) for route in self._ground.per_minute}
 
@@ -166,7 +167,11 @@ class _Replay:
     def _send(
         self, call: SimulatedCall, order: Sequence[str]
     ) -> tuple[str | None, float, int, int, SimulatedOutcome]:
-        """Try routes in order; return who answered, when that was, all tries, those refused, and the last."""
+        """Try routes in order.
+
+        Returns:
+            The route that answered, the time, all attempts, the refused ones, and the last outcome.
+        """
         now, sent, refused = call.at, list[str](), 0
         outcome = SimulatedOutcome(latency_s=0.0, failed=True)
         for route in order:
@@ -192,11 +197,11 @@ class _Replay:
 def _judged(
     judge: GroundTruth, call: SimulatedCall, chosen: str, ranked: Sequence[RouteTruth]
 ) -> tuple[str, float, bool]:
-    """Return the best route, how much worse the chosen one was, and whether it was nearly as good.
+    """Return the best route, the regret of the chosen one, and whether it was nearly as good.
 
-    A likelihood of keeping the limits that falls short by a share adds that share of the best one's score,
-    as if so many calls had to be made again. Nearly as good is within 5 % of the score, and within two points
-    of the likelihood, which is what a policy may miss its percentile by.
+    A shortfall in the probability of keeping the limits adds that share of the best route's score, as if so
+    many calls had to be repeated. Nearly as good is within 5 % of the score and within two points of the
+    probability, by which a policy may miss its percentile.
     """
     best = ranked[0]
     mine = next((judged for judged in judge.all(call) if judged.route == chosen), None)
@@ -210,7 +215,7 @@ def _judged(
 
 
 def _sample(call: SimulatedCall, route: str, at: float, outcome: SimulatedOutcome) -> CallSample:
-    """Return what a try teaches, as the record of a live one would."""
+    """Return the sample of an attempt, as from the record of a live one."""
     answered = not outcome.failed
     return CallSample(
         route=route,

@@ -1,4 +1,4 @@
-"""What policies are tried out on, a world or a trace: calls, and what each route does with them."""
+"""Scenarios: the calls that policies are simulated on, and the outcome of each call on each route."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ class SimulatedCall:
     """One call that arrives.
 
     Attributes:
-        index: its place among the calls; ``at``: seconds since the first moment.
-        prompt_tokens, completion_tokens: of its prompt, and of its answer on any route. No policy knows the
-            answer's length beforehand.
-        max_ttft_s, max_latency_s: limits that it brings along, None for none; once it is :meth:`under` a
-            policy, those that it is judged by.
+        index: its position among the calls; ``at``: seconds since the start.
+        prompt_tokens, completion_tokens: of its prompt, and of its answer on any route. Policies do not know
+            the answer's length beforehand.
+        max_ttft_s, max_latency_s: its own limits of time, None for none; after :meth:`under`, those that it
+            is judged by.
     """
 
     index: int
@@ -44,7 +44,7 @@ class SimulatedCall:
     max_latency_s: float | None = None
 
     def under(self, policy: Policy) -> SimulatedCall:
-        """Return the call with the limits that hold for it: the policy's, and its own where that has none."""
+        """Return the call with the policy's limits of time, and its own where the policy has none."""
         first = self.max_ttft_s if policy.max_ttft_s is None else policy.max_ttft_s
         whole = self.max_latency_s if policy.max_latency_s is None else policy.max_latency_s
         if first == self.max_ttft_s and whole == self.max_latency_s:
@@ -52,7 +52,7 @@ class SimulatedCall:
         return replace(self, max_ttft_s=first, max_latency_s=whole)
 
     def keeps(self, ttft_s: float | None, latency_s: float) -> bool:
-        """Tell whether an answer with these times keeps the limits; a missing time counts as the whole."""
+        """Return whether an answer keeps the limits of time; a missing ``ttft_s`` counts as ``latency_s``."""
         first = latency_s if ttft_s is None else ttft_s
         return (self.max_ttft_s is None or first <= self.max_ttft_s) and (
             self.max_latency_s is None or latency_s <= self.max_latency_s
@@ -61,10 +61,10 @@ class SimulatedCall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedOutcome:
-    """What a route does with a call.
+    """The outcome of a call on a route.
 
     Attributes:
-        failed: whether there was no answer; ``latency_s`` is then the time until that was known.
+        failed: whether there was no answer; ``latency_s`` is then the time until the failure.
         drafted, accepted, steps: as in :class:`specclient.types.usage.Speculation`.
     """
 
@@ -78,7 +78,7 @@ class SimulatedOutcome:
 
 @dataclass(frozen=True, slots=True)
 class TokenPrices:
-    """Dollars for each prompt token and each token of the answer."""
+    """Dollars per prompt token and per answer token."""
 
     prompt: float
     completion: float
@@ -90,7 +90,7 @@ class TokenPrices:
 
 @dataclass(frozen=True, slots=True)
 class RouteChange:
-    """A moment at which a route changed abruptly, and what happened to it."""
+    """An abrupt change of a route: when, and what happened."""
 
     at: float
     route: str
@@ -101,10 +101,10 @@ class Scenario(Protocol):
     """A world or a trace.
 
     Attributes:
-        name: what it is called in a report; ``routes``: the candidates.
-        rates: prices by route; a route without is not priced.
-        per_minute: requests a minute that a route allows, for those with a limit.
-        changes: abrupt ones, in order, where they are known.
+        name: for reports; ``routes``: the candidates.
+        rates: prices by route; routes without an entry have no price.
+        per_minute: the rate limits of routes, in requests per minute.
+        changes: the known abrupt changes, in order.
     """
 
     @property
@@ -121,13 +121,13 @@ class Scenario(Protocol):
     def changes(self) -> Sequence[RouteChange]: ...
 
     def outcome(self, call: SimulatedCall, route: str, at: float, attempt: int = 0) -> SimulatedOutcome:
-        """Return what a route does with a call sent to it at ``at`` seconds, 0 being its first attempt."""
+        """Return the outcome of a call sent at ``at`` seconds; ``attempt`` counts from 0 on each route."""
 
     def kept(self, call: SimulatedCall, route: str, at: float) -> float:
-        """Return how likely a route keeps a call's limits then, as only an oracle can know."""
+        """Return the true probability that a route keeps a call's limits then."""
 
     def expected_s(self, call: SimulatedCall, route: str, at: float) -> float:
-        """Return the mean seconds of a call on a route then, as only an oracle can know."""
+        """Return the true mean seconds of a call on a route then."""
 
     def expected_tokens(self, call: SimulatedCall) -> float:
         """Return the mean length of an answer to such a call."""

@@ -125,7 +125,7 @@ def test_what_stays_on_this_machine_is_told_by_its_address():
 
 
 def test_a_candidate_that_is_none_or_cannot_be_used_says_so():
-    with pytest.raises(ConfigurationError, match="candidate 'bare' is no route"):
+    with pytest.raises(ConfigurationError, match="candidate 'bare' is not a route"):
         router(candidates=["bare"]).decide(asks())
     decision = router(
         candidates=["local/none", "nobody/x", "openai/gpt-4.1", "mine/small"], options={"api_key": None}
@@ -144,7 +144,7 @@ def test_an_engine_in_this_process_is_not_sent_what_it_does_not_serve(method, po
     assert found.decide(asks()).chosen == "local/demo"  # as free
     decision = found.decide(asks(method=method, policy=policy))
     assert (decision.chosen, list(decision.alternatives)) == ("mine/small", [])
-    assert "serves chat.completions.create and completions.create alone" in decision.candidates[0].reason
+    assert "serves only chat.completions.create and completions.create" in decision.candidates[0].reason
     with pytest.raises(NoRouteError, match="add a hosted provider's route"):
         router(candidates=["local/demo"]).decide(asks(method=method))
 
