@@ -78,7 +78,7 @@ def _latency(world: World, found: Comparison, file: Path) -> None:
     figure, panels = plt.subplots(len(tasks), 1, figsize=(7.5, 1.6 * len(tasks) + 0.8), sharex=True)
     steps = found.plays["policy"].steps
     for axes, kind in zip(panels, tasks, strict=True):
-        for spell in world.spells:
+        for spell in world.incidents:
             axes.axvspan(
                 spell.start / 3600, spell.end / 3600, color=SHADE[spell.kind], alpha=0.22, linewidth=0
             )

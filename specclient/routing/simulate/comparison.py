@@ -16,7 +16,13 @@ from specclient.routing.simulate.baselines import (
 )
 from specclient.routing.simulate.policy_selector import PolicySelector, permitted_routes
 from specclient.routing.simulate.replay import ReplayResult, replay_calls
-from specclient.routing.simulate.results import ChangeRecovery, ReplaySummary, best_fixed, settled, summarize
+from specclient.routing.simulate.results import (
+    ChangeRecovery,
+    ReplaySummary,
+    best_fixed,
+    find_recoveries,
+    summarize,
+)
 from specclient.routing.simulate.scenario import Scenario
 from specclient.types.route import Policy
 
@@ -111,7 +117,7 @@ def compare(ground: Scenario, policy: Policy, *, seed: int = 0) -> Comparison:
         clairvoyant=clairvoyant,
         fixed=tuple(each for _, each in fixed),
         others=tuple(each for _, each in others),
-        settled=tuple(settled(ground, judge, routed)),
+        settled=tuple(find_recoveries(ground, judge, routed)),
         plays={played.name: played for played, _ in runs} | {"equal": alike},
     )
 

@@ -1,27 +1,29 @@
-"""Public figures as rows: hosts of one open model with prices, speeds and troubles, and what is asked.
+"""Simulated hosts of one open model, with published prices and speeds, and the calls that arrive.
 
-Where a figure comes from:
+The sources of the figures:
 
-- Prices: list prices of Llama 3.3 70B in the catalogue of genai-prices 0.2, each row names whose.
-- ``LOAD_CURVE``: Oracle's published benchmark of Llama 3.3 70B on one dedicated unit, seconds to the first
+- Prices: list prices of Llama 3.3 70B in the catalogue of genai-prices 0.2; each row names the vendor.
+- ``LOAD_CURVE``: Oracle's published benchmark of Llama 3.3 70B on one dedicated unit: seconds to the first
 token
-  and tokens a second for each request, by requests at once (docs.oracle.com, generative-ai benchmarks).
+  and tokens per second of each request, by concurrent requests (docs.oracle.com, generative-ai benchmarks).
 - Hosts with hardware of their own, and those tuned for speed: medians of the comparison at
   kickllm.com/research/llm-speed-benchmark (April 2026); ``ttft_s`` of GPU hosts: the 0.25 to 0.6 s that
   managedmodels.com gives for them under normal load.
-- Acceptance by task with four drafted tokens: such that an idle host gains what Chen et al. (2302.01318)
-  measured with a draft of that length, 2.46 times on code and 1.92 times on text; what drafting loses on a
-  full host, 1.4 times: the vLLM blog of 2024-10-17.
-- Requests a minute: Groq's for this model; over a sixth of a minute, as OpenAI's guide on rate limits warns
+- Acceptance by task with four drafted tokens: chosen so that an idle host has the speedup that Chen et al.
+  (2302.01318) measured with a draft of that length, 2.46 times on code and 1.92 times on text; the loss from
+  drafting on a full host, 1.4 times: the vLLM blog of 2024-10-17.
+- Requests per minute: Groq's for this model, over a sixth of a minute, since OpenAI's guide on rate limits
+warns
   that a quota may be enforced over shorter windows.
 - Prompts and answers of chat: medians of the conversation trace of Splitwise (2311.18677), 1,020 and 129
   tokens; prompts of code: of its coding trace, 1,500, with answers of a function, not of a line. Calls come
   in bursts with gamma gaps (BurstGPT, 2401.17644), and with the hours of the day (DynamoLLM, 2408.00741).
-- Outages last minutes to hours (Chu et al., 2501.12469) and come every few weeks; here, as one run tells few
-  hours, they come far more often, and slow spells with them. So a run is harsher than a day of any of these.
+- Outages last minutes to hours (Chu et al., 2501.12469) and occur every few weeks. A run covers a few hours,
+so
+  here they occur far more often, together with slow periods; a run is harsher than a day on any of these
+  hosts.
 
-Limits of time, spreads, drift and how full a host is on the whole have no public figure: they are this
-file's own.
+Limits of time, spreads, drift and the mean load of hosts have no public source; they are assumptions.
 """
 
 from __future__ import annotations
@@ -40,7 +42,7 @@ __all__ = [
     "WorldSpec",
 ]
 
-#: Of a GPU host: requests at once, seconds to the first token, tokens a second of each request.
+#: A GPU host: concurrent requests, seconds to the first token, tokens per second of each request.
 LOAD_CURVE = (
     (1, 0.05, 58.64),
     (2, 0.06, 57.98),
@@ -53,8 +55,8 @@ LOAD_CURVE = (
     (256, 4.09, 15.27),
 )
 
-#: Tokens drafted at a time, and the share of them that is accepted. With a draft pass at 0.05 of the target's
-#: an idle host gains 2.5 times on code and 2.0 times on chat.
+#: Tokens drafted at a time, and the share that is accepted. With a draft pass of 0.05 target passes, an idle
+#: host is 2.5 times faster on code and 2.0 times on chat.
 DRAFT_DEPTH = 4
 ACCEPTANCE_BY_TASK: dict[PromptTask, float] = {
     "code": 0.75,
@@ -70,18 +72,17 @@ class SimulatedHost:
 
     Attributes:
         route: its name as a candidate.
-        input, output: dollars for a million tokens.
-        tokens_s: tokens a second of each request, without speculation, at its usual load.
-        ttft_s: seconds to the first token of a short prompt, likewise; ``prefill_s``: prompt tokens read in a
-            second.
-        load: how full it is on the whole, from 0 to 1; ``swing``: how much the time of day moves that.
-        crowded: whether load slows it as in ``LOAD_CURVE``; hardware that serves one request after the
-        other as
-            fast as ever only lets them wait.
+        input, output: dollars per million tokens.
+        tokens_s: tokens per second of each request, without speculation, at its usual load.
+        ttft_s: seconds to the first token of a short prompt at its usual load.
+        prefill_s: prompt tokens per second of prefill.
+        load: its mean load, from 0 to 1; ``swing``: the change with the time of day.
+        crowded: whether load slows it as in ``LOAD_CURVE``; on hardware that serves one request after the
+            other, requests only wait.
         drafts: whether it decodes speculatively.
-        per_minute: requests that it allows, None for any number.
-        troubles: outages and slow spells in an hour, together.
-        failures: share of calls that fail without any reason to be seen.
+        per_minute: its rate limit in requests per minute, None for none.
+        troubles: outages and slow periods per hour, together.
+        failures: the share of calls that fail for no visible reason.
     """
 
     route: str
@@ -101,12 +102,12 @@ class SimulatedHost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallKind:
-    """One kind of call: how often it comes, how long it is, and what its caller waits for at most.
+    """One kind of call: its frequency, length and limits of time.
 
     Attributes:
         share: of all calls.
         prompt, answer: median tokens; the spreads are standard deviations of their logarithms.
-        max_ttft_s, max_latency_s: limits that its policy has.
+        max_ttft_s, max_latency_s: its limits.
     """
 
     task: PromptTask

@@ -1,4 +1,4 @@
-"""Turn two log-normal laws into the noise of a duration: near its median, now and then far beyond it."""
+"""Noise of durations: a mixture of two log-normal distributions, around the median and in a heavy tail."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from statistics import NormalDist
 __all__ = ["LatencyNoise", "normal_points"]
 
 _GRID = 1024
-#: Factors that the table of quantiles reaches: 1/8 to 64 times the median.
+#: The range of the table of quantiles: 1/8 to 64 times the median.
 _LOW, _HIGH = math.log(1 / 8), math.log(64)
 _PER_STEP = _GRID / (_HIGH - _LOW)
 
 
 @dataclass(frozen=True)
 class LatencyNoise:
-    """A factor on a duration: log-normal around 1, and for a share of calls around something larger.
+    """A random factor on a duration: log-normal around 1, or for a share of calls around a larger median.
 
     Attributes:
         spread: standard deviation of the factor's logarithm.
-        tail: share of calls in the tail; ``far``: the tail's median factor; ``wide``: its own spread.
+        tail: the share of calls in the tail; ``far``: the median factor there; ``wide``: its spread.
     """
 
     spread: float
@@ -67,7 +67,7 @@ class LatencyNoise:
         return [self._share(_LOW + i / _PER_STEP) for i in range(_GRID + 1)]
 
     def quantile(self, share: float) -> float:
-        """Return the factor that this share of calls stays below, within 0.3 %."""
+        """Return the factor that this share of calls does not exceed, within 0.3 %."""
         at = min(max(bisect_right(self._shares, share), 1), _GRID)
         below, above = self._shares[at - 1], self._shares[at]
         part = (share - below) / (above - below) if above > below else 0.0
@@ -79,6 +79,6 @@ def _normal(x: float) -> float:
 
 
 def normal_points(count: int) -> tuple[float, ...]:
-    """Return the middles of ``count`` equally likely parts of the standard normal."""
+    """Return the medians of ``count`` equally likely parts of the standard normal distribution."""
     law = NormalDist()
     return tuple(law.inv_cdf((i + 0.5) / count) for i in range(count))

@@ -1,4 +1,4 @@
-"""Turn what became of every call into the figures that policies are compared by."""
+"""Summaries of a replay: the figures by which policies are compared."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from specclient.routing.simulate.scenario import SUMMARIZED, RouteChange, Scenar
 from specclient.types.criterion import CRITERIA
 from specclient.types.route import PromptTask
 
-__all__ = ["ChangeRecovery", "ReplaySummary", "best_fixed", "settled", "summarize"]
+__all__ = ["ChangeRecovery", "ReplaySummary", "best_fixed", "find_recoveries", "summarize"]
 
 #: Calls looked at before and after a change, to see whether it moved the best choice; and after each call, to
 #: see whether good choices are back.
@@ -25,17 +25,17 @@ _FIRST, _TEN = 50, 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplaySummary:
-    """One policy over all calls.
+    """The results of one selector over all calls.
 
     Attributes:
-        answered: calls with an answer, of ``calls``.
-        cost: dollars for each answered call.
-        p50_s, p95_s: of the seconds to the whole answer; ``ttft_p95_s``: to its first token.
-        violations: share of calls that did not keep their limits, unanswered ones among them.
-        over: how far that is over the share that the percentile allows, 0 where it is not.
-        regret: by which the choices were worse than the best ones, for each call.
-        good: share of choices as good as the best one, or nearly.
-        routes: share of calls by the route that answered.
+        answered: the number of answered calls, of ``calls``.
+        cost: mean dollars of answered calls.
+        p50_s, p95_s: quantiles of the seconds to the whole answer; ``ttft_p95_s``: to the first token.
+        violations: the share of calls that did not keep their limits, unanswered ones included.
+        over: ``violations`` above the share that the percentile allows, at least 0.
+        regret: the mean by which choices were worse than the best ones.
+        good: the share of choices as good as the best one, or nearly.
+        routes: the share of calls by the route that answered.
         by_task: violations by task.
         figures: the mean over answered calls of the criteria that have no field here, by name; None where
             unknown.
@@ -59,15 +59,15 @@ class ReplaySummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeRecovery:
-    """A change that moved the best choice, and what came after it.
+    """The recovery after a change that moved the best choice.
 
     Attributes:
-        calls: until good choices were as frequent again as in the whole run; None where the best choice moved
-            again, or the run ended, before that.
-        rarer: by which share good choices were rarer, in the first ten calls after it, the next ten and so on
-            to the fiftieth, than in the later half of the calls before the next change; empty where those are
-            fewer than a hundred. How good choices can be in the state that the change led to is not known
-            beforehand; what they came to is. Ten calls tell little: take changes together.
+        at: seconds since the start; ``route``, ``what``: the route that changed, and how.
+        calls: the number of calls until good choices were as frequent as in the whole run; None if the best
+            choice moved again, or the run ended, before that.
+        rarer: the share by which good choices were rarer in the first ten calls after the change, the next
+            ten, and so on to the fiftieth, than in the later half of the calls before the next change; empty
+            with fewer than a hundred calls. Ten calls show little: average over changes.
     """
 
     at: float
@@ -78,10 +78,10 @@ class ChangeRecovery:
 
 
 def summarize(played: ReplayResult, percentile: float) -> ReplaySummary:
-    """Sum up a run.
+    """Return the summary of a run.
 
     Args:
-        percentile: the share of calls that were to keep the limits.
+        percentile: the share of calls that must keep the limits.
     """
     steps = played.steps
     answered = [step for step in steps if step.served is not None]
@@ -119,9 +119,9 @@ def _mean_figures(steps: Sequence[ReplayedCall]) -> dict[str, float | None]:
 
 
 def best_fixed(fixed: Sequence[ReplaySummary], *, slack: float = 0.02) -> ReplaySummary:
-    """Return the cheapest fixed route that keeps the limits as often as is asked, give or take ``slack``.
+    """Return the cheapest fixed route that keeps the limits as often as required, within ``slack``.
 
-    Where none does, the one that keeps them most often.
+    If none does, it is the one that keeps them most often.
     """
     keeping = [each for each in fixed if each.over <= slack]
     if keeping:
@@ -129,11 +129,11 @@ def best_fixed(fixed: Sequence[ReplaySummary], *, slack: float = 0.02) -> Replay
     return min(fixed, key=lambda each: (each.violations, each.cost))
 
 
-def settled(ground: Scenario, judge: GroundTruth, played: ReplayResult) -> list[ChangeRecovery]:
-    """Return how many calls it took, after each change that moved the best choice, to choose well again.
+def find_recoveries(ground: Scenario, judge: GroundTruth, played: ReplayResult) -> list[ChangeRecovery]:
+    """Return the recovery after each change that moved the best choice.
 
-    Choosing well again means: among the twenty calls that follow, good choices are at most ten points rarer
-    than over the run. Calls count from the change until the first of the twenty.
+    Choices are good again when, among the twenty calls that follow, they are at most ten points rarer than
+    over the run. Calls are counted from the change to the first of the twenty.
     """
     steps = played.steps
     usual = _share(steps, lambda step: step.good)
@@ -146,7 +146,7 @@ def settled(ground: Scenario, judge: GroundTruth, played: ReplayResult) -> list[
     for place, (change, start) in enumerate(moved):
         end = moved[place + 1][1] if place + 1 < len(moved) else len(steps)
         if end - start < _SPAN:
-            continue  # the best choice moved again before anything could be told
+            continue  # the best choice moved again too early
         calls = next(
             (
                 at - start
@@ -163,7 +163,7 @@ def settled(ground: Scenario, judge: GroundTruth, played: ReplayResult) -> list[
 
 
 def _rarer(steps: Sequence[ReplayedCall]) -> tuple[float, ...]:
-    """Return by which share good choices are rarer at first, ten by ten, than in the later half."""
+    """Return the share by which good choices are rarer at first, ten by ten, than in the later half."""
     if len(steps) < 2 * _FIRST:
         return ()
     later = _share(steps[len(steps) // 2 :], lambda step: step.good)
@@ -173,7 +173,7 @@ def _rarer(steps: Sequence[ReplayedCall]) -> tuple[float, ...]:
 
 
 def _moved(judge: GroundTruth, steps: Sequence[ReplayedCall], change: RouteChange, start: int) -> bool:
-    """Tell whether a change took its route from the best choices, or brought it among them."""
+    """Return whether a change removed its route from the best choices, or added it to them."""
 
     def part(some: Sequence[ReplayedCall]) -> float:
         ranked = [judge.ranked(step.call, lambda _: 0.0)[0].route for step in some]

@@ -1,9 +1,9 @@
-"""Turn a file of calls that were made into a ground to try policies on, and a world into such a file.
+"""Traces: files of past calls as scenarios, and files of simulated ones.
 
-A trace knows what became of a call on the route that served it. What another route would have done is drawn
-from what that route did with the calls nearest in time, of the same task where there are any. So a replay of
-one's own calls tells what policies would have made of the same days, as far as each route was used in them:
-of one that had few calls then little can be said, and the report says how many there were.
+A trace has the outcome of a call on the route that served it. The outcome on another route is drawn from the
+outcomes of that route's calls nearest in time, of the same task if there are any. So a replay shows the
+results of other policies on the same days, as far as each route was used then. The report states how many
+calls a route had; with few of them, its results are uncertain.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from specclient.types.route import PromptTask
 
 __all__ = ["Trace", "dump_trace", "load_trace"]
 
-#: Calls of a route, nearest in time, among which an unknown outcome is drawn.
+#: The number of a route's nearest calls in time from which an unknown outcome is drawn.
 _NEAREST = 15
 
 
 class _ObservedOutcome(NamedTuple):
-    """An outcome that was seen: when, with an answer of how many tokens, and what it was."""
+    """An observed outcome: its time, the tokens of the answer, and the outcome."""
 
     at: float
     tokens: int
@@ -43,14 +43,15 @@ class _ObservedOutcome(NamedTuple):
 
 
 class Trace:
-    """Calls of the past.
+    """The scenario of past calls.
 
     Args:
-        lines: as read; in any order.
-        seed: of what is drawn.
+        name: for reports.
+        lines: the calls, in any order.
+        seed: of the random numbers.
 
     Raises:
-        ConfigurationError: no call with an answer among them.
+        ConfigurationError: no call has an answer.
     """
 
     changes: Sequence[RouteChange] = ()
@@ -81,11 +82,11 @@ class Trace:
         return f"Trace({self.name!r}, calls={len(self.calls)}, routes={len(self.routes)})"
 
     def seen(self, route: str) -> int:
-        """Return how many outcomes of a route the trace tells."""
+        """Return the number of observed outcomes of a route."""
         return len(self._known[route, None])
 
     def outcome(self, call: SimulatedCall, route: str, at: float, attempt: int = 0) -> SimulatedOutcome:
-        """Return what the route did with this call, or with one of those nearest to it."""
+        """Return the route's outcome of this call, or of one of those nearest to it."""
         own = self._own[call.index].get(route) if attempt == 0 else None
         if own is not None:
             return _outcome(own, 1.0)
@@ -119,7 +120,7 @@ def load_trace(file: Path, *, seed: int = 0) -> Trace:
     """Read a trace.
 
     Raises:
-        ConfigurationError: a line that is none, named with file and number; or no call at all.
+        ConfigurationError: an invalid line, with file and number; or a file without a call.
     """
 
     def lines() -> Iterator[TraceCall]:
@@ -131,11 +132,11 @@ def load_trace(file: Path, *, seed: int = 0) -> Trace:
     try:
         return Trace(str(file), lines(), seed=seed)
     except UnicodeDecodeError as error:
-        raise ConfigurationError(f"{file} is no text in UTF-8: {error}") from None
+        raise ConfigurationError(f"{file} is not UTF-8 text: {error}") from None
 
 
 def dump_trace(ground: Scenario) -> Iterator[str]:
-    """Yield the lines of a trace that tells, for each call of a world, what every route would have done."""
+    """Yield the lines of a trace with the outcome of every call of a scenario on every route."""
     for call in ground.calls:
         outcomes = {}
         for route in ground.routes:
@@ -181,7 +182,7 @@ def _asked(index: int, line: TraceCall, start: float) -> SimulatedCall:
 
 
 def _outcome(seen: TraceOutcome, longer: float) -> SimulatedOutcome:
-    """Return an outcome for an answer ``longer`` times as long: all after its first token grows."""
+    """Return an outcome for an answer ``longer`` times as long; the time after its first token grows."""
     first = seen.ttft_s or 0.0
     return SimulatedOutcome(
         latency_s=seen.latency_s if seen.failed else first + (seen.latency_s - first) * longer,
@@ -194,7 +195,7 @@ def _outcome(seen: TraceOutcome, longer: float) -> SimulatedOutcome:
 
 
 def _rates(route: str, lines: Sequence[TraceCall]) -> TokenPrices | None:
-    """Return the prices of a token by which calls cost what they did: least squares, none below 0."""
+    """Return prices per token fitted to the costs of calls: least squares, none below 0."""
     paid = [
         (line.prompt_tokens, line.completion_tokens or 0, seen.cost)
         for line in lines

@@ -1,14 +1,15 @@
-"""Turn one line of a trace into a call and what routes did with it, or into what is wrong with the line.
+"""The format of traces: one line for a call and its outcomes on routes.
 
-Two kinds, which one file may mix:
+There are two kinds of lines, which one file may mix:
 
-Own, ``{"at": 12.5, "task": "chat", "prompt_tokens": 900, "completion_tokens": 120, "outcomes":
-{"openai/m": {"latency_s": 2.1, "ttft_s": 0.3, "cost_usd": 0.0004}}}``: ``at`` in seconds, on any clock; an
-outcome for each route of which it is known, ``"failed": true`` where there was no answer; and ``max_ttft_s``,
-``max_latency_s`` where the call brings limits of its own. Without ``task``, long prompts are ``long_context``
-and all others ``chat``.
+Trace lines, ``{"at": 12.5, "task": "chat", "prompt_tokens": 900, "completion_tokens": 120, "outcomes":
+{"openai/m": {"latency_s": 2.1, "ttft_s": 0.3, "cost_usd": 0.0004}}}``: ``at`` is in
+seconds, on any clock. ``outcomes`` has each route with a known outcome, with ``"failed": true`` if there was
+no answer. ``max_ttft_s`` and ``max_latency_s`` are the call's own limits. Without ``task``, long prompts are
+``long_context`` and all others ``chat``.
 
-The ledger's, as ``specclient cost export --format jsonl`` writes them: one route each, which served it.
+Ledger rows, as ``specclient cost export --format jsonl`` writes them: each has the route that served the
+call.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from specclient.types.route import PromptTask
 __all__ = ["TraceCall", "TraceOutcome", "read_line"]
 
 _TASKS = get_args(PromptTask)
-#: What an own line may hold, and what an outcome in it may.
+#: The keys of a trace line, and those of an outcome.
 _NAMES = frozenset(
     {"at", "task", "prompt_tokens", "completion_tokens", "max_ttft_s", "max_latency_s", "outcomes"}
 )
@@ -38,7 +39,7 @@ _OUTCOME = frozenset({"latency_s", "ttft_s", "failed", "cost_usd", "drafted", "a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceOutcome:
-    """What a route did with a call of the trace; ``cost`` in dollars, None where it is unknown."""
+    """The outcome of a call on a route; ``cost`` in dollars, None where unknown."""
 
     latency_s: float
     ttft_s: float | None = None
@@ -51,11 +52,11 @@ class TraceOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceCall:
-    """One line, read.
+    """One line of a trace.
 
     Attributes:
         at: seconds, on the trace's own clock.
-        completion_tokens: None where nobody answered: such a line tells of its route, and cannot be replayed.
+        completion_tokens: of the answer, None without one; such a line shows its route, but is not replayed.
     """
 
     at: float
@@ -68,13 +69,13 @@ class TraceCall:
 
 
 def read_line(text: str, where: str) -> TraceCall | None:
-    """Return a line of a trace, None for a row of the ledger that says nothing of a route.
+    """Return a line of a trace, None for a ledger row that says nothing about its route.
 
     Args:
         where: the file and the line's number, for errors.
 
     Raises:
-        ConfigurationError: what is wrong, where, and what is allowed.
+        ConfigurationError: the line is invalid; the message says where and what is allowed.
     """
     try:
         given = json.loads(text)
@@ -128,7 +129,7 @@ _COUNTS = ("drafted", "accepted", "steps")
 
 
 def _of_row(given: Mapping[str, Any], where: str) -> TraceCall | None:
-    """Return what a row of the ledger tells; parts of a call count for their routes, not as calls."""
+    """Return the line of a ledger row; parts of a call count for their routes, not as calls."""
     cost = given.get("cost")
     try:
         facts = {name: given[name] for name in LedgerRow.__slots__ if name in given}

@@ -1,8 +1,7 @@
-"""Turn rows of hosts and a seed into a world: calls that arrive, and what each host would do with every one.
+"""Simulated worlds: the calls that arrive, and the outcome of each on every host, from a seed.
 
-Everything is drawn from the seed, the call, the route and the try alone, so that all policies meet the same
-world, whatever they choose. Only requests counted against a rate limit depend on what was sent before; those
-are counted by the replay.
+Outcomes depend only on the seed, the call, the route and the attempt, so all policies meet the same world.
+Only rate limits depend on earlier requests; the replay counts those.
 """
 
 from __future__ import annotations
@@ -27,16 +26,17 @@ from specclient.routing.simulate.noise import LatencyNoise, normal_points
 from specclient.routing.simulate.scenario import RouteChange, SimulatedCall, SimulatedOutcome, TokenPrices
 from specclient.types.route import PromptTask
 
-__all__ = ["WORLDS", "Incident", "World"]
+__all__ = ["WORLDS", "Incident", "World", "crowded_speed", "drafting_speedup"]
 
 WORLDS = {spec.name: spec for spec in (MIXED_WORLD,)}
 
-#: Noise of single calls around their host's median, to the first token and for each further one.
+#: Noise of single calls around their host's median: to the first token, and per further token.
 FIRST_TOKEN_NOISE = LatencyNoise(0.30, tail=0.02, far=4.0, wide=0.5)
 PER_TOKEN_NOISE = LatencyNoise(0.12, tail=0.01, far=2.5, wide=0.4)
-#: A draft pass in passes of the target; what each drafted token adds to a verification on a full host.
+#: The cost of a draft pass in target passes; the cost that a drafted token adds to a verification on a full
+#: host.
 _DRAFT_COST, _FULL_COST = 0.05, 0.54
-#: Half of outages last less than this, half of slow spells less than that; by how much those slow.
+#: Median seconds of outages and of slow periods, and the range of the factor by which the latter slow a host.
 _OUTAGE_S, _SLOW_S, _SLOWER = 300.0, 900.0, (2.5, 6.0)
 _STEP_S = 15.0
 _TASK_POINTS = normal_points(12)
@@ -45,7 +45,7 @@ _FIRST_POINTS = 12
 
 @dataclass(frozen=True, slots=True)
 class Incident:
-    """A time in which a host is out, or slower by a factor from one moment to the next."""
+    """A period in which a host is down, or abruptly slower by a factor."""
 
     route: str
     kind: Literal["outage", "slowdown"]
@@ -56,7 +56,7 @@ class Incident:
 
 @dataclass(frozen=True, slots=True)
 class HostSpeed:
-    """A host's medians at one moment for one task: seconds to the first token, for each further one."""
+    """A host's medians at one moment for one task: seconds to the first token, and per further token."""
 
     ttft_s: float
     token_s: float
@@ -64,10 +64,10 @@ class HostSpeed:
 
 
 class World:
-    """One seeded run of a spec.
+    """One seeded run of a specification.
 
     Args:
-        spec: the rows; ``calls`` overrides their number.
+        spec: the hosts and kinds of calls; ``calls`` overrides the number of calls.
     """
 
     def __init__(self, spec: WorldSpec, seed: int, *, calls: int | None = None) -> None:
@@ -81,8 +81,10 @@ class World:
         self.per_minute = {h.route: h.per_minute for h in spec.hosts if h.per_minute is not None}
         self.calls = self._arrivals()
         self._end = self.calls[-1].at + 3600 if self.calls else 0.0
-        self.spells = tuple(s for host in spec.hosts for s in self._troubles(host))
-        self._spells = {route: [s for s in self.spells if s.route == route] for route in self.routes}
+        self.incidents = tuple(s for host in spec.hosts for s in self._incidents(host))
+        self._incidents_by_route = {
+            route: [s for s in self.incidents if s.route == route] for route in self.routes
+        }
         self._loads = {host.route: self._load_of(host) for host in spec.hosts}
         self._wander = {host.route: self._drift_of(host) for host in spec.hosts}
 
@@ -91,18 +93,18 @@ class World:
 
     @cached_property
     def changes(self) -> tuple[RouteChange, ...]:
-        """Every beginning and end of a spell within the run, in order."""
+        """Every start and end of an incident within the run, in order."""
         last = self.calls[-1].at if self.calls else 0.0
         found = [
-            RouteChange(at, spell.route, what)
-            for spell in self.spells
-            for at, what in ((spell.start, spell.kind), (spell.end, f"end of {spell.kind}"))
+            RouteChange(at, incident.route, what)
+            for incident in self.incidents
+            for at, what in ((incident.start, incident.kind), (incident.end, f"end of {incident.kind}"))
             if 0 < at < last
         ]
         return tuple(sorted(found, key=lambda change: change.at))
 
     def outcome(self, call: SimulatedCall, route: str, at: float, attempt: int = 0) -> SimulatedOutcome:
-        """Return what a route does with a call that reaches it at ``at`` seconds."""
+        """Return the outcome of a call that reaches a route at ``at`` seconds."""
         rng = Random(hash((self.seed, call.index, self.routes.index(route), attempt)))
         first, each, luck = FIRST_TOKEN_NOISE.draw(rng), PER_TOKEN_NOISE.draw(rng), rng.random()
         pace = self.pace(route, call.task, call.prompt_tokens, at)
@@ -122,7 +124,7 @@ class World:
         )
 
     def kept(self, call: SimulatedCall, route: str, at: float) -> float:
-        """Return how likely a route keeps the limits of a call, its noise and the answer's length unknown."""
+        """Return the probability that a route keeps a call's limits, whatever the answer's length."""
         pace = self.pace(route, call.task, call.prompt_tokens, at)
         if pace.down:
             return 0.0
@@ -139,7 +141,7 @@ class World:
         return in_time * (1 - self._hosts[route].failures)
 
     def expected_s(self, call: SimulatedCall, route: str, at: float) -> float:
-        """Return the mean seconds of a call on a route, infinite while that is out."""
+        """Return the mean seconds of a call on a route, infinite while it is down."""
         pace = self.pace(route, call.task, call.prompt_tokens, at)
         if pace.down:
             return math.inf
@@ -162,11 +164,11 @@ class World:
         wait, speed = _against_usual(host, load)
         speed /= drift
         if host.drafts:
-            speed *= _gain(ACCEPTANCE_BY_TASK[task], load)
+            speed *= drafting_speedup(ACCEPTANCE_BY_TASK[task], load)
         slower, down = 1.0, False
-        for spell in self._spells[route]:
-            if spell.start <= at < spell.end:
-                slower, down = slower * spell.factor, down or spell.kind == "outage"
+        for incident in self._incidents_by_route[route]:
+            if incident.start <= at < incident.end:
+                slower, down = slower * incident.factor, down or incident.kind == "outage"
         ttft = max(host.ttft_s * drift + wait, 0.05) + prompt_tokens / host.prefill_s
         return HostSpeed(ttft * slower, slower / (host.tokens_s * speed), down)
 
@@ -190,9 +192,9 @@ class World:
             calls.append(_asked(index, at, kind, rng))
         return tuple(calls)
 
-    def _troubles(self, host: SimulatedHost) -> list[Incident]:
-        """Draw a host's outages and slow spells: a quarter are outages."""
-        rng, spells, at = Random(f"{self.seed}:troubles:{host.route}"), [], 0.0
+    def _incidents(self, host: SimulatedHost) -> list[Incident]:
+        """Draw a host's incidents; a quarter are outages."""
+        rng, incidents, at = Random(f"{self.seed}:troubles:{host.route}"), [], 0.0
         while host.troubles:
             at += rng.expovariate(host.troubles / 3600)
             if at >= self._end:
@@ -200,12 +202,12 @@ class World:
             out = rng.random() < 0.25
             lasting = (_OUTAGE_S if out else _SLOW_S) * math.exp(rng.gauss(0.0, 0.6))
             factor = 1.0 if out else math.exp(rng.uniform(*map(math.log, _SLOWER)))
-            spells.append(Incident(host.route, "outage" if out else "slowdown", at, at + lasting, factor))
+            incidents.append(Incident(host.route, "outage" if out else "slowdown", at, at + lasting, factor))
             at += lasting
-        return spells
+        return incidents
 
     def _load_of(self, host: SimulatedHost) -> list[float]:
-        """Return how full a host is, step by step: the hours of its day, and what they do not explain."""
+        """Return a host's load, step by step: the time of day, and noise."""
         rng, load, extra = Random(f"{self.seed}:load:{host.route}"), [], 0.0
         for step in range(int(self._end / _STEP_S) + 1):
             extra = 0.98 * extra + rng.gauss(0.0, 0.008)
@@ -214,7 +216,7 @@ class World:
         return load
 
     def _drift_of(self, host: SimulatedHost) -> list[float]:
-        """Return the factor on a host's durations, step by step: a slow walk that is drawn back to 1."""
+        """Return the factor on a host's durations, step by step: a slow mean-reverting walk around 1."""
         rng, walk, at = Random(f"{self.seed}:drift:{host.route}"), [], 0.0
         each = self.spec.drift * math.sqrt(_STEP_S / 3600)
         for _ in range(int(self._end / _STEP_S) + 1):
@@ -236,25 +238,25 @@ def _asked(index: int, at: float, kind: CallKind, rng: Random) -> SimulatedCall:
 
 
 def _against_usual(host: SimulatedHost, load: float) -> tuple[float, float]:
-    """Return the seconds a request waits longer than at the host's usual load, and its speed against that."""
+    """Return the added wait in seconds and the relative speed, compared to the host's usual load."""
     if not host.crowded:
         return 0.3 * max(load - host.load, 0.0), 1.0
-    (wait, speed), (usual_wait, usual_speed) = _crowd(load), _crowd(host.load)
+    (wait, speed), (usual_wait, usual_speed) = crowded_speed(load), crowded_speed(host.load)
     return wait - usual_wait, speed / usual_speed
 
 
 def _expected(accepted: float) -> float:
-    """Return the tokens that a pass of the target gives: (1 − α^(K+1)) / (1 − α)."""
+    """Return the mean tokens per pass of the target: (1 − α^(K+1)) / (1 − α)."""
     return (1 - accepted ** (DRAFT_DEPTH + 1)) / (1 - accepted)
 
 
-def _gain(accepted: float, load: float) -> float:
-    """Return how many times faster drafts make a host; below 1 where it is full."""
+def drafting_speedup(accepted: float, load: float) -> float:
+    """Return the speedup from drafting at a load; below 1 on a full host."""
     return _expected(accepted) / (1 + DRAFT_DEPTH * (_DRAFT_COST + _FULL_COST * load**4))
 
 
-def _crowd(load: float) -> tuple[float, float]:
-    """Return the seconds a request waits on a GPU host at a load, and its tokens a second."""
+def crowded_speed(load: float) -> tuple[float, float]:
+    """Return the seconds that a request waits on a GPU host at a load, and its tokens per second."""
     at = 256.0**load
     for (low, wait, speed), (high, more, slow) in pairwise(LOAD_CURVE):
         if at <= high:

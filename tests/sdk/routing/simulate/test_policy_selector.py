@@ -13,7 +13,7 @@ from specclient.routing.simulate.comparison import compare
 from specclient.routing.simulate.hosts import MIXED_WORLD
 from specclient.routing.simulate.policy_selector import PolicySelector, policy_for_call
 from specclient.routing.simulate.replay import ReplayResult, replay_calls
-from specclient.routing.simulate.results import settled
+from specclient.routing.simulate.results import find_recoveries
 from specclient.routing.simulate.scenario import RouteChange
 from specclient.routing.simulate.trace import Trace
 from specclient.routing.simulate.trace_format import TraceCall, TraceOutcome
@@ -100,12 +100,12 @@ def test_settling_counts_the_calls_until_choices_are_good_again() -> None:
     world = World(MIXED_WORLD, 1, calls=900)
     judge = GroundTruth(world, Policy())
     played = replay_calls(world, Oracle(judge), judge)
-    assert not settled(_Only(world), judge, played)
-    change = next((c for c in world.changes if settled(_Only(world, c), judge, played)), None)
+    assert not find_recoveries(_Only(world), judge, played)
+    change = next((c for c in world.changes if find_recoveries(_Only(world, c), judge, played)), None)
     assert change is not None, "a seed whose change moves the best choice"
     start = next(i for i, step in enumerate(played.steps) if step.call.at >= change.at)
     steps = [replace(s, good=not start <= i < start + 30) for i, s in enumerate(played.steps)]
-    (told,) = settled(_Only(world, change), judge, ReplayResult("x", tuple(steps)))
+    (told,) = find_recoveries(_Only(world, change), judge, ReplayResult("x", tuple(steps)))
     assert told.calls is not None
     assert 25 <= told.calls <= 30
     assert told.rarer == (1.0, 1.0, 1.0, 0.0, 0.0), "against the later half, when all were good"

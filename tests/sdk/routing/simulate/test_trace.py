@@ -130,7 +130,7 @@ def test_a_trace_without_an_answer_is_none(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="holds no call with an answer"):
         load_trace(write(tmp_path, ""))
     (tmp_path / "bytes").write_bytes(b"\xff\xfe")
-    with pytest.raises(ConfigurationError, match="is no text in UTF-8"):
+    with pytest.raises(ConfigurationError, match="is not UTF-8 text"):
         load_trace(tmp_path / "bytes")
 
 

@@ -15,7 +15,7 @@ from specclient.routing.simulate.hosts import ACCEPTANCE_BY_TASK, LOAD_CURVE, MI
 from specclient.routing.simulate.noise import LatencyNoise, normal_points
 from specclient.routing.simulate.replay import replay_calls
 from specclient.routing.simulate.results import best_fixed, summarize
-from specclient.routing.simulate.world import World, _crowd, _gain
+from specclient.routing.simulate.world import World, crowded_speed, drafting_speedup
 from specclient.types.route import Policy
 
 WORLD = World(MIXED_WORLD, 3, calls=600)
@@ -25,7 +25,7 @@ def told(world: World) -> list[object]:
     """Return everything of a world that a policy could meet."""
     return [
         world.calls,
-        world.spells,
+        world.incidents,
         [world.outcome(call, route, call.at) for call in world.calls[:50] for route in world.routes],
         [world.kept(call, route, call.at) for call in world.calls[:20] for route in world.routes],
     ]
@@ -81,14 +81,16 @@ def test_drafts_help_code_most_and_a_full_host_not_at_all() -> None:
         )
 
     assert speed_up("code") > 1.15 * speed_up("chat") > speed_up("chat") > 1
-    assert _gain(ACCEPTANCE_BY_TASK["code"], 0.0) == pytest.approx(2.46, rel=0.05)  # Chen et al., HumanEval
-    assert _gain(ACCEPTANCE_BY_TASK["chat"], 0.0) == pytest.approx(1.92, rel=0.05)  # the same, text
-    assert _gain(ACCEPTANCE_BY_TASK["chat"], 1.0) == pytest.approx(1 / 1.4, rel=0.05)  # vLLM, at high rates
+    assert drafting_speedup(ACCEPTANCE_BY_TASK["code"], 0.0) == pytest.approx(
+        2.46, rel=0.05
+    )  # Chen et al., HumanEval
+    assert drafting_speedup(chat, 0.0) == pytest.approx(1.92, rel=0.05)  # the same, text
+    assert drafting_speedup(chat, 1.0) == pytest.approx(1 / 1.4, rel=0.05)  # vLLM, at high rates
 
 
 def test_a_full_host_is_slower_as_the_published_table_has_it() -> None:
     for at_once, wait, speed in LOAD_CURVE:
-        assert _crowd(math.log(at_once, 256)) == pytest.approx((wait, speed))
+        assert crowded_speed(math.log(at_once, 256)) == pytest.approx((wait, speed))
 
 
 def test_nobody_beats_the_oracles_in_their_own_terms() -> None:
