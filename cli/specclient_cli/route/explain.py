@@ -1,4 +1,4 @@
-"""Turn a prompt and a policy into the table of where it could go: the commands of ``specclient route``."""
+"""The commands ``specclient route explain`` and ``specclient route stats``."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ _LEARNED = (
 
 @click.group(name="route")
 def command() -> None:
-    """See where a prompt would go, and why.
+    """Show how prompts are routed, and why.
 
     \b
     Examples:
@@ -78,12 +78,12 @@ command.add_command(simulate)
 @options.json_option
 @pass_state
 def explain(state: State, /, prompt: str, max_tokens: int | None, as_json: bool, **given: Any) -> None:
-    """Show what 'auto' would choose for a prompt, and why not the others. Nothing is sent.
+    """Show the route that 'auto' chooses for a prompt, and why the others are left. Nothing is sent.
 
     PROMPT is the text, or - to read it from stdin. Cost and latency are predicted from the calls in your
-    ledger ('calls' counts those behind a figure): the middle, then the range in which eight answers in ten
-    cost, and from the fastest tenth to what the policy's share of calls keep. 'accepted' is the share of
-    drafts that the target keeps, 'depth' the tokens drafted at a time that serve best.
+    ledger; 'calls' is their number. 'cost' and 'latency' are medians; '(range)' is the cost of 80 % of
+    answers, '(interval)' the latency from the fastest 10 % of calls to the policy's percentile. 'accepted' is
+    the share of accepted draft tokens, 'depth' the best number of tokens to draft at a time.
 
     \b
     Examples:
@@ -120,12 +120,12 @@ def explain(state: State, /, prompt: str, max_tokens: int | None, as_json: bool,
 @options.json_option
 @pass_state
 def stats(state: State, /, as_json: bool) -> None:
-    """Show what the calls in your ledger have taught of each route: what predictions are made from.
+    """Show what was learned about each route from the calls in your ledger. Predictions are based on it.
 
-    A route's first line is of all its calls, the others of one kind of prompt each. 'ttft' is the middle of
-    the seconds to the first token, 'failed' the share of calls that the route failed, 'a pass' the tokens
-    that each pass of the target gave, 'tokens' the middle length of answers, 'last' how long ago it served a
-    call. Old calls count less; a route that is marked 'slow' or 'failing' is left alone for a while.
+    A route's first line is for all its calls, the others for one kind of prompt each. 'ttft' is the median of
+    the seconds to the first token, 'failed' the share of failed calls, 'a pass' the tokens per pass of the
+    target, 'tokens' the median length of answers, 'last' the time since the last call. Old calls count less.
+    A route that is marked 'slow' or 'failing' is left alone for a while.
 
     \b
     Examples:
@@ -136,12 +136,12 @@ def stats(state: State, /, as_json: bool) -> None:
     """
     from specclient.routing.learn.estimator import Estimator  # noqa: PLC0415 - keeps --help quick
 
-    learned = [_as_seen(each) for each in Estimator(state.ledger()).stats()]
+    learned = [_without_assumed_ttft(each) for each in Estimator(state.ledger()).stats()]
     if as_json:
         click.echo(json.dumps([asdict(each) for each in learned]))
     elif not learned:
         render.print_paragraph(
-            "No call has taught anything yet: make some, or name their ledger in SPECCLIENT_LEDGER."
+            "The ledger has no calls yet: make some, or name another ledger in SPECCLIENT_LEDGER."
         )
     else:
         render.print_table(_LEARNED, [_learned(each) for each in learned])
@@ -182,10 +182,10 @@ def _line(candidate: Candidate, added: Sequence[Criterion]) -> render.TableRow:
     )
 
 
-def _as_seen(each: RouteStatistics) -> RouteStatistics:
-    """Return what was learned without a time to the first token where no call told one.
+def _without_assumed_ttft(each: RouteStatistics) -> RouteStatistics:
+    """Return statistics without a time to the first token if no call has shown one.
 
-    The line through seconds and tokens of whole answers meets 0 tokens somewhere, which is no such time.
+    The value is then only the intercept of a regression of seconds on tokens.
     """
     if each.estimate.ttft_limit_s is not None:
         return each

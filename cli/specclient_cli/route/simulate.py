@@ -1,4 +1,4 @@
-"""Turn a trace of calls, or a made-up world, into what a policy would have cost beside everything else."""
+"""The command ``specclient route simulate``: a policy on past or simulated calls, compared to baselines."""
 
 from __future__ import annotations
 
@@ -33,20 +33,22 @@ _LAST_COLUMNS = (
     render.TableColumn("unanswered", right=True, rank=4),
     render.TableColumn("regret", right=True, rank=2),
 )
-#: Below so many calls of a route, what is said of it rests on little.
+#: The number of a route's calls below which its results are uncertain.
 _FEW = 30
 
 
 @click.command()
 @click.argument("trace", required=False, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @options.policy_options
-@click.option("--world", metavar="NAME", help="Make calls up, in this world, instead of reading them: mixed.")
-@click.option("--calls", type=click.IntRange(min=100), help="How many to make up. Default: the world's own.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of what is drawn by chance.")
+@click.option("--world", metavar="NAME", help="Simulate calls in this world instead of reading them: mixed.")
+@click.option(
+    "--calls", type=click.IntRange(min=100), help="The number of simulated calls. Default: the world's own."
+)
+@click.option("--seed", type=int, default=1, show_default=True, help="Seed of the random numbers.")
 @click.option(
     "--save",
     type=click.Path(dir_okay=False, writable=True, path_type=Path),
-    help="Write the world's calls as a trace, with what every route does with each.",
+    help="Write the world's calls as a trace, with the outcome of each on every route.",
 )
 @options.json_option
 @pass_state
@@ -61,18 +63,18 @@ def simulate(  # noqa: PLR0917 - click passes them by name
     as_json: bool,
     **given: Any,
 ) -> None:
-    """Replay calls under a policy, beside every fixed route and an oracle. Nothing is sent.
+    """Replay calls under a policy, every fixed route and oracles. Nothing is sent.
 
-    TRACE is what 'specclient cost export --format jsonl' writes, or a file of lines such as
+    TRACE is a file of 'specclient cost export --format jsonl', or of lines such as
     {"at": 12.5, "task": "chat", "prompt_tokens": 900, "completion_tokens": 120, "outcomes":
     {"openai/gpt-4.1": {"latency_s": 2.1, "ttft_s": 0.3, "cost_usd": 0.003}}}.
 
-    The policy is played by the code that routes live calls, and starts knowing nothing. What a route would
-    have done with a call that another one served is drawn from its own 15 calls nearest in time, of the same
-    task if there are any. The oracle knows how every route fares at each moment, but not how a single call
-    turns out; the clairvoyant knows that, too. 'missed' is the share of calls that did not keep their limits:
-    the policy's, or where it has none those that the call itself brings; 'regret' is what the choices of
-    1,000 calls lost against the oracle's: dollars, or what the policy weighs.
+    The policy uses the code that routes live calls, and starts without any earlier calls. The outcome of a
+    call on a route that did not serve it is drawn from the route's 15 calls nearest in time, of the same task
+    if there are any. The oracle knows the state of every route at each moment, but not the outcome of a
+    single call; the clairvoyant knows that too. 'missed' is the share of calls that did not keep their limits:
+    the policy's, or the call's own. 'regret' is the loss of 1,000 choices against the oracle's, in dollars or
+    in the policy's weighed sum.
 
     \b
     Examples:
@@ -89,7 +91,7 @@ def simulate(  # noqa: PLR0917 - click passes them by name
     if (trace is None) == (world is None):
         raise click.UsageError("Give either a TRACE or --world NAME.")
     if world is None and (save is not None or calls is not None):
-        raise click.UsageError("--save and --calls make up a world; they go with --world.")
+        raise click.UsageError("--save and --calls need --world.")
     policy = options.policy_of(state.settings(), **given) or Policy()
     ground: World | Trace
     if trace is not None:
@@ -114,7 +116,7 @@ def _world(name: str, seed: int, calls: int | None) -> World:
 
 
 def _show(ground: World | Trace, found: Comparison) -> None:
-    """Print the table, and what it says in words."""
+    """Print the table, and its main results in words."""
     hours = (ground.calls[-1].at - ground.calls[0].at) / 3600
     render.print_paragraph(
         f"{ground.name}: {len(ground.calls):,} calls in {hours:.1f} h, {len(ground.routes)} routes",
@@ -156,7 +158,7 @@ def _line(each: ReplaySummary, name: str, style: str = "") -> render.TableRow:
 def _words(ground: World | Trace, found: Comparison) -> list[str]:
     mine, fixed = found.policy, found.best_fixed
     allowed = 1 - found.percentile
-    said = [
+    sentences = [
         f"The policy costs {_beside(found.over_oracle, 'more', 'less')} than an oracle that keeps the limits "
         f"as often, and {_beside(-found.under_fixed, 'more', 'less')} than always {fixed.name} (*), "
         + (
@@ -169,18 +171,18 @@ def _words(ground: World | Trace, found: Comparison) -> list[str]:
     if found.calls_to_settle is not None:
         usual, most = found.calls_to_settle
         worst = "once it was not back before the next change" if most is None else f"at most {most}"
-        said.append(
+        sentences.append(
             f"After {len(found.settled)} abrupt changes that moved the best choice, choosing was as good as "
             f"usual again within {usual:.0f} calls as a rule, {worst}."
         )
     seen = getattr(ground, "seen", None)
     if seen is not None:
         few = [f"{route} ({seen(route)})" for route in ground.routes if seen(route) < _FEW]
-        said.append(
+        sentences.append(
             "What a route would have done with calls of others is drawn from its nearest calls in the trace"
             + (f"; little is known of {', '.join(few)}." if few else ".")
         )
-    return said
+    return sentences
 
 
 def _beside(share: float, more: str, less: str) -> str:

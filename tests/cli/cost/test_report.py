@@ -379,7 +379,7 @@ def test_route_stats_tell_a_first_token_only_where_one_was_seen(run, hosted) -> 
 def test_route_stats_before_the_first_call(run, hosted) -> None:
     code, out, _ = run("route", "stats")
     assert code == 0
-    assert "No call has taught anything yet" in out
+    assert "The ledger has no calls yet" in out
 
 
 def test_default_candidates_without_a_key_are_unavailable(run) -> None:
