@@ -73,8 +73,8 @@ def simulate(  # noqa: PLR0917 - click passes them by name
     call on a route that did not serve it is drawn from the route's 15 calls nearest in time, of the same task
     if there are any. The oracle knows the state of every route at each moment, but not the outcome of a
     single call; the clairvoyant knows that too. 'missed' is the share of calls that did not keep their
-    limits: the policy's, or the call's own. 'regret' is the loss of 1,000 choices against the oracle's, in dollars or
-    in the policy's weighed sum.
+    limits: the policy's, or the call's own. 'regret' is the loss of 1,000 choices against the oracle's, in
+    dollars or in the policy's weighed sum.
 
     \b
     Examples:
