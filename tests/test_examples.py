@@ -135,7 +135,7 @@ def test_strategies(example) -> None:
     out = example("strategies.py", "local/demo", warning="no price for specclient/local/demo-target")
     assert "remote: the target's own answer True" in out
     assert "Speculation(method='remote'" in out
-    assert "prediction: strategy 'prediction' asked for; sent with the answer of local/demo" in out
+    assert "prediction: strategy 'prediction' requested; sent with the answer of local/demo" in out
     assert "2 calls: Speculation(method='prediction'" in out
 
 

@@ -1,6 +1,15 @@
-"""A request's walk, in order: decide, encode, send, decode, record.
+"""The call pipeline: every request of a client passes through :class:`Pipeline`.
 
-The local engine takes the place of encode, send and decode; everything else is the same for both.
+The steps of a call, in order:
+
+1. ``execute`` (or ``stream``, ``stream_bytes``): calls whose route is chosen go to the failover executor
+   (:mod:`specclient.call.failover.executor`), which makes one or more attempts; all others are one attempt.
+   Calls on which no model works go to :mod:`specclient.call.unmetered` and are not recorded.
+2. ``attempt``: a request with a strategy goes to the strategy executor
+   (:mod:`specclient.call.strategies.executor`), which sends one or more sub-calls; all others are sent once.
+3. ``send``: decide the destination, open the record and reserve the budget (``_open_record``); encode, send
+   and decode (:mod:`specclient.call.metered`); close the record and hand it to the observers
+   (``_close_record``).
 """
 
 from __future__ import annotations
@@ -14,29 +23,20 @@ from contextlib import aclosing
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from specclient.call import unmetered
-from specclient.call.decode import BodyRecorder, CallResult, decode_events, decode_reply
-from specclient.call.encode import (
-    dialect_for,
-    encode_request,
-    engine_request,
-    is_for_caller,
-    not_served_in_process,
-    strategy_bytes_error,
-    truncated_stream_error,
-    without_added_fields,
-)
+from specclient.call import metered, unmetered
+from specclient.call.decode import is_for_caller, usage_reader
+from specclient.call.errors import strategy_bytes_error
 from specclient.call.recorder import CallRecorder
+from specclient.call.result import CallResult
 from specclient.call.stream import AsyncStream
 from specclient.errors import APIError
 from specclient.prices.prices import Prices
-from specclient.providers import Endpoint, dialect_of, usage_requested
+from specclient.providers import Endpoint, usage_requested
 from specclient.routing.destinations import Destination, DestinationRegistry
 from specclient.routing.router import AUTO, Router
 from specclient.runtime.event_loop import cancel_shield, run_in_thread
 from specclient.runtime.forks import import_lock, register_fork_reset
 from specclient.transport.http import Transport
-from specclient.types.backend import Backend, EngineTelemetry
 from specclient.types.call import Call, MeteredModel
 from specclient.types.model import Model
 from specclient.types.request import Request
@@ -47,7 +47,6 @@ if TYPE_CHECKING:
     from specclient.call.failover.executor import FailoverExecutor, FailoverState
     from specclient.call.strategies.executor import StrategyExecutor
     from specclient.call.subcalls import Subcall
-    from specclient.telemetry.prometheus import CounterValues
 
 _log = logging.getLogger("specclient")
 
@@ -55,19 +54,22 @@ Observer = Callable[[Call], Awaitable[None]]
 
 
 class Pipeline:
-    """Serves requests.
+    """Serves the requests of one client.
 
     Args:
-        router: chooses the place that serves a request.
-        transport: sends what a dialect encoded.
-        prices: what a call cost.
-        observers: told of each finished call, in order; one that raises is logged and breaks nothing.
-        failover_state: gives what is remembered of routed calls, for several to share.
-        prepare: opens what observers write to; called in a thread before a first request, and may refuse it.
-        budgets: refuse what may cost too much, before it is sent; None where there are none. What they hold
-            for a call they let go of by its record, as one of the observers hands it to them.
-        warm: what has been prepared, for several to share.
-        on_routed_call: told of every call that is about to be routed.
+        router: chooses the destination of a request.
+        transport: sends encoded requests over HTTP.
+        prices: computes what a call cost.
+        observers: called with each finished call, in order. An exception is logged and does not affect the
+            call.
+        failover_state: returns the state of routed calls, which copies of a client share.
+        prepare: called in a thread before the first request, to open what observers write to. An exception
+            refuses the request.
+        budgets: refuse a request that may exceed a budget, before it is sent; None for no budgets. They
+            release a reservation when, as an observer, they receive the call's record.
+        warm: the kinds of request that are prepared already, which copies of a client share; see
+            :meth:`Router.kind`.
+        on_routed_call: called before each call whose route is chosen.
         clock: monotonic seconds.
     """
 
@@ -92,7 +94,7 @@ class Pipeline:
         self._prepare = prepare
         self.budgets = budgets
         self._warm: set[str] = set() if warm is None else warm
-        self._warming = threading.Lock()
+        self._warm_lock = threading.Lock()
         self._on_routed_call = on_routed_call
         self._failover_state = failover_state
         self._clock = clock
@@ -110,234 +112,169 @@ class Pipeline:
         transport: Transport | None = None,
         budgets: Budgets | None = None,
     ) -> None:
-        """Replace what is given; calls that start from now on use it."""
+        """Replace the parts that are given; calls that start from now on use them."""
         self.router = self.router if router is None else router
         self.transport = self.transport if transport is None else transport
         self.budgets = self.budgets if budgets is None else budgets
 
     def reset_after_fork(self) -> None:
-        """In a forked child: a thread of the parent may have been warming up."""
-        self._warming = threading.Lock()
+        """Replace the lock, which a thread of the parent process may have held."""
+        self._warm_lock = threading.Lock()
 
-    @cached_property
-    def _strategies(self) -> StrategyExecutor:
-        """Plays strategies; imported when the first call asks for one."""
-        from specclient.call.strategies import PredictionHistory  # noqa: PLC0415
-        from specclient.call.strategies.executor import StrategyExecutor  # noqa: PLC0415
-
-        return StrategyExecutor(self, self._prices, PredictionHistory(), clock=self._clock)
-
-    @cached_property
-    def _failover(self) -> FailoverExecutor:
-        """Serves routed calls; imported when the first one is made."""
-        with import_lock:
-            from specclient.call.failover.executor import FailoverExecutor  # noqa: PLC0415
-
-        return FailoverExecutor(self, self._failover_state(), clock=self._clock)
-
-    def _routes(self, request: Request) -> bool:
-        """Tell whether a request's route is chosen; most name their model, and this is on their way."""
-        return (request.policy is not None or request.model == AUTO) and self.router.kind(request) == AUTO
+    # Entry points
 
     async def call(self, request: Request) -> Any:
-        """Serve a request whole and return what its method gives."""
+        """Serve a request and return the decoded answer."""
         return (await self.execute(request)).unwrap()
 
     async def execute(self, request: Request) -> CallResult:
-        """Serve a request whole and return the answer together with the HTTP that brought it.
+        """Serve a request and return its complete answer with the HTTP response.
 
-        An answer that cannot be read is an error inside the exchange, not one of this method: whoever asked
-        for the raw response still has it.
+        A response that cannot be decoded is an error in the result and is not raised: callers that want the
+        raw response still get it.
         """
         if not request.method.metered:
             return await unmetered.execute(request, self.destinations, self.transport)
-        return await (self._failover.execute(request) if self._routes(request) else self.attempt(request))
+        if self._is_routed(request):
+            return await self._failover.execute(request)
+        return await self.attempt(request)
 
     async def stream(self, request: Request) -> AsyncStream[Any]:
-        """Serve a request in the events of its method; returns once the answer has begun."""
+        """Serve a request as a stream of chunks or events; return once the answer has begun."""
         if not request.method.metered:
             return await self._started(unmetered.stream(request, self.destinations, self.transport), _no_call)
-        return await (
-            self._failover.stream(request) if self._routes(request) else self.attempt_stream(request)
-        )
-
-    async def attempt(self, request: Request, part: Subcall | None = None) -> CallResult:
-        """Serve a request whole at one place: as its strategy plays it, else as it is."""
-        if request.strategy is not None:
-            return await self._strategies.execute(request, part)
-        return await self.send(request, part)
-
-    async def attempt_stream(self, request: Request, part: Subcall | None = None) -> AsyncStream[Any]:
-        """Serve a request as a stream at one place: as its strategy plays it, else as it is."""
-        if request.strategy is not None:
-            return await self._strategies.stream(request, part)
-        return await self.send_stream(request, part)
-
-    async def send_stream(self, request: Request, part: Subcall | None = None) -> AsyncStream[Any]:
-        """Serve a request on which a model works, by itself or as a part of another."""
-        decision, place, record = await self._open_record(request, part)
-        if isinstance(place, Endpoint):
-            source = self._hosted(request, decision, place, record)
-        else:
-            source = self._local(request, decision, place, record)
-        meta = record.snapshot if part is None else lambda: part.running(record.snapshot())
-        return await self._started(self._recorded(source, request, place, record, part), meta)
+        if self._is_routed(request):
+            return await self._failover.stream(request)
+        return await self.attempt_stream(request)
 
     async def stream_bytes(self, request: Request) -> AsyncStream[bytes]:
-        """Serve a request in the bytes of its body, as they arrive; returns once the answer has begun."""
+        """Serve a request as the bytes of the response's body; return once the answer has begun."""
         if request.strategy is not None:
             raise strategy_bytes_error()
         if not request.method.metered:
             return await self._started(
                 unmetered.stream_bytes(request, self.destinations, self.transport), _no_call
             )
-        return await (
-            self._failover.stream_bytes(request) if self._routes(request) else self.attempt_bytes(request)
-        )
-
-    async def attempt_bytes(self, request: Request, part: Subcall | None = None) -> AsyncStream[bytes]:
-        """Serve a request on which a model works in the bytes of its body, at one place."""
-        decision, place, record = await self._open_record(request, part)
-        if not isinstance(place, Endpoint):
-            await self._close_record(record, error := not_served_in_process(decision.provider), part)
-            raise error
-        source = self._metered_bytes(request, decision, place, record, part)
-        return await self._started(source, record.snapshot)
+        if self._is_routed(request):
+            return await self._failover.stream_bytes(request)
+        return await self.attempt_bytes(request)
 
     async def list_models(self, provider: str | None = None) -> list[Model]:
-        """List what an endpoint or an engine serves; the default endpoint's where none is named."""
+        """List the models of an endpoint or an engine; None for the default endpoint."""
         return await unmetered.list_models(provider, self.destinations, self.transport)
 
-    async def send(self, request: Request, part: Subcall | None = None) -> CallResult:
-        """Serve a request on which a model works whole, by itself or as a part of another."""
-        decision, place, record = await self._open_record(request, part)
-        sent = None
+    def _is_routed(self, request: Request) -> bool:
+        """Return whether the request's route is chosen; the common case, a named model, is decided first."""
+        return (request.policy is not None or request.model == AUTO) and self.router.kind(request) == AUTO
+
+    @cached_property
+    def _failover(self) -> FailoverExecutor:
+        """Executes routed calls; imported with the first one."""
+        with import_lock:
+            from specclient.call.failover.executor import FailoverExecutor  # noqa: PLC0415
+
+        return FailoverExecutor(self, self._failover_state(), clock=self._clock)
+
+    # One attempt: with the request's strategy, or sent as it is
+
+    async def attempt(self, request: Request, subcall: Subcall | None = None) -> CallResult:
+        """Serve a request at one destination, with its strategy if it has one."""
+        if request.strategy is not None:
+            return await self._strategies.execute(request, subcall)
+        return await self.send(request, subcall)
+
+    async def attempt_stream(self, request: Request, subcall: Subcall | None = None) -> AsyncStream[Any]:
+        """Serve a request as a stream at one destination, with its strategy if it has one."""
+        if request.strategy is not None:
+            return await self._strategies.stream(request, subcall)
+        return await self.send_stream(request, subcall)
+
+    async def attempt_bytes(self, request: Request, subcall: Subcall | None = None) -> AsyncStream[bytes]:
+        """Serve a request as the bytes of its body at one destination; strategies are not supported."""
+        decision, destination, record = await self._open_record(request, subcall)
+        source = metered.stream_bytes(request, decision, destination, record, self.transport)
+        return await self._started(self._recorded_bytes(source, record, subcall), record.snapshot)
+
+    @cached_property
+    def _strategies(self) -> StrategyExecutor:
+        """Executes strategies; imported with the first request that has one."""
+        from specclient.call.strategies.cost_benefit import PredictionHistory  # noqa: PLC0415
+        from specclient.call.strategies.executor import StrategyExecutor  # noqa: PLC0415
+
+        return StrategyExecutor(self, self._prices, PredictionHistory(), clock=self._clock)
+
+    # One recorded call
+
+    async def send(self, request: Request, subcall: Subcall | None = None) -> CallResult:
+        """Send a request to one destination and record the call.
+
+        Args:
+            subcall: its relation to another call; None for a call of its own.
+        """
+        decision, destination, record = await self._open_record(request, subcall)
         try:
-            if isinstance(place, Endpoint):
-                sent = encode_request(request, decision, place, record)
-                before = await self._counters(place) if place.metrics else None
-                wire = await self.transport.fetch(sent)
-                record.note_headers(wire.attempts, wire.request_id, wire.headers)
-                await self._record_counters(place, record, before)
-                done = decode_reply(place, request, wire)
-            else:
-                answer, measured = await place.complete(engine_request(request, decision), decision.model)
-                record.note_engine_telemetry(measured)
-                done = CallResult(answer)
-            if done.error is None:
-                record.note_answer(done.value, dialect_for(place).usage(done.value))
-                if sent is not None and (used := record.total_tokens) is not None:
-                    self.transport.used(sent, used)
+            result = await metered.execute(request, decision, destination, record, self.transport)
         except BaseException as error:
-            await self._close_record(record, error, part)
+            await self._close_record(record, error, subcall)
             raise
-        call = await self._close_record(record, done.error, part)
-        if isinstance(done.value, MeteredModel):
-            done.value.attach_meta(call)
-        return done
+        call = await self._close_record(record, result.error, subcall)
+        if isinstance(result.value, MeteredModel):
+            result.value.attach_meta(call)
+        return result
 
-    async def _started(
-        self, batches: AsyncGenerator[Any, None], meta: Callable[[], Call]
-    ) -> AsyncStream[Any]:
-        """Return a stream once its answer has begun: what refuses the request is raised here."""
-        head, dialect = await anext(batches)
-        return AsyncStream(batches, meta, head, dialect)
-
-    def warm_up(self, request: Request) -> None:
-        """Do what :meth:`ensure_ready` does in the thread of a caller that waits anyway."""
-        if request.method.metered and (kind := self.router.kind(request)) not in self._warm:
-            self._warm_up(kind)
-
-    async def ensure_ready(self, kind: str) -> None:
-        """Do what the first request of a kind needs; see :meth:`Router.kind`."""
-        if kind not in self._warm:
-            await run_in_thread(lambda: self._warm_up(kind))
-        if kind == AUTO and self._on_routed_call is not None:
-            self._on_routed_call(self.router, self.transport)
+    async def send_stream(self, request: Request, subcall: Subcall | None = None) -> AsyncStream[Any]:
+        """Send a request to one destination as a stream and record the call; see :meth:`send`."""
+        decision, destination, record = await self._open_record(request, subcall)
+        source = metered.stream(request, decision, destination, record, self.transport)
+        chunks = self._recorded_chunks(source, request, destination, record, subcall)
+        meta = record.snapshot if subcall is None else lambda: subcall.open_record(record.snapshot())
+        return await self._started(chunks, meta)
 
     async def _open_record(
-        self, request: Request, part: Subcall | None = None
+        self, request: Request, subcall: Subcall | None = None
     ) -> tuple[Decision, Destination, CallRecorder]:
-        if part is None or part.route is None:
+        """Decide the destination, reserve the budget and start the record."""
+        if subcall is None or subcall.route is None:
             await self.ensure_ready(self.router.kind(request))
             decision = self.router.decide(request)
         else:
-            decision = part.route
-        place = self.destinations.get(decision.provider)
-        endpoint = place if isinstance(place, Endpoint) else None
-        listed = None if endpoint is None else endpoint.price_provider
-        if listed is not None and not self._prices.ready(decision.provider, decision.model, listed):
-            await run_in_thread(lambda: self._prices.warm(decision.model, listed))
+            decision = subcall.route
+        destination = self.destinations.get(decision.provider)
+        endpoint = destination if isinstance(destination, Endpoint) else None
+        price_provider = None if endpoint is None else endpoint.price_provider
+        if price_provider is not None and not self._prices.ready(
+            decision.provider, decision.model, price_provider
+        ):
+            await run_in_thread(lambda: self._prices.warm(decision.model, price_provider))
         record = CallRecorder(
             request,
             decision,
             self._prices,
             clock=self._clock,
             hosted=endpoint is not None,
-            price_provider=listed,
+            price_provider=price_provider,
             rejected_billed=False if endpoint is None else endpoint.capabilities.rejected_billed,
         )
         if self.budgets is not None:
-            await self.budgets.reserve(record.id, request, decision, price_provider=listed)
+            await self.budgets.reserve(record.id, request, decision, price_provider=price_provider)
         if "opentelemetry.trace" in sys.modules:
             with import_lock:
                 from specclient.call.tracing import begin_span  # noqa: PLC0415 - only in programs that trace
 
             record.span = begin_span(request, decision, endpoint)
-        return decision, place, record
+        return decision, destination, record
 
-    def _warm_up(self, kind: str) -> None:
-        """Do what the first request of a kind needs before anything is sent; the first of several does it."""
-        with self._warming, import_lock:
-            if kind not in self._warm:
-                self._prepare()
-                if self.router.warm(kind):
-                    self.transport.prepare()
-                self._warm.add(kind)
-
-    async def _hosted(
-        self, request: Request, decision: Decision, place: Endpoint, record: CallRecorder
-    ) -> AsyncGenerator[Any, None]:
-        """Yield the response once the endpoint has answered, then the chunks, as they came together."""
-        wire = encode_request(request, decision, place, record)
-        before = await self._counters(place) if place.metrics else None
-        async with self.transport.stream(wire) as events:
-            record.note_headers(events.attempts, events.request_id, events.headers)
-            yield events, None
-            async for batch in decode_events(place, request, events):
-                yield batch
-            await self._record_counters(place, record, before)
-            if (used := record.total_tokens) is not None:
-                self.transport.used(wire, used)
-            if not (events.done or record.is_complete):
-                raise truncated_stream_error(place)
-
-    async def _local(
-        self, request: Request, decision: Decision, place: Backend, record: CallRecorder
-    ) -> AsyncGenerator[Any, None]:
-        """Yield None once the engine has taken the request, then its chunks."""
-        begun = False
-        async with aclosing(place.stream(engine_request(request, decision), decision.model)) as items:
-            async for item in items:
-                if not begun:
-                    begun = True
-                    yield None, None
-                if isinstance(item, EngineTelemetry):
-                    record.note_engine_telemetry(item)
-                else:
-                    yield [item]
-
-    async def _recorded(
+    async def _recorded_chunks(
         self,
         source: AsyncGenerator[Any, None],
         request: Request,
-        place: Destination,
+        destination: Destination,
         record: CallRecorder,
-        part: Subcall | None,
+        subcall: Subcall | None,
     ) -> AsyncGenerator[Any, None]:
-        """Note every chunk, pass on what the caller asked for, and end the record however the source ends."""
-        usage_of = dialect_for(place).usage
-        completes, wanted = request.operation in ("chat", "completion"), usage_requested(request)
+        """Note every chunk, yield those the caller requested, and close the record at the end or an error."""
+        usage_of = usage_reader(destination)
+        completes, wants_usage = request.operation in ("chat", "completion"), usage_requested(request)
         try:
             async with aclosing(source):
                 yield await anext(source)
@@ -345,75 +282,75 @@ class Pipeline:
                     for chunk in batch:
                         record.note_chunk(chunk, usage_of(chunk))
                     if completes and not batch[-1].choices:
-                        kept = [c for c in batch if c.choices or is_for_caller(c, request, usage=wanted)]
-                        batch = kept  # noqa: PLW2901
+                        batch = [  # noqa: PLW2901
+                            c for c in batch if c.choices or is_for_caller(c, request, usage=wants_usage)
+                        ]
                     yield batch
         except BaseException as error:
             if isinstance(error, APIError) and error.partial is None:
                 error.partial = record.text or None
-            await self._close_record(record, error, part)
+            await self._close_record(record, error, subcall)
             raise
-        batch = chunk = None  # not kept while the record is being written: a crowd may end at once
-        await self._close_record(record, None, part)
+        batch = chunk = None  # freed before the record is written: many streams may end at once
+        await self._close_record(record, None, subcall)
 
-    async def _metered_bytes(
-        self,
-        request: Request,
-        decision: Decision,
-        place: Endpoint,
-        record: CallRecorder,
-        part: Subcall | None,
+    async def _recorded_bytes(
+        self, source: AsyncGenerator[Any, None], record: CallRecorder, subcall: Subcall | None
     ) -> AsyncGenerator[Any, None]:
-        """Yield the response, then its body; whatever of it was read is what the call is recorded by."""
-        passing = BodyRecorder(place, request, record)
-        place = without_added_fields(place, request)  # the bytes go on as they came
+        """Yield a body's bytes, and close the record however the stream ends."""
         try:
-            sent = encode_request(request, decision, place, record)
-            before = await self._counters(place) if place.metrics else None
-            async with self.transport.open(sent) as body:
-                record.note_headers(body.attempts, body.request_id, body.headers)
-                yield body, dialect_of(place)
-                async for chunk in body.chunks():
-                    passing.feed(chunk)
-                    yield [chunk]
-                await self._record_counters(place, record, before)
+            async with aclosing(source):
+                async for batch in source:
+                    yield batch
         except BaseException as error:
-            passing.close()
-            await self._close_record(record, error, part)
+            await self._close_record(record, error, subcall)
             raise
-        passing.close()
-        if (used := record.total_tokens) is not None:
-            self.transport.used(sent, used)
-        await self._close_record(record, None, part)
+        await self._close_record(record, None, subcall)
 
-    async def _counters(self, place: Endpoint) -> CounterValues | None:
-        with import_lock:
-            from specclient.telemetry.scraper import scrape_counters  # noqa: PLC0415 - only where they are read
-
-        return await scrape_counters(self.transport, place)
-
-    async def _record_counters(
-        self, place: Endpoint, record: CallRecorder, before: CounterValues | None
-    ) -> None:
-        """Note what an endpoint's counters have gained since they were read."""
-        if before is not None and (after := await self._counters(place)) is not None:
-            record.note_counters(before, after)
+    async def _started(
+        self, batches: AsyncGenerator[Any, None], meta: Callable[[], Call]
+    ) -> AsyncStream[Any]:
+        """Return a stream once its answer has begun; an error that refuses the request is raised here."""
+        http, dialect = await anext(batches)
+        return AsyncStream(batches, meta, http, dialect)
 
     async def _close_record(
-        self, record: CallRecorder, error: BaseException | None = None, part: Subcall | None = None
+        self, record: CallRecorder, error: BaseException | None = None, subcall: Subcall | None = None
     ) -> Call:
-        """Close the record and tell the observers, even where the caller has been cancelled."""
+        """Close the record and call the observers, even if the caller has been cancelled."""
         call = record.close(error)
-        if part is not None:
-            call = part.ended(call, error)
+        if subcall is not None:
+            call = subcall.finish(call, error)
         with cancel_shield():
             for observe in self.observers:
                 try:
                     await observe(call)
-                except Exception:  # noqa: BLE001 - an answer that has been paid for is not lost over its record
+                except Exception:  # noqa: BLE001 - an answer that was paid for is not lost over its record
                     _log.exception("a finished call could not be recorded")
         return call
 
+    # Preparation, once for each kind of request
+
+    async def ensure_ready(self, kind: str) -> None:
+        """Prepare what requests of a kind need before the first one; see :meth:`Router.kind`."""
+        if kind not in self._warm:
+            await run_in_thread(lambda: self._warm_up(kind))
+        if kind == AUTO and self._on_routed_call is not None:
+            self._on_routed_call(self.router, self.transport)
+
+    def warm_up(self, request: Request) -> None:
+        """Prepare as :meth:`ensure_ready` does, in the thread of a synchronous caller."""
+        if request.method.metered and (kind := self.router.kind(request)) not in self._warm:
+            self._warm_up(kind)
+
+    def _warm_up(self, kind: str) -> None:
+        with self._warm_lock, import_lock:
+            if kind not in self._warm:
+                self._prepare()
+                if self.router.warm(kind):
+                    self.transport.prepare()
+                self._warm.add(kind)
+
 
 def _no_call() -> Call:
-    raise AttributeError("no model worked on this call, so there is no record of it")
+    raise AttributeError("no model worked on this call, so it has no record")

@@ -1,4 +1,4 @@
-"""Turn a running answer into what the caller iterates over: chunks, then the record of the call."""
+"""Streams of chunks that callers iterate over, asynchronous and synchronous."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ class AsyncStream(Generic[T]):
     Leaving early (``break`` and ``close``, or the ``async with`` block) frees the connection at once.
 
     Args:
-        batches: what came, in order: one list for each read from the network, so that the chunks of one
-            read cost no switch of tasks.
+        batches: yields lists of chunks. The chunks of one network read are one list, so that they cost no
+            task switch each.
         meta: returns the record of the call.
-        http: has the HTTP library's response as ``response``; None where no HTTP was spoken.
-        dialect: how the endpoint's answers are read; None where they have been.
+        http: an object whose ``response`` is the HTTP library's response; None where no HTTP was used.
+        dialect: the wire format of the chunks where they are still bytes; None where they are decoded.
     """
 
     def __init__(
@@ -40,17 +40,17 @@ class AsyncStream(Generic[T]):
         self._ready: deque[T] = deque()
         self._meta = meta
         self._reader: asyncio.Task[object] | None = None
-        self._left: asyncio.Event | None = None
-        self._closing = asyncio.Lock()
+        self._reader_left: asyncio.Event | None = None
+        self._close_lock = asyncio.Lock()
 
     @property
     def response(self) -> Any:
-        """The HTTP library's response; None where no HTTP was spoken."""
+        """The HTTP library's response; None where no HTTP was used."""
         return getattr(self.http, "response", None)
 
     @property
     def meta(self) -> Call:
-        """The record of the call; complete once the stream has ended, ``status`` says whether it has."""
+        """The record of the call, complete once the stream has ended; until then its status is ``open``."""
         return self._meta()
 
     def __aiter__(self) -> Self:
@@ -62,30 +62,34 @@ class AsyncStream(Generic[T]):
         return self._ready.popleft()
 
     async def next_batch(self) -> list[T]:
-        """Wait for the next chunks that came together; raises ``StopAsyncIteration`` at the end."""
+        """Return the next chunks that arrived together.
+
+        Raises:
+            StopAsyncIteration: at the end of the stream.
+        """
         self._reader = reader = asyncio.current_task()
         assert reader is not None
-        before = reader.cancelling()
+        cancels_before = reader.cancelling()
         try:
             return await self._batches.__anext__()
         except asyncio.CancelledError:
-            # It may have been close(), in another task; whoever else cancels the task is obeyed.
-            if self._left is None or reader.uncancel() > before:
+            # close() in another task ends the stream by a cancel; any other cancel must take effect.
+            if self._reader_left is None or reader.uncancel() > cancels_before:
                 raise
             raise StopAsyncIteration from None
         finally:
             self._reader = None
-            del reader  # it may keep the error that passes here, whose traceback holds this frame: a circle
-            if self._left is not None:
-                self._left.set()
+            del reader  # it may keep the error that is raised here, whose traceback holds this frame
+            if self._reader_left is not None:
+                self._reader_left.set()
 
     async def close(self) -> None:
-        """End the stream; safe to call twice, and from another task than the one that reads."""
-        async with self._closing:
+        """End the stream; may be called twice, and from another task than the reader's."""
+        async with self._close_lock:
             if self._reader is not None:
-                self._left = asyncio.Event()
+                self._reader_left = asyncio.Event()
                 self._reader.cancel()
-                await self._left.wait()
+                await self._reader_left.wait()
             self._ready.clear()
             await self._batches.aclose()
 
@@ -99,10 +103,15 @@ class AsyncStream(Generic[T]):
 
 
 class SyncStreamSource(Protocol[T_co]):
-    """Where a synchronous stream takes its chunks from: something that runs in the event loop's thread."""
+    """What a synchronous stream reads from: a task in the event loop's thread."""
 
     def next(self) -> T_co:
-        """Wait for the next chunk; raises ``StopIteration`` at the end, or what ended the stream."""
+        """Wait for the next chunk.
+
+        Raises:
+            StopIteration: at the end.
+            OpenAIError: the error that ended the stream.
+        """
         ...
 
     def meta(self) -> Call:
@@ -110,15 +119,15 @@ class SyncStreamSource(Protocol[T_co]):
         ...
 
     def async_stream(self) -> AsyncStream[Any]:
-        """Return the stream that the chunks come from."""
+        """Return the asynchronous stream that is read."""
         ...
 
     def close(self) -> None:
-        """Cancel what still runs and wait for it to end."""
+        """Cancel the task and wait for it to end."""
         ...
 
     def cancel_nowait(self) -> None:
-        """Cancel what still runs, without waiting."""
+        """Cancel the task without waiting."""
         ...
 
 
@@ -130,17 +139,17 @@ class Stream(Generic[T]):
 
     @property
     def meta(self) -> Call:
-        """The record of the call; complete once the stream has ended, ``status`` says whether it has."""
+        """The record of the call, complete once the stream has ended; until then its status is ``open``."""
         return self._source.meta()
 
     @property
     def response(self) -> Any:
-        """The HTTP library's response; None where no HTTP was spoken."""
+        """The HTTP library's response; None where no HTTP was used."""
         return self._source.async_stream().response
 
     @property
     def dialect(self) -> Any:
-        """How the endpoint's answers are read; None where they have been."""
+        """The wire format of the chunks where they are still bytes; None where they are decoded."""
         return self._source.async_stream().dialect
 
     def async_stream(self) -> AsyncStream[Any]:
@@ -154,7 +163,7 @@ class Stream(Generic[T]):
         return self._source.next()
 
     def close(self) -> None:
-        """End the stream; safe to call twice."""
+        """End the stream; may be called twice."""
         self._source.close()
 
     def __enter__(self) -> Self:

@@ -1,4 +1,8 @@
-"""Turn the calls that one call of a user's comes to into its parts, and their records into its own."""
+"""Groups sub-calls under one parent call, and sums their records.
+
+A call that fails over or uses a strategy makes several sub-calls. Each has its own record in the ledger; the
+parent's record holds their sums.
+"""
 
 from __future__ import annotations
 
@@ -6,194 +10,186 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from decimal import Decimal
-from typing import Any, Protocol
+from typing import Any
 
-from specclient.call.decode import CallResult
-from specclient.call.stream import AsyncStream
-from specclient.routing.router import Router
 from specclient.types.call import Call, CallPurpose, CallStatus
 from specclient.types.request import Request
 from specclient.types.route import Decision
 from specclient.types.strategy import StrategyKind
 from specclient.types.usage import NANO, Cost, Speculation, Usage
 
-__all__ = ["ParentCall", "StrategyPipeline", "Subcall", "account", "total_cost", "total_usage"]
+__all__ = ["ParentCall", "Subcall", "parent_record", "total_cost", "total_usage"]
 
 
 @dataclass(slots=True, kw_only=True)
 class ParentCall:
-    """The call of a user's, as its parts are tied to it.
+    """A user's call, for which sub-calls are made.
 
     Attributes:
-        kind: the strategy that plays it, None where none does.
-        begun: in seconds of the clock.
+        strategy: the strategy that is used; None for none.
+        started_s: reading of the monotonic clock at the start.
+        parts: the records of finished sub-calls.
     """
 
     id: str
-    kind: StrategyKind | None
+    strategy: StrategyKind | None
     request: Request
     route: Decision
     started_at: datetime
-    begun: float
+    started_s: float
     parts: list[Call] = field(default_factory=list)
 
-    def alone(self, error: BaseException | None) -> bool:  # noqa: ARG002 - for those of which it depends
-        """Tell whether a part that ended with this, or None, is all that there is of the call.
+    def is_sole_subcall(self, error: BaseException | None) -> bool:  # noqa: ARG002 - for subclasses
+        """Return whether the sub-call that ends now is the only one of this call.
 
-        It is then recorded as the call itself, and not as a part of one.
+        It is then recorded as the call itself and not as a part of it.
+
+        Args:
+            error: what ended the sub-call; None for success.
         """
         return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Subcall:
-    """What ties a call to the one that it was made for.
+    """The relation of one recorded call to the call that it is made for.
 
     Attributes:
-        kind, reason: noted in its record.
-        whole: the call it is a part of; None where the strategy came to sending it as it is.
-        route: where it goes; None to have that decided.
+        strategy, strategy_reason: noted in its record.
+        parent: the call it is a part of; None for a call of its own.
+        route: its destination; None to have it decided.
         purpose, pair: noted in its record.
     """
 
-    kind: StrategyKind | None = None
-    reason: str | None = None
-    whole: ParentCall | None = None
+    strategy: StrategyKind | None = None
+    strategy_reason: str | None = None
+    parent: ParentCall | None = None
     route: Decision | None = None
     purpose: CallPurpose = "call"
     pair: str | None = None
 
-    def marked(self, call: Call, parent: str | None) -> Call:
-        """Return a call's record with what it is a part of."""
-        if parent is None and self.kind is None and self.purpose == "call" and self.pair is None:
-            return call  # of itself alone
+    def open_record(self, call: Call) -> Call:
+        """Return the record of the running sub-call, tagged with its parent."""
+        return self._tagged(call, self._parent_id(None))
+
+    def finish(self, call: Call, error: BaseException | None) -> Call:
+        """Return the record of the finished sub-call, and add it to its parent."""
+        call = self._tagged(call, self._parent_id(error))
+        if self.parent is not None:
+            self.parent.parts.append(call)
+        return call
+
+    def _tagged(self, call: Call, parent_id: str | None) -> Call:
+        if parent_id is None and self.strategy is None and self.purpose == "call" and self.pair is None:
+            return call
         return replace(
             call,
-            parent=parent,
-            strategy=self.kind,
-            strategy_reason=self.reason,
+            parent=parent_id,
+            strategy=self.strategy,
+            strategy_reason=self.strategy_reason,
             purpose=self.purpose,
             pair=self.pair or call.pair,
         )
 
-    def running(self, call: Call) -> Call:
-        """Return the record of a part under way."""
-        return self.marked(call, self._parent(None))
-
-    def ended(self, call: Call, error: BaseException | None) -> Call:
-        """Return the record of a finished part, and count it in."""
-        call = self.marked(call, self._parent(error))
-        if self.whole is not None:
-            self.whole.parts.append(call)
-        return call
-
-    def _parent(self, error: BaseException | None) -> str | None:
-        return None if self.whole is None or self.whole.alone(error) else self.whole.id
+    def _parent_id(self, error: BaseException | None) -> str | None:
+        parent = self.parent
+        return None if parent is None or parent.is_sole_subcall(error) else parent.id
 
 
-class StrategyPipeline(Protocol):
-    """What serves single calls; see :class:`specclient.call.pipeline.Pipeline`."""
-
-    router: Router
-
-    async def send(self, request: Request, part: Subcall) -> CallResult:
-        """Serve a request whole."""
-        ...
-
-    async def send_stream(self, request: Request, part: Subcall) -> AsyncStream[Any]:
-        """Serve a request as a stream; returns once the answer has begun."""
-        ...
-
-    async def ensure_ready(self, kind: str) -> None:
-        """Do what the first request of a kind needs."""
-        ...
-
-
-def account(
-    whole: ParentCall,
+def parent_record(
+    parent: ParentCall,
     *,
     status: CallStatus,
     latency_s: float,
     ttft_s: float | None,
     error: str | None,
     speculation: Speculation | None = None,
-    reason: str | None = None,
+    strategy_reason: str | None = None,
 ) -> Call:
-    """Return the record of a call that came to several: sums of theirs, its own times.
+    """Return the record of a call that made sub-calls: their summed usage and cost, and its own times.
 
     Args:
-        speculation: its own; None leaves that of the last answer of its route.
-        reason: why it was played as it was, and what became of it.
+        latency_s: seconds from start to end.
+        ttft_s: seconds to the first text; None where there was none.
+        error: class name of what the call failed with.
+        speculation: the call's own; None for that of the last sub-call on its route.
+        strategy_reason: why the strategy was chosen, and how it went.
     """
-    parts = tuple(whole.parts)
+    parts = tuple(parent.parts)
     last = parts[-1] if parts else None
-    served = [part for part in parts if part.route.chosen == whole.route.chosen]
-    final = served[-1] if served else None
+    on_route = [part for part in parts if part.route.chosen == parent.route.chosen]
+    final = on_route[-1] if on_route else None
     return Call(
-        id=whole.id,
-        started_at=whole.started_at,
-        operation=whole.request.operation,
-        model=whole.request.model,
-        route=whole.route,
-        streamed=whole.request.stream,
+        id=parent.id,
+        started_at=parent.started_at,
+        operation=parent.request.operation,
+        model=parent.request.model,
+        route=parent.route,
+        streamed=parent.request.stream,
         served_model=final.served_model if final else None,
         status=status,
         error=error,
         http_status=last.http_status if last and error else None,
-        usage=total_usage([part.usage for part in parts if not _refused(part)]),
+        usage=total_usage([part.usage for part in parts if not _is_unused(part)]),
         speculation=speculation or (final.speculation if final else None),
         cost=total_cost([part.cost for part in parts]),
         attempts=sum(part.attempts for part in parts) or 1,
         ttft_s=ttft_s,
         latency_s=latency_s,
-        engine_s=_sum([part.engine_s for part in parts if part.engine_s is not None] or [None]),
+        engine_s=_sum([part.engine_s for part in parts if part.engine_s is not None]),
         request_id=final.request_id if final else None,
-        tags=dict(whole.request.options.tags),
-        session=whole.request.options.session,
-        strategy=whole.kind,
-        strategy_reason=reason,
+        tags=dict(parent.request.options.tags),
+        session=parent.request.options.session,
+        strategy=parent.strategy,
+        strategy_reason=strategy_reason,
         parts=parts,
     )
 
 
-def _refused(part: Call) -> bool:
-    """Tell whether a part used nothing, and that is known: it was refused, or never sent."""
+def _is_unused(part: Call) -> bool:
+    """Return whether a sub-call is known to have used nothing: it was refused, or never sent."""
     return part.status == "error" and part.cost.nano == 0 and part.usage == Usage()
 
 
-def total_usage(parts: Sequence[Usage]) -> Usage:
-    """Return the sum of what parts used; a kind that one of them does not tell of its own is unknown."""
-    prompt, completion = _sum([p.prompt for p in parts]), _sum([p.completion for p in parts])
-    whole = ("prompt", "completion", "estimated", "charges")
-    beside = [each.name for each in fields(Usage) if each.name not in whole]
-    told = {name: [v for p in parts if (v := getattr(p, name)) is not None] for name in beside}
-    sums = {name: _sum(values or [None]) for name, values in told.items()}
-    return Usage(prompt=prompt, completion=completion, estimated=any(p.estimated for p in parts), **sums)
+def total_usage(usages: Sequence[Usage]) -> Usage:
+    """Return the sum of usages.
 
-
-def total_cost(parts: Sequence[Cost]) -> Cost:
-    """Return the sum of what parts cost, each rounded to the nano-dollar as the ledger keeps it.
-
-    So the record of the whole and the ledger's rows of its parts always agree. It is unknown where that of
-    one part is.
+    Prompt and completion tokens are unknown where one of them is. A detail, such as cached tokens, is the
+    sum over those that report it, and unknown where none does.
     """
-    sources = "; ".join(dict.fromkeys(part.source for part in parts)) or "no calls were made"
-    estimated = any(part.estimated for part in parts)
-    nanos = [part.nano for part in parts]
+    prompt, completion = _sum([u.prompt for u in usages]), _sum([u.completion for u in usages])
+    not_details = ("prompt", "completion", "estimated", "charges")
+    details = [each.name for each in fields(Usage) if each.name not in not_details]
+    sums = {
+        name: _sum([value for u in usages if (value := getattr(u, name)) is not None]) for name in details
+    }
+    return Usage(prompt=prompt, completion=completion, estimated=any(u.estimated for u in usages), **sums)
+
+
+def total_cost(costs: Sequence[Cost]) -> Cost:
+    """Return the sum of costs, each rounded to the nano-dollar as the ledger stores it.
+
+    So a parent's record always equals the sum of its parts' rows in the ledger. The total is unknown where
+    one of the costs is.
+    """
+    sources = "; ".join(dict.fromkeys(cost.source for cost in costs)) or "no calls were made"
+    estimated = any(cost.estimated for cost in costs)
+    nanos = [cost.nano for cost in costs]
     if any(nano is None for nano in nanos):
         return Cost(source=sources, estimated=estimated)
     by_kind: dict[str, Decimal] = {}
-    for part, nano in zip(parts, nanos, strict=True):
+    for cost, nano in zip(costs, nanos, strict=True):
         rest = Decimal(nano or 0) / NANO
-        for kind, dollars in part.by_kind.items():
+        for kind, dollars in cost.by_kind.items():
             rounded = min(Decimal(int((dollars * NANO).to_integral_value())) / NANO, rest)
             by_kind[kind] = by_kind.get(kind, Decimal(0)) + rounded
             rest -= rounded
-        if rest and part.by_kind:
-            kind = max(part.by_kind, key=lambda each: part.by_kind[each])
-            by_kind[kind] += rest
+        if rest and cost.by_kind:  # the rounding error goes to the largest kind
+            largest = max(cost.by_kind, key=lambda kind: cost.by_kind[kind])
+            by_kind[largest] += rest
     return Cost(sum((Decimal(n or 0) for n in nanos), Decimal(0)) / NANO, by_kind, sources, estimated)
 
 
 def _sum(values: Sequence[Any]) -> Any:
+    """Return the sum; None where a value is None, or where there are no values."""
     return None if not values or any(value is None for value in values) else sum(values)

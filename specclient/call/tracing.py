@@ -1,10 +1,10 @@
-"""Turn a call and its record into a span of OpenTelemetry, by its conventions for generative AI.
+"""OpenTelemetry spans of calls, by the semantic conventions for generative AI.
 
-Names and values: https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/. What the conventions have
-no name for is under ``specclient.``. No prompt, reply, stop sequence or key is in a span.
+Names and values: https://opentelemetry.io/docs/specs/semconv/gen-ai/gen-ai-spans/. Attributes that the
+conventions do not define begin with ``specclient.``. Spans hold no prompt, answer, stop sequence or key.
 
-Whoever traces has imported OpenTelemetry's API to say where spans go. In a program that has not, this module
-is not imported either, and a call pays for one look-up.
+A program that traces imports OpenTelemetry's API itself, to configure an exporter. Only then is this module
+imported; in other programs, tracing costs one lookup in ``sys.modules`` per call.
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ from specclient.version import VERSION
 if TYPE_CHECKING:
     from opentelemetry.trace import Span
 
-__all__ = ["INSTRUMENTATION_SCOPE", "CallSpan", "begin_span", "carried"]
+__all__ = ["INSTRUMENTATION_SCOPE", "CallSpan", "begin_span", "inject_trace_headers"]
 
 #: The instrumentation scope of all spans of this package.
 INSTRUMENTATION_SCOPE = "specclient"
 
 _OPERATIONS = {"completion": "text_completion", "embedding": "embeddings", "response": "chat"}
-#: What the conventions call providers that have another name here.
+#: The conventions' names of providers that are named differently here.
 _PROVIDERS = {
     "azure": "azure.ai.openai",
     "bedrock": "aws.bedrock",
@@ -39,7 +39,7 @@ _PROVIDERS = {
     "vertex": "gcp.vertex_ai",
     "xai": "x_ai",
 }
-#: Parameters that are told, by the attribute's name and the type that it has.
+#: The request parameters in a span, each with its attribute's name and type.
 _PARAMETERS: Mapping[str, tuple[str, type[int] | type[float]]] = MappingProxyType(
     {
         "frequency_penalty": ("gen_ai.request.frequency_penalty", float),
@@ -52,34 +52,35 @@ _PARAMETERS: Mapping[str, tuple[str, type[int] | type[float]]] = MappingProxyTyp
         "top_p": ("gen_ai.request.top_p", float),
     }
 )
-#: Numbers from here on are no attributes: exporters have 64 bits for one.
-_MOST = 2**63
-#: Headers that carry a span from one service to the next; https://www.w3.org/TR/trace-context/.
-_CARRIERS = frozenset({"traceparent", "tracestate"})
+#: Larger numbers are left out: exporters encode attributes in 64 bits.
+_MAX_NUMBER = 2**63
+#: Headers that propagate a span to the next service; https://www.w3.org/TR/trace-context/.
+_TRACE_HEADERS = frozenset({"traceparent", "tracestate"})
 
 
 class CallSpan:
-    """The span of one call; a call is over when its answer is, with all its tries."""
+    """The span of one call, from the first HTTP attempt to the end of the answer."""
 
     def __init__(self, span: Span) -> None:
         self._span = span
 
-    def carried(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """Return headers with those that make what the provider does a part of this span."""
-        return carried(self._span, headers)
+    def inject_headers(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """Return headers with the trace context, so that the provider's spans become children of this one."""
+        return inject_trace_headers(self._span, headers)
 
     def end(self, call: Call, reasons: Sequence[str], answer_id: str | None) -> None:
-        """End it with what became of the call.
+        """Add the outcome of the call and end the span.
 
         Args:
-            reasons: why each choice of the answer ended.
-            answer_id: the answer's own id.
+            call: the finished record.
+            reasons: the finish reason of each choice.
+            answer_id: the id in the answer.
         """
         span = self._span
         if span.is_recording():
-            span.set_attributes(dict(_found(call, reasons, answer_id)))
+            span.set_attributes(dict(_outcome_attributes(call, reasons, answer_id)))
             if call.status == "error":
-                from opentelemetry.trace import StatusCode  # noqa: PLC0415 - loaded, or there were no span
+                from opentelemetry.trace import StatusCode  # noqa: PLC0415 - a span exists, so it is loaded
 
                 span.set_attribute("error.type", str(call.http_status or call.error or "error"))
                 span.set_status(StatusCode.ERROR, call.error)
@@ -87,10 +88,10 @@ class CallSpan:
 
 
 def begin_span(request: Request, decision: Decision, endpoint: Endpoint | None) -> CallSpan | None:
-    """Begin the span of a call, a child of the caller's own; None where there is nobody to tell.
+    """Begin the span of a call, as a child of the caller's span; None where no tracer is configured.
 
     Args:
-        endpoint: what serves it; None for an engine in this process.
+        endpoint: serves the call; None for an engine in this process.
     """
     with import_lock:
         from opentelemetry import trace  # noqa: PLC0415 - only in programs that trace
@@ -99,38 +100,38 @@ def begin_span(request: Request, decision: Decision, endpoint: Endpoint | None) 
     span = trace.get_tracer(INSTRUMENTATION_SCOPE, VERSION).start_span(
         f"{operation} {decision.model}",
         kind=trace.SpanKind.INTERNAL if endpoint is None else trace.SpanKind.CLIENT,
-        attributes=dict(_asked(operation, request, decision, endpoint)),
+        attributes=dict(_request_attributes(operation, request, decision, endpoint)),
     )
     return CallSpan(span) if span.get_span_context().is_valid else None
 
 
-def carried(span: Span, headers: Mapping[str, str]) -> dict[str, str]:
-    """Return headers with those of a span in the place of any other's."""
+def inject_trace_headers(span: Span, headers: Mapping[str, str]) -> dict[str, str]:
+    """Return headers with the trace context of a span, which replaces any that is there."""
     with import_lock:
         from opentelemetry.trace import set_span_in_context  # noqa: PLC0415 - as above
         from opentelemetry.trace.propagation.tracecontext import (  # noqa: PLC0415
             TraceContextTextMapPropagator,
         )
 
-    kept = {name: value for name, value in headers.items() if name.lower() not in _CARRIERS}
+    kept = {name: value for name, value in headers.items() if name.lower() not in _TRACE_HEADERS}
     TraceContextTextMapPropagator().inject(kept, set_span_in_context(span))
     return kept
 
 
-def _asked(
+def _request_attributes(
     operation: str, request: Request, decision: Decision, endpoint: Endpoint | None
 ) -> Iterator[tuple[str, Any]]:
-    """Yield what is known before anything is sent, for samplers to decide by."""
+    """Yield the attributes that are known before the request is sent, on which samplers decide."""
     yield "gen_ai.operation.name", operation
     yield "gen_ai.provider.name", _PROVIDERS.get(decision.provider, decision.provider)
     yield "gen_ai.request.model", decision.model
     if request.stream:
         yield "gen_ai.request.stream", True
-    if isinstance(count := request.params.get("n"), int) and count != 1 and abs(count) < _MOST:
+    if isinstance(count := request.params.get("n"), int) and count != 1 and abs(count) < _MAX_NUMBER:
         yield "gen_ai.request.choice.count", count
     for name, (attribute, kind) in _PARAMETERS.items():
         value = request.params.get(name)
-        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MOST:
+        if isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < _MAX_NUMBER:
             yield attribute, kind(value)
     if request.options.session is not None:
         yield "gen_ai.conversation.id", request.options.session
@@ -143,9 +144,11 @@ def _asked(
         yield "specclient.route.reason", decision.reason
 
 
-def _found(call: Call, reasons: Sequence[str], answer_id: str | None) -> Iterator[tuple[str, Any]]:
-    """Yield what became of a call; what is not known is left out."""
-    usage, drafts = call.usage, call.speculation
+def _outcome_attributes(
+    call: Call, reasons: Sequence[str], answer_id: str | None
+) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes of a finished call; unknown ones are left out."""
+    usage, speculation = call.usage, call.speculation
     known = {
         "gen_ai.response.id": answer_id,
         "gen_ai.response.model": call.served_model,
@@ -163,11 +166,11 @@ def _found(call: Call, reasons: Sequence[str], answer_id: str | None) -> Iterato
         "specclient.cost.usd": None if call.cost.total is None else float(call.cost.total),
         "specclient.pair": call.pair,
     }
-    if drafts is not None:
+    if speculation is not None:
         known |= {
-            "specclient.speculation.method": drafts.method,
-            "specclient.speculation.drafted": drafts.drafted,
-            "specclient.speculation.accepted": drafts.accepted,
-            "specclient.speculation.steps": drafts.steps,
+            "specclient.speculation.method": speculation.method,
+            "specclient.speculation.drafted": speculation.drafted,
+            "specclient.speculation.accepted": speculation.accepted,
+            "specclient.speculation.steps": speculation.steps,
         }
     yield from ((name, value) for name, value in known.items() if value is not None)

@@ -1,12 +1,13 @@
-"""Turn calls on which no model works into their answers: nothing to decide, and nothing to record."""
+"""Calls on which no model works, such as listing files: sent to one endpoint, and not recorded."""
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from typing import Any
 
-from specclient.call.decode import CallResult, decode_events, decode_reply
-from specclient.call.encode import not_served_in_process
+from specclient.call.decode import decode_events, decode_reply
+from specclient.call.errors import not_served_in_process
+from specclient.call.result import CallResult
 from specclient.providers import Endpoint, dialect_of
 from specclient.routing.destinations import DestinationRegistry
 from specclient.transport.http import Transport
@@ -14,51 +15,54 @@ from specclient.types.model import Model
 from specclient.types.request import Request
 
 
-async def execute(request: Request, places: DestinationRegistry, transport: Transport) -> CallResult:
-    """Serve a call whole."""
-    if request.method.name == "models.list" and request.provider in places.backend_names():
-        listed = [model.to_dict() for model in await list_models(request.provider, places, transport)]
+async def execute(request: Request, destinations: DestinationRegistry, transport: Transport) -> CallResult:
+    """Send a request and return its complete answer."""
+    if request.method.name == "models.list" and request.provider in destinations.backend_names():
+        models = await list_models(request.provider, destinations, transport)
+        listed = [model.to_dict() for model in models]
         return CallResult(request.method.response_type.model_validate({"object": "list", "data": listed}))
-    place = _endpoint(request, places)
-    wire = await transport.fetch(dialect_of(place).encode(request, place, ""))
-    return decode_reply(place, request, wire)
+    endpoint = _endpoint(request, destinations)
+    reply = await transport.fetch(dialect_of(endpoint).encode(request, endpoint, ""))
+    return decode_reply(endpoint, request, reply)
 
 
 async def stream(
-    request: Request, places: DestinationRegistry, transport: Transport
+    request: Request, destinations: DestinationRegistry, transport: Transport
 ) -> AsyncGenerator[Any, None]:
-    """Yield the response once the endpoint has answered, then its events, as they came together."""
-    place = _endpoint(request, places)
-    async with transport.stream(dialect_of(place).encode(request, place, "")) as events:
+    """Yield ``(response, None)`` once the endpoint has answered, then lists of events."""
+    endpoint = _endpoint(request, destinations)
+    async with transport.stream(dialect_of(endpoint).encode(request, endpoint, "")) as events:
         yield events, None
-        async for batch in decode_events(place, request, events):
+        async for batch in decode_events(endpoint, request, events):
             yield batch
 
 
 async def stream_bytes(
-    request: Request, places: DestinationRegistry, transport: Transport
+    request: Request, destinations: DestinationRegistry, transport: Transport
 ) -> AsyncGenerator[Any, None]:
-    """Yield the response once the endpoint has answered, then its bytes, as they came together."""
-    place = _endpoint(request, places)
-    async with transport.open(dialect_of(place).encode(request, place, "")) as opened:
-        yield opened, dialect_of(place)
-        async for chunk in opened.chunks():
+    """Yield ``(response, dialect)`` once the endpoint has answered, then lists of bytes."""
+    endpoint = _endpoint(request, destinations)
+    async with transport.open(dialect_of(endpoint).encode(request, endpoint, "")) as body:
+        yield body, dialect_of(endpoint)
+        async for chunk in body.chunks():
             yield [chunk]
 
 
-async def list_models(provider: str | None, places: DestinationRegistry, transport: Transport) -> list[Model]:
-    """List what an endpoint or an engine serves; the default endpoint's where none is named."""
-    name = provider or places.default
-    place = places.get(name)
-    if isinstance(place, Endpoint):
-        reply = await transport.fetch(dialect_of(place).encode_models(place))
-        return dialect_of(place).decode_models(reply)
-    return [Model(id=f"{name}/{model.id}", owned_by=name) for model in place.models()]
+async def list_models(
+    provider: str | None, destinations: DestinationRegistry, transport: Transport
+) -> list[Model]:
+    """List the models of an endpoint or an engine; None for the default endpoint."""
+    name = provider or destinations.default
+    destination = destinations.get(name)
+    if isinstance(destination, Endpoint):
+        reply = await transport.fetch(dialect_of(destination).encode_models(destination))
+        return dialect_of(destination).decode_models(reply)
+    return [Model(id=f"{name}/{model.id}", owned_by=name) for model in destination.models()]
 
 
-def _endpoint(request: Request, places: DestinationRegistry) -> Endpoint:
-    name = request.provider or places.default
-    place = places.get(name)
-    if not isinstance(place, Endpoint):
+def _endpoint(request: Request, destinations: DestinationRegistry) -> Endpoint:
+    name = request.provider or destinations.default
+    destination = destinations.get(name)
+    if not isinstance(destination, Endpoint):
         raise not_served_in_process(name)
-    return place
+    return destination

@@ -1,4 +1,4 @@
-"""Draft-then-target over two plain chat calls: a cheap model answers first, in short, then the target."""
+"""The draft-target workflow: two plain chat calls, a short answer of a cheap model and then the target's."""
 
 from __future__ import annotations
 

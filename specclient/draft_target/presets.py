@@ -1,4 +1,4 @@
-"""Turn the name of a pair and of a task into two models and a depth: the workflow's facts, as rows."""
+"""Presets of the draft-target workflow: pairs of models, and draft depths by task."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from specclient.routing.choose.draft_pairs import CLIENT_SIDE_PAIRS
 
 Task = Literal["chat", "documents", "code", "long_context"]
 
-#: Tokens of one segment of a draft: a sentence or two, or a few lines of code.
+#: Tokens per segment of a draft: one or two sentences, or a few lines of code.
 SEGMENT_TOKENS = 32
 
-#: Shallowest and deepest draft by task, in segments; the deepest is the default. The numbers are those that
-#: tutorials of this workflow give (HolySheep AI's articles on speculative decoding over chat APIs among
-#: them): where to start from, measured by nobody here. They mean the K of speculative decoding there, tokens
-#: between two verifications; over chat calls a verification is a whole request, which a few tokens never pay
-#: for, so that K counts segments of :data:`SEGMENT_TOKENS` here.
+#: Minimum and maximum draft depth by task, in segments; the maximum is the default. The values are those of
+#: tutorials of this workflow (among them HolySheep AI's articles on speculative decoding over chat APIs): a
+#: starting point, not measured by us. There they are the K of speculative decoding, tokens between two
+#: verifications. Over chat calls a verification is a whole request, which a few tokens cannot pay for;
+#: therefore K counts segments of :data:`SEGMENT_TOKENS` tokens here.
 DEPTHS: Mapping[Task, tuple[int, int]] = MappingProxyType(
     {"chat": (3, 4), "documents": (5, 6), "code": (4, 5), "long_context": (2, 3)}
 )
@@ -28,35 +28,38 @@ DEPTHS: Mapping[Task, tuple[int, int]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class ModelPair:
-    """Two models, each ``provider/model``: the ``draft`` answers first, the ``target`` has the last word."""
+    """Two models, each ``provider/model``: the ``draft`` answers first, the ``target`` last."""
 
     draft: str
     target: str
 
 
-#: Pairs by what they are for: those that :data:`specclient.routing.choose.draft_pairs.CLIENT_SIDE_PAIRS`
-#: knows more of.
+#: Pairs by purpose, from :data:`specclient.routing.choose.draft_pairs.CLIENT_SIDE_PAIRS`.
 PAIRS: Mapping[str, ModelPair] = MappingProxyType(
     {name: ModelPair(row.draft, row.target) for name, row in CLIENT_SIDE_PAIRS.items()}
 )
 
 
 def pair_of(settings: Settings, name: str, draft: str | None, target: str | None) -> ModelPair:
-    """Return the models of a call: those that are named, else the pair's, the configuration's first.
+    """Return the models of a call.
+
+    Args:
+        name: of a pair; the configuration's pairs take precedence over :data:`PAIRS`.
+        draft, target: models that replace the pair's.
 
     Raises:
-        ConfigurationError: no pair has this name, with those there are; or a model that is no name.
+        ConfigurationError: no pair has this name, or a model's name is not a string.
     """
-    for what, model in (("draft", draft), ("target", target)):
+    for role, model in (("draft", draft), ("target", target)):
         if model is not None and not (isinstance(model, str) and model):
             raise ConfigurationError(
-                f"{what} is {model!r}; it must be a model's name, such as 'openai/gpt-4.1' or 'local/demo'"
+                f"{role} is {model!r}; it must be a model's name, such as 'openai/gpt-4.1' or 'local/demo'"
             )
     if draft is not None and target is not None:
         return ModelPair(draft, target)
-    own = settings.pairs.get(name) if isinstance(name, str) else None
-    if own is not None:
-        return ModelPair(draft or own.draft, target or own.target)
+    configured = settings.pairs.get(name) if isinstance(name, str) else None
+    if configured is not None:
+        return ModelPair(draft or configured.draft, target or configured.target)
     preset = PAIRS.get(name) if isinstance(name, str) else None
     if preset is None:
         known = ", ".join(dict.fromkeys([*PAIRS, *settings.pairs]))
@@ -68,10 +71,10 @@ def pair_of(settings: Settings, name: str, draft: str | None, target: str | None
 
 
 def depth_of(task: Any, depth: Any) -> int:
-    """Return the depth of a call: what is given, else the deepest that its task has.
+    """Return the depth of a call in segments: ``depth`` if given, else the maximum of its task.
 
     Raises:
-        ConfigurationError: an unknown task, or a depth that is no positive number of segments.
+        ConfigurationError: the task is unknown, or the depth is not a positive whole number.
     """
     if task not in get_args(Task):
         raise ConfigurationError(f"task is {task!r}; it must be one of {', '.join(get_args(Task))}")

@@ -1,8 +1,8 @@
-"""Turn a prompt into a draft model's short answer, and both into the answer of a target model.
+"""The draft-target workflow: a draft model answers in short, then a target model answers with that draft.
 
-This is not speculative decoding proper: no token is verified against the target's distribution (but where the
-target honours predictions, and verifies them itself). The output is the target's own text, written after it
-has seen a draft, and may differ from what it would have said alone. Exact ways are
+This is not exact speculative decoding: no token is verified against the target's distribution, unless the
+target's endpoint honours predictions and verifies them itself. The output is the target's own text, written
+after it has seen a draft, and may differ from its answer without one. Exact alternatives are
 ``strategy=Strategy(kind="remote")`` and the engine of ``local/…`` models.
 """
 
@@ -19,15 +19,20 @@ from typing import Any
 from pydantic import BaseModel
 
 from specclient import tokens
-from specclient.call.strategies.context import LOCAL_ENGINE_CAPABILITIES, answer_text, request_param
-from specclient.call.strategies.prediction import draft_request
+from specclient.call.answer_fields import answer_text
+from specclient.call.request_params import (
+    capabilities_of,
+    draft_request,
+    request_param,
+    with_remaining_deadline,
+)
 from specclient.client.async_client import AsyncOpenAI
 from specclient.client.bridge import Bridge
 from specclient.client.core import ClientCore
 from specclient.client.sync_client import OpenAI
 from specclient.draft_target.presets import SEGMENT_TOKENS, ModelPair, Task, depth_of, pair_of
 from specclient.draft_target.result import DraftHandover, DraftTargetResult, StageResult
-from specclient.errors import ConfigurationError, DeadlineExceededError, OpenAIError
+from specclient.errors import ConfigurationError, OpenAIError
 from specclient.providers.endpoint import Endpoint
 from specclient.providers.predictions import conflicting_params
 from specclient.resources.base import build_request
@@ -39,14 +44,15 @@ from specclient.types.request import Request
 PromptInput = str | Iterable[Mapping[str, Any] | BaseModel]
 Clock = Callable[[], float]
 
-#: What a target is asked that has the draft as the turn before.
+#: The user's turn that follows the draft, where the target receives it in the conversation.
 VERIFY_PROMPT = (
     "The last answer is a quick draft, and may break off. Check it. Keep what is right word for word, "
     "correct what is wrong, continue where it breaks off, and give the whole answer, not naming the draft."
 )
-#: The share of a deadline that the draft may take; the rest is the target's.
-_DRAFTS_SHARE = 0.5
-_SET_HERE = frozenset({"model", "messages", "stream", "strategy", "prediction"})
+#: The share of a deadline that the draft may take; the rest is for the target.
+_DRAFT_DEADLINE_SHARE = 0.5
+#: Parameters that the workflow sets itself.
+_RESERVED_PARAMS = frozenset({"model", "messages", "stream", "strategy", "prediction"})
 
 
 async def aspeculative_decode(
@@ -60,32 +66,33 @@ async def aspeculative_decode(
     client: AsyncOpenAI | None = None,
     **params: Any,
 ) -> DraftTargetResult:
-    """Answer a prompt by a target model that has a draft model's short answer before it.
+    """Answer a prompt with a target model that sees a draft model's short answer first.
 
-    Two plain chat calls. The draft goes to the target as ``prediction`` where its endpoint is known to honour
-    that for this model, and nothing stands against it; else it becomes the assistant's last turn, and the
-    target is asked to check, correct and continue it. A draft that fails leaves the target alone with the
-    prompt. **This is not exact speculative decoding**: the output is the target's own words after having seen
-    a draft. In the conversation that saves neither time nor money by itself, since the target writes every
-    token again; it pays where a draft changes what a target says, or where predictions are verified.
+    Makes two plain chat calls. The draft is sent to the target as a ``prediction`` if its endpoint is known
+    to honour predictions for this model, and no other parameter conflicts with one. Otherwise the draft
+    becomes the assistant's last turn, and the target is asked to check, correct and continue it. If the draft
+    fails, the target answers the prompt alone. **This is not exact speculative decoding**: the output is the
+    target's own text after it has seen a draft. A draft in the conversation by itself saves neither time nor
+    money, because the target generates every token again; it pays if the draft improves the target's answer,
+    or if predictions are verified.
 
     Args:
         prompt: a user's text, or the messages of a conversation.
-        draft, target: models, ``provider/model``; in place of the pair's.
+        draft, target: models, ``provider/model``, that replace the pair's.
         pair: ``cost``, ``quality``, ``balanced``, or a ``[pairs.NAME]`` table of the configuration.
         task: ``chat``, ``documents``, ``code`` or ``long_context``: sets the depth where none is given.
         depth: the length of the draft, in segments of 32 tokens (its ``max_tokens`` is ``32 * depth``).
-        client: whose connections, configuration and ledger are used; None makes one for this call.
-        params: of ``chat.completions.create``. The draft shares ``temperature``, ``top_p``, ``seed`` and
-            ``stop``, and takes half of ``deadline_s`` at most.
+        client: provides connections, configuration and ledger; None creates one for this call.
+        params: of ``chat.completions.create``. The draft uses the same ``temperature``, ``top_p``, ``seed``
+            and ``stop``, and at most half of ``deadline_s``.
 
     Returns:
-        Both texts with tokens, seconds and cost, and how much of the draft stands in the answer.
+        Both texts with tokens, seconds and cost, and how much of the draft is in the answer.
 
     Raises:
-        OpenAIError: what the target failed with; see the tree in :mod:`specclient.errors`.
+        OpenAIError: the target failed; see :mod:`specclient.errors`.
         ConfigurationError: an unknown pair, task, or depth.
-        TypeError: an unknown parameter, or one that is set here.
+        TypeError: an unknown parameter, or one that the workflow sets itself.
     """
     async with AsyncOpenAI() if client is None else nullcontext(client) as own:
         plan = _plan(own.core, (draft, target, pair), depth_of(task, depth), params)
@@ -103,7 +110,7 @@ def speculative_decode(
     client: OpenAI | None = None,
     **params: Any,
 ) -> DraftTargetResult:
-    """Answer a prompt by a target that has a draft before it; see :func:`aspeculative_decode`."""
+    """Answer a prompt with a draft and a target model; see :func:`aspeculative_decode`."""
     with OpenAI() if client is None else nullcontext(client) as own:
         plan = _plan(own.core, (draft, target, pair), depth_of(task, depth), params)
         return _checked(Bridge().run(_decode, plan, prompt))
@@ -121,14 +128,18 @@ async def aspeculative_decode_many(
     client: AsyncOpenAI | None = None,
     **params: Any,
 ) -> list[DraftTargetResult]:
-    """Answer several prompts, so many at a time; arguments as :func:`aspeculative_decode`'s.
+    """Answer several prompts concurrently.
+
+    Args:
+        prompts: see ``prompt`` of :func:`aspeculative_decode`, which also describes the other arguments.
+        concurrency: prompts that are answered at the same time.
 
     Returns:
-        One result a prompt, in their order. One whose target failed holds the ``error``, and costs the others
-        nothing.
+        One result per prompt, in order. If a target fails, its result holds the ``error``; the other prompts
+        are not affected.
 
     Raises:
-        ConfigurationError, TypeError: for arguments that no prompt could be served with.
+        ConfigurationError, TypeError: invalid arguments.
     """
     async with AsyncOpenAI() if client is None else nullcontext(client) as own:
         plan = _plan(own.core, (draft, target, pair), depth_of(task, depth), params)
@@ -147,7 +158,7 @@ def speculative_decode_many(
     client: OpenAI | None = None,
     **params: Any,
 ) -> list[DraftTargetResult]:
-    """Answer several prompts, so many at a time; see :func:`aspeculative_decode_many`."""
+    """Answer several prompts concurrently; see :func:`aspeculative_decode_many`."""
     with OpenAI() if client is None else nullcontext(client) as own:
         plan = _plan(own.core, (draft, target, pair), depth_of(task, depth), params)
         return Bridge().run(_decode_many, plan, prompts, _checked_concurrency(concurrency))
@@ -155,7 +166,7 @@ def speculative_decode_many(
 
 @dataclass(frozen=True, slots=True)
 class _DecodePlan:
-    """What all prompts of a call have in common."""
+    """What all prompts of one call have in common."""
 
     core: ClientCore
     pair: ModelPair
@@ -167,13 +178,13 @@ class _DecodePlan:
 def _plan(
     core: ClientCore, models: tuple[str | None, str | None, str], depth: int, params: Mapping[str, Any]
 ) -> _DecodePlan:
-    """Check what all prompts have in common; ``models`` are draft, target and pair as given."""
+    """Check the arguments that all prompts share; ``models`` are draft, target and pair."""
     for name in params:
-        if name in _SET_HERE:
+        if name in _RESERVED_PARAMS:
             raise TypeError(f"speculative_decode() sets {name!r} itself; leave it out")
     draft, target, pair = models
     plan = _DecodePlan(core, pair_of(core.settings, pair, draft, target), depth, params)
-    _request(plan, [])  # an unknown parameter is told before anything is sent
+    _request(plan, [])  # raises for an unknown parameter before anything is sent
     return plan
 
 
@@ -206,52 +217,51 @@ async def _decode_many(
 
 
 async def _decode(plan: _DecodePlan, prompt: PromptInput) -> DraftTargetResult:
-    """Make both calls; what refuses or ends one of them is in the result."""
-    begun = plan.clock()
+    """Make both calls; their errors are part of the result."""
+    started_s = plan.clock()
     messages = [{"role": "user", "content": prompt}] if isinstance(prompt, str) else list(prompt)
     request = _request(plan, messages)
-    draft = await _serve(plan, plan.pair.draft, _drafting(plan, request))
+    draft = await _run_stage(plan, plan.pair.draft, _draft_stage_request(plan, request))
     sent, reason = request, ""
     handed: DraftHandover = "nothing"
     try:
-        sent, handed, reason = await _handed(plan, request, draft)
-        sent = _timed(sent, plan.clock() - begun)
+        sent, handed, reason = await _with_draft(plan, request, draft)
+        sent = with_remaining_deadline(sent, plan.clock() - started_s, spent_on="the draft")
     except OpenAIError as error:
         target = StageResult(model=plan.pair.target, error=error)
     else:
-        target = await _serve(plan, plan.pair.target, sent)
+        target = await _run_stage(plan, plan.pair.target, sent)
     return DraftTargetResult(
         draft=draft,
         target=target,
         depth=plan.depth,
         handed=handed,
         reason=reason,
-        latency_s=plan.clock() - begun,
+        latency_s=plan.clock() - started_s,
         alone_cost=_alone_cost(plan, target.call, request, sent, handed),
         alone_latency_s=None if handed == "prediction" else target.latency_s,
     )
 
 
 def _request(plan: _DecodePlan, messages: Sequence[Any]) -> Request:
-    """Return what the target would be asked alone."""
+    """Return the target's request without a draft."""
     return build_request(CHAT, {"model": plan.pair.target, "messages": messages, **plan.params})
 
 
-def _drafting(plan: _DecodePlan, request: Request) -> Request:
-    """Return what the draft is asked: the same, with a short answer, and half of the time."""
-    limits = {name: request_param(request, name) for name in ("max_completion_tokens", "max_tokens")}
-    own = {name: limit for name, limit in limits.items() if isinstance(limit, int)}
-    asked = draft_request(request, plan.pair.draft)
-    params = {name: value for name, value in asked.params.items() if name != "max_tokens"}
-    params[next(iter(own), "max_tokens")] = min([plan.depth * SEGMENT_TOKENS, *own.values()])
-    deadline = request.options.deadline_s
-    options = (
-        asked.options if deadline is None else replace(asked.options, deadline_s=deadline * _DRAFTS_SHARE)
-    )
-    return replace(asked, params=params, options=options)
+def _draft_stage_request(plan: _DecodePlan, request: Request) -> Request:
+    """Return the draft's request: the same conversation, with a short answer and half of the deadline."""
+    params = {name: request_param(request, name) for name in ("max_completion_tokens", "max_tokens")}
+    limits = {name: limit for name, limit in params.items() if isinstance(limit, int)}
+    draft = draft_request(request, plan.pair.draft)
+    params = {name: value for name, value in draft.params.items() if name != "max_tokens"}
+    params[next(iter(limits), "max_tokens")] = min([plan.depth * SEGMENT_TOKENS, *limits.values()])
+    options, deadline_s = draft.options, request.options.deadline_s
+    if deadline_s is not None:
+        options = replace(options, deadline_s=deadline_s * _DRAFT_DEADLINE_SHARE)
+    return replace(draft, params=params, options=options)
 
 
-async def _serve(plan: _DecodePlan, model: str, request: Request) -> StageResult:
+async def _run_stage(plan: _DecodePlan, model: str, request: Request) -> StageResult:
     try:
         answer = await plan.core.pipeline.call(request)
     except OpenAIError as error:
@@ -259,77 +269,64 @@ async def _serve(plan: _DecodePlan, model: str, request: Request) -> StageResult
     return StageResult(model=model, output=answer_text(answer), call=answer.meta)
 
 
-async def _handed(
+async def _with_draft(
     plan: _DecodePlan, request: Request, draft: StageResult
 ) -> tuple[Request, DraftHandover, str]:
-    """Return the target's request with the draft in it, how it is there, and why so.
+    """Return the target's request with the draft, how it contains the draft, and why.
 
     Raises:
-        OpenAIError: the target is nowhere to be found.
+        OpenAIError: the target's provider is unknown.
     """
     if draft.error is not None:
         return request, "nothing", f"the draft failed: {type(draft.error).__name__}"
     if not (draft.output or "").strip():
-        return request, "nothing", "the draft said nothing"
-    hindrance = await _hindrance(plan, request)
-    if hindrance is None:
+        return request, "nothing", "the draft returned no text"
+    obstacle = await _prediction_obstacle(plan, request)
+    if obstacle is None:
         params = {**request.params, "prediction": {"type": "content", "content": draft.output}}
         return replace(request, params=params), "prediction", "the target's endpoint verifies predictions"
     turns = [{"role": "assistant", "content": draft.output}, {"role": "user", "content": VERIFY_PROMPT}]
     params = {**request.params, "messages": [*request.params["messages"], *turns]}
-    return replace(request, params=params), "conversation", hindrance
+    return replace(request, params=params), "conversation", obstacle
 
 
-async def _hindrance(plan: _DecodePlan, request: Request) -> str | None:
-    """Return what stands against sending a prediction, None where nothing does."""
+async def _prediction_obstacle(plan: _DecodePlan, request: Request) -> str | None:
+    """Return why a prediction cannot be sent; None where it can."""
     pipeline = plan.core.pipeline
     router = pipeline.router
     kind = router.kind(request)
     if kind == AUTO:
-        return "a policy chooses the target, so what it honours is not known beforehand"
+        return "a policy chooses the target, so it is not known whether it honours predictions"
     await pipeline.ensure_ready(kind)
     route = router.decide(request)
-    place = router.destinations.get(route.provider)
-    known = place.capabilities_of(route.model) if isinstance(place, Endpoint) else LOCAL_ENGINE_CAPABILITIES
-    unlike = known.prediction_models and not route.model.startswith(known.prediction_models)
-    if not known.prediction or unlike:
+    capabilities = capabilities_of(router.destinations.get(route.provider), route.model)
+    models = capabilities.prediction_models
+    if not capabilities.prediction or (models and not route.model.startswith(models)):
         return f"{route.chosen} is not known to verify predictions"
-    found = conflicting_params(request, known.prediction_conflicts)
-    return f"{route.chosen} refuses a prediction beside {', '.join(found)}" if found else None
-
-
-def _timed(request: Request, passed_s: float) -> Request:
-    """Return a request with what is left of its deadline.
-
-    Raises:
-        DeadlineExceededError: nothing is.
-    """
-    limit = request.options.deadline_s
-    if limit is None:
-        return request
-    if passed_s >= limit:
-        raise DeadlineExceededError(message=f"deadline_s={limit} is over; the draft took it all")
-    return replace(request, options=replace(request.options, deadline_s=limit - passed_s))
+    conflicts = conflicting_params(request, capabilities.prediction_conflicts)
+    if conflicts:
+        return f"{route.chosen} refuses a prediction together with {', '.join(conflicts)}"
+    return None
 
 
 def _alone_cost(
     plan: _DecodePlan, call: Call | None, request: Request, sent: Request, handed: DraftHandover
 ) -> Decimal | None:
-    """Estimate what the target would have cost without a draft, for an answer of the same length."""
+    """Estimate the target's cost in dollars without a draft, for an answer of the same length."""
     if call is None:
         return None
     if handed == "nothing":
         return call.cost.total
-    place = plan.core.pipeline.destinations.get(call.route.provider)
+    endpoint = plan.core.pipeline.destinations.get(call.route.provider)
     prompt, completion = call.usage.prompt, call.usage.completion
-    if prompt is None or completion is None or not isinstance(place, Endpoint):
+    if prompt is None or completion is None or not isinstance(endpoint, Endpoint):
         return None
     model = call.route.model
-    more = tokens.count_prompt(sent, model).tokens - tokens.count_prompt(request, model).tokens
+    added = tokens.count_prompt(sent, model).tokens - tokens.count_prompt(request, model).tokens
     return plan.core.shared.prices.predict(
-        max(prompt - more, 0),
+        max(prompt - added, 0),
         max(completion - (call.usage.rejected_prediction or 0), 0),
         call.route.provider,
         model,
-        price_provider=place.price_provider,
+        price_provider=endpoint.price_provider,
     )

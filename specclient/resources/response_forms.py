@@ -7,7 +7,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from types import TracebackType
 from typing import Any
 
-from specclient.call.decode import CallResult, ChunkDecoder, decode_body
+from specclient.call.decode import ChunkDecoder, decode_body
+from specclient.call.result import CallResult
 from specclient.call.stream import AsyncStream, Stream
 from specclient.resources.raw_response import AsyncStreamedResponse, RawResponse, StreamedResponse
 from specclient.transport.sse import SSEDecoder

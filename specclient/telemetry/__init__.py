@@ -1,1 +1,1 @@
-"""Telemetry: what servers report of speculation, in answers, headers and metrics."""
+"""Speculation telemetry: what servers report in answers, in headers and by Prometheus counters."""

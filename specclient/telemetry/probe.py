@@ -1,7 +1,7 @@
-"""Turn a few cheap answers of an endpoint into what it takes and tells; the asking is handed in.
+"""Probes what an endpoint supports and reports, by a few short requests.
 
-That a request was answered proves nothing: most servers ignore fields they do not know. So each claim is held
-against a second request in which it would have to fail.
+An answer alone proves nothing, because most servers ignore unknown fields. So each finding is confirmed by a
+second request that a server with this feature must answer differently.
 """
 
 from __future__ import annotations
@@ -14,52 +14,53 @@ from typing import Any, Literal
 from specclient.telemetry.collector import extract_speculation
 from specclient.types.capabilities import Capabilities, Verification
 
-#: What becomes of a field. ``untelemetered``: it is looked at, and what became of it is not told.
+#: What the server does with a field. ``untelemetered``: it uses the field, but does not report the outcome.
 ProbeOutcome = Literal["honoured", "ignored", "refused", "untelemetered", "unknown"]
 
-#: The most tokens that :func:`probe` lets each of its requests generate.
-MOST_TOKENS = 16
+#: The token limit of each request of :func:`probe`.
+MAX_TOKENS = 16
 
 _TEXT = "one two three four five six seven eight"
-_FEWEST = 8  # tokens of it, in any vocabulary
-_LAST = 4
-_ASKED = [{"role": "user", "content": f"Repeat this, and add nothing: {_TEXT}"}]
+_MIN_TEXT_TOKENS = 8  # of _TEXT, in any vocabulary
+_ECHOED_TOKENS = 4  # requested by echo_last
+_REPEAT_MESSAGES = [{"role": "user", "content": f"Repeat this, and add nothing: {_TEXT}"}]
 _PREDICTION = {"type": "content", "content": _TEXT}
 _MALFORMED = {"type": "specclient-probe", "content": {"no": "text"}}
-_COUNTS = "openai"  # the dialect in which a prediction's counts are told
+_PREDICTION_FORMAT = "openai"  # the telemetry format that reports a prediction's counts
 _PREFIX = "Sure: four five six"
-_TO_CONTINUE = [
+_PREFILL_MESSAGES = [
     {"role": "user", "content": "Count from one to ten in English words, separated by blanks."},
     {"role": "assistant", "content": _PREFIX},
 ]
-_FORMS: Mapping[Verification, Mapping[str, Any]] = {
+#: The parameters of each form of verification that is probed.
+_VERIFICATION_PARAMS: Mapping[Verification, Mapping[str, Any]] = {
     "prompt_logprobs": {"prompt_logprobs": 1},
     "echo": {"echo": True, "logprobs": 1},
-    "echo_last": {"echo_last": _LAST, "logprobs": 1},
+    "echo_last": {"echo_last": _ECHOED_TOKENS, "logprobs": 1},
 }
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeReply:
-    """What came of one request.
+    """The outcome of one request.
 
     Attributes:
-        answer: decoded; None where the endpoint refused the request as such.
-        refusal: its words, then.
+        answer: decoded; None where the endpoint refused the request.
+        refusal: the endpoint's error message in that case.
     """
 
     answer: Any = None
     refusal: str = ""
 
 
-#: Sends one request: ``chat`` or ``completion``, what it is for, its parameters. Raises for what is no
-#: refusal of the request as such: a wrong key, a limit, a server that cannot be reached.
+#: Sends one request. Arguments: ``chat`` or ``completion``, the purpose, the parameters. Raises errors that
+#: are not refusals of these parameters: a wrong key, a rate limit, an unreachable server.
 ProbeSender = Callable[[Literal["chat", "completion"], str, Mapping[str, Any]], Awaitable[ProbeReply]]
 
 
 @dataclass(frozen=True, slots=True)
 class ProbeFinding:
-    """What became of one thing, and how that is known."""
+    """The outcome for one feature, and the evidence for it."""
 
     outcome: ProbeOutcome
     evidence: str
@@ -67,179 +68,186 @@ class ProbeFinding:
 
 @dataclass(slots=True)
 class ProbeReport:
-    """What a probe has found.
+    """The findings of a probe.
 
     Attributes:
-        findings: by what was tried: ``prediction``, ``verification``, ``telemetry``, ``prefill``.
-        telemetry: the dialects of :mod:`specclient.telemetry.collector` that were heard.
-        verification: the form in which the log-probabilities of a prompt were given.
-        requests: how many were made.
+        findings: by feature: ``prediction``, ``verification``, ``telemetry``, ``prefill``.
+        formats: the telemetry formats of the answers; see :mod:`specclient.telemetry.formats`.
+        verification: the form in which the server reports the log-probabilities of a prompt.
+        requests: the number of requests made.
     """
 
     findings: dict[str, ProbeFinding] = field(default_factory=dict)
-    telemetry: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
     verification: Verification | None = None
     requests: int = 0
 
     def capabilities(self) -> dict[str, Any]:
-        """Return the fields of :class:`Capabilities` known by this: none that is not sure."""
-        found: dict[str, Any] = {}
+        """Return the fields of :class:`Capabilities` that are now certain."""
+        known: dict[str, Any] = {}
         yes_or_no = {"honoured": True, "ignored": False, "refused": False}
         for name, finding in self.findings.items():
-            known = yes_or_no.get(finding.outcome)
-            if name == "prediction" and known is not None:
-                found["prediction"] = known
-            elif name == "prefill" and known is not None:
-                found["prefill"] = "assistant" if known else False
-            elif name == "verification" and known is not None:
-                found["verification"] = self.verification if known else False
-        if self.telemetry:  # silence in a few short answers is no proof
-            found["telemetry"] = self.telemetry
-        return found
+            supported = yes_or_no.get(finding.outcome)
+            if name == "prediction" and supported is not None:
+                known["prediction"] = supported
+            elif name == "prefill" and supported is not None:
+                known["prefill"] = "assistant" if supported else False
+            elif name == "verification" and supported is not None:
+                known["verification"] = self.verification if supported else False
+        if self.formats:  # that a few short answers report nothing proves nothing
+            known["telemetry"] = self.formats
+        return known
 
 
-async def probe(ask: ProbeSender, known: Capabilities, *, prefill: bool = False) -> ProbeReport:
-    """Return what a model takes and tells.
+async def probe(send: ProbeSender, capabilities: Capabilities, *, prefill: bool = False) -> ProbeReport:
+    """Probe a model.
 
     Args:
-        ask: sends a request and says what came of it.
-        known: of the endpoint; the form in which it scores prompts is tried first.
-        prefill: whether a partial assistant turn is tried, too.
+        send: sends a request and returns its outcome.
+        capabilities: what is known of the endpoint; its form of verification is tried first.
+        prefill: whether to probe a partial assistant turn.
 
     Raises:
-        Whatever ``ask`` does; nothing is known then.
+        Exception: whatever ``send`` raises; nothing is known in that case.
     """
-    report, heard = ProbeReport(), dict[str, None]()
+    report, formats = ProbeReport(), dict[str, None]()
 
-    async def asked(
+    async def send_counted(
         kind: Literal["chat", "completion"], purpose: str, params: Mapping[str, Any]
     ) -> ProbeReply:
         report.requests += 1
-        reply = await ask(kind, purpose, params)
-        heard.update(dict.fromkeys(_dialects(reply.answer)))
+        reply = await send(kind, purpose, params)
+        formats.update(dict.fromkeys(_formats_in(reply.answer)))
         return reply
 
-    report.findings["prediction"] = await _prediction(asked)
-    report.findings["verification"], report.verification = await _verification(asked, known)
+    report.findings["prediction"] = await _probe_prediction(send_counted)
+    finding, report.verification = await _probe_verification(send_counted, capabilities)
+    report.findings["verification"] = finding
     if prefill:
-        reply = await asked("chat", "prefill", {"messages": _TO_CONTINUE, "max_tokens": MOST_TOKENS})
-        report.findings["prefill"] = _continued(reply)
+        params = {"messages": _PREFILL_MESSAGES, "max_tokens": MAX_TOKENS}
+        report.findings["prefill"] = _prefill_finding(await send_counted("chat", "prefill", params))
     if report.findings["prediction"].outcome != "honoured":
-        heard.pop(_COUNTS, None)  # what is told of a prediction that is not heeded says nothing
-    report.telemetry = tuple(heard)
+        formats.pop(_PREDICTION_FORMAT, None)  # counts of a prediction that is ignored mean nothing
+    report.formats = tuple(formats)
     report.findings["telemetry"] = (
-        ProbeFinding("honoured", f"answers tell in the form of {', '.join(heard)}")
-        if heard
-        else ProbeFinding("unknown", "nothing was told in these answers")
+        ProbeFinding("honoured", f"answers report in the format of {', '.join(formats)}")
+        if formats
+        else ProbeFinding("unknown", "these answers report nothing")
     )
     return report
 
 
-async def _prediction(asked: ProbeSender) -> ProbeFinding:
-    """Ask with a prediction, and then so that only an endpoint which heeds it answers otherwise."""
-    params = {"messages": _ASKED, "max_tokens": MOST_TOKENS}
-    with_it = await asked("chat", "prediction", {**params, "prediction": _PREDICTION})
-    told = None if with_it.answer is None else _counts(with_it.answer)
-    if with_it.answer is not None and not (told and any(told)):
-        malformed = await asked(
+async def _probe_prediction(send: ProbeSender) -> ProbeFinding:
+    """Send a prediction, then a request that only an endpoint with predictions answers differently."""
+    params = {"messages": _REPEAT_MESSAGES, "max_tokens": MAX_TOKENS}
+    predicted = await send("chat", "prediction", {**params, "prediction": _PREDICTION})
+    counts = None if predicted.answer is None else _prediction_counts(predicted.answer)
+    if predicted.answer is not None and not (counts and any(counts)):
+        malformed = await send(
             "chat", "malformed prediction", {**params, "max_tokens": 1, "prediction": _MALFORMED}
         )
-        return _judged_by_nonsense(told, malformed)
-    without = await asked(
-        "chat", "no prediction", {**params, "max_tokens": 1 if told is None else MOST_TOKENS}
-    )
-    if told is None:
-        if without.answer is None:
-            return ProbeFinding("unknown", f"it is refused without a prediction, too: {without.refusal}")
-        return ProbeFinding("refused", with_it.refusal)
-    accepted, rejected = told
-    if without.answer is not None and _counts(without.answer) == told:
-        return ProbeFinding("ignored", "the same counts are told of a request without one")
-    return ProbeFinding("honoured", f"{accepted} tokens of it accepted, {rejected} rejected")
+        return _malformed_finding(counts, malformed)
+    plain = await send("chat", "no prediction", {**params, "max_tokens": 1 if counts is None else MAX_TOKENS})
+    if counts is None:
+        if plain.answer is None:
+            return ProbeFinding("unknown", f"a request without a prediction is refused too: {plain.refusal}")
+        return ProbeFinding("refused", predicted.refusal)
+    accepted, rejected = counts
+    if plain.answer is not None and _prediction_counts(plain.answer) == counts:
+        return ProbeFinding("ignored", "a request without a prediction has the same counts")
+    return ProbeFinding("honoured", f"{accepted} predicted tokens accepted, {rejected} rejected")
 
 
-def _judged_by_nonsense(told: tuple[int, int] | None, malformed: ProbeReply) -> ProbeFinding:
+def _malformed_finding(counts: tuple[int, int] | None, malformed: ProbeReply) -> ProbeFinding:
     if malformed.answer is not None:
-        return ProbeFinding("ignored", "a malformed one is answered like any other")
-    if told is None:
-        return ProbeFinding("untelemetered", "a malformed one is refused, and of a good one nothing is told")
-    return ProbeFinding("honoured", "its counts are told, and a malformed one is refused")
-
-
-async def _verification(asked: ProbeSender, known: Capabilities) -> tuple[ProbeFinding, Verification | None]:
-    """Ask for the log-probabilities of a prompt, in each form until one is heeded."""
-    if known.verification is False:
-        return ProbeFinding("unknown", "not asked: the endpoint is known to have no form for it"), None
-    if known.verification is not None and known.verification not in _FORMS:
+        return ProbeFinding("ignored", "a malformed prediction is not refused")
+    if counts is None:
         return ProbeFinding(
-            "unknown", f"not asked: known in the form of {known.verification}, elsewhere"
-        ), None
-    forms: list[Verification] = [known.verification] if known.verification else ["prompt_logprobs", "echo"]
+            "untelemetered", "a malformed prediction is refused, and a valid one has no counts"
+        )
+    return ProbeFinding("honoured", "its counts are reported, and a malformed prediction is refused")
+
+
+async def _probe_verification(
+    send: ProbeSender, capabilities: Capabilities
+) -> tuple[ProbeFinding, Verification | None]:
+    """Request the log-probabilities of a prompt, in each form until one works."""
+    known = capabilities.verification
+    if known is False:
+        return ProbeFinding("unknown", "not probed: the endpoint is known to have no form for it"), None
+    if known is not None and known not in _VERIFICATION_PARAMS:
+        return ProbeFinding("unknown", f"not probed: known to have the form {known}, on another route"), None
+    forms: list[Verification] = [known] if known else ["prompt_logprobs", "echo"]
     refusals: list[str] = []
     for form in forms:
-        reply = await asked("completion", form, {"prompt": _TEXT, "max_tokens": 1, **_FORMS[form]})
+        params = {"prompt": _TEXT, "max_tokens": 1, **_VERIFICATION_PARAMS[form]}
+        reply = await send("completion", form, params)
         if reply.answer is None:
             refusals.append(reply.refusal)
-        elif _scores(form, reply.answer):
-            return ProbeFinding("honoured", f"the tokens of a prompt are scored for {form}"), form
+        elif _has_scores(form, reply.answer):
+            return ProbeFinding("honoured", f"{form} returns the scores of a prompt's tokens"), form
     if len(refusals) == len(forms):
         return ProbeFinding("refused", refusals[-1]), None
-    return ProbeFinding("ignored", f"answered without scores of the prompt: {', '.join(forms)}"), None
+    return ProbeFinding("ignored", f"no scores of the prompt are returned for {' or '.join(forms)}"), None
 
 
-def _continued(reply: ProbeReply) -> ProbeFinding:
+def _prefill_finding(reply: ProbeReply) -> ProbeFinding:
     if reply.answer is None:
         return ProbeFinding("refused", reply.refusal)
-    said = _content(reply.answer).strip()
-    rest = said.removeprefix(_PREFIX).strip(" ,.\n")
+    text = _content(reply.answer).strip()
+    rest = text.removeprefix(_PREFIX).strip(" ,.\n")
     if rest.lower().startswith("seven"):
         return ProbeFinding("honoured", "the turn is continued")
-    return ProbeFinding("ignored", "the answer begins afresh")
+    return ProbeFinding("ignored", "the answer starts over")
 
 
-def _counts(answer: Any) -> tuple[int, int] | None:
-    """Return accepted and rejected tokens of a prediction; None where they are not told, or cannot be."""
-    found = extract_speculation(answer, predicted=True)
-    if found is None or found.predicted_accepted is None or found.predicted_rejected is None:
+def _prediction_counts(answer: Any) -> tuple[int, int] | None:
+    """Return accepted and rejected tokens of a prediction; None where not reported, or impossible."""
+    record = extract_speculation(answer, predicted=True)
+    if record is None or record.predicted_accepted is None or record.predicted_rejected is None:
         return None
     usage = getattr(answer, "usage", None)
     generated = getattr(usage, "completion_tokens", None)
-    if isinstance(generated, int) and found.predicted_accepted > generated:
+    if isinstance(generated, int) and record.predicted_accepted > generated:
         return None
-    return found.predicted_accepted, found.predicted_rejected
+    return record.predicted_accepted, record.predicted_rejected
 
 
-def _dialects(answer: Any) -> Iterator[str]:
-    """Yield the dialects in which an answer tells anything."""
-    found = None if answer is None else extract_speculation(answer)
-    yield from (found.source or "").split(", ") if found else ()
+def _formats_in(answer: Any) -> Iterator[str]:
+    """Yield the telemetry formats that an answer contains."""
+    record = None if answer is None else extract_speculation(answer)
+    yield from (record.source or "").split(", ") if record else ()
 
 
-def _scores(form: Verification, answer: Any) -> bool:
-    """Tell whether an answer holds log-probabilities of the prompt's own tokens."""
+def _has_scores(form: Verification, answer: Any) -> bool:
+    """Return whether an answer holds the log-probabilities of the prompt's tokens."""
     choice = _first(_get(answer, "choices"))
     if form == "prompt_logprobs":
         rows = _get(choice, "prompt_logprobs") or _get(answer, "prompt_logprobs")
-        return isinstance(rows, list) and len(rows) >= _FEWEST and all(_ranked(row) for row in rows[1:])
+        return (
+            isinstance(rows, list)
+            and len(rows) >= _MIN_TEXT_TOKENS
+            and all(_has_ranks(row) for row in rows[1:])
+        )
     if form == "echo":
-        ours = _get(_get(_first(_get(answer, "prompt")), "logprobs"), "token_logprobs")
-        if _is_scores(ours, least=_FEWEST):
-            return True  # Together keeps the prompt's apart
+        prompt_scores = _get(_get(_first(_get(answer, "prompt")), "logprobs"), "token_logprobs")
+        if _are_scores(prompt_scores, at_least=_MIN_TEXT_TOKENS):
+            return True  # Together returns the prompt's scores separately
         if not str(_get(choice, "text") or "").startswith(_TEXT):
             return False
     scores = _get(_get(choice, "logprobs"), "token_logprobs")
-    least = _FEWEST if form == "echo" else _LAST
-    return _is_scores(scores, least=least + 1)  # one is that of the token that was generated
+    prompt_tokens = _MIN_TEXT_TOKENS if form == "echo" else _ECHOED_TOKENS
+    return _are_scores(scores, at_least=prompt_tokens + 1)  # one is the generated token's
 
 
-def _ranked(row: Any) -> bool:
+def _has_ranks(row: Any) -> bool:
     tokens = list(row.values()) if isinstance(row, Mapping) else []
     return bool(tokens) and all(_is_score(_get(t, "logprob")) and _get(t, "rank") for t in tokens)
 
 
-def _is_scores(scores: Any, *, least: int) -> bool:
-    """Tell whether this is a list of log-probabilities, of which the first may be missing."""
-    if not isinstance(scores, list) or len(scores) < least:
+def _are_scores(scores: Any, *, at_least: int) -> bool:
+    """Return whether a value is a list of log-probabilities; the first may be missing."""
+    if not isinstance(scores, list) or len(scores) < at_least:
         return False
     return all(_is_score(score) for score in scores[1:])
 
@@ -259,5 +267,5 @@ def _first(rows: Any) -> Any:
     return rows[0] if isinstance(rows, list) and rows else None
 
 
-def _get(where: Any, name: str) -> Any:
-    return where.get(name) if isinstance(where, Mapping) else getattr(where, name, None)
+def _get(container: Any, name: str) -> Any:
+    return container.get(name) if isinstance(container, Mapping) else getattr(container, name, None)

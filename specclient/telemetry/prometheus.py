@@ -1,7 +1,7 @@
-"""Turn two readings of a server's Prometheus counters into what speculation did in between.
+"""Speculation figures from a server's Prometheus counters: the difference between two reads.
 
-The counters are the whole server's: of several requests at once, they tell what all of them did together.
-For servers that tell nothing in their answers (TGI), or only if they were started so (vLLM).
+For servers that report nothing in their answers (TGI), or only if they were started with an option (vLLM).
+The counters are those of the whole server: with concurrent requests, the difference is that of all of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from specclient.types.usage import Speculation
 SOURCE = "metrics delta"
 
 CounterValues = Mapping[tuple[str, int | None], int]
-"""Values by a counter's name and the draft position it counts, None where it counts none."""
+"""Values by a counter's name and draft position; the position is None for counters without positions."""
 
 _SAMPLE = re.compile(r"([a-zA-Z_:][a-zA-Z0-9_:]*)(?:\{(.*)\})?[ \t]+(\S+)(?:[ \t]+-?[0-9]+)?[ \t]*")
 _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
@@ -24,14 +24,14 @@ _LABEL = re.compile(r'([a-zA-Z_][a-zA-Z0-9_]*)="((?:[^"\\]|\\.)*)"')
 
 @dataclass(frozen=True, slots=True)
 class ServerCounters:
-    """What one kind of server calls its counters; empty where it has none.
+    """The counter names of one kind of server; empty where it lacks a counter.
 
     Attributes:
-        accepted, drafted: draft tokens; where they have positions, their sum.
-        steps: verification passes that had a draft.
-        accepted_at: draft tokens that were accepted, by position; ``drafted_at``: that were drafted.
-        position: the label that says which position.
-        rounds: whether large values are printed to six digits: with an exponent, they are no exact counts.
+        accepted, drafted: counters of draft tokens; of counters with positions, the sum is used.
+        steps: counter of verification passes that had a draft.
+        accepted_at, drafted_at: counters of draft tokens by position.
+        position: the label that holds the position.
+        rounds_values: whether large values are printed with six digits and an exponent, and so are not exact.
     """
 
     accepted: str = ""
@@ -40,33 +40,33 @@ class ServerCounters:
     accepted_at: str = ""
     drafted_at: str = ""
     position: str = "position"
-    rounds: bool = False
+    rounds_values: bool = False
 
     @property
     def names(self) -> frozenset[str]:
-        """All of them."""
+        """All counter names."""
         return frozenset((self.accepted, self.drafted, self.steps, self.accepted_at, self.drafted_at)) - {""}
 
 
-def _as_vllm(prefix: str, *, rounds: bool = False) -> ServerCounters:
+def _as_vllm(prefix: str, *, rounds_values: bool = False) -> ServerCounters:
     name = f"{prefix}:spec_decode_num"
     return ServerCounters(
         accepted=f"{name}_accepted_tokens_total",
         drafted=f"{name}_draft_tokens_total",
         steps=f"{name}_drafts_total",
         accepted_at=f"{name}_accepted_tokens_per_pos_total",
-        rounds=rounds,
+        rounds_values=rounds_values,
     )
 
 
-# Our own (specclient/serving/metrics.py); vLLM v1/spec_decode/metrics.py; llama.cpp tools/server/README.md;
-# TensorRT-LLM metrics/collector.py (by finished request, else by iteration); TGI's router, which observes
-# with every pass how many tokens it won beyond the first. SGLang's other figures are gauges, of which no
-# difference can be taken.
+# Sources: our own server (specclient/serving); vLLM v1/spec_decode/metrics.py; llama.cpp
+# tools/server/README.md; TensorRT-LLM metrics/collector.py (by finished request, else by iteration); TGI's
+# router, which observes in every pass the tokens gained beyond the first. SGLang's other figures are gauges,
+# whose difference has no meaning.
 _SERVERS = (
     _as_vllm("specclient"),
     _as_vllm("vllm"),
-    _as_vllm("llamacpp", rounds=True),
+    _as_vllm("llamacpp", rounds_values=True),
     ServerCounters(
         accepted="trtllm_spec_decode_accepted_tokens_total",
         drafted="trtllm_spec_decode_drafted_tokens_total",
@@ -83,75 +83,74 @@ _SERVERS = (
 )
 _BY_NAME = {name: server for server in _SERVERS for name in server.names}
 
-#: Told by vLLM's engine V0 alone, which had no counter of passes and called "accepted" also the tokens behind
-#: a rejected one.
-_V0 = "vllm:spec_decode_num_emitted_tokens_total"
+#: Exists only in vLLM's engine V0, which did not count passes, and counted tokens after a rejected one as
+#: accepted.
+_VLLM_V0 = "vllm:spec_decode_num_emitted_tokens_total"
 
 
 def parse_counters(text: str) -> CounterValues:
-    """Return the counters of speculation in Prometheus' text format, those of all engines and models summed.
+    """Return the speculation counters in Prometheus' text format, summed over engines and models.
 
-    A counter that is no whole number somewhere is left out. Raises nothing, whatever the text is.
+    A counter with a value that is not a whole number is left out. Raises nothing, whatever the text is.
     """
     counters: dict[tuple[str, int | None], int] = {}
     unfit: set[str] = set()
     for line in text.splitlines():
         sample = _SAMPLE.fullmatch(line.strip())
         name, labels, value = ("", "", "") if sample is None else sample.groups()
-        if name == _V0:
+        if name == _VLLM_V0:
             unfit |= _BY_NAME["vllm:spec_decode_num_draft_tokens_total"].names
         server = _BY_NAME.get(name)
         if server is None:
             continue
-        number = None if server.rounds and "e" in value.lower() else count(value)
-        place = None
+        number = None if server.rounds_values and "e" in value.lower() else count(value)
+        position = None
         if name in (server.accepted_at, server.drafted_at):
-            place = count(dict(_LABEL.findall(labels or "")).get(server.position))
-            number = None if place is None else number
+            position = count(dict(_LABEL.findall(labels or "")).get(server.position))
+            number = None if position is None else number
         if number is None:
             unfit.add(name)
         else:
-            counters[name, place] = counters.get((name, place), 0) + number
+            counters[name, position] = counters.get((name, position), 0) + number
     return {key: number for key, number in counters.items() if key[0] not in unfit}
 
 
 def counters_delta(before: CounterValues, after: CounterValues) -> Speculation | None:
-    """Return what speculation did between two readings; None where nothing, or where it cannot be told.
+    """Return the speculation between two reads; None where there was none, or it is unknown.
 
-    A counter that went down, or is gone, has begun anew with its server: then nothing is known.
+    If a counter has decreased or disappeared, the server was restarted, and nothing is known.
     """
     if any(after.get(key, -1) < number for key, number in before.items()):
         return None
-    told = {name for name, _ in before}  # of a position that has come since, the counter began at 0
-    moved = {key: number - before.get(key, 0) for key, number in after.items() if key[0] in told}
+    names = {name for name, _ in before}  # a position that is new since then began at 0
+    moved = {key: number - before.get(key, 0) for key, number in after.items() if key[0] in names}
     for server in _SERVERS:
         if any(moved.get(key) for key in moved if key[0] in server.names):
-            found = _figures(server, moved)
-            return None if found is None else replace(found, source=SOURCE)
+            record = _speculation(server, moved)
+            return None if record is None else replace(record, source=SOURCE)
     return None
 
 
-def _figures(server: ServerCounters, moved: CounterValues) -> Speculation | None:
+def _speculation(server: ServerCounters, moved: CounterValues) -> Speculation | None:
     def total(name: str) -> int | None:
-        return (
-            sum(moved[key] for key in moved if key[0] == name) if name in {key[0] for key in moved} else None
-        )
+        values = [value for key, value in moved.items() if key[0] == name]
+        return sum(values) if values else None
 
     steps, drafted, accepted = total(server.steps), total(server.drafted), total(server.accepted)
-    shares = _per_position(server, moved, drafted, steps)
-    if accepted != sum(_by_place(moved, server.accepted_at)):  # not all of its engines tell by position
-        shares = None
-    return checked_speculation(drafted=drafted, accepted=accepted, steps=steps, per_position=shares)
+    rates = _per_position(server, moved, drafted, steps)
+    if accepted != sum(_by_position(moved, server.accepted_at)):  # some engines report no positions
+        rates = None
+    return checked_speculation(drafted=drafted, accepted=accepted, steps=steps, per_position=rates)
 
 
 def _per_position(
     server: ServerCounters, moved: CounterValues, drafted: int | None, steps: int | None
 ) -> tuple[float, ...] | None:
-    """Return the share of rounds that kept each position, where it is known how many drafted that far."""
-    accepted = _by_place(moved, server.accepted_at)
+    """Return the acceptance rate by position, where it is known how many rounds drafted that far."""
+    accepted = _by_position(moved, server.accepted_at)
     if server.drafted_at:
-        reached = _by_place(moved, server.drafted_at)
-    else:  # every round drafted the full width, or it is not known which
+        reached = _by_position(moved, server.drafted_at)
+    else:  # known only if every round drafted the full width
         reached = [steps] * len(accepted) if steps and drafted == steps * len(accepted) else []
     reached = [rounds for rounds in reached if rounds]
     kept = [*accepted, *[0] * len(reached)][: len(reached)]
@@ -162,7 +161,7 @@ def _per_position(
     return tuple(hits / rounds for hits, rounds in zip(kept, reached, strict=True))
 
 
-def _by_place(moved: CounterValues, name: str) -> list[int]:
-    """Return a counter's values by position; none where positions are missing."""
-    values = {place: number for (key, place), number in moved.items() if key == name and place is not None}
-    return [values[place] for place in sorted(values)] if sorted(values) == list(range(len(values))) else []
+def _by_position(moved: CounterValues, name: str) -> list[int]:
+    """Return a counter's values in order of position; an empty list where a position is missing."""
+    values = {at: number for (key, at), number in moved.items() if key == name and at is not None}
+    return [values[at] for at in sorted(values)] if sorted(values) == list(range(len(values))) else []

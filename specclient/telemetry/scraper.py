@@ -1,4 +1,4 @@
-"""Turn an endpoint that counts for Prometheus into its counters of speculation, read around a call."""
+"""Reads an endpoint's Prometheus counters of speculation, before and after a call."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import logging
 
 from specclient.errors import OpenAIError
 from specclient.providers.endpoint import Endpoint
-from specclient.providers.metrics import metrics_of, metrics_request
 from specclient.telemetry.prometheus import CounterValues, parse_counters
+from specclient.telemetry.server_metrics import metrics_of, metrics_request
 from specclient.transport.http import Transport
 
 _log = logging.getLogger("specclient")
 
 
-async def scrape_counters(transport: Transport, place: Endpoint) -> CounterValues | None:
-    """Read an endpoint's counters; None where they cannot be read, which breaks no call."""
+async def scrape_counters(transport: Transport, endpoint: Endpoint) -> CounterValues | None:
+    """Return an endpoint's counters; None where they cannot be read, which does not affect the call."""
     try:
-        reply = await transport.fetch(metrics_request(place, metrics_of(place)))
+        reply = await transport.fetch(metrics_request(endpoint, metrics_of(endpoint)))
     except OpenAIError as error:
-        _log.debug("the metrics of %r cannot be read: %s", place.name, error)
+        _log.debug("the metrics of %r cannot be read: %s", endpoint.name, error)
         return None
     return parse_counters(reply.content.decode("utf-8", "replace"))

@@ -31,7 +31,7 @@ class Capabilities:
         speculation: whether ``speculation`` (text or token ids) is taken.
         draft_model: whether a request may name the ``draft_model``.
         draft_length: the field of the body that sets how many tokens are drafted, dotted where nested.
-        telemetry: dialects of :mod:`specclient.telemetry.collector` that its answers speak; empty for none.
+        telemetry: telemetry formats of its answers, see :mod:`specclient.telemetry.formats`; empty for none.
         telemetry_flags: fields of the body that make it tell; sent by us only where it accepts them.
         prefill: see :data:`Prefill`.
         verification: see :data:`Verification`.

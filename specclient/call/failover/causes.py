@@ -1,4 +1,4 @@
-"""Turn what ended a try of a routed call into who may be asked instead: anybody, some, or nobody."""
+"""Which errors are failed over, and to which routes."""
 
 from __future__ import annotations
 
@@ -25,45 +25,47 @@ from specclient.errors import (
     RateLimitError,
     UnsupportedParameterError,
 )
-from specclient.providers import Endpoint
-from specclient.routing.destinations import Destination
 from specclient.transport.retry import is_quota_spent
 
 __all__ = [
     "FailoverScope",
-    "context_window_of",
     "error_label",
     "failover_scope",
     "is_context_overflow",
     "rejected_before_send",
 ]
 
-#: Who may be asked after an error: any other route, those of other providers, those with a longer context;
-#: or nobody, since everybody would answer the same.
-FailoverScope = Literal["any", "elsewhere", "longer", "nobody"]
+#: The routes that can succeed after an error: any other route, those of other providers, those with a longer
+#: context; or none, because every route would fail alike.
+FailoverScope = Literal["any", "other_provider", "longer_context", "none"]
 
-#: The first row that an error is of decides. What stands in no row is nobody's fault but the request's.
+#: The first row that an error is an instance of applies. Errors not listed are not failed over.
 SCOPE_BY_ERROR: tuple[tuple[type[OpenAIError], FailoverScope], ...] = (
-    (APIConnectionError, "any"),  # no answer, a timeout, a deadline too near, an open circuit
+    (APIConnectionError, "any"),  # no answer, a timeout, a passed deadline, an open circuit
     (APIResponseValidationError, "any"),
     (RateLimitError, "any"),
     (InternalServerError, "any"),
     (ConflictError, "any"),
-    (NotFoundError, "any"),  # no such model there, or no such method
-    (UnsupportedParameterError, "any"),  # another endpoint may be able to express it
-    (BudgetExceededError, "any"),  # of this provider, or another route costs less
-    (AuthenticationError, "elsewhere"),
-    (PermissionDeniedError, "elsewhere"),
-    (ConfigurationError, "elsewhere"),  # a key that is missing, an engine that is not installed
-    (ContextOverflowError, "longer"),
+    (NotFoundError, "any"),  # the endpoint lacks the model or the method
+    (UnsupportedParameterError, "any"),  # another endpoint may support the parameter
+    (BudgetExceededError, "any"),  # a provider's budget, or another route costs less
+    (AuthenticationError, "other_provider"),
+    (PermissionDeniedError, "other_provider"),
+    (ConfigurationError, "other_provider"),  # a missing key, an engine that is not installed
+    (ContextOverflowError, "longer_context"),
     (EngineError, "any"),
 )
-#: Statuses without a class of their own: payment required, request timeout, too large, too early.
-SCOPE_BY_STATUS: Mapping[int, FailoverScope] = {402: "elsewhere", 408: "any", 413: "longer", 425: "any"}
-#: How an error says that the prompt is too long: OpenAI's and llama.cpp's codes, and what Anthropic, Gemini,
-#: vLLM, SGLang and others write where they have none.
+#: Statuses without an error class: payment required, request timeout, content too large, too early.
+SCOPE_BY_STATUS: Mapping[int, FailoverScope] = {
+    402: "other_provider",
+    408: "any",
+    413: "longer_context",
+    425: "any",
+}
+#: How errors report that a prompt is too long: the codes of OpenAI and llama.cpp; the texts of Anthropic,
+#: Gemini, vLLM, SGLang and others, which have no code.
 _OVERFLOW_CODES = frozenset({"context_length_exceeded", "exceed_context_size_error"})
-_OVERFLOW = re.compile(
+_OVERFLOW_TEXT = re.compile(
     r"context (length|window|size)|prompt is too long|input is too long|longer than the model|"
     r"exceeds? the (maximum|available) (number of tokens|context|input)|too many (input )?tokens",
     re.IGNORECASE,
@@ -71,31 +73,31 @@ _OVERFLOW = re.compile(
 
 
 def failover_scope(error: BaseException | None) -> FailoverScope:
-    """Return who may be asked after an error."""
+    """Return which routes can succeed after an error."""
     if not isinstance(error, OpenAIError):
-        return "nobody"
+        return "none"
     if isinstance(error, RateLimitError) and is_quota_spent(error):
-        return "elsewhere"
+        return "other_provider"
     if isinstance(error, APIConnectionError) and error.closed:
-        return "nobody"
-    for kind, found in SCOPE_BY_ERROR:
-        if isinstance(error, kind):
-            return found
+        return "none"
+    for error_class, scope in SCOPE_BY_ERROR:
+        if isinstance(error, error_class):
+            return scope
     if is_context_overflow(error):
-        return "longer"
-    return SCOPE_BY_STATUS.get(getattr(error, "status_code", None) or 0, "nobody")
+        return "longer_context"
+    return SCOPE_BY_STATUS.get(getattr(error, "status_code", None) or 0, "none")
 
 
 def is_context_overflow(error: BaseException) -> bool:
-    """Tell whether an endpoint says that prompt and answer do not fit into its model's context."""
+    """Return whether an endpoint reports that prompt and answer do not fit into the model's context."""
     if not isinstance(error, BadRequestError):
         return False
-    told = {error.code, error.type} & _OVERFLOW_CODES
-    return bool(told or _OVERFLOW.search(error.message))
+    codes = {error.code, error.type} & _OVERFLOW_CODES
+    return bool(codes or _OVERFLOW_TEXT.search(error.message))
 
 
 def rejected_before_send(error: BaseException) -> bool:
-    """Tell whether a try was refused on this side, which says least of what is wrong."""
+    """Return whether the client itself refused the request; an error from a server is more informative."""
     if isinstance(error, APIConnectionError):
         return not error.sent
     if isinstance(error, APIStatusError):
@@ -104,20 +106,8 @@ def rejected_before_send(error: BaseException) -> bool:
 
 
 def error_label(error: BaseException) -> str:
-    """Return an error's name, with its status where it has one; never its text, which may quote a prompt."""
+    """Return an error's class name and status, without its message, which may quote a prompt."""
     name = type(error).__name__
     if isinstance(error, APIStatusError) and error.response is not None:
         return f"{name} {error.status_code}"
     return name
-
-
-def context_window_of(place: Destination, model: str) -> int | None:
-    """Return the tokens a model's context holds, None where unknown; may read the price catalogue's file."""
-    if not isinstance(place, Endpoint):
-        return next((each.context for each in place.models() if each.id == model), None)
-    if place.price_provider is None:
-        return None
-    from specclient.prices.catalogue import find_model  # noqa: PLC0415 - after an overflow alone
-
-    found = find_model(place.price_provider, model)
-    return None if found is None else found.model.context_window

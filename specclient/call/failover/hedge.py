@@ -1,4 +1,4 @@
-"""Turn two tries of one call into the first good answer: the second sets out where the first is slow."""
+"""Hedged attempts: a second attempt that starts when the first is slow, and the quota that limits them."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from specclient.types.request import Request
 
 T = TypeVar("T")
 
-#: Batches of a stream that may wait for its reader.
-_HELD = 8
-#: Shares of calls that are counted apart.
-_SHARES = 64
-#: Hedges that may be saved up.
-_SAVED = 3.0
+#: Batches of a stream that are buffered for its reader.
+_MAX_BUFFERED = 8
+#: Distinct shares whose quotas are counted.
+_MAX_SHARES = 64
+#: Unused hedges that accumulate.
+_MAX_SAVED = 3.0
 
 
 class HedgeQuota:
-    """Lets a share of calls be hedged: each call earns its share of a hedge, each hedge spends one.
+    """Limits hedges to a share of all calls: each call earns that share of a hedge, each hedge spends one.
 
-    So of any n calls in a row at most ``share × n`` and the few that were saved up are hedged, whatever the
-    clock says.
+    Of any n consecutive calls, at most ``share * n`` plus :data:`_MAX_SAVED` are hedged, however fast they
+    come.
     """
 
     def __init__(self) -> None:
@@ -35,49 +35,49 @@ class HedgeQuota:
         register_fork_reset(self)
 
     def reset_after_fork(self) -> None:
-        """In a forked child: another thread may have held the lock."""
+        """Replace the lock, which a thread of the parent process may have held."""
         self._lock = threading.Lock()
 
     def earn(self, share: float) -> None:
-        """Count a call of those of which this share may be hedged."""
+        """Count one call whose policy allows this share of hedges."""
         with self._lock:
-            if len(self._earned) >= _SHARES and share not in self._earned:
+            if len(self._earned) >= _MAX_SHARES and share not in self._earned:
                 self._earned.clear()
             earned = self._earned.get(share, 0.0) + share
-            self._earned[share] = min(earned, _SAVED)
+            self._earned[share] = min(earned, _MAX_SAVED)
 
     def spend(self, share: float) -> bool:
-        """Tell whether one of them may be hedged now, and count it."""
+        """Return whether a call may be hedged now; if so, count the hedge."""
         with self._lock:
-            if self._earned.get(share, 0.0) < 1.0 - 1e-9:  # the sum of many small shares
+            if self._earned.get(share, 0.0) < 1.0 - 1e-9:  # rounding in the sum of many small shares
                 return False
             self._earned[share] -= 1.0
             return True
 
 
 def has_side_effects(request: Request) -> bool:
-    """Tell whether a provider keeps something of a request, which must then not be sent twice."""
-    given = {**request.params, **request.options.body}
-    if request.operation == "response" and given.get("store") is not False:
-        return True  # responses are stored unless that is refused
-    return bool(given.get("store") or given.get("background")) or bool(request.method.files)
+    """Return whether the provider stores something of a request, which then must not be sent twice."""
+    params = {**request.params, **request.options.body}
+    if request.operation == "response" and params.get("store") is not False:
+        return True  # responses are stored by default
+    return bool(params.get("store") or params.get("background")) or bool(request.method.files)
 
 
 class HedgedAttempt(Protocol):
-    """A try that runs in a task of its own."""
+    """An attempt that runs in a task of its own."""
 
     @property
     def ready(self) -> asyncio.Future[Any]:
-        """Done once it is known whether this try is good: it has answered, or failed."""
+        """Done once the attempt has answered or failed."""
         ...
 
-    async def leave(self) -> None:
-        """End it, and wait until that has been recorded."""
+    async def cancel(self) -> None:
+        """Cancel the attempt, and wait until its record is closed."""
         ...
 
 
 class HedgedAnswer(Generic[T]):
-    """A try that is good once the whole answer is there."""
+    """An attempt that is ready once the complete answer has arrived."""
 
     def __init__(self, work: Awaitable[T]) -> None:
         async def run() -> T:
@@ -85,68 +85,77 @@ class HedgedAnswer(Generic[T]):
 
         self.ready: asyncio.Task[T] = asyncio.create_task(run())
 
-    async def leave(self) -> None:
-        """End it."""
-        await _ended(self.ready)
+    async def cancel(self) -> None:
+        """Cancel the attempt, and wait until its record is closed."""
+        await _cancel_and_wait(self.ready)
 
 
 class HedgedStream:
-    """A stream that is read in a task of its own, and is good once some of the answer is there.
+    """A stream that is ready once some of its answer has arrived.
 
-    A stream has to be read in the task that has opened it, and two that race are opened at once.
+    It is read in a task of its own: a stream must be read in the task that opened it, and in a race two
+    streams are opened at the same time.
 
     Args:
-        opening: opens it.
-        within: waits for one step of it, in the time that is left.
-        speaks: tells whether some of the answer is in a batch.
+        open_stream: opens the stream.
+        with_deadline: awaits one read within the call's deadline.
+        has_output: returns whether a batch holds some of the answer.
+
+    Attributes:
+        buffered: the batches that were read before ``ready``.
     """
 
     def __init__(
         self,
-        opening: Callable[[], Awaitable[AsyncStream[Any]]],
-        within: Callable[[Awaitable[list[Any]]], Awaitable[list[Any]]],
-        speaks: Callable[[list[Any]], bool],
+        open_stream: Callable[[], Awaitable[AsyncStream[Any]]],
+        with_deadline: Callable[[Awaitable[list[Any]]], Awaitable[list[Any]]],
+        has_output: Callable[[list[Any]], bool],
     ) -> None:
         self.ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self.held: list[list[Any]] = []
-        self._queue: asyncio.Queue[list[Any] | None] = asyncio.Queue(_HELD)
+        self.buffered: list[list[Any]] = []
+        self._queue: asyncio.Queue[list[Any] | None] = asyncio.Queue(_MAX_BUFFERED)
         self._failure: BaseException | None = None
         self._stream: AsyncStream[Any] | None = None
-        self._task = asyncio.create_task(self._run(opening, within, speaks))
+        self._task = asyncio.create_task(self._run(open_stream, with_deadline, has_output))
 
     @property
     def stream(self) -> AsyncStream[Any]:
-        """The stream, once it has been opened."""
+        """The stream; only after it has been opened."""
         assert self._stream is not None
         return self._stream
 
     async def _run(
         self,
-        opening: Callable[[], Awaitable[AsyncStream[Any]]],
-        within: Callable[[Awaitable[list[Any]]], Awaitable[list[Any]]],
-        speaks: Callable[[list[Any]], bool],
+        open_stream: Callable[[], Awaitable[AsyncStream[Any]]],
+        with_deadline: Callable[[Awaitable[list[Any]]], Awaitable[list[Any]]],
+        has_output: Callable[[list[Any]], bool],
     ) -> None:
         try:
-            self._stream = stream = await opening()
+            self._stream = stream = await open_stream()
             async with stream:
                 with suppress(StopAsyncIteration):
                     while not self.ready.done():
-                        self.held.append(batch := await within(stream.next_batch()))
-                        if speaks(batch):
+                        self.buffered.append(batch := await with_deadline(stream.next_batch()))
+                        if has_output(batch):
                             self.ready.set_result(None)
                     while True:
-                        await self._queue.put(await within(stream.next_batch()))
+                        await self._queue.put(await with_deadline(stream.next_batch()))
         except Exception as error:  # noqa: BLE001 - raised in the reader
             if not self.ready.done():
                 self.ready.set_exception(error)
                 return
             self._failure = error
         if not self.ready.done():
-            self.ready.set_result(None)  # an answer of nothing is one, too
+            self.ready.set_result(None)  # an empty answer is an answer
         await self._queue.put(None)
 
     async def next_batch(self) -> list[Any]:
-        """Wait for the next chunks; raises ``StopAsyncIteration`` at the end, or what broke the stream."""
+        """Return the next chunks that arrived together.
+
+        Raises:
+            StopAsyncIteration: at the end of the stream.
+            Exception: the error that broke the stream.
+        """
         batch = await self._queue.get()
         if batch is not None:
             return batch
@@ -154,56 +163,57 @@ class HedgedStream:
         try:
             raise StopAsyncIteration if failure is None else failure
         finally:
-            del failure  # its traceback's frame holds it: a circle
+            del failure  # its traceback's frame holds it: a reference cycle
 
     async def close(self) -> None:
-        """End it, and wait until that has been recorded."""
-        await _ended(self._task)
+        """Close the stream, and wait until its record is closed."""
+        await _cancel_and_wait(self._task)
         if self.ready.done() and not self.ready.cancelled():
-            self.ready.exception()  # it has been seen
+            self.ready.exception()  # marks it as retrieved, so that asyncio does not log it
         else:
             self.ready.cancel()
 
-    leave = close
+    cancel = close
 
 
 R = TypeVar("R", bound=HedgedAttempt)
 
 
-async def race(
-    first: R, second: Callable[[], R | None], after_s: float, is_good: Callable[[R], bool]
-) -> Sequence[R]:
-    """Wait for the first good one of two tries, and end the other.
+async def race(first: R, start_second: Callable[[], R | None], delay_s: float) -> Sequence[R]:
+    """Wait for the first success of two attempts, and cancel the other.
 
     Args:
-        first: under way.
-        second: starts the other one, or None where it may not.
-        after_s: how long the first is waited for by itself.
-        is_good: tells of one that is ready whether it has answered.
+        first: the attempt that is running.
+        start_second: starts the second attempt; returns None where it may not be started.
+        delay_s: seconds before the second attempt is started.
 
     Returns:
-        The one that has answered; or those that were made, where none has.
+        The attempt that succeeded; if none did, all that were started.
     """
     running = [first]
     winner: R | None = None
     try:
-        await asyncio.wait([first.ready], timeout=after_s)
-        if not first.ready.done() and (other := second()) is not None:
-            running.append(other)
+        await asyncio.wait([first.ready], timeout=delay_s)
+        if not first.ready.done() and (second := start_second()) is not None:
+            running.append(second)
         waiting = [each.ready for each in running]
         while winner is None and waiting:
             done, rest = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
             waiting = list(rest)
-            winner = next((each for each in running if each.ready in done and is_good(each)), None)
+            winner = next((each for each in running if each.ready in done and _succeeded(each)), None)
         return running if winner is None else [winner]
     finally:
-        left = [each.leave() for each in running if each is not winner]
-        if left:
-            await asyncio.gather(*left)
+        losers = [each.cancel() for each in running if each is not winner]
+        if losers:
+            await asyncio.gather(*losers)
 
 
-async def _ended(task: asyncio.Task[Any]) -> None:
-    """End a task, and wait until it has ended, even where the caller is cancelled meanwhile."""
+def _succeeded(attempt: HedgedAttempt) -> bool:
+    return not attempt.ready.cancelled() and attempt.ready.exception() is None
+
+
+async def _cancel_and_wait(task: asyncio.Task[Any]) -> None:
+    """Cancel a task, and wait until it has ended even if the caller is cancelled meanwhile."""
     task.cancel()
     cancelled = False
     while not task.done():
@@ -212,6 +222,6 @@ async def _ended(task: asyncio.Task[Any]) -> None:
         except asyncio.CancelledError:
             cancelled = True
     if not task.cancelled():
-        task.exception()  # it has been seen
+        task.exception()  # marks it as retrieved, so that asyncio does not log it
     if cancelled:
         raise asyncio.CancelledError

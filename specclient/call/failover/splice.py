@@ -1,28 +1,26 @@
-"""Turn the chunks that continue an answer into such as follow on those that the caller has."""
+"""Makes continuation chunks match the stream already sent to the caller."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
+from specclient.call.answer_fields import LAST_EVENTS
 from specclient.types.usage import Usage
 
 __all__ = ["StreamSplice", "has_output"]
 
-#: What ends the stream of a response.
-_LAST_EVENTS = frozenset({"response.completed", "response.incomplete", "response.failed", "error"})
-
 
 def has_output(item: Any) -> bool:
-    """Tell whether a chunk or event holds some of an answer, or ends it."""
+    """Return whether a chunk or event holds some of the answer, or ends it."""
     choices = getattr(item, "choices", None)
     if choices is None:
         kind = getattr(item, "type", "") or ""
-        return kind.endswith(".delta") or kind in _LAST_EVENTS
-    return any(_adds(choice) for choice in choices)
+        return kind.endswith(".delta") or kind in LAST_EVENTS
+    return any(_choice_has_output(choice) for choice in choices)
 
 
-def _adds(choice: Any) -> bool:
+def _choice_has_output(choice: Any) -> bool:
     if choice.finish_reason is not None:
         return True
     delta = getattr(choice, "delta", None)
@@ -38,69 +36,73 @@ def _adds(choice: Any) -> bool:
 
 
 class StreamSplice:
-    """Joins a continuation to what the caller has.
+    """Rewrites the chunks of a continuation.
 
-    Its chunks are headed as the first one of all was, none says the role again, the text begins behind what
-    is there already, and the usage that is told is that of all of them.
+    They get the id, model and time of the first chunk that the caller saw; the role is not repeated; text
+    that the caller already has is removed; and the usage becomes that of all streams together.
 
     Args:
-        first: chunk that the caller has seen.
-        text: what the caller has; what was sent to be continued is the same without blanks at its end.
-        repeated: whether the server may send again what it was given to continue.
-        spent: what was used before.
+        first: a chunk that the caller has seen.
+        text: the text that the caller has. The continuation was requested for it without trailing spaces.
+        may_repeat: whether the server may send the text again before it continues it.
+        earlier_usage: the usage of the streams before.
 
     Attributes:
-        text: what the continuation has added.
+        text: the text that the continuation has added.
     """
 
-    def __init__(self, first: Any, text: str, *, repeated: bool, spent: Sequence[Usage]) -> None:
+    def __init__(self, first: Any, text: str, *, may_repeat: bool, earlier_usage: Sequence[Usage]) -> None:
         self._id, self._created, self._model = first.id, first.created, first.model
         self._sent = text.rstrip()
         self._blanks = text[len(self._sent) :]
-        self._repeated = repeated
-        self._held: str | None = ""
-        self._prompt = sum(each.prompt or 0 for each in spent)
-        self._completion = sum(each.completion or 0 for each in spent)
+        self._may_repeat = may_repeat
+        self._buffer: str | None = ""  # None once the start of the new text is found
+        self._prompt_tokens = sum(usage.prompt or 0 for usage in earlier_usage)
+        self._completion_tokens = sum(usage.completion or 0 for usage in earlier_usage)
         self.text = ""
 
-    def joined(self, batch: list[Any]) -> list[Any]:
-        """Return what the caller gets of chunks that came together."""
-        return [chunk for chunk in batch if self._joins(chunk)]
+    def spliced(self, batch: list[Any]) -> list[Any]:
+        """Return the chunks that the caller receives of a batch; they are changed in place."""
+        return [chunk for chunk in batch if self._rewrite(chunk)]
 
-    def _joins(self, chunk: Any) -> bool:
-        """Change a chunk to follow on; tell whether anything is left of it."""
+    def _rewrite(self, chunk: Any) -> bool:
+        """Change a chunk to match the stream; return whether anything is left of it."""
         chunk.id, chunk.created, chunk.model = self._id, self._created, self._model
         if chunk.usage is not None:
-            chunk.usage.prompt_tokens += self._prompt
-            chunk.usage.completion_tokens += self._completion
-            chunk.usage.total_tokens += self._prompt + self._completion
+            chunk.usage.prompt_tokens += self._prompt_tokens
+            chunk.usage.completion_tokens += self._completion_tokens
+            chunk.usage.total_tokens += self._prompt_tokens + self._completion_tokens
         for choice in chunk.choices:
             delta = getattr(choice, "delta", None)
             last = choice.finish_reason is not None
             if delta is None:
-                choice.text = self._added(choice.text or "", last=last)
+                choice.text = self._new_text(choice.text or "", last=last)
                 continue
             delta.role = None
             delta.__pydantic_fields_set__.discard("role")
-            if delta.content or (last and self._held):
-                delta.content = self._added(delta.content or "", last=last)
+            if delta.content or (last and self._buffer):
+                delta.content = self._new_text(delta.content or "", last=last)
         return chunk.usage is not None or has_output(chunk)
 
-    def _added(self, text: str, *, last: bool) -> str:
-        """Return what a piece of text adds; the first ones are held until that can be told."""
-        if self._held is None:
+    def _new_text(self, text: str, *, last: bool) -> str:
+        """Return what a piece of text adds.
+
+        The first pieces are buffered until it is known whether the server repeats the text, and how many of
+        the trailing spaces it repeats.
+        """
+        if self._buffer is None:
             self.text += text
             return text
-        held = self._held = self._held + text
-        if self._repeated and held.startswith(self._sent):
-            held = held[len(self._sent) :]
-        elif self._repeated and not last and self._sent.startswith(held):
+        buffer = self._buffer = self._buffer + text
+        if self._may_repeat and buffer.startswith(self._sent):
+            buffer = buffer[len(self._sent) :]
+        elif self._may_repeat and not last and self._sent.startswith(buffer):
             return ""
-        if not last and len(held) < len(self._blanks) and self._blanks.startswith(held):
+        if not last and len(buffer) < len(self._blanks) and self._blanks.startswith(buffer):
             return ""
         same = 0
-        while same < min(len(held), len(self._blanks)) and held[same] == self._blanks[same]:
+        while same < min(len(buffer), len(self._blanks)) and buffer[same] == self._blanks[same]:
             same += 1
-        self._held = None
-        self.text += held[same:]
-        return held[same:]
+        self._buffer = None
+        self.text += buffer[same:]
+        return buffer[same:]

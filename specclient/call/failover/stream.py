@@ -1,4 +1,4 @@
-"""Turn the streams that a routed call comes to into one: another route's where one fails, without a seam."""
+"""The stream of a routed call: fails over to another route, which continues the text without a break."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ from dataclasses import replace
 from typing import Any, Protocol
 
 from specclient import tokens
-from specclient.call.failover.attempt import Attempt, RoutedCall
 from specclient.call.failover.causes import failover_scope
 from specclient.call.failover.hedge import HedgedStream
+from specclient.call.failover.routed_call import Attempt, RoutedCall
 from specclient.call.failover.splice import StreamSplice, has_output
+from specclient.call.request_params import capabilities_of
 from specclient.call.stream import AsyncStream
 from specclient.errors import APIError, ConfigurationError, NotFoundError, OpenAIError
 from specclient.providers import Endpoint
 from specclient.runtime.forks import import_lock
-from specclient.types.call import Call
+from specclient.types.call import Call, CallStatus
 from specclient.types.request import Request
 from specclient.types.route import Alternative
 
@@ -29,232 +30,258 @@ class _BatchReader(Protocol):
 
 
 class AttemptStream:
-    """A stream that has been opened, with what has been read of it.
+    """The opened stream of one attempt.
 
     Args:
-        leg: whose it is.
-        source: what it is read from; ``stream``: what that is of.
-        held: what was read of it to see that it answers.
-        seam: joins it to what came before; None for one that begins an answer.
+        attempt: opened it.
+        reader: yields its batches: the stream itself, or a task that reads it.
+        stream: the stream, for its record and HTTP response.
+        buffered: batches that were read to see whether it answers.
+        splice: joins it to earlier streams; None for a stream that begins an answer.
     """
 
-    __slots__ = ("held", "leg", "seam", "source", "stream")
+    __slots__ = ("attempt", "buffered", "reader", "splice", "stream")
 
     def __init__(
         self,
-        leg: Attempt,
-        source: _BatchReader,
+        attempt: Attempt,
+        reader: _BatchReader,
         stream: AsyncStream[Any],
-        held: Sequence[list[Any]] = (),
-        seam: StreamSplice | None = None,
+        buffered: Sequence[list[Any]] = (),
+        splice: StreamSplice | None = None,
     ) -> None:
-        self.leg = leg
-        self.source = source
+        self.attempt = attempt
+        self.reader = reader
         self.stream = stream
-        self.held = held
-        self.seam = seam
+        self.buffered = buffered
+        self.splice = splice
+
+    @classmethod
+    def from_hedge(cls, winner: HedgedStream, attempt: Attempt) -> AttemptStream:
+        """Return the stream that won a race."""
+        return cls(attempt, winner, winner.stream, winner.buffered)
 
 
 class AttemptStreamOpener(Protocol):
-    """What opens streams; see :class:`specclient.call.failover.executor.FailoverExecutor`."""
+    """Opens streams; see :class:`specclient.call.failover.executor.FailoverExecutor`."""
 
-    async def open(self, trip: RoutedCall, leg: Attempt, request: Request | None = None) -> AsyncStream[Any]:
-        """Open the stream of a leg, by default of what the caller asked for."""
+    async def open_stream(
+        self, call: RoutedCall, attempt: Attempt, request: Request | None = None
+    ) -> AsyncStream[Any]:
+        """Open the stream of an attempt.
+
+        Args:
+            request: what to send; None for the caller's request.
+        """
         ...
 
-    async def first(self, trip: RoutedCall) -> AttemptStream:
+    async def open_first(self, call: RoutedCall) -> AttemptStream:
         """Open the first stream that answers."""
         ...
 
-    def remember(self, call: Call) -> None:
+    def note_finished(self, call: Call) -> None:
         """Note a finished call."""
         ...
 
 
 async def wait_for_output(
-    stream: AsyncStream[Any], leg: Attempt, trip: RoutedCall, speaks: Callable[[list[Any]], bool]
+    stream: AsyncStream[Any],
+    attempt: Attempt,
+    call: RoutedCall,
+    batch_has_output: Callable[[list[Any]], bool],
 ) -> AttemptStream:
-    """Return a stream once some of its answer is there; one that has none is ended."""
-    held: list[list[Any]] = []
+    """Read a stream until some of its answer has arrived, or it has ended; close it on an error."""
+    buffered: list[list[Any]] = []
     try:
-        while not held or not speaks(held[-1]):
-            held.append(await trip.within(leg, stream.next_batch()))
+        while not buffered or not batch_has_output(buffered[-1]):
+            buffered.append(await call.with_deadline(attempt, stream.next_batch()))
     except StopAsyncIteration:
         pass
     except BaseException:
         await stream.close()
         raise
-    return AttemptStream(leg, stream, stream, held)
-
-
-def from_hedge(source: HedgedStream, leg: Attempt) -> AttemptStream:
-    """Return the stream that has won a race."""
-    return AttemptStream(leg, source, source.stream, source.held)
+    return AttemptStream(attempt, stream, stream, buffered)
 
 
 class FailoverStream:
-    """One stream of a routed call, and its record while it runs."""
+    """The stream of a routed call, and its record while it runs."""
 
-    def __init__(self, opener: AttemptStreamOpener, trip: RoutedCall) -> None:
+    def __init__(self, opener: AttemptStreamOpener, call: RoutedCall) -> None:
         self._opener = opener
-        self._trip = trip
-        self._now: AttemptStream | None = None
+        self._call = call
+        self._current: AttemptStream | None = None
         self._closed: Call | None = None
         self._ttft_s: float | None = None
-        self._first: Any = None  # chunk, as the caller has seen it
+        self._first: Any = None  # the first chunk that the caller saw
         self._text = ""  # of the streams that have broken off
-        self._others: list[Alternative] | None = None  # who may go on
-        trip.continued = self._goes_on
+        self._successors: list[Alternative] | None = None  # routes that may continue the answer
+        call.can_resume = self._can_resume
 
     def meta(self) -> Call:
         """Return the record, complete once the stream has ended."""
         if self._closed is not None:
             return self._closed
-        return self._account("open") if self._trip.several or self._now is None else self._now.stream.meta
+        if self._call.has_subcalls or self._current is None:
+            return self._record("open")
+        return self._current.stream.meta
 
     async def batches(self) -> AsyncGenerator[Any, None]:
-        """Yield the head once the answer has begun, then the chunks."""
-        trip = self._trip
+        """Yield ``(response, dialect)`` once the answer has begun, then lists of chunks."""
+        call = self._call
         try:
-            now = self._now = await self._opener.first(trip)
-            yield now.stream.http, now.stream.dialect
+            current = self._current = await self._opener.open_first(call)
+            yield current.stream.http, current.stream.dialect
             while True:
                 try:
-                    async for batch in self._read(now):
+                    async for batch in self._read(current):
                         yield batch
                     break
                 except APIError as error:
                     failure = error
                 try:
-                    now = await self._continued(now, failure)
+                    current = await self._resume(current, failure)
                 finally:
-                    del failure  # its traceback's frame holds it: a circle
+                    del failure  # its traceback's frame holds it: a reference cycle
         except BaseException as error:
             await self._close()
             failed = isinstance(error, Exception)
             if isinstance(error, APIError) and self._text:
                 error.partial = self._text
-            if trip.several:
+            if call.has_subcalls:
                 name = type(error).__name__ if failed else None
-                self._closed = self._account("error" if failed else "cancelled", name)
-            elif self._now is not None:
-                self._closed = self._now.stream.meta
+                self._closed = self._record("error" if failed else "cancelled", name)
+            elif self._current is not None:
+                self._closed = self._current.stream.meta
             raise
         await self._close()
-        self._closed = self._account("ok") if trip.several else now.stream.meta
-        self._opener.remember(self._closed)
+        self._closed = self._record("ok") if call.has_subcalls else current.stream.meta
+        self._opener.note_finished(self._closed)
 
     async def _close(self) -> None:
-        self._trip.continued = None
-        if self._now is not None:
-            await self._now.source.close()
+        self._call.can_resume = None
+        if self._current is not None:
+            await self._current.reader.close()
 
-    async def _read(self, now: AttemptStream) -> AsyncGenerator[list[Any], None]:
-        """Yield what a stream brings, from what has been read of it on."""
-        trip, source, seam = self._trip, now.source, now.seam
-        for batch in now.held:
-            if seam is None:
+    async def _read(self, current: AttemptStream) -> AsyncGenerator[list[Any], None]:
+        """Yield the batches of one attempt's stream, the buffered ones first."""
+        call, reader, splice = self._call, current.reader, current.splice
+        for batch in current.buffered:
+            if splice is None:
                 self._note(batch)
                 yield batch
-            elif joined := seam.joined(batch):
-                yield joined
-        now.held = ()
-        limited = trip.limit_s is not None
+            elif spliced := splice.spliced(batch):
+                yield spliced
+        current.buffered = ()
+        has_deadline = call.deadline_s is not None
         while True:
             try:
-                batch = await (trip.within(now.leg, source.next_batch()) if limited else source.next_batch())
+                if has_deadline:
+                    batch = await call.with_deadline(current.attempt, reader.next_batch())
+                else:
+                    batch = await reader.next_batch()
             except StopAsyncIteration:
                 return
-            if seam is not None:
-                batch = seam.joined(batch)
+            if splice is not None:
+                batch = splice.spliced(batch)
                 if not batch:
                     continue
-            elif not trip.spoken:
+            elif not call.output_started:
                 self._note(batch)
             yield batch
 
     def _note(self, batch: list[Any]) -> None:
-        """Note when the answer begins, and how its chunks are headed."""
+        """Note the first chunk, and when the first output arrives."""
         if self._first is None and batch:
             self._first = batch[0]
-        if not self._trip.spoken and any(has_output(item) for item in batch):
-            self._trip.spoken = True
-            self._ttft_s = self._trip.clock() - self._trip.begun
+        if not self._call.output_started and any(has_output(item) for item in batch):
+            self._call.output_started = True
+            self._ttft_s = self._call.clock() - self._call.started_s
 
-    def _account(self, status: Any, error: str | None = None) -> Call:
-        return self._trip.account(status, ttft_s=self._ttft_s, error=error)
+    def _record(self, status: CallStatus, error: str | None = None) -> Call:
+        return self._call.record(status, ttft_s=self._ttft_s, error=error)
 
-    def _goes_on(self, failure: BaseException | None) -> bool:
-        """Tell whether an answer that broke off goes on elsewhere."""
-        trip, left = self._trip, self._trip.left_s
-        if not isinstance(failure, APIError) or failover_scope(failure) != "any" or not trip.falls_back:
+    # Continuation on another route
+
+    def _can_resume(self, failure: BaseException | None) -> bool:
+        """Return whether an answer that broke off with this error is continued on another route."""
+        call, remaining_s = self._call, self._call.remaining_s
+        if not isinstance(failure, APIError) or failover_scope(failure) != "any" or not call.fails_over:
             return False
-        if trip.request.operation not in ("chat", "completion") or (left is not None and left <= 0):
+        is_over = remaining_s is not None and remaining_s <= 0
+        if call.request.operation not in ("chat", "completion") or is_over:
             return False
         text = self._text + (failure.partial or "")
-        return bool(text.strip()) and any(self._asked(each, text) is not None for each in self._goers())
+        return bool(text.strip()) and any(
+            self._continuation(each, text) is not None for each in self._possible_successors()
+        )
 
-    def _goers(self) -> list[Alternative]:
-        """Return who may go on: those who have not been asked, then the one that broke off, once."""
-        if self._others is None:
-            own = [] if self._now is None else [self._now.leg.to]
-            self._others = [*self._trip.waiting, *own]
-        return self._others
+    def _possible_successors(self) -> list[Alternative]:
+        """Return the routes that may continue: those not tried, then the one that broke off, once."""
+        if self._successors is None:
+            own = [] if self._current is None else [self._current.attempt.to]
+            self._successors = [*self._call.untried, *own]
+        return self._successors
 
-    def _asked(self, to: Alternative, text: str) -> Request | None:
-        """Return the request that continues a text at a route, None where it is not known to do so."""
+    def _continuation(self, to: Alternative, text: str) -> Request | None:
+        """Return the request that continues a text on a route; None where the route cannot."""
         with import_lock:
-            from specclient.call.strategies.context import LOCAL_ENGINE_CAPABILITIES  # noqa: PLC0415 - after a break alone
-            from specclient.call.strategies.prefill import (  # noqa: PLC0415
+            from specclient.call.strategies.prefill import (  # noqa: PLC0415 - only after a break
                 continuation_request,
                 without_prefilled_turn,
             )
 
         try:
-            place = self._trip.places.get(to.provider)
+            destination = self._call.destinations.get(to.provider)
         except (NotFoundError, ConfigurationError):
             return None
-        known = place.capabilities_of(to.model) if isinstance(place, Endpoint) else LOCAL_ENGINE_CAPABILITIES
-        request = replace(self._trip.request, strategy=None)
-        if any(part.strategy == "prefill" for part in self._trip.parts):  # which hands it out with the answer
-            request = without_prefilled_turn(request)
-        return continuation_request(request, known, text.rstrip(), tokens.count_text(text, to.model).tokens)
+        request = replace(self._call.request, strategy=None)
+        if any(part.strategy == "prefill" for part in self._call.parts):
+            request = without_prefilled_turn(request)  # that strategy returns the turn as part of the text
+        token_count = tokens.count_text(text, to.model).tokens
+        return continuation_request(
+            request, capabilities_of(destination, to.model), text.rstrip(), token_count
+        )
 
-    async def _continued(self, broken: AttemptStream, failure: APIError) -> AttemptStream:
-        """Return the stream that goes on where one has broken off.
+    async def _resume(self, broken: AttemptStream, failure: APIError) -> AttemptStream:
+        """Return the stream that continues where one has broken off.
 
         Raises:
-            APIError: nobody does; its ``partial`` is all that the caller has.
+            APIError: no route continues the answer; ``partial`` is all the text that the caller has.
         """
-        trip, frame = self._trip, self._first
-        await broken.source.close()
-        trip.failed(broken.leg, failure)
-        self._text += (failure.partial or "") if broken.seam is None else broken.seam.text
-        failure.partial = None  # it is in the text
-        failure.__traceback__ = None  # its frames lead back to the trip, which keeps it: a circle
-        while frame is not None and trip.spoken and self._goes_on(failure):
-            to = self._goers().pop(0)
-            request = self._asked(to, self._text)
+        call = self._call
+        await broken.reader.close()
+        call.note_failure(broken.attempt, failure)
+        self._text += (failure.partial or "") if broken.splice is None else broken.splice.text
+        failure.partial = None  # it is part of self._text now
+        failure.__traceback__ = None  # its frames refer to the call, which keeps the error: a cycle
+        while self._first is not None and call.output_started and self._can_resume(failure):
+            to = self._possible_successors().pop(0)
+            request = self._continuation(to, self._text)
             if request is None:
                 continue
-            leg = Attempt(to, "failover", f"goes on where {', '.join(trip.tried)} broke off")
-            trip.several = True
+            attempt = Attempt(to, "failover", f"continues where {', '.join(call.failures)} broke off")
+            call.has_subcalls = True
             try:
-                stream = await self._opener.open(trip, leg, request)
+                stream = await self._opener.open_stream(call, attempt, request)
             except OpenAIError as error:
-                trip.failed(leg, error)
+                call.note_failure(attempt, error)
                 continue
-            place = trip.places.get(to.provider)
-            repeats = request.operation == "chat" and not (
-                isinstance(place, Endpoint) and place.dialect == "anthropic"
+            splice = StreamSplice(
+                self._first,
+                self._text,
+                may_repeat=self._may_repeat(to, request),
+                earlier_usage=[part.usage for part in call.parts],
             )
-            seam = StreamSplice(
-                frame, self._text, repeated=repeats, spent=[each.usage for each in trip.parts]
-            )
-            trip.route = trip.routed(leg)
-            self._now = AttemptStream(leg, stream, stream, (), seam)
-            return self._now
+            call.route = call.decision_for(attempt)
+            self._current = AttemptStream(attempt, stream, stream, (), splice)
+            return self._current
         try:
-            raise trip.verdict(failure)
+            raise call.final_error(failure)
         finally:
-            del failure  # as above
+            del failure  # its traceback's frame holds it: a reference cycle
+
+    def _may_repeat(self, to: Alternative, request: Request) -> bool:
+        """Return whether a route may repeat the text it continues: chats may, except Anthropic's."""
+        destination = self._call.destinations.get(to.provider)
+        is_anthropic = isinstance(destination, Endpoint) and destination.dialect == "anthropic"
+        return request.operation == "chat" and not is_anthropic

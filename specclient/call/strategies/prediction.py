@@ -1,7 +1,7 @@
-"""Turn a predicted answer, the caller's or a draft model's, into a request whose target verifies it.
+"""Strategy ``prediction``: sends a predicted answer, the caller's or a draft model's, to be verified.
 
 https://platform.openai.com/docs/guides/predicted-outputs; Azure, Mistral, Cerebras and OpenRouter take the
-same field, Fireworks takes text or token ids as ``speculation``.
+same field; Fireworks takes text or token ids as ``speculation``.
 """
 
 from __future__ import annotations
@@ -11,40 +11,36 @@ from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
-from specclient.call.strategies.context import (
-    StrategyContext,
-    answer_text,
-    request_param,
-    unsupported_parameter,
-)
+from specclient.call.answer_fields import answer_text
+from specclient.call.request_params import draft_request, request_param
+from specclient.call.strategies.context import StrategyContext, unsupported_parameter
 from specclient.call.strategies.cost_benefit import SECOND_USD, worth_sending
 from specclient.errors import OpenAIError
 from specclient.providers.predictions import OPENAI_CONFLICTS, conflicting_params, refusal
 from specclient.types.call import Call
-from specclient.types.request import PerCallOptions, Request
+from specclient.types.request import Request
 from specclient.types.route import Policy
 from specclient.types.usage import Speculation
 
-_OPENAIS = frozenset({"openai", "azure"})
-#: What a draft model is asked with of the caller's parameters; the rest shapes an answer's form alone.
-_SHARED = ("messages", "prompt", "temperature", "top_p", "seed", "stop", "max_tokens")
+#: Providers to which OpenAI's documented conflicts apply.
+_OPENAI_PROVIDERS = frozenset({"openai", "azure"})
 
 
-async def whole(table: StrategyContext) -> Any:
-    """Serve a request whole, with its prediction where that is worth sending."""
-    request, predicted = await with_prediction(table)
-    table.outcome.unaltered = True
-    answer = await table.target.whole(request)
-    if predicted:
-        _learn(table, answer.meta)
+async def complete(context: StrategyContext) -> Any:
+    """Return the complete answer; the prediction is sent where it is worth its cost."""
+    request, has_prediction = await with_prediction(context)
+    context.outcome.passed_through = True
+    answer = await context.target.complete(request)
+    if has_prediction:
+        _note_outcome(context, answer.meta)
     return answer
 
 
-async def stream(table: StrategyContext) -> AsyncGenerator[list[Any], None]:
-    """Serve a request as a stream, with its prediction where that is worth sending."""
-    request, predicted = await with_prediction(table)
-    chunks = await table.target.stream(request)
-    table.outcome.http, table.outcome.dialect = chunks.http, chunks.dialect
+async def stream(context: StrategyContext) -> AsyncGenerator[list[Any], None]:
+    """Yield the answer's chunks; the prediction is sent where it is worth its cost."""
+    request, has_prediction = await with_prediction(context)
+    chunks = await context.target.stream(request)
+    context.outcome.http, context.outcome.dialect = chunks.http, chunks.dialect
     async with chunks:
         while True:
             try:
@@ -52,158 +48,156 @@ async def stream(table: StrategyContext) -> AsyncGenerator[list[Any], None]:
             except StopAsyncIteration:
                 break
             yield batch
-    if predicted:
-        _learn(table, chunks.meta)
+    if has_prediction:
+        _note_outcome(context, chunks.meta)
 
 
-async def with_prediction(table: StrategyContext) -> tuple[Request, bool]:
-    """Return the request as it is sent, and whether a prediction goes with it.
+async def with_prediction(context: StrategyContext) -> tuple[Request, bool]:
+    """Return the request to send, and whether it contains a prediction.
 
     Raises:
-        UnsupportedParameterError: neither a prediction nor a draft was given, or the target takes none, or
-            not beside what else was asked for.
+        UnsupportedParameterError: neither a prediction nor a draft is given; the target accepts no
+            predictions; or the request has parameters that conflict with one.
     """
-    request = table.request
-    own = request_param(request, "prediction"), request_param(request, "speculation")
-    if own == (None, None) and table.draft is None:
+    request = context.request
+    predicted, speculation = (request_param(request, name) for name in ("prediction", "speculation"))
+    if predicted is None and speculation is None and context.draft is None:
         raise unsupported_parameter(
-            "strategy 'prediction' has nothing to predict with: pass prediction={'type': 'content', "
+            "strategy 'prediction' needs a prediction: pass prediction={'type': 'content', "
             "'content': …}, or name a draft model: strategy=Strategy(kind='prediction', draft='local/demo')",
             "strategy",
         )
-    field = _field(table)
-    if field is None or not _without_conflict(table):
+    field = _field(context)
+    if field is None or not _has_no_conflict(context):
         return _without(request), False
-    if own[1] is not None:
-        table.note("speculation given by the caller")
+    if speculation is not None:
+        context.note("speculation given by the caller")
         return request, True
-    if own[0] is not None:
-        text = _text(own[0])
-        weighed = table.strategy.kind == "auto" and isinstance(text, str)
-        if weighed and not _is_worth(table, "the caller's prediction", len(text) // 4):
+    if predicted is not None:
+        text = _prediction_text(predicted)
+        is_optional = context.strategy.kind == "auto" and isinstance(text, str)
+        if is_optional and not _is_worth(context, "the caller's prediction", len(text) // 4):
             return _without(request), False
-        table.note("prediction given by the caller")
+        context.note("prediction given by the caller")
         return _with(request, field, text), True
-    text = await _drafted(table)
+    text = await _draft(context)
     return (request, False) if text is None else (_with(request, field, text), True)
 
 
-def can_predict(table: StrategyContext) -> bool:
-    """Tell whether the target is known to honour a prediction with this request."""
-    return _known(table) is True and not conflicting_params(table.request, _conflicting(table))
+def can_predict(context: StrategyContext) -> bool:
+    """Return whether the target is known to verify a prediction with this request."""
+    return _honours_predictions(context) is True and not _conflicts(context)
 
 
-def _conflicting(table: StrategyContext) -> tuple[str, ...]:
-    known = table.capabilities.prediction_conflicts
-    openai = table.endpoint is not None and table.endpoint.name in _OPENAIS
-    return known or (OPENAI_CONFLICTS if openai else ())
+def _conflicts(context: StrategyContext) -> list[str]:
+    """Return the request's parameters that the target refuses together with a prediction."""
+    is_openai = context.endpoint is not None and context.endpoint.name in _OPENAI_PROVIDERS
+    names = context.capabilities.prediction_conflicts or (OPENAI_CONFLICTS if is_openai else ())
+    return list(conflicting_params(context.request, names))
 
 
-def _known(table: StrategyContext) -> bool | None:
-    """Return whether the target honours a prediction: no, yes, or unknown."""
-    known = table.capabilities
-    if table.request.operation == "completion":
-        return True if table.endpoint is None else bool(known.speculation)
-    models = known.prediction_models
-    if known.prediction and models and not table.model.startswith(models):
+def _honours_predictions(context: StrategyContext) -> bool | None:
+    """Return whether the target verifies predictions; None where that is unknown."""
+    capabilities = context.capabilities
+    if context.request.operation == "completion":
+        return True if context.endpoint is None else bool(capabilities.speculation)
+    models = capabilities.prediction_models
+    if capabilities.prediction and models and not context.model.startswith(models):
         return False
-    return known.prediction
+    return capabilities.prediction
 
 
-def _field(table: StrategyContext) -> str | None:
-    """Return the parameter that carries a prediction; None where there is none and it may be left out."""
-    if _known(table) is not False:
-        chat = table.request.operation == "chat"
-        return "prediction" if chat or table.endpoint is None else "speculation"
-    models = table.capabilities.prediction_models
-    allowed = f"models of it that do begin with {', '.join(models)}; " if models else ""
-    what = f"{table.where} does not verify predictions for {table.model!r} ({table.request.operation})"
-    if table.drops:
-        table.note(f"sent without a prediction: {what}")
+def _field(context: StrategyContext) -> str | None:
+    """Return the parameter that holds a prediction; None where the prediction is dropped.
+
+    Raises:
+        UnsupportedParameterError: the target verifies no predictions, and parameters may not be dropped.
+    """
+    if _honours_predictions(context) is not False:
+        is_chat = context.request.operation == "chat"
+        return "prediction" if is_chat or context.endpoint is None else "speculation"
+    models = context.capabilities.prediction_models
+    allowed = f"supported models begin with {', '.join(models)}; " if models else ""
+    problem = (
+        f"{context.target_label} does not verify predictions for {context.model!r} "
+        f"({context.request.operation})"
+    )
+    if context.drops_params:
+        context.note(f"sent without a prediction: {problem}")
         return None
     raise unsupported_parameter(
-        f"{what}: {allowed}leave the strategy out, name another model, or pass drop_params=True", "prediction"
+        f"{problem}: {allowed}leave the strategy out, name another model, or pass drop_params=True",
+        "prediction",
     )
 
 
-def _without_conflict(table: StrategyContext) -> bool:
-    """Tell whether nothing stands against a prediction; what the caller asked for wins where it may."""
-    found = conflicting_params(table.request, _conflicting(table))
-    if not found:
+def _has_no_conflict(context: StrategyContext) -> bool:
+    """Return whether no parameter conflicts with a prediction; ``drop_params`` drops the prediction.
+
+    Raises:
+        UnsupportedParameterError: a parameter conflicts, and parameters may not be dropped.
+    """
+    conflicts = _conflicts(context)
+    if not conflicts:
         return True
-    names = ", ".join(repr(name) for name in found)
-    if table.drops:
-        table.note(f"sent without the prediction, which {table.where} refuses beside {names}")
+    names = ", ".join(repr(name) for name in conflicts)
+    if context.drops_params:
+        context.note(
+            f"sent without the prediction, which {context.target_label} refuses together with {names}"
+        )
         return False
-    raise refusal(table.where, found)
+    raise refusal(context.target_label, conflicts)
 
 
-async def _drafted(table: StrategyContext) -> str | None:
-    """Return a draft model's answer if it is worth sending, else None, with the reason noted."""
-    assert table.draft is not None
-    draft = table.strategy.draft or ""
+async def _draft(context: StrategyContext) -> str | None:
+    """Return a draft model's answer; None where it is not worth sending, with the reason noted."""
+    assert context.draft is not None
+    draft = context.strategy.draft or ""
     try:
-        answer = await table.draft.whole(draft_request(table.request, draft))
+        answer = await context.draft.complete(draft_request(context.request, draft))
     except OpenAIError as error:
-        table.note(f"sent without a prediction: the draft {draft} failed ({type(error).__name__})")
+        context.note(f"sent without a prediction: the draft {draft} failed ({type(error).__name__})")
         return None
     text = answer_text(answer)
     if not text:
-        table.note(f"sent without a prediction: the draft {draft} said nothing")
+        context.note(f"sent without a prediction: the draft {draft} returned no text")
         return None
     tokens = answer.meta.usage.completion or len(text) // 4
-    limit = request_param(table.request, "max_completion_tokens") or request_param(
-        table.request, "max_tokens"
+    limit = request_param(context.request, "max_completion_tokens") or request_param(
+        context.request, "max_tokens"
     )
-    if isinstance(limit, int) and tokens > limit:  # no more can be accepted, and the rest would be billed
+    if isinstance(limit, int) and tokens > limit:  # tokens beyond the limit can only be rejected, and billed
         text, tokens = text[: len(text) * limit // tokens], limit
-    return text if _is_worth(table, f"the answer of {draft}", tokens) else None
+    return text if _is_worth(context, f"the answer of {draft}", tokens) else None
 
 
-def _is_worth(table: StrategyContext, what: str, tokens: int) -> bool:
-    """Decide whether a prediction of so many tokens is sent, and note why."""
-    worth = worth_sending(
+def _is_worth(context: StrategyContext, source: str, tokens: int) -> bool:
+    """Decide whether a prediction of this many tokens is sent, and note why."""
+    value = worth_sending(
         tokens,
-        acceptance=table.history.acceptance(_pair(table)),
-        output_price=table.price(1),
-        rejected_billed=table.capabilities.rejected_billed,
-        second_usd=_second(table.request.policy),
+        acceptance=context.history.acceptance(_pair(context)),
+        output_price=context.generation_price(1),
+        rejected_billed=context.capabilities.rejected_billed,
+        second_usd=_second_usd(context.request.policy),
     )
-    table.note(f"{'sent with' if worth.send else 'sent without'} {what}: {worth.reason}")
-    return worth.send
+    context.note(f"{'sent with' if value.send else 'sent without'} {source}: {value.reason}")
+    return value.send
 
 
-def draft_request(request: Request, draft: str, **changed: Any) -> Request:
-    """Return what a draft model is asked: the same conversation, whole, as text."""
-    params = {name: request.params[name] for name in _SHARED if request.params.get(name) is not None}
-    limit = request_param(request, "max_completion_tokens")
-    if limit is not None:
-        params["max_tokens"] = limit
-    own = request.options
-    options = PerCallOptions(
-        timeout=own.timeout,
-        deadline_s=own.deadline_s,
-        drop_params=True,
-        tags=own.tags,
-        session=own.session,
-    )
-    return Request(request.method, draft, {**params, **changed}, options=options)
-
-
-def _second(policy: Policy | str | None) -> Decimal | None:
-    """Return what a second is worth to a caller with this policy."""
+def _second_usd(policy: Policy | str | None) -> Decimal | None:
+    """Return the dollars that a saved second is worth under a policy; None where only latency matters."""
     if not isinstance(policy, Policy):
         return SECOND_USD
     return Decimal(0) if policy.minimize == "cost" else None
 
 
-def _pair(table: StrategyContext) -> tuple[str, str]:
-    where = "local" if table.endpoint is None else table.endpoint.name
-    return table.strategy.draft or "", f"{where}/{table.model}"
+def _pair(context: StrategyContext) -> tuple[str, str]:
+    provider = "local" if context.endpoint is None else context.endpoint.name
+    return context.strategy.draft or "", f"{provider}/{context.model}"
 
 
 def _with(request: Request, field: str, text: Any) -> Request:
-    """Return a request with a prediction in it."""
+    """Return a request with a prediction."""
     request = _without(request)
     if field == "speculation":
         return replace(request, options=replace(request.options, body={**request.options.body, field: text}))
@@ -212,15 +206,15 @@ def _with(request: Request, field: str, text: Any) -> Request:
 
 
 def _without(request: Request) -> Request:
-    """Return a request without any prediction."""
+    """Return a request without a prediction."""
     names = ("prediction", "speculation")
     params = {name: value for name, value in request.params.items() if name not in names}
     body = {name: value for name, value in request.options.body.items() if name not in names}
     return replace(request, params=params, options=replace(request.options, body=body))
 
 
-def _text(prediction: Any) -> Any:
-    """Return the text of a prediction in any of its forms; what is none of them as it is."""
+def _prediction_text(prediction: Any) -> Any:
+    """Return the text of a prediction in any of its forms; another value is returned unchanged."""
     content = prediction.get("content") if isinstance(prediction, Mapping) else prediction
     if isinstance(content, list | tuple):
         texts = [part.get("text") if isinstance(part, Mapping) else None for part in content]
@@ -229,11 +223,11 @@ def _text(prediction: Any) -> Any:
     return content if isinstance(content, str) else prediction
 
 
-def _learn(table: StrategyContext, call: Call) -> None:
-    """Keep what became of a prediction; where the target does not tell, only that there was one."""
-    told = call.speculation
-    table.outcome.speculation = told or Speculation(method="prediction")
-    if told is None or told.predicted_accepted is None or told.predicted_rejected is None:
+def _note_outcome(context: StrategyContext, call: Call) -> None:
+    """Record how much of a prediction was accepted, where the target reports it."""
+    reported = call.speculation
+    context.outcome.speculation = reported or Speculation(method="prediction")
+    if reported is None or reported.predicted_accepted is None or reported.predicted_rejected is None:
         return
-    if told.predicted_accepted + told.predicted_rejected:
-        table.history.note(_pair(table), told.predicted_accepted, told.predicted_rejected)
+    if reported.predicted_accepted + reported.predicted_rejected:
+        context.history.note(_pair(context), reported.predicted_accepted, reported.predicted_rejected)

@@ -1,23 +1,24 @@
-"""Turn what a caller asked for, and what is known of the endpoint, into the strategy that is played."""
+"""Selects the strategy of a call: the requested one, or for ``auto`` the best that the endpoint supports."""
 
 from __future__ import annotations
 
 from typing import get_args
 
+from specclient.call.request_params import request_param
 from specclient.call.strategies import prediction
-from specclient.call.strategies.context import StrategyContext, request_param, unsupported_parameter
-from specclient.call.strategies.remote.eligibility import ineligibility as hindrance_of
+from specclient.call.strategies.context import StrategyContext, unsupported_parameter
+from specclient.call.strategies.remote.eligibility import ineligibility
 from specclient.errors import ConfigurationError
 from specclient.types.request import Request
 from specclient.types.strategy import Strategy, StrategyKind
 
 
 def requested_strategy(request: Request) -> Strategy:
-    """Return the strategy that a request asks for.
+    """Return the strategy that a request names.
 
     Raises:
-        ConfigurationError: what it gives is none.
-        UnsupportedParameterError: its method has none.
+        ConfigurationError: the value is not a strategy.
+        UnsupportedParameterError: the request's method supports no strategy.
     """
     wanted = request.strategy
     if request.operation not in ("chat", "completion"):
@@ -35,30 +36,35 @@ def requested_strategy(request: Request) -> Strategy:
     )
 
 
-def choose_kind(table: StrategyContext) -> StrategyKind:
-    """Return the kind that is played, and note why.
+def choose_kind(context: StrategyContext) -> StrategyKind:
+    """Return the kind of strategy to use, and note why.
 
-    ``auto`` takes what the endpoint is *known* to expose and the request allows, best first: ``remote``,
-    which is exact and needs a draft; then ``prediction``. It never takes ``prefill``, which the target does
-    not verify; nor a draft for an engine in this process, which has no way to shorten and drafts by itself.
+    ``auto`` uses what the endpoint is *known* to support and the request allows, best first: ``remote``,
+    which is exact and needs a draft model, then ``prediction``. It never selects ``prefill``, which the
+    target does not verify, nor a draft for an engine in this process, which drafts by itself.
     """
-    kind = table.strategy.kind
+    kind = context.strategy.kind
     if kind != "auto":
-        table.note(f"strategy {kind!r} asked for")
+        context.note(f"strategy {kind!r} requested")
         return kind
-    drafted = table.draft is not None and table.endpoint is not None
-    hindrance = hindrance_of(table)
-    if drafted and hindrance is None:
-        table.note(f"auto: {table.where} scores prompts, so its tokens verify the draft's")
+    has_draft = context.draft is not None and context.endpoint is not None
+    ineligible = ineligibility(context)
+    if has_draft and ineligible is None:
+        context.note(f"auto: {context.target_label} scores prompts, so it can verify a draft's tokens")
         return "remote"
-    predicted = any(request_param(table.request, name) is not None for name in ("prediction", "speculation"))
-    if (predicted or drafted) and prediction.can_predict(table):
-        table.note(f"auto: {table.where} verifies predictions")
+    has_prediction = any(
+        request_param(context.request, name) is not None for name in ("prediction", "speculation")
+    )
+    if (has_prediction or has_draft) and prediction.can_predict(context):
+        context.note(f"auto: {context.target_label} verifies predictions")
         return "prediction"
-    why = "neither draft nor prediction was given"
-    if table.draft is not None and not drafted:
-        why = f"{table.where} drafts by itself"
-    if drafted or predicted:
-        why = hindrance[0] if hindrance and drafted else f"{table.where} is not known to verify predictions"
-    table.note(f"auto: sent as it is, {why}")
+    if has_draft and ineligible:
+        reason = ineligible[0]
+    elif has_draft or has_prediction:
+        reason = f"{context.target_label} is not known to verify predictions"
+    elif context.draft is not None:
+        reason = f"{context.target_label} drafts by itself"
+    else:
+        reason = "neither draft nor prediction was given"
+    context.note(f"auto: sent without a strategy, {reason}")
     return "direct"

@@ -11,8 +11,8 @@ from typing import Any
 
 import pydantic
 
-from specclient.call.decode import CallResult
 from specclient.call.pipeline import Pipeline
+from specclient.call.result import CallResult
 from specclient.call.stream import AsyncStream
 from specclient.providers import dialect
 from specclient.providers.encoding import json_of

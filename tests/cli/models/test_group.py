@@ -344,7 +344,7 @@ def test_an_answer_is_remembered_by_url_and_model(probe, run, hosted: OpenAIServ
     assert (known.prediction, known.verification) == (True, "prompt_logprobs")
     assert place.capabilities_of("m-small").prediction is None
     _, out, _ = run("models", "show", "mine/m-large")
-    assert "honoured: 8 tokens of it accepted, 1 rejected" in out
+    assert "honoured: 8 predicted tokens accepted, 1 rejected" in out
     assert told["at"][:10] in out
     shown = json.loads(run("models", "show", "mine/m-large", "--json")[1])
     assert shown["capabilities"]["prediction"] is True

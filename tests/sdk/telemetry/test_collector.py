@@ -11,8 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from telemetry_bodies import CASES, Case, cases, check
 
-from specclient.telemetry import collector
-from specclient.telemetry.collector import TELEMETRY_FORMATS, TelemetryCollector, extract_speculation
+from specclient.telemetry import formats
+from specclient.telemetry.collector import TelemetryCollector, extract_speculation
+from specclient.telemetry.formats import TELEMETRY_FORMATS
 from specclient.types.chat import ChatCompletion, ChatCompletionChunk
 from specclient.types.usage import Speculation
 
@@ -95,13 +96,13 @@ def test_chunks(case: Case) -> None:
 
 
 def test_every_row_of_the_table_is_read_in_some_recorded_body() -> None:
-    untold = set(collector._ROWS)
+    untold = set(formats.FORMATS)
     for case in CASES:
         seen = TelemetryCollector(predicted=case.prediction)
         seen.add_answer(case.body)
         seen.add_headers(case.headers)
         if case.expected is not None:
-            untold -= {collector._ROWS[number] for number, _ in seen._told}
+            untold -= {formats.FORMATS[number] for number, _ in seen._reports}
     assert not untold
     told = {case.expected["source"] for case in CASES if case.expected is not None}
     assert set(TELEMETRY_FORMATS) <= told

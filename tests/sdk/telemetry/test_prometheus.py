@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from specclient.call.recorder import CallRecorder
 from specclient.config import load
 from specclient.prices.prices import Prices
-from specclient.providers.metrics import metrics_url
 from specclient.telemetry.prometheus import counters_delta, parse_counters
+from specclient.telemetry.server_metrics import metrics_url
 from specclient.types import inference_methods
 from specclient.types.chat import ChatCompletion
 from specclient.types.request import Request

@@ -1,4 +1,4 @@
-"""Turn token ids, as they are won, into the text that the target would have shown for them."""
+"""Detokenization without the target's tokenizer: the text of tokens as the target would show it."""
 
 from __future__ import annotations
 
@@ -7,53 +7,53 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from specclient.call.strategies.remote.scoring import ScoringToken
 
-#: What stands for a part of a character.
+#: Shown for a part of a character.
 REPLACEMENT_CHARACTER = "\N{REPLACEMENT CHARACTER}"
 
 DecodeTokens = Callable[[Sequence[int]], Awaitable[str]]
 
 
 class RemoteDetokenizer:
-    """Spells tokens. Whoever spells also sees what is no text: the token that ends an answer.
+    """Appends tokens to an answer and returns the text that each adds.
 
-    A token's text by itself is not always what it adds to a text: blanks are dropped at the beginning of one,
-    characters are split over tokens, and special tokens, such as the one at the end of an answer, show as
-    nothing at all. Tokens seen to add just their own text are spelled by it; for others the draft's server
-    decodes the whole, and what cannot be spelled for certain is not taken.
+    The text of a single token is not always what it adds to a text: spaces are dropped at the beginning,
+    characters are split over several tokens, and special tokens, such as the end token, have no text. Tokens
+    that are known to add exactly their own text are appended by it. For the others, the draft's server
+    decodes the whole token sequence; tokens whose text is not certain are not appended.
 
     Args:
-        decode: returns the text of ids, without special tokens.
+        decode: returns the text of token ids, without special tokens.
         prompt: the ids before the first token.
     """
 
     def __init__(self, decode: DecodeTokens, prompt: Sequence[int]) -> None:
         self._decode = decode
         self._prompt = list(prompt)
-        self._plain: dict[int, str] = {}
-        self._before: str | None = None  # the prompt's text
-        self._settled = ""  # text up to the last whole character
+        self._plain: dict[int, str] = {}  # tokens known to add exactly their own text
+        self._prompt_text: str | None = None
+        self._complete_text = ""  # up to the last complete character
         self._ids: list[int] = []
-        self._open: list[ScoringToken] = []  # tokens after it
-        self._shown = 0  # characters shown of theirs
-        self._rest = ""  # what is held back of theirs
+        self._pending: list[ScoringToken] = []  # tokens after the last complete character
+        self._shown = 0  # characters of the pending tokens that were returned
+        self._rest = ""  # text of the pending tokens that was not returned
 
     @property
     def ids(self) -> list[int]:
-        """The tokens taken so far."""
+        """The appended tokens."""
         return self._ids
 
     @property
     def text(self) -> str:
-        """The text of whole characters so far."""
-        return self._settled
+        """The text of the complete characters."""
+        return self._complete_text
 
     @property
-    def whole(self) -> bool:
-        """Whether the last character is."""
-        return not self._open
+    def is_character_complete(self) -> bool:
+        """Whether the appended tokens end with a complete character."""
+        return not self._pending
 
     def learn(self, tokens: Sequence[ScoringToken], text: str) -> None:
-        """Note tokens that together show as the beginning of ``text``, each by its own."""
+        """Learn that tokens add exactly their own text, if their texts joined are a beginning of ``text``."""
         joined = "".join(token.text or REPLACEMENT_CHARACTER for token in tokens)
         if (
             REPLACEMENT_CHARACTER in joined
@@ -63,79 +63,85 @@ class RemoteDetokenizer:
             return
         self._plain.update((token.id, token.text or "") for token in tokens)
 
-    async def trusted(self, tokens: Sequence[ScoringToken], text: str) -> str:
-        """Take tokens that the target has just generated as this text; return what they show."""
-        if not self._open and REPLACEMENT_CHARACTER not in text:
-            return self._settle([token.id for token in tokens], text)
-        return await self.spelled(tokens)
+    async def append_text(self, tokens: Sequence[ScoringToken], text: str) -> str:
+        """Append tokens that the target has just generated as ``text``; return the text to show."""
+        if not self._pending and REPLACEMENT_CHARACTER not in text:
+            return self._append_complete([token.id for token in tokens], text)
+        return await self.append(tokens)
 
-    async def spelled(self, tokens: Sequence[ScoringToken]) -> str:
-        """Take tokens that the target has just generated, with no text told; return what they show."""
-        return self._take(tokens, await self._grown([token.id for token in tokens]))
+    async def append(self, tokens: Sequence[ScoringToken]) -> str:
+        """Append tokens that the target has generated without reporting their text; return the text."""
+        return self._append_grown(tokens, await self._text_with([token.id for token in tokens]))
 
-    async def scored(self, tokens: Sequence[ScoringToken]) -> tuple[int, str]:
-        """Take tokens known by scores alone; return how many could be, and what they show.
+    async def append_scored(self, tokens: Sequence[ScoringToken]) -> tuple[int, str]:
+        """Append tokens that are known only by their scores.
 
-        Among them may be one that ends the answer: then those before it are taken at most.
+        They may end with the end token, which has no text: then at most the tokens before it are appended.
+
+        Returns:
+            The number of tokens appended, and the text to show.
         """
-        if not self._open and all(self._is_plain(token) for token in tokens):
-            return len(tokens), self._settle([t.id for t in tokens], "".join(t.text or "" for t in tokens))
+        if not self._pending and all(self._is_plain(token) for token in tokens):
+            text = "".join(token.text or "" for token in tokens)
+            return len(tokens), self._append_complete([token.id for token in tokens], text)
         for part in (tokens, tokens[:-1]):
             if part:
-                grown = await self._grown([token.id for token in part])
-                if _shows([*self._open, *part], grown):
-                    return len(part), self._take(part, grown)
+                grown = await self._text_with([token.id for token in part])
+                if _all_shown([*self._pending, *part], grown):
+                    return len(part), self._append_grown(part, grown)
         return 0, ""
 
     def flush(self) -> str:
-        """Return what was held back of a character that was never finished."""
+        """Return the buffered part of a character that was never completed."""
         rest, self._rest = self._rest, ""
-        self._open = []
+        self._pending = []
         return rest
+
+    async def truncate_to(self, length: int) -> None:
+        """Drop the last tokens that are not needed for the first ``length`` characters of the answer."""
+        prompt_length = len(await self._decoded_prompt())
+        while self._ids:
+            text = await self._decode([*self._prompt, *self._ids[:-1]])
+            if len(text.rstrip(REPLACEMENT_CHARACTER)) - prompt_length < length:
+                return
+            self._ids.pop()
 
     def _is_plain(self, token: ScoringToken) -> bool:
         return token.text is not None and self._plain.get(token.id) == token.text
 
-    async def shorten(self, length: int) -> None:
-        """Drop tokens from the end while the rest still spells so many characters; for text already shown."""
-        before = len(await self._prompt_text())
-        while self._ids:
-            rest = await self._decode([*self._prompt, *self._ids[:-1]])
-            if len(rest.rstrip(REPLACEMENT_CHARACTER)) - before < length:
-                return
-            self._ids.pop()
+    async def _decoded_prompt(self) -> str:
+        if self._prompt_text is None:
+            self._prompt_text = await self._decode(self._prompt)
+        return self._prompt_text
 
-    async def _prompt_text(self) -> str:
-        if self._before is None:
-            self._before = await self._decode(self._prompt)
-        return self._before
+    async def _text_with(self, ids: Sequence[int]) -> str:
+        """Return the text after the last complete character if these tokens were appended."""
+        prompt_length = len(await self._decoded_prompt())
+        text = await self._decode([*self._prompt, *self._ids, *ids])
+        return text[prompt_length + len(self._complete_text) :]
 
-    async def _grown(self, ids: Sequence[int]) -> str:
-        """Return the text after the last whole character, with these tokens behind."""
-        before = len(await self._prompt_text())
-        whole = await self._decode([*self._prompt, *self._ids, *ids])
-        return whole[before + len(self._settled) :]
-
-    def _settle(self, ids: Sequence[int], text: str) -> str:
+    def _append_complete(self, ids: Sequence[int], text: str) -> str:
         self._ids += ids
-        self._settled += text
+        self._complete_text += text
         return text
 
-    def _take(self, tokens: Sequence[ScoringToken], grown: str) -> str:
+    def _append_grown(self, tokens: Sequence[ScoringToken], grown: str) -> str:
+        """Append tokens; ``grown`` is the text after the last complete character, theirs included."""
         self._ids += [token.id for token in tokens]
-        whole = grown.rstrip(REPLACEMENT_CHARACTER)
-        new = whole[self._shown :]
-        if whole == grown:
-            self._settled, self._open, self._shown, self._rest = self._settled + grown, [], 0, ""
+        complete = grown.rstrip(REPLACEMENT_CHARACTER)
+        new = complete[self._shown :]
+        if complete == grown:
+            self._complete_text += grown
+            self._pending, self._shown, self._rest = [], 0, ""
         else:
-            self._open = [*self._open, *tokens]
-            self._shown = max(self._shown, len(whole))
+            self._pending = [*self._pending, *tokens]
+            self._shown = max(self._shown, len(complete))
             self._rest = grown[self._shown :]
         return new
 
 
-def _shows(tokens: Sequence[ScoringToken], text: str) -> bool:
-    """Tell whether every token shows in a text: blanks do not count, parts of characters show as they may."""
+def _all_shown(tokens: Sequence[ScoringToken], text: str) -> bool:
+    """Return whether a text shows every token: spaces are ignored, parts of characters match loosely."""
     pattern = ""
     for token in tokens:
         if not token.text:

@@ -1,4 +1,4 @@
-"""Turn what a round needs of the draft into completions of the server that serves it: tokens, ids, text."""
+"""The draft model of remote verification: proposals, token ids and text from its completions endpoint."""
 
 from __future__ import annotations
 
@@ -13,55 +13,57 @@ from specclient.types.request import PerCallOptions, Request
 
 
 class TargetFallbackError(Exception):
-    """No round can follow: the answer can only be decoded by the target alone."""
+    """No further round is possible: the target decodes the answer alone."""
 
 
 class DraftClient:
-    """The draft of one answer.
+    """Requests to the draft model of one answer.
 
-    Its server must take token ids as a prompt and tell those of its answers (``return_token_ids``), as our
-    own engine and server and vLLM do. Whatever fails here raises :class:`TargetFallbackError`.
+    The draft's server must accept token ids as a prompt and return those of its answers
+    (``return_token_ids``), as our own engine, our own server and vLLM do. Every failure raises
+    :class:`TargetFallbackError`.
     """
 
-    def __init__(self, table: StrategyContext) -> None:
-        self._table = table
+    def __init__(self, context: StrategyContext) -> None:
+        self._context = context
 
-    async def propose(self, before: Sequence[int], depth: int) -> tuple[tuple[int, ...], str]:
-        """Return the draft's next ``depth`` tokens and their text; fewer where it has less to say."""
-        choice = (await self._ask(list(before), max_tokens=depth, tell=True)).choices[0]
+    async def propose(self, prefix_ids: Sequence[int], draft_length: int) -> tuple[tuple[int, ...], str]:
+        """Return the draft's next tokens and their text; fewer than ``draft_length`` if its answer ends."""
+        choice = await self._complete(list(prefix_ids), max_tokens=draft_length, return_ids=True)
         ids = (choice.model_extra or {}).get("token_ids")
         if not isinstance(ids, list):
-            raise TargetFallbackError(f"the draft {self._table.strategy.draft} tells no token_ids")
+            raise TargetFallbackError(f"the draft {self._context.strategy.draft} returns no token_ids")
         if choice.finish_reason == "stop":
-            ids = ids[:-1]  # it ends the answer here: whether the target does is for the target to say
+            ids = ids[:-1]  # the end token: only the target decides where the answer ends
         return tuple(ids), choice.text or ""
 
-    async def split(self, text: str) -> tuple[int, ...]:
-        """Return a text's ids by the draft's tokenizer."""
-        choice = (await self._ask(text, max_tokens=1, tell=True)).choices[0]
+    async def tokenize(self, text: str) -> tuple[int, ...]:
+        """Return the token ids of a text, from the draft's tokenizer."""
+        choice = await self._complete(text, max_tokens=1, return_ids=True)
         ids = (choice.model_extra or {}).get("prompt_token_ids")
         if not isinstance(ids, list) or not ids:
-            raise TargetFallbackError(f"the draft {self._table.strategy.draft} tells no prompt_token_ids")
+            raise TargetFallbackError(f"the draft {self._context.strategy.draft} returns no prompt_token_ids")
         return tuple(ids)
 
-    async def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids by the draft's tokenizer."""
-        return str((await self._ask(list(ids), max_tokens=0, echo=True)).choices[0].text)
+    async def detokenize(self, ids: Sequence[int]) -> str:
+        """Return the text of token ids, from the draft's tokenizer."""
+        return str((await self._complete(list(ids), max_tokens=0, echo=True)).text)
 
-    async def _ask(self, prompt: Any, *, tell: bool = False, **params: Any) -> Any:
-        assert self._table.draft is not None
-        own = self._table.request.options
+    async def _complete(self, prompt: Any, *, return_ids: bool = False, **params: Any) -> Any:
+        """Return the first choice of a greedy completion."""
+        assert self._context.draft is not None
+        own = self._context.request.options
         options = PerCallOptions(
             timeout=own.timeout, deadline_s=own.deadline_s, tags=own.tags, session=own.session
         )
-        if tell:
+        if return_ids:
             options = replace(options, body={"return_token_ids": True})
-        asked = {"prompt": prompt, "temperature": 0, **params}
-        draft = self._table.strategy.draft or ""
+        draft = self._context.strategy.draft or ""
+        params = {"prompt": prompt, "temperature": 0, **params}
         try:
-            answer = await self._table.draft.whole(Request(COMPLETION, draft, asked, options=options))
+            answer = await self._context.draft.complete(Request(COMPLETION, draft, params, options=options))
         except OpenAIError as error:
             raise TargetFallbackError(f"the draft {draft} failed ({type(error).__name__})") from None
         if not answer.choices:
-            raise TargetFallbackError(f"the draft {draft} gave no choices")
-        return answer
+            raise TargetFallbackError(f"the draft {draft} returned no choices")
+        return answer.choices[0]

@@ -1,4 +1,4 @@
-"""Turn measured times and acceptance into how many tokens to draft next, or into giving up; pure."""
+"""Chooses the draft length of the next round, or gives up drafting, from measured times and acceptance."""
 
 from __future__ import annotations
 
@@ -6,155 +6,173 @@ from dataclasses import dataclass, field
 
 from specclient.types.usage import Speculation
 
-#: Tokens drafted at most, and those the target decodes by itself at first, which tells its own pace.
+#: The longest draft, in tokens.
 MAX_DRAFT_LENGTH = 16
+#: Tokens that the target decodes alone at first, to measure its own speed.
 CALIBRATION_TOKENS = 8
-#: Rounds that are played before giving up is thought of.
-_FEWEST_ROUNDS = 3
-#: How much weight what was seen before keeps with each round.
-_FADE = 0.9
-#: Draft tokens taken for seen, and the share of them for accepted, before any was.
+#: Rounds before the length is adapted or drafting is given up.
+_MIN_ROUNDS = 3
+#: Draft length of these first rounds.
+_FIRST_LENGTH = 4
+#: The weight that earlier rounds keep with each new round.
+_DECAY = 0.9
+#: The prior: a number of draft tokens, and the share of them that counts as accepted.
 _PRIOR = (2.0, 0.7)
 
 
-def expected_tokens(acceptance: float, depth: int) -> float:
-    """Return the tokens a round of ``depth`` wins on average, the target's own token included.
+def expected_tokens(acceptance: float, draft_length: int) -> float:
+    """Return the mean tokens gained by a round, the target's own token included.
 
-    (1 - a^(K+1)) / (1 - a) for an acceptance a of each token (Leviathan et al., arXiv 2211.17192, eq. 1).
+    (1 - a^(K+1)) / (1 - a) for an acceptance probability a of each token and a draft length K
+    (Leviathan et al., arXiv 2211.17192, eq. 1).
     """
     if acceptance >= 1:
-        return depth + 1.0
-    return float((1 - acceptance ** (depth + 1)) / (1 - acceptance))
+        return draft_length + 1.0
+    return float((1 - acceptance ** (draft_length + 1)) / (1 - acceptance))
 
 
-def tokens_per_second(acceptance: float, depth: int, *, draft_s: float, verify_s: float) -> float:
-    """Return a round's expected tokens per second.
+def tokens_per_second(acceptance: float, draft_length: int, *, draft_s: float, verify_s: float) -> float:
+    """Return the expected tokens per second of a round.
 
     Args:
-        draft_s: seconds the draft takes for a token.
+        acceptance: probability that a draft token is accepted, 0 to 1.
+        draft_length: tokens per draft.
+        draft_s: seconds per drafted token.
         verify_s: seconds of one verification: round trip, prefill, one new token.
     """
-    return expected_tokens(acceptance, depth) / max(depth * draft_s + verify_s, 1e-9)
+    return expected_tokens(acceptance, draft_length) / max(draft_length * draft_s + verify_s, 1e-9)
 
 
-def best_depth(acceptance: float, *, draft_s: float, verify_s: float, most: int = MAX_DRAFT_LENGTH) -> int:
-    """Return the draft length, 1 to ``most``, with the most expected tokens per second; least of equals."""
+def best_draft_length(
+    acceptance: float, *, draft_s: float, verify_s: float, longest: int = MAX_DRAFT_LENGTH
+) -> int:
+    """Return the draft length, 1 to ``longest``, with the most expected tokens per second; the shortest of
+    equals."""
     return max(
-        range(1, max(most, 1) + 1),
+        range(1, max(longest, 1) + 1),
         key=lambda k: (tokens_per_second(acceptance, k, draft_s=draft_s, verify_s=verify_s), -k),
     )
 
 
 def target_alone_is_faster(remaining: int, rate: float, *, token_s: float, verify_s: float) -> bool:
-    """Tell whether the target is sooner done by itself.
+    """Return whether the target alone finishes sooner than with verified drafts.
 
     Args:
-        remaining: tokens yet to come.
-        rate: tokens per second of verified drafts.
-        token_s: seconds the target takes for a token by itself, after a first one in ``verify_s``.
+        remaining: tokens still to be generated.
+        rate: tokens per second with verified drafts.
+        token_s: seconds per token of the target alone, after a first token in ``verify_s``.
+        verify_s: seconds of one verification.
     """
     return remaining / max(rate, 1e-9) > verify_s + (remaining - 1) * token_s
 
 
 @dataclass(slots=True)
 class DraftLengthController:
-    """What rounds have shown so far.
+    """Adapts the draft length to the rounds so far.
 
     Attributes:
-        fixed: the caller's draft length; then nothing is adapted, and nothing given up.
-        opening: tokens and seconds of the target's first ones, decoded by itself; None where it was one.
+        fixed: the caller's draft length; it is then not adapted, and drafting is never given up.
+        calibration: tokens and seconds of the target's first tokens, decoded alone; None before that.
         rounds: verifications with a draft.
     """
 
     fixed: int | None = None
-    opening: tuple[int, float] | None = None
+    calibration: tuple[int, float] | None = None
     rounds: int = 0
-    _seen: float = 0.0
-    _kept: float = 0.0
-    _draft: tuple[float, float] = field(default=(0.0, 0.0))
-    _verify: tuple[float, float] = field(default=(0.0, 0.0))
+    _judged: float = 0.0  # draft tokens that the target accepted or rejected, decayed
+    _accepted: float = 0.0
+    _draft: tuple[float, float] = field(default=(0.0, 0.0))  # seconds, tokens
+    _verify: tuple[float, float] = field(default=(0.0, 0.0))  # seconds, verifications
 
     def note(self, drafted: int, accepted: int, *, draft_s: float, verify_s: float) -> None:
-        """Note a round: what was drafted and kept, and the seconds of the draft's call and the target's."""
+        """Add one round: its tokens, and the seconds of the draft's and the target's requests."""
         self.rounds += 1
-        tried = min(accepted + 1, drafted)  # those after the first refused one were not judged
-        self._seen, self._kept = self._seen * _FADE + tried, self._kept * _FADE + accepted
-        self._draft = (self._draft[0] * _FADE + draft_s, self._draft[1] * _FADE + drafted)
-        self._verify = (self._verify[0] * _FADE + verify_s, self._verify[1] * _FADE + 1)
+        judged = min(accepted + 1, drafted)  # tokens after the first rejected one are not judged
+        self._judged = self._judged * _DECAY + judged
+        self._accepted = self._accepted * _DECAY + accepted
+        self._draft = (self._draft[0] * _DECAY + draft_s, self._draft[1] * _DECAY + drafted)
+        self._verify = (self._verify[0] * _DECAY + verify_s, self._verify[1] * _DECAY + 1)
 
     @property
     def acceptance(self) -> float:
-        """The chance of a draft token to be kept, those before it being kept; drawn towards a prior."""
+        """The probability that a draft token is accepted if those before it are, smoothed by the prior."""
         weight, share = _PRIOR
-        return (self._kept + weight * share) / (self._seen + weight)
+        return (self._accepted + weight * share) / (self._judged + weight)
 
     @property
     def draft_s(self) -> float:
-        """Seconds of the draft for a token."""
+        """Seconds per drafted token."""
         return self._draft[0] / self._draft[1] if self._draft[1] else 0.0
 
     @property
     def verify_s(self) -> float:
-        """Seconds of a verification."""
+        """Seconds per verification."""
         return self._verify[0] / self._verify[1] if self._verify[1] else 0.0
 
     @property
     def token_s(self) -> float | None:
-        """Seconds the target takes for a token by itself; None where that was not seen."""
-        if self.opening is None or not self.rounds or self.opening[0] < 2:
+        """Seconds per token of the target alone; None where that was not measured."""
+        if self.calibration is None or not self.rounds or self.calibration[0] < 2:
             return None
-        tokens, seconds = self.opening
+        tokens, seconds = self.calibration
         return max(seconds - self.verify_s, 0.0) / (tokens - 1)
 
     @property
-    def given_up(self) -> str:
-        """Why drafting ended, in words."""
+    def give_up_reason(self) -> str:
+        """Why drafting was given up, for the record."""
         return (
             f"gave up after {self.rounds} rounds: with {self.acceptance:.0%} accepted and "
             f"{self.verify_s * 1000:.0f} ms a verification the target is faster by itself"
         )
 
-    def next(self, remaining: int) -> int | None:
-        """Return how many tokens to draft; None to let the target decode what remains by itself."""
-        most = min(MAX_DRAFT_LENGTH, max(remaining - 1, 0))
+    def next_length(self, remaining: int) -> int | None:
+        """Return the next draft length; None to let the target decode the ``remaining`` tokens alone."""
+        longest = min(MAX_DRAFT_LENGTH, max(remaining - 1, 0))
         if self.fixed is not None:
-            return min(self.fixed, most)
-        if self.rounds < _FEWEST_ROUNDS:
-            return min(4, most)
+            return min(self.fixed, longest)
+        if self.rounds < _MIN_ROUNDS:
+            return min(_FIRST_LENGTH, longest)
         token_s = self.token_s
-        depth = best_depth(self.acceptance, draft_s=self.draft_s, verify_s=self.verify_s)
-        rate = tokens_per_second(self.acceptance, depth, draft_s=self.draft_s, verify_s=self.verify_s)
+        length = best_draft_length(self.acceptance, draft_s=self.draft_s, verify_s=self.verify_s)
+        rate = tokens_per_second(self.acceptance, length, draft_s=self.draft_s, verify_s=self.verify_s)
         if token_s is not None and target_alone_is_faster(
             remaining, rate, token_s=token_s, verify_s=self.verify_s
         ):
             return None
-        return min(depth, most)
+        return min(length, longest)
 
 
 @dataclass(slots=True)
 class RoundCounts:
-    """What the rounds came to; ``reached`` and ``kept`` count them by draft position."""
+    """Token counts over all rounds of an answer.
+
+    Attributes:
+        steps: verifications with a draft.
+        drafted, accepted: tokens.
+        drafted_at, accepted_at: tokens by draft position.
+    """
 
     steps: int = 0
     drafted: int = 0
     accepted: int = 0
-    reached: list[int] = field(default_factory=list)
-    kept: list[int] = field(default_factory=list)
+    drafted_at: list[int] = field(default_factory=list)
+    accepted_at: list[int] = field(default_factory=list)
 
     def note(self, drafted: int, accepted: int) -> None:
-        """Count a round."""
+        """Add one round."""
         self.steps += 1
         self.drafted += drafted
         self.accepted += accepted
-        for counts, upto in ((self.reached, drafted), (self.kept, accepted)):
+        for counts, length in ((self.drafted_at, drafted), (self.accepted_at, accepted)):
             counts.extend([0] * (drafted - len(counts)))
-            for position in range(upto):
+            for position in range(length):
                 counts[position] += 1
 
     def speculation(self) -> Speculation:
-        """Return the record; without a round, nothing is known but the method."""
+        """Return the figures for the record; without a round, only the method is known."""
         if not self.steps:
             return Speculation(method="remote", source="client")
+        by_position = zip(self.accepted_at, self.drafted_at, strict=True)
         return Speculation(
             method="remote",
             drafted=self.drafted,
@@ -162,7 +180,7 @@ class RoundCounts:
             steps=self.steps,
             acceptance_rate=self.accepted / self.drafted,
             mean_accepted_length=1 + self.accepted / self.steps,
-            per_position=tuple(k / r for k, r in zip(self.kept, self.reached, strict=True)),
-            accepted_per_position=tuple(self.kept),
+            per_position=tuple(accepted / drafted for accepted, drafted in by_position),
+            accepted_per_position=tuple(self.accepted_at),
             source="client",
         )

@@ -1,8 +1,9 @@
-"""Turn a draft's tokens and a far target's scores of them into the target's own greedy answer.
+"""Strategy ``remote``: speculative decoding with a draft model and a remote target that scores prompts.
 
-In each round a draft model proposes K tokens, the target scores all of them and adds one of its own in a
-single request, and the longest beginning that it would have chosen itself is kept: so the answer is, token
-for token, the one that it would have given alone (Leviathan et al., arXiv 2211.17192, at temperature 0).
+In each round a draft model proposes K tokens; in one request, the target scores all of them and generates one
+token of its own; the longest prefix of the draft that the target would have generated itself is accepted. The
+answer is, token for token, the one that the target alone would give (Leviathan et al., arXiv 2211.17192, at
+temperature 0).
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
 
-from specclient.call.strategies.context import StrategyContext, request_param, unsupported_parameter
+from specclient.call.request_params import DEFAULT_COMPLETION_TOKENS, request_param
+from specclient.call.strategies.context import StrategyContext, unsupported_parameter
 from specclient.call.strategies.remote.completion_builder import CompletionBuilder
 from specclient.call.strategies.remote.detokenizer import REPLACEMENT_CHARACTER, RemoteDetokenizer
 from specclient.call.strategies.remote.draft_client import DraftClient, TargetFallbackError
@@ -21,7 +23,7 @@ from specclient.call.strategies.remote.draft_length import (
     DraftLengthController,
     RoundCounts,
 )
-from specclient.call.strategies.remote.eligibility import DEFAULT_MAX_TOKENS, ineligibility, prompt_of
+from specclient.call.strategies.remote.eligibility import ineligibility, prompt_of
 from specclient.call.strategies.remote.scoring import (
     ScoringRequest,
     ScoringResult,
@@ -35,327 +37,358 @@ from specclient.types.completion import Completion
 from specclient.types.usage import CompletionUsage
 
 
-async def whole(table: StrategyContext) -> Any:
-    """Serve a request whole, verified.
+async def complete(context: StrategyContext) -> Any:
+    """Return the complete, verified answer.
 
     Raises:
-        UnsupportedParameterError: what cannot be verified exactly, with the way out.
+        UnsupportedParameterError: the request cannot be verified exactly.
     """
-    game = _RemoteSpeculation(table)
-    texts = [text async for text in game.texts()]
-    return game.answer("".join(texts))
+    speculation = _RemoteSpeculation(context)
+    texts = [text async for text in speculation.texts()]
+    return speculation.answer("".join(texts))
 
 
-async def stream(table: StrategyContext) -> AsyncGenerator[list[Any], None]:
-    """Serve a request as a stream, its text as it is verified."""
-    game = _RemoteSpeculation(table)
+async def stream(context: StrategyContext) -> AsyncGenerator[list[Any], None]:
+    """Yield the answer's chunks as they are verified; see :func:`complete`."""
+    speculation = _RemoteSpeculation(context)
+    builder = speculation.builder
     sent = 0
-    async with aclosing(game.texts()) as texts:
+    async with aclosing(speculation.texts()) as texts:
         async for text in texts:
-            if text or len(game.ids) > sent:
-                yield [game.framing.chunk(text, game.ids[sent:])]
-                sent = len(game.ids)
-    yield [game.framing.chunk("", game.ids[sent:], game.finish)]
-    options = request_param(table.request, "stream_options")
+            if text or len(speculation.ids) > sent:
+                yield [builder.chunk(text, speculation.ids[sent:])]
+                sent = len(speculation.ids)
+    yield [builder.chunk("", speculation.ids[sent:], speculation.finish_reason)]
+    options = request_param(context.request, "stream_options")
     if isinstance(options, Mapping) and options.get("include_usage"):
-        yield [game.framing.told(game.usage())]
+        yield [builder.usage_chunk(speculation.usage())]
 
 
 class _RemoteSpeculation:
     """One answer.
 
     Attributes:
-        framing: makes completions of it.
-        finish: why it ended, None while it has not.
+        builder: builds completions of it.
+        finish_reason: why it ended; None while it goes on.
     """
 
-    def __init__(self, table: StrategyContext) -> None:
-        found = ineligibility(table)
-        if found is not None:
+    def __init__(self, context: StrategyContext) -> None:
+        ineligible = ineligibility(context)
+        if ineligible is not None:
+            reason, param = ineligible
             raise unsupported_parameter(
-                f"strategy 'remote' cannot be played: {found[0]}; or leave it out", found[1]
+                f"strategy 'remote' cannot be used: {reason}; or leave the strategy out", param
             )
-        self._table = table
-        self._form = SCORING_FORMATS[str(table.capabilities.verification)]
-        prompt = prompt_of(table.request)
+        self._context = context
+        self._format = SCORING_FORMATS[str(context.capabilities.verification)]
+        prompt = prompt_of(context.request)
         assert prompt is not None
-        self._given: str | list[int] = prompt
-        limit = request_param(table.request, "max_tokens")
-        self._limit: int = DEFAULT_MAX_TOKENS if limit is None else limit
-        stop = request_param(table.request, "stop")
-        self._ending = StopStringMatcher(stop)
+        self._prompt: str | list[int] = prompt
+        limit = request_param(context.request, "max_tokens")
+        self._max_tokens: int = DEFAULT_COMPLETION_TOKENS if limit is None else limit
+        stop = request_param(context.request, "stop")
+        self._stop_matcher = StopStringMatcher(stop)
         self._stop = (stop,) if isinstance(stop, str) else tuple(stop or ())
-        self._gauge = DraftLengthController(fixed=table.strategy.depth)
-        self._tally = RoundCounts()
-        self._drafting = DraftClient(table)
-        self._speller = RemoteDetokenizer(self._drafting.decode, ())
+        self._draft_length = DraftLengthController(fixed=context.strategy.depth)
+        self._counts = RoundCounts()
+        self._draft = DraftClient(context)
+        self._detokenizer = RemoteDetokenizer(self._draft.detokenize, ())
         self._prompt_ids: tuple[int, ...] = ()
-        self._text = ""  # of the prompt, where only text can be sent
+        self._prompt_text = ""  # where the target accepts text only
         self._shown = ""
-        self.framing = CompletionBuilder(table)
-        self._own: list[int] | None = None  # the target's tokens, where it decoded the whole by itself
-        self._own_usage: CompletionUsage | None = None
-        self._empty = False  # whether the next round must go without a draft
-        self.finish: str | None = None
+        self.builder = CompletionBuilder(context)
+        self._target_ids: list[int] | None = None  # where the target decoded the whole answer alone
+        self._target_usage: CompletionUsage | None = None
+        self._skip_draft = False  # whether the next round must go without a draft
+        self.finish_reason: str | None = None
 
     @property
     def ids(self) -> list[int]:
         """The answer's tokens so far."""
-        return self._speller.ids if self._own is None else self._own
+        return self._detokenizer.ids if self._target_ids is None else self._target_ids
 
     @property
-    def _tokens(self) -> tuple[int, ...]:
-        """The prompt's tokens and the answer's."""
-        return (*self._prompt_ids, *self._speller.ids)
+    def _all_ids(self) -> tuple[int, ...]:
+        """The tokens of the prompt and of the answer so far."""
+        return (*self._prompt_ids, *self._detokenizer.ids)
 
     async def texts(self) -> AsyncGenerator[str, None]:
         """Yield the answer's text as it is verified."""
         try:
-            async for text in self._verified():
+            async for text in self._verified_texts():
                 self._shown += text
                 yield text
-        except TargetFallbackError as lost:
-            self._table.note(f"decoded by the target alone: {lost}")
-            async for text in self._anew():
+        except TargetFallbackError as fallback:
+            self._context.note(f"decoded by the target alone: {fallback}")
+            async for text in self._decode_again():
                 yield text
-        self._table.outcome.speculation = self._tally.speculation()
-        if self._tally.steps:
-            self._table.note(
-                f"{self._tally.accepted} of {self._tally.drafted} draft tokens kept in "
-                f"{self._tally.steps} rounds"
+        self._context.outcome.speculation = self._counts.speculation()
+        if self._counts.steps:
+            self._context.note(
+                f"{self._counts.accepted} of {self._counts.drafted} draft tokens accepted in "
+                f"{self._counts.steps} rounds"
             )
 
-    async def _verified(self) -> AsyncGenerator[str, None]:
-        yield await self._open()
-        while self.finish is None:
-            remaining = self._limit - len(self._speller.ids)
-            depth = 0 if self._empty else self._gauge.next(remaining)
-            if depth is None:
-                self._table.note(self._gauge.given_up)
+    async def _verified_texts(self) -> AsyncGenerator[str, None]:
+        """Yield text round by round; where drafting ends early, the target decodes the rest alone."""
+        context = self._context
+        yield await self._first_tokens()
+        while self.finish_reason is None:
+            remaining = self._max_tokens - len(self._detokenizer.ids)
+            length = 0 if self._skip_draft else self._draft_length.next_length(remaining)
+            if length is None:
+                context.note(self._draft_length.give_up_reason)
                 break
-            begun = self._table.clock()
+            started_s = context.clock()
             try:
-                draft, said = await self._drafting.propose(self._tokens, depth) if depth else ((), "")
-            except TargetFallbackError as lost:
-                self._table.note(f"decoded on by the target alone: {lost}")
+                draft, draft_text = await self._draft.propose(self._all_ids, length) if length else ((), "")
+            except TargetFallbackError as fallback:
+                context.note(f"the rest was decoded by the target alone: {fallback}")
                 break
             try:
-                text = await self._round(draft, said, self._table.clock() - begun)
+                text = await self._round(draft, draft_text, context.clock() - started_s)
             except (BadRequestError, ContextOverflowError) as error:
                 if not draft:
                     raise
-                self._table.note(f"decoded on by the target alone: it takes no more of a draft ({error})")
+                context.note(f"the rest was decoded by the target alone: it refused a draft ({error})")
                 break
             yield text
         else:
             return
-        async for text in self._alone(remaining):
+        async for text in self._decode_rest(remaining):
             yield text
 
-    async def _open(self) -> str:
-        """Have the target split the prompt and begin the answer; see that the draft does both alike."""
-        table = self._table
-        count = min(CALIBRATION_TOKENS if self._gauge.fixed is None else 1, self._limit)
-        stop = self._stop if count > 1 else ()  # one token is no sooner ended
-        if isinstance(self._given, str):
-            self._text = self._given
-            own = await self._drafting.split(self._given)
-            ask = ScoringRequest(None, self._given, count=count, stop=stop)
+    # The first tokens
+
+    async def _first_tokens(self) -> str:
+        """Have the target tokenize the prompt and begin the answer; check that both tokenizers agree."""
+        context = self._context
+        count = min(CALIBRATION_TOKENS if self._draft_length.fixed is None else 1, self._max_tokens)
+        stop = self._stop if count > 1 else ()  # a single token cannot end earlier
+        if isinstance(self._prompt, str):
+            self._prompt_text = self._prompt
+            draft_ids = await self._draft.tokenize(self._prompt)
+            scoring = ScoringRequest(None, self._prompt, new_tokens=count, stop=stop)
         else:
-            own = tuple(self._given)
-            self._text = await self._drafting.decode(own) if self._form.by_text else ""
-            ask = ScoringRequest(own, self._text, count=count, stop=stop)
-        begun = table.clock()
-        seen = await self._ask(ask)
-        self._gauge.opening = (len(seen.new), table.clock() - begun)
-        if seen.prompt is None and ask.prompt is None:
-            raise unverifiable_answer("it does not tell the prompt's token ids")
-        self._prompt_ids = own if seen.prompt is None else seen.prompt
-        if self._prompt_ids != own:
-            raise self._strangers()
-        self._speller = RemoteDetokenizer(self._drafting.decode, own)
-        text = await self._taken(seen)
-        return await self._checked(text, seen)
+            draft_ids = tuple(self._prompt)
+            self._prompt_text = await self._draft.detokenize(draft_ids) if self._format.text_only else ""
+            scoring = ScoringRequest(draft_ids, self._prompt_text, new_tokens=count, stop=stop)
+        started_s = context.clock()
+        result = await self._score(scoring)
+        self._draft_length.calibration = (len(result.new_tokens), context.clock() - started_s)
+        if result.prompt is None and scoring.prompt is None:
+            raise unverifiable_answer("it does not report the prompt's token ids")
+        self._prompt_ids = draft_ids if result.prompt is None else result.prompt
+        if self._prompt_ids != draft_ids:
+            raise self._different_tokenizers()
+        self._detokenizer = RemoteDetokenizer(self._draft.detokenize, draft_ids)
+        text = await self._append_new(result)
+        await self._compare_texts(text, result)
+        return await self._emit(text, self._finish_reason(result))
 
-    async def _checked(self, text: str, seen: ScoringResult) -> str:
-        """End what has ended; and refuse a draft that spells the target's tokens in another way."""
-        if not seen.stopped and self._speller.whole and seen.new:
-            ids = [token.id for token in seen.new]
-            before, whole = (
-                await self._drafting.decode(self._prompt_ids),
-                await self._drafting.decode([*self._prompt_ids, *ids]),
-            )
-            if whole != before + text:
-                if before.endswith(
-                    REPLACEMENT_CHARACTER
-                ):  # what the first new tokens show depends on who begins the text
-                    raise TargetFallbackError("the prompt ends amid a character")
-                raise self._strangers()
-        return await self._end(text, self._reason(seen))
+    async def _compare_texts(self, text: str, result: ScoringResult) -> None:
+        """Check that the draft's tokenizer gives the target's first tokens the same text.
 
-    def _strangers(self) -> Exception:
-        """Return what to raise where draft and target do not mean the same by their tokens."""
-        strategy = self._table.strategy
-        what = f"{strategy.draft} and {self._table.model} have different tokenizers"
+        Raises:
+            TargetFallbackError, UnsupportedParameterError: it does not.
+        """
+        if result.finished or not self._detokenizer.is_character_complete or not result.new_tokens:
+            return
+        ids = [token.id for token in result.new_tokens]
+        before = await self._draft.detokenize(self._prompt_ids)
+        after = await self._draft.detokenize([*self._prompt_ids, *ids])
+        if after == before + text:
+            return
+        if before.endswith(REPLACEMENT_CHARACTER):  # the text of the first tokens completes that character
+            raise TargetFallbackError("the prompt ends in the middle of a character")
+        raise self._different_tokenizers()
+
+    def _different_tokenizers(self) -> Exception:
+        """Return the error for a draft and a target whose token ids differ."""
+        strategy = self._context.strategy
+        problem = f"{strategy.draft} and {self._context.model} have different tokenizers"
         if strategy.kind == "auto":
-            return TargetFallbackError(what)
+            return TargetFallbackError(problem)
         return unsupported_parameter(
-            f"strategy 'remote' cannot be played: {what}; name a draft of the target's family, or leave the "
+            f"strategy 'remote' cannot be used: {problem}; name a draft of the target's family, or leave the "
             "strategy out",
             "strategy",
         )
 
-    async def _round(self, draft: tuple[int, ...], said: str, drafted_s: float) -> str:
-        """Play one round: have a draft scored, and keep what the target would have said."""
-        table = self._table
-        before = len(self._speller.ids)
-        begun = table.clock()
-        seen = await self._ask(self._ask_for(draft, said, 1))
-        took_s = table.clock() - begun
-        self._check_split(seen)
-        self._speller.learn([spot.token for spot in seen.spots], said)
-        kept = next((i for i, spot in enumerate(seen.spots) if not spot.greedy), len(seen.spots))
-        tokens = [spot.token for spot in seen.spots[:kept]]
-        self._empty = False
-        if kept == len(draft):
-            text, taken = await self._keep_all(tokens, seen)
+    # One round
+
+    async def _round(self, draft: tuple[int, ...], draft_text: str, draft_s: float) -> str:
+        """Have a draft scored, and append the tokens that the target would have generated.
+
+        Args:
+            draft, draft_text: the proposal; empty for a round in which the target adds a token of its own.
+            draft_s: seconds that the proposal took.
+        """
+        context, detokenizer = self._context, self._detokenizer
+        before = len(detokenizer.ids)
+        started_s = context.clock()
+        result = await self._score(self._scoring_request(draft, draft_text, 1))
+        verify_s = context.clock() - started_s
+        self._check_tokenization(result)
+        scored = result.draft_tokens
+        detokenizer.learn([each.token for each in scored], draft_text)
+        accepted = next((i for i, each in enumerate(scored) if not each.is_greedy), len(scored))
+        tokens = [each.token for each in scored[:accepted]]
+        self._skip_draft = False
+        if accepted == len(draft):
+            text, appended = await self._append_whole_draft(tokens, result)
         else:
-            best = seen.spots[kept].best if kept < len(seen.spots) else None
-            if best is not None:
-                tokens.append(best)
-            taken, text = await self._speller.scored(tokens) if tokens else (0, "")
-            self._empty = best is None or taken < len(tokens)
-            text = await self._end(text, self._reason())
+            greedy = scored[accepted].greedy_token if accepted < len(scored) else None
+            if greedy is not None:
+                tokens.append(greedy)
+            appended, text = await detokenizer.append_scored(tokens) if tokens else (0, "")
+            self._skip_draft = greedy is None or appended < len(tokens)
+            text = await self._emit(text, self._finish_reason())
         if draft:
-            accepted = min(kept, taken, max(self._limit - before, 0))
-            self._tally.note(len(draft), accepted)
-            self._gauge.note(len(draft), kept, draft_s=drafted_s, verify_s=took_s)
-        table.outcome.speculation = self._tally.speculation()
+            counted = min(accepted, appended, max(self._max_tokens - before, 0))
+            self._counts.note(len(draft), counted)
+            self._draft_length.note(len(draft), accepted, draft_s=draft_s, verify_s=verify_s)
+        context.outcome.speculation = self._counts.speculation()
         return text
 
-    async def _keep_all(self, tokens: list[ScoringToken], seen: ScoringResult) -> tuple[str, int]:
-        """Take a draft that was accepted whole, and the target's own token behind it."""
-        taken, text = await self._speller.scored(tokens) if tokens else (0, "")
-        if taken < len(tokens):
-            self._empty = True
-            return await self._end(text, self._reason()), taken
-        text = await self._end(text, self._reason())
-        if self.finish is None:
-            more = await self._taken(seen)
-            text += await self._end(more, self._reason(seen))
-        return text, taken
+    async def _append_whole_draft(self, tokens: list[ScoringToken], result: ScoringResult) -> tuple[str, int]:
+        """Append a fully accepted draft and the target's own next token.
 
-    async def _alone(self, remaining: int) -> AsyncGenerator[str, None]:
-        """Let the target decode what remains."""
-        ask = replace(self._ask_for((), "", remaining), stop=self._stop)
-        if not (self._table.request.stream and self._form.streams):
-            seen = await self._ask(ask)
-            self._check_split(seen)
-            text = await self._taken(seen)
-            yield await self._end(text, self._reason(seen) or "length")
+        Returns:
+            The text to show, and the number of draft tokens appended.
+        """
+        appended, text = await self._detokenizer.append_scored(tokens) if tokens else (0, "")
+        text = await self._emit(text, self._finish_reason())
+        if appended < len(tokens):
+            self._skip_draft = True
+        elif self.finish_reason is None:
+            text += await self._emit(await self._append_new(result), self._finish_reason(result))
+        return text, appended
+
+    async def _score(self, scoring: ScoringRequest) -> ScoringResult:
+        """Have the target score a draft and generate new tokens."""
+        context = self._context
+        answer = await context.target.complete(
+            self._format.build_request(context.request, context.endpoint, scoring)
+        )
+        self.builder.note_target(answer)
+        result = self._format.parse(answer, scoring)
+        if result.text and not result.new_tokens:
+            raise unverifiable_answer("it has new text without its tokens")
+        if len(result.new_tokens) > scoring.new_tokens:
+            raise unverifiable_answer(
+                f"it has {len(result.new_tokens)} new tokens where {scoring.new_tokens} were asked for"
+            )
+        return result
+
+    def _scoring_request(self, draft: tuple[int, ...], draft_text: str, new_tokens: int) -> ScoringRequest:
+        if self._format.text_only and not self._detokenizer.is_character_complete:
+            raise TargetFallbackError("the text so far ends in the middle of a character")
+        text = self._prompt_text + self._detokenizer.text
+        return ScoringRequest(self._all_ids, text, draft, draft_text, new_tokens)
+
+    def _check_tokenization(self, result: ScoringResult) -> None:
+        """Where only text is sent: check that the target tokenizes it as it was generated."""
+        if self._format.text_only and result.prompt != self._all_ids:
+            raise TargetFallbackError(f"{self._context.target_label} tokenizes the text so far differently")
+
+    # The target alone
+
+    async def _decode_rest(self, remaining: int) -> AsyncGenerator[str, None]:
+        """Have the target decode the remaining tokens."""
+        context = self._context
+        scoring = replace(self._scoring_request((), "", remaining), stop=self._stop)
+        if not (context.request.stream and self._format.streams):
+            result = await self._score(scoring)
+            self._check_tokenization(result)
+            text = await self._append_new(result)
+            yield await self._emit(text, self._finish_reason(result) or "length")
             return
-        request = self._form.ask(self._table.request, self._table.endpoint, ask)
-        async with await self._table.target.stream(request) as chunks:
+        request = self._format.build_request(context.request, context.endpoint, scoring)
+        async with await context.target.stream(request) as chunks:
             async for chunk in chunks:
                 for choice in chunk.choices:
                     ids = (choice.model_extra or {}).get("token_ids") or ()
-                    text = await self._speller.trusted(
+                    text = await self._detokenizer.append_text(
                         [ScoringToken(each) for each in ids], choice.text or ""
                     )
-                    yield await self._end(text, choice.finish_reason)
-                if self.finish is not None:
+                    yield await self._emit(text, choice.finish_reason)
+                if self.finish_reason is not None:
                     return
 
-    async def _anew(self) -> AsyncGenerator[str, None]:
-        """Let the target decode the whole answer, and yield what has not been shown of it."""
-        request, target, whole = self._table.request, self._table.target, ""
-        self._own = []
+    async def _decode_again(self) -> AsyncGenerator[str, None]:
+        """Have the target decode the whole answer, and yield the text that was not shown yet."""
+        request, target, text = self._context.request, self._context.target, ""
+        self._target_ids = []
         if not request.stream:
-            whole = self._note_own(await target.whole(request))
-            yield self._not_shown(whole)
+            text = self._note_target(await target.complete(request))
+            yield self._not_shown(text)
             return
         async with await target.stream(request) as chunks:
             async for chunk in chunks:
-                whole += self._note_own(chunk)
-                new = self._not_shown(whole)
+                text += self._note_target(chunk)
+                new = self._not_shown(text)
                 self._shown += new
                 yield new
 
-    def _note_own(self, answer: Any) -> str:
-        """Note what the target says by itself, whole or a piece of it; return its text."""
-        self.framing.served(answer)
-        self._own_usage = answer.usage or self._own_usage
+    def _note_target(self, answer: Any) -> str:
+        """Note an answer that the target decoded alone, or a chunk of it; return its text."""
+        self.builder.note_target(answer)
+        self._target_usage = answer.usage or self._target_usage
         text = ""
         for choice in answer.choices:
             text += choice.text or ""
-            self._own = [*(self._own or ()), *((choice.model_extra or {}).get("token_ids") or ())]
-            self.finish = choice.finish_reason or self.finish
+            ids = (choice.model_extra or {}).get("token_ids") or ()
+            self._target_ids = [*(self._target_ids or ()), *ids]
+            self.finish_reason = choice.finish_reason or self.finish_reason
         return text
 
-    def _not_shown(self, whole: str) -> str:
-        if not (whole.startswith(self._shown) or self._shown.startswith(whole)):
-            raise unverifiable_answer("decoded once more, it is another")
-        return whole[len(self._shown) :]
+    def _not_shown(self, text: str) -> str:
+        if not (text.startswith(self._shown) or self._shown.startswith(text)):
+            raise unverifiable_answer("decoded a second time, the answer differs")
+        return text[len(self._shown) :]
 
-    def _reason(self, seen: ScoringResult | None = None) -> str | None:
-        """Return why the answer ends with what has been taken; None where it goes on."""
-        if seen is not None and seen.stopped:
+    # The end of the answer
+
+    async def _append_new(self, result: ScoringResult) -> str:
+        """Append the tokens that the target generated; return their text."""
+        if result.new_tokens and not result.text and not result.finished:
+            return await self._detokenizer.append(result.new_tokens)
+        return await self._detokenizer.append_text(result.new_tokens, result.text)
+
+    def _finish_reason(self, result: ScoringResult | None = None) -> str | None:
+        """Return why the answer ends after the appended tokens; None where it goes on."""
+        if result is not None and result.finished:
             return "stop"
-        exhausted = seen is not None and not seen.new  # its context is full
-        return "length" if exhausted or len(self._speller.ids) >= self._limit else None
+        context_is_full = result is not None and not result.new_tokens
+        is_at_limit = len(self._detokenizer.ids) >= self._max_tokens
+        return "length" if context_is_full or is_at_limit else None
 
-    async def _end(self, text: str, reason: str | None) -> str:
-        """Return what may be shown of new text, and end the answer where it ends; see :meth:`_reason`."""
-        out, stop = self._ending.push(text)
-        if not stop and reason is not None:
-            rest, stop = self._ending.push(self._speller.flush())
-            out += rest if stop else rest + self._ending.flush()
-        if stop:
-            self.finish = "stop"
-            await self._speller.shorten(self._ending.length or 0)  # amid a run: the target would end there
+    async def _emit(self, text: str, finish_reason: str | None) -> str:
+        """Return the text to show, and end the answer at a stop string or for ``finish_reason``."""
+        output, stopped = self._stop_matcher.push(text)
+        if not stopped and finish_reason is not None:
+            rest, stopped = self._stop_matcher.push(self._detokenizer.flush())
+            output += rest if stopped else rest + self._stop_matcher.flush()
+        if stopped:
+            self.finish_reason = "stop"
+            # The stop string may end before the last token; the target would not have generated the others.
+            await self._detokenizer.truncate_to(self._stop_matcher.length or 0)
         else:
-            self.finish = reason
-        return out
+            self.finish_reason = finish_reason
+        return output
 
-    async def _taken(self, seen: ScoringResult) -> str:
-        """Take the target's new tokens; return their text."""
-        if seen.new and not seen.text and not seen.stopped:
-            return await self._speller.spelled(seen.new)
-        return await self._speller.trusted(seen.new, seen.text)
-
-    def _check_split(self, seen: ScoringResult) -> None:
-        """Where text was sent: see that the server has split what is there as it was won."""
-        if self._form.by_text and seen.prompt != self._tokens:
-            raise TargetFallbackError(f"{self._table.where} splits the text so far into other tokens")
-
-    def _ask_for(self, draft: tuple[int, ...], said: str, count: int) -> ScoringRequest:
-        if self._form.by_text and not self._speller.whole:
-            raise TargetFallbackError("the text so far ends amid a character")
-        return ScoringRequest(self._tokens, self._text + self._speller.text, draft, said, count)
-
-    async def _ask(self, ask: ScoringRequest) -> ScoringResult:
-        """Have the target score, and add its own."""
-        table = self._table
-        answer = await table.target.whole(self._form.ask(table.request, table.endpoint, ask))
-        self.framing.served(answer)
-        seen = self._form.read(answer, ask)
-        if seen.text and not seen.new:
-            raise unverifiable_answer("it has new text without its tokens")
-        if len(seen.new) > ask.count:
-            raise unverifiable_answer(f"it has {len(seen.new)} new tokens where {ask.count} were asked for")
-        return seen
-
-    # What the caller gets
+    # The result
 
     def answer(self, text: str) -> Completion:
-        """Return the whole answer."""
-        answer = self.framing.whole(text, self.ids, self.finish, self._prompt_ids)
+        """Return the complete answer."""
+        answer = self.builder.completion(text, self.ids, self.finish_reason, self._prompt_ids)
         answer.usage = self.usage()
         return answer
 
     def usage(self) -> CompletionUsage:
-        """Return what the answer is long; what was used for it, over all its parts, is in ``meta``."""
-        if self._own_usage is not None:
-            return self._own_usage
+        """Return the answer's own tokens; those of all sub-calls together are in ``meta``."""
+        if self._target_usage is not None:
+            return self._target_usage
         prompt, new = len(self._prompt_ids), len(self.ids)
         return CompletionUsage(prompt_tokens=prompt, completion_tokens=new, total_tokens=prompt + new)

@@ -1,8 +1,8 @@
-"""Turn a prompt and its draft into a request that scores them, and the answer into what the target thinks.
+"""Common parts of the scoring formats: how a target is made to score a draft's tokens in one request.
 
-What the forms of :data:`specclient.types.capabilities.Verification` share. :mod:`.ranked` and :mod:`.echoed`
-have a pair of pure functions for each, how to ask and how to read; :mod:`.forms` is their table. All are
-greedy, and all ask for new tokens beyond the draft in the same request.
+A format (a value of :data:`specclient.types.capabilities.Verification`) is a pair of pure functions that
+build the request and parse the answer, in :mod:`.prompt_logprobs` and :mod:`.echo_logprobs`;
+:mod:`.scoring_formats` is their table. All requests are greedy, and all generate new tokens after the draft.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
-from specclient.call.strategies.context import without_idempotency_key
+from specclient.call.request_params import without_idempotency_key
 from specclient.errors import APIResponseValidationError
 from specclient.providers.encoding import json_of
 from specclient.providers.endpoint import Endpoint
@@ -24,7 +24,7 @@ from specclient.types.usage import CompletionUsage
 
 
 class ScoringToken(NamedTuple):
-    """A token; its text by itself, where the server tells it."""
+    """A token id, with the token's own text where the server reports it."""
 
     id: int
     text: str | None = None
@@ -32,113 +32,125 @@ class ScoringToken(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ScoringRequest:
-    """What is to be scored.
+    """A prompt and a draft to be scored.
 
     Attributes:
-        prompt: ids of what comes before the draft; None lets the target make them of ``text``.
-        text: the same as text; needed where the target takes no ids.
-        draft: ids to be scored; ``draft_text``: the same as text.
-        count: new tokens that are wanted beyond them.
-        stop: strings that may end those.
+        prompt: token ids before the draft; None to have the target tokenize ``text``.
+        text: the prompt's text; required where the target accepts no ids.
+        draft: token ids to be scored; ``draft_text``: their text.
+        new_tokens: how many tokens to generate after the draft.
+        stop: stop strings for the generated tokens.
     """
 
     prompt: tuple[int, ...] | None
     text: str = ""
     draft: tuple[int, ...] = ()
     draft_text: str = ""
-    count: int = 1
+    new_tokens: int = 1
     stop: tuple[str, ...] = ()
 
     @property
     def ids(self) -> list[int]:
-        """Prompt and draft."""
+        """The token ids of prompt and draft."""
         return [*(self.prompt or ()), *self.draft]
 
 
 class ScoredDraftToken(NamedTuple):
-    """A draft token as the target sees it.
+    """A draft token with the target's score.
 
     Attributes:
-        greedy: whether the target would have chosen it; None where that cannot be told for certain.
-        best: what it would have chosen; None where that is not told.
+        is_greedy: whether it is the target's greedy choice; None where that is not certain.
+        greedy_token: the target's greedy choice; None where it is not reported.
     """
 
     token: ScoringToken
-    greedy: bool | None
-    best: ScoringToken | None = None
+    is_greedy: bool | None
+    greedy_token: ScoringToken | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ScoringResult:
-    """What an answer tells.
+    """The parsed answer to a :class:`ScoringRequest`.
 
     Attributes:
-        spots: the draft's tokens, as far as the target has split the text as the draft has.
-        new: the new tokens; ``text``: theirs.
-        stopped: whether the answer ends with them.
-        prompt: the prompt's ids as the target has them; None where it does not tell.
+        draft_tokens: the scored tokens, up to the first place where the target tokenizes the draft's text
+            differently.
+        new_tokens: the generated tokens; ``text``: their text.
+        finished: whether the answer ends with them.
+        prompt: the prompt's token ids as the target has them; None where it does not report them.
     """
 
-    spots: tuple[ScoredDraftToken, ...]
-    new: tuple[ScoringToken, ...]
+    draft_tokens: tuple[ScoredDraftToken, ...]
+    new_tokens: tuple[ScoringToken, ...]
     text: str
-    stopped: bool
+    finished: bool
     prompt: tuple[int, ...] | None = None
 
 
 class ScoringFormat(NamedTuple):
-    """One way of having prompts scored.
+    """One way to have a prompt scored.
 
     Attributes:
-        by_text: whether only text can be sent.
-        streams: whether new tokens without a draft may be streamed, each chunk with its ``token_ids``.
+        build_request: returns the request that scores a draft.
+        parse: returns the result in an answer.
+        text_only: whether the target accepts text only, no token ids.
+        streams: whether tokens generated without a draft can be streamed, each chunk with its ``token_ids``.
     """
 
-    ask: Callable[[Request, Endpoint | None, ScoringRequest], Request]
-    read: Callable[[Any, ScoringRequest], ScoringResult]
-    by_text: bool = False
+    build_request: Callable[[Request, Endpoint | None, ScoringRequest], Request]
+    parse: Callable[[Any, ScoringRequest], ScoringResult]
+    text_only: bool = False
     streams: bool = False
 
 
 class NativeGeneration(MeteredModel):
-    """The answer of SGLang's or TGI's ``/generate``; its fields are kept as they came."""
+    """The answer of SGLang's or TGI's ``/generate``; its fields are kept as received."""
 
     @property
     def usage(self) -> CompletionUsage | None:
-        """Its counts, in OpenAI's form."""
-        told = self.model_extra or {}
-        meta = told.get("meta_info")
+        """Its token counts, in OpenAI's form."""
+        fields = self.model_extra or {}
+        meta = fields.get("meta_info")
         if isinstance(meta, Mapping):  # SGLang
-            counts = meta.get("prompt_tokens"), meta.get("completion_tokens")
+            prompt, new = meta.get("prompt_tokens"), meta.get("completion_tokens")
         else:
-            details = told.get("details") or {}
+            details = fields.get("details") or {}
             prefill = details.get("prefill")
-            counts = (len(prefill) if prefill else None), details.get("generated_tokens")
-        prompt, new = counts
+            prompt, new = (len(prefill) if prefill else None), details.get("generated_tokens")
         if not isinstance(prompt, int) or not isinstance(new, int):
             return None
         return CompletionUsage(prompt_tokens=prompt, completion_tokens=new, total_tokens=prompt + new)
 
 
-def unverifiable_answer(what: str) -> APIResponseValidationError:
-    """Return the error for an answer that does not tell what it was asked for."""
-    way_out = "see whether capabilities.verification names what this server speaks"
-    return APIResponseValidationError(message=f"The answer cannot verify a draft: {what}; {way_out}")
+def unverifiable_answer(problem: str) -> APIResponseValidationError:
+    """Return the error for an answer that lacks what was requested."""
+    way_out = "check that capabilities.verification names the format of this server"
+    return APIResponseValidationError(message=f"The answer cannot verify a draft: {problem}; {way_out}")
 
 
-def completion(
-    request: Request, ask: ScoringRequest, prompt: Any, body: Mapping[str, Any], **params: Any
+def completion_request(
+    request: Request, scoring: ScoringRequest, prompt: Any, body: Mapping[str, Any], **params: Any
 ) -> Request:
-    """Return a request for the new tokens after a prompt, text or ids, with further fields in its body."""
-    given: dict[str, Any] = {"prompt": prompt, "max_tokens": ask.count, "temperature": 0, **params}
-    if ask.stop:
-        given["stop"] = list(ask.stop)
+    """Return a completions request that generates new tokens after a prompt.
+
+    Args:
+        prompt: text or token ids.
+        body: further fields of the body; ``params``: further parameters.
+    """
+    all_params: dict[str, Any] = {
+        "prompt": prompt,
+        "max_tokens": scoring.new_tokens,
+        "temperature": 0,
+        **params,
+    }
+    if scoring.stop:
+        all_params["stop"] = list(scoring.stop)
     options = replace(without_idempotency_key(request.options), body=dict(body))
-    return replace(request, method=COMPLETION, params=given, options=options, stream=False)
+    return replace(request, method=COMPLETION, params=all_params, options=options, stream=False)
 
 
-def generate(request: Request, endpoint: Endpoint | None, body: Mapping[str, Any]) -> Request:
-    """Return a request to a server's own ``/generate``, which stands beside its OpenAI routes."""
+def native_generate_request(request: Request, endpoint: Endpoint | None, body: Mapping[str, Any]) -> Request:
+    """Return a request to a server's own ``/generate``, a sibling of its OpenAI routes under ``/v1``."""
     parts = urlsplit(endpoint.base_url if endpoint is not None else "")
     root = parts._replace(path=parts.path.rstrip("/").removesuffix("/v1"), query="").geturl()
     method = ApiMethod(
@@ -155,7 +167,11 @@ def generate(request: Request, endpoint: Endpoint | None, body: Mapping[str, Any
 
 
 def choice_of(answer: Any) -> Any:
-    """Return an answer's first choice."""
+    """Return an answer's first choice.
+
+    Raises:
+        APIResponseValidationError: it has none.
+    """
     if not answer.choices:
         raise unverifiable_answer("it has no choices")
     return answer.choices[0]
@@ -167,17 +183,17 @@ def text_in(choice: Any) -> str:
 
 
 def are_ids(value: Any) -> bool:
-    """Tell whether a value is a list of token ids."""
+    """Return whether a value is a list of token ids."""
     return isinstance(value, list | tuple) and all(type(each) is int for each in value)
 
 
-def field_of(where: Any, key: str) -> Any:
-    """Return a field of an object or a mapping; None where it has none."""
-    if isinstance(where, Mapping):
-        return where.get(key)
-    return getattr(where, key, None)
+def field_of(container: Any, name: str) -> Any:
+    """Return a field of an object or a mapping; None where it is absent."""
+    if isinstance(container, Mapping):
+        return container.get(name)
+    return getattr(container, name, None)
 
 
 def text_or_none(value: Any) -> str | None:
-    """Return a token's text, where that is what a server tells."""
+    """Return a token's text; None where the server reports something else."""
     return value if isinstance(value, str) else None

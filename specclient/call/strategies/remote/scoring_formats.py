@@ -1,4 +1,4 @@
-"""Turn the name of a form of verification into how to ask and how to read."""
+"""The table of scoring formats, by the names in ``Capabilities.verification``."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from specclient.call.strategies.remote import echo_logprobs, prompt_logprobs
 from specclient.call.strategies.remote.scoring import ScoringFormat
 
-#: What :attr:`specclient.types.capabilities.Capabilities.verification` names.
+#: The values of :attr:`specclient.types.capabilities.Capabilities.verification`.
 SCORING_FORMATS: Mapping[str, ScoringFormat] = {
-    "prompt_logprobs": ScoringFormat(prompt_logprobs.ask_vllm, prompt_logprobs.read_vllm, streams=True),
-    "sglang": ScoringFormat(prompt_logprobs.ask_sglang, prompt_logprobs.read_sglang),
-    "tgi": ScoringFormat(echo_logprobs.ask_tgi, echo_logprobs.read_tgi, by_text=True),
-    "echo_last": ScoringFormat(echo_logprobs.ask_echo_last, echo_logprobs.read_echo_last),
-    "echo": ScoringFormat(echo_logprobs.ask_echo, echo_logprobs.read_echo, by_text=True),
+    "prompt_logprobs": ScoringFormat(prompt_logprobs.vllm_request, prompt_logprobs.parse_vllm, streams=True),
+    "sglang": ScoringFormat(prompt_logprobs.sglang_request, prompt_logprobs.parse_sglang),
+    "tgi": ScoringFormat(echo_logprobs.tgi_request, echo_logprobs.parse_tgi, text_only=True),
+    "echo_last": ScoringFormat(echo_logprobs.echo_last_request, echo_logprobs.parse_echo_last),
+    "echo": ScoringFormat(echo_logprobs.echo_request, echo_logprobs.parse_echo, text_only=True),
 }

@@ -1,4 +1,4 @@
-"""Turn text as it comes into text without stop strings, held back while one may be beginning."""
+"""Ends text at stop strings, and buffers output that may be the beginning of one."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from specclient.errors import BadRequestError
 
 
 class StopStringMatcher:
-    """Ends a text at a stop string, which is no part of it.
+    """Finds the first stop string in a text that arrives in pieces.
 
-    The one that is complete first ends the text; of several complete at once, the longest: so it does not
-    matter in what pieces the text came.
+    The stop string that is completed first ends the text; of several completed at the same character, the
+    longest. The result does not depend on how the text is split into pieces. Stop strings are not part of the
+    output.
 
     Attributes:
-        length: characters up to the end of the stop string that ended the text; None while none has.
+        length: characters of the text up to the end of the stop string that ended it; None until then.
     """
 
     length: int | None = None
@@ -24,30 +25,30 @@ class StopStringMatcher:
         if not all(isinstance(each, str) and each for each in stops):
             raise BadRequestError(f"stop is {stop!r}; it must be a string, or a list of strings, none empty")
         self._stops: list[str] = stops
-        self._held = ""
-        self._gone = 0
+        self._buffer = ""
+        self._emitted = 0  # characters output before the buffer
 
     def push(self, text: str) -> tuple[str, bool]:
-        """Return what may go out, and whether a stop string has ended the text."""
-        self._held += text
-        found = [(at + len(stop), at) for stop in self._stops if (at := self._held.find(stop)) >= 0]
-        if found:
-            end, at = min(found)
-            self.length = self._gone + end
-            out, self._held = self._held[:at], ""
-            return out, True
+        """Return the text that can be output, and whether a stop string has ended it."""
+        self._buffer += text
+        matches = [(at + len(stop), at) for stop in self._stops if (at := self._buffer.find(stop)) >= 0]
+        if matches:
+            end, start = min(matches)
+            self.length = self._emitted + end
+            output, self._buffer = self._buffer[:start], ""
+            return output, True
         kept = max((self._overlap(stop) for stop in self._stops), default=0)
-        cut = len(self._held) - kept
-        out, self._held = self._held[:cut], self._held[cut:]
-        self._gone += cut
-        return out, False
+        cut = len(self._buffer) - kept
+        output, self._buffer = self._buffer[:cut], self._buffer[cut:]
+        self._emitted += cut
+        return output, False
 
     def flush(self) -> str:
-        """Return what was held back; the text has ended."""
-        out, self._held = self._held, ""
-        return out
+        """Return the buffered text, at the end of the answer."""
+        output, self._buffer = self._buffer, ""
+        return output
 
     def _overlap(self, stop: str) -> int:
-        """Return the length of the longest end of what is held that begins ``stop``, the whole excluded."""
-        most = min(len(self._held), len(stop) - 1)
-        return next((n for n in range(most, 0, -1) if self._held.endswith(stop[:n])), 0)
+        """Return the length of the longest end of the buffer that is an incomplete beginning of ``stop``."""
+        longest = min(len(self._buffer), len(stop) - 1)
+        return next((n for n in range(longest, 0, -1) if self._buffer.endswith(stop[:n])), 0)

@@ -42,7 +42,7 @@ async def test_the_second_wins_where_the_first_is_slow(tmp_path: Path, stream: b
         rows = await made.rows()
     assert text == ANSWER
     assert meta.route.chosen == "s1/m"
-    assert "beside s0/m, which had not" in meta.route.reason
+    assert "as a hedge for s0/m, which had not" in meta.route.reason
     told = {(part.route.chosen, part.status, part.purpose) for part in meta.parts}
     assert told == {("s0/m", "cancelled", "call"), ("s1/m", "ok", "hedge")}
     assert {row.parent for row in rows} == {meta.id}

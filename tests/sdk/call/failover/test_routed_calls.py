@@ -132,7 +132,9 @@ async def test_copies_of_a_client_remember_what_it_does(tmp_path: Path) -> None:
         assert routed[0].router is not router
         assert client.with_options(default_headers={"a": "b"}).pipeline.router is not router
         ways = [each._failover for each in (client.pipeline, *routed)]
-        assert len({id(each._sessions) for each in ways}) == len({id(each._hedges) for each in ways}) == 1
+        assert (
+            len({id(each._sessions) for each in ways}) == len({id(each._hedge_quota) for each in ways}) == 1
+        )
 
 
 async def test_who_could_stand_in_is_found_out_where_somebody_must(

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from loopback_server import events, hang
 
 from specclient import APIConnectionError, APIError, OpenAI, Policy
-from specclient.call.failover.attempt import RoutedCall
+from specclient.call.failover.routed_call import RoutedCall
 from specclient.call.failover.splice import StreamSplice
 from specclient.types.chat import ChatCompletionChunk
 from specclient.types.usage import Usage
@@ -66,7 +66,7 @@ async def test_another_route_goes_on_where_a_stream_broke_off(tmp_path: Path, ho
     assert (first.usage.completion, second.usage.completion) == (4, 9)
     assert meta.cost.nano == sum(row.cost_nano or 0 for row in rows)
     assert meta.route.chosen == "s1/m"
-    assert "goes on where s0/m" in meta.route.reason
+    assert "continues where s0/m" in meta.route.reason
     assert [row.parent for row in rows] == [meta.id] * 2
     assert meta.ttft_s is not None
     assert meta.ttft_s <= meta.latency_s
@@ -318,9 +318,9 @@ def test_what_is_joined_is_the_answer(
     edges = sorted({min(cut, len(whole)) for cut in cuts} | {0, len(whole)})
     pieces = [whole[a:b] for a, b in pairwise(edges)] or [""]
     first = SimpleNamespace(id="c1", created=1, model="m")
-    seam = StreamSplice(first, given_, repeated=True, spent=[Usage(prompt=1, completion=2)])
+    seam = StreamSplice(first, given_, may_repeat=True, earlier_usage=[Usage(prompt=1, completion=2)])
     chunks = [_chunk(piece) for piece in pieces] + [_chunk("", last=True)]
-    out = [got for chunk in chunks for got in seam.joined([chunk])]
+    out = [got for chunk in chunks for got in seam.spliced([chunk])]
     assert given_ + "".join(c.choices[0].delta.content or "" for c in out) == answer
     assert given_ + seam.text == answer
     assert {c.id for c in out} == {"c1"}

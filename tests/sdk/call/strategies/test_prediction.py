@@ -24,7 +24,7 @@ from specclient import (
     Strategy,
     UnsupportedParameterError,
 )
-from specclient.call.strategies import PredictionHistory, worth_sending
+from specclient.call.strategies.cost_benefit import PredictionHistory, worth_sending
 from specclient.config import PriceSettings
 
 pytestmark = pytest.mark.anyio
@@ -183,7 +183,7 @@ async def test_an_unknown_draft_is_told_before_anything_is_sent(
         await client.chat.completions.create(
             model="openai/big", messages=ASK, strategy=Strategy(kind="prediction", draft="nowhere/x")
         )
-    with pytest.raises(UnsupportedParameterError, match="nothing to predict with"):
+    with pytest.raises(UnsupportedParameterError, match="needs a prediction"):
         await client.chat.completions.create(model="openai/big", messages=ASK, strategy="prediction")
     assert openai_server.requests == []
     assert _rows(client) == []
@@ -220,7 +220,7 @@ async def test_a_conflict_is_refused_before_sending_or_costs_the_prediction(
     assert sent[name] == value
     assert "prediction" not in sent
     assert cheap.requests == []
-    assert f"refuses beside '{name}'" in answer.meta.strategy_reason
+    assert f"refuses together with '{name}'" in answer.meta.strategy_reason
 
 
 async def test_what_is_no_conflict_is_none(client: AsyncOpenAI, openai_server: OpenAIServer) -> None:
@@ -413,10 +413,10 @@ def test_history_fades_and_keeps_pairs_apart() -> None:
 
 
 def test_a_policy_says_what_a_second_is_worth() -> None:
-    from specclient.call.strategies.prediction import _second
+    from specclient.call.strategies.prediction import _second_usd
 
-    assert _second(Policy(minimize="cost")) == 0
-    assert _second(Policy(minimize="latency")) is None
+    assert _second_usd(Policy(minimize="cost")) == 0
+    assert _second_usd(Policy(minimize="latency")) is None
 
 
 async def test_of_a_draft_longer_than_the_answer_may_be_only_the_beginning_is_sent(

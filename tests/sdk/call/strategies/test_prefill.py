@@ -105,9 +105,7 @@ async def test_a_sure_draft_is_committed(
     assert (drafted["max_tokens"], drafted["logprobs"]) == (8, True)
     assert sent["messages"][-1] == {"role": "assistant", "content": "The quick brown"}  # no blank at its end
     assert sent["max_tokens"] == 20 - 3
-    assert (
-        "committed 3 tokens of near/small: the draft's own mean probability is 0.95" in meta.strategy_reason
-    )
+    assert "committed 3 tokens of near/small: the draft's mean probability is 0.95" in meta.strategy_reason
     rows = client.ledger.rows()
     assert sum(row.cost_nano for row in rows) == meta.cost.nano
     assert len(rows) == len(meta.parts) == 2
@@ -124,7 +122,7 @@ async def test_an_unsure_draft_is_not(
     answer = await client.chat.completions.create(model="far/big", messages=ASK, strategy=DRAFTED)
     assert answer.choices[0].message.content == ANSWER
     assert openai_server.requests[0].json["messages"] == ASK
-    assert "refused 3 tokens of near/small" in answer.meta.strategy_reason
+    assert "rejected 3 tokens of near/small" in answer.meta.strategy_reason
     assert answer.meta.speculation is None
 
 
@@ -154,7 +152,7 @@ async def test_a_draft_that_fails_leaves_the_target_alone(
     answer = await client.chat.completions.create(model="far/big", messages=ASK, strategy=DRAFTED)
     assert answer.choices[0].message.content == ANSWER
     assert openai_server.requests[0].json["messages"] == ASK
-    assert "sent as it is" in answer.meta.strategy_reason
+    assert "sent without a beginning" in answer.meta.strategy_reason
 
 
 async def test_a_draft_longer_than_its_cap_is_not_committed(
@@ -164,7 +162,7 @@ async def test_a_draft_longer_than_its_cap_is_not_committed(
     openai_server.script(answering(ANSWER))
     answer = await client.chat.completions.create(model="far/big", messages=ASK, strategy=DRAFTED)
     assert openai_server.requests[0].json["messages"] == ASK
-    assert "no beginning of at most 8 tokens" in answer.meta.strategy_reason
+    assert "returned no text of at most 8 tokens" in answer.meta.strategy_reason
 
 
 async def test_plain_completions_continue_the_prompt(
@@ -188,9 +186,9 @@ async def test_what_cannot_be_continued(
             with pytest.raises(UnsupportedParameterError, match=match):
                 await client.chat.completions.create(**ask, strategy=DRAFTED)
             answer = await client.chat.completions.create(**ask, strategy=DRAFTED, drop_params=True)
-            assert "sent as it is" in answer.meta.strategy_reason
+            assert "sent without a beginning" in answer.meta.strategy_reason
     async with _client(openai_server, near, "assistant", tmp_path) as client:
-        with pytest.raises(UnsupportedParameterError, match="nothing to begin with"):
+        with pytest.raises(UnsupportedParameterError, match="needs the beginning of an answer"):
             await client.chat.completions.create(**ask, strategy="prefill")
         for name, value in (("tools", [{"type": "function"}]), ("response_format", {"type": "json_object"})):
             with pytest.raises(UnsupportedParameterError, match=name) as told:
@@ -235,7 +233,7 @@ async def test_what_only_looks_like_an_echo_is_kept_where_none_is_sent(
             await client.completions.create(**ask, echo=True)
     assert openai_server.requests[0].json["prompt"] == "f(g(1)"
     assert answer.choices[0].text == "))\n"
-    assert PrefixJoiner("(", repeated=False).push("(1)", last=True) == "((1)"
+    assert PrefixJoiner("(", may_repeat=False).push("(1)", last=True) == "((1)"
 
 
 async def test_anthropic_repeats_nothing(near: OpenAIServer, tmp_path: Any) -> None:

@@ -16,7 +16,7 @@ from specclient.providers import DIALECTS, PRESETS, Preset, dialect_of, preset
 from specclient.providers.endpoint import Endpoint
 from specclient.providers.presets.preset import LimitFormat
 from specclient.providers.presets.registry import WITHOUT_ENDPOINT, bare_endpoints, preset_for_url
-from specclient.telemetry import collector
+from specclient.telemetry import formats
 from specclient.types import inference_methods
 from specclient.types.capabilities import Capabilities, Prefill, StreamedUsage, Verification
 from specclient.types.request import PerCallOptions, Request
@@ -137,7 +137,7 @@ def test_every_row_says_what_the_reference_says(name: str) -> None:
 @pytest.mark.parametrize("row", PRESETS.values(), ids=lambda row: row.name)
 def test_every_value_is_one_of_its_vocabulary(row: Preset) -> None:
     known = row.capabilities
-    assert set(known.telemetry or ()) <= set(collector.TELEMETRY_FORMATS)
+    assert set(known.telemetry or ()) <= set(formats.TELEMETRY_FORMATS)
     assert known.prefill in (None, False, *get_args(Prefill))
     assert known.verification in (None, False, *get_args(Verification))
     assert known.streamed_usage in (None, False, *get_args(StreamedUsage))

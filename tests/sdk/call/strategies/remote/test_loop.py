@@ -205,7 +205,7 @@ async def test_every_call_is_recorded_and_the_whole_costs_their_sum(recorded: As
     assert {part.strategy for part in meta.parts} == {"remote"}
     assert sum(row.prompt_tokens for row in rows) == meta.usage.prompt
     assert all(row.tags == {"run": "1"} for row in rows)
-    assert "draft tokens kept in" in meta.strategy_reason
+    assert "draft tokens accepted in" in meta.strategy_reason
 
 
 def test_the_synchronous_client_verifies_too(served: Served) -> None:
@@ -274,7 +274,7 @@ async def test_what_cannot_be_verified_exactly_is_refused(
     recorded: AsyncOpenAI, changed: dict[str, Any], param: str
 ) -> None:
     ask = {"model": MODEL, "prompt": "a", "max_tokens": 4, "temperature": 0, "strategy": remote(2), **changed}
-    with pytest.raises(UnsupportedParameterError, match="strategy 'remote' cannot be played") as told:
+    with pytest.raises(UnsupportedParameterError, match="strategy 'remote' cannot be used") as told:
         await recorded.completions.create(**ask)
     assert told.value.param == param
     assert recorded.ledger.rows() == []
@@ -287,7 +287,7 @@ async def test_chats_and_unknown_servers_are_refused(served: Served) -> None:
                 model=MODEL, messages=[{"role": "user", "content": "a"}], temperature=0, strategy=remote()
             )
     async with _client(served.base_url, None) as client:
-        with pytest.raises(UnsupportedParameterError, match="'far' is not known to tell"):
+        with pytest.raises(UnsupportedParameterError, match="'far' is not known to return"):
             await _alone(client, "a", max_tokens=4, strategy=remote())
 
 

@@ -15,13 +15,13 @@ from specclient.call.strategies.remote.detokenizer import RemoteDetokenizer
 from specclient.call.strategies.remote.draft_length import (
     DraftLengthController,
     RoundCounts,
-    best_depth,
+    best_draft_length,
     expected_tokens,
     target_alone_is_faster,
     tokens_per_second,
 )
-from specclient.call.strategies.remote.echo_logprobs import _judged, read_echo, read_tgi
-from specclient.call.strategies.remote.prompt_logprobs import read_sglang, read_vllm
+from specclient.call.strategies.remote.echo_logprobs import is_greedy_choice, parse_echo, parse_tgi
+from specclient.call.strategies.remote.prompt_logprobs import parse_sglang, parse_vllm
 from specclient.call.strategies.remote.scoring import NativeGeneration, ScoringRequest, ScoringToken
 from specclient.call.strategies.remote.stop_strings import StopStringMatcher
 from specclient.types.completion import Completion
@@ -41,43 +41,47 @@ def test_expected_tokens_is_the_sum_of_what_each_position_wins(acceptance: float
 
 @given(acceptance=RATES, draft_s=TIMES, verify_s=TIMES)
 def test_no_other_depth_is_faster(acceptance: float, draft_s: float, verify_s: float) -> None:
-    best = best_depth(acceptance, draft_s=draft_s, verify_s=verify_s)
+    best = best_draft_length(acceptance, draft_s=draft_s, verify_s=verify_s)
     rate = tokens_per_second(acceptance, best, draft_s=draft_s, verify_s=verify_s)
     for depth in range(1, 17):
         assert rate >= tokens_per_second(acceptance, depth, draft_s=draft_s, verify_s=verify_s)
 
 
 def test_a_far_target_and_a_good_draft_make_for_long_drafts() -> None:
-    assert best_depth(0.9, draft_s=0.005, verify_s=0.5) > best_depth(0.9, draft_s=0.005, verify_s=0.02)
-    assert best_depth(0.9, draft_s=0.01, verify_s=0.2) > best_depth(0.4, draft_s=0.01, verify_s=0.2)
-    assert best_depth(0.0, draft_s=0.01, verify_s=0.2) == 1
-    assert best_depth(1.0, draft_s=0.0, verify_s=0.2, most=6) == 6
+    assert best_draft_length(0.9, draft_s=0.005, verify_s=0.5) > best_draft_length(
+        0.9, draft_s=0.005, verify_s=0.02
+    )
+    assert best_draft_length(0.9, draft_s=0.01, verify_s=0.2) > best_draft_length(
+        0.4, draft_s=0.01, verify_s=0.2
+    )
+    assert best_draft_length(0.0, draft_s=0.01, verify_s=0.2) == 1
+    assert best_draft_length(1.0, draft_s=0.0, verify_s=0.2, longest=6) == 6
 
 
 def _gauge(token_s: float, verify_s: float, kept: int, draft_s: float = 0.002) -> DraftLengthController:
-    gauge = DraftLengthController(opening=(8, verify_s + 7 * token_s))
+    gauge = DraftLengthController(calibration=(8, verify_s + 7 * token_s))
     for _ in range(12):
         gauge.note(4, kept, draft_s=4 * draft_s, verify_s=verify_s)
     return gauge
 
 
 def test_it_gives_up_where_the_target_is_faster_alone_and_only_there() -> None:
-    assert _gauge(token_s=0.05, verify_s=0.06, kept=4).next(100) is not None
-    assert _gauge(token_s=0.001, verify_s=0.06, kept=4).next(100) is None
-    assert _gauge(token_s=0.05, verify_s=0.06, kept=0).next(100) is None
+    assert _gauge(token_s=0.05, verify_s=0.06, kept=4).next_length(100) is not None
+    assert _gauge(token_s=0.001, verify_s=0.06, kept=4).next_length(100) is None
+    assert _gauge(token_s=0.05, verify_s=0.06, kept=0).next_length(100) is None
     assert math.isclose(_gauge(token_s=0.05, verify_s=0.06, kept=4).token_s or 0, 0.05, rel_tol=1e-6)
     fixed = _gauge(token_s=0.001, verify_s=0.06, kept=0)
     fixed.fixed = 5
-    assert fixed.next(100) == 5
-    assert fixed.next(3) == 2  # with the target's own token, no more than remains
-    assert fixed.next(1) == 0
+    assert fixed.next_length(100) == 5
+    assert fixed.next_length(3) == 2  # with the target's own token, no more than remains
+    assert fixed.next_length(1) == 0
 
 
 def test_it_needs_evidence_before_it_gives_up() -> None:
-    gauge = DraftLengthController(opening=(8, 0.001))
+    gauge = DraftLengthController(calibration=(8, 0.001))
     gauge.note(4, 0, draft_s=1.0, verify_s=1.0)
-    assert gauge.next(100) == 4
-    assert DraftLengthController(opening=(1, 0.1)).token_s is None
+    assert gauge.next_length(100) == 4
+    assert DraftLengthController(calibration=(1, 0.1)).token_s is None
     assert target_alone_is_faster(10, 100.0, token_s=0.001, verify_s=0.05)
     assert not target_alone_is_faster(10, 1000.0, token_s=0.01, verify_s=0.05)
 
@@ -165,7 +169,7 @@ async def test_tokens_are_spelled_as_the_whole_is(strip: bool) -> None:
         out = ""
         for at in range(0, len(run), size):
             tokens = [_token(i, strip=strip) for i in run[at : at + size]]
-            taken, text = await speller.scored(tokens)
+            taken, text = await speller.append_scored(tokens)
             assert taken == len(tokens)
             out += text
         assert out == _shown(run)
@@ -174,35 +178,35 @@ async def test_tokens_are_spelled_as_the_whole_is(strip: bool) -> None:
 
 async def test_the_token_that_ends_an_answer_is_never_taken_from_scores() -> None:
     speller, _ = _speller()
-    assert await speller.scored([_token(1), _token(2), _token(END)]) == (2, "Hello world")
-    assert await speller.scored([_token(END)]) == (0, "")
-    assert await speller.scored([ScoringToken(END, "")]) == (0, "")
-    assert await speller.scored([_token(1), _token(END), _token(2)]) == (0, "")
-    assert await speller.scored([ScoringToken(2, None)]) == (0, "")  # a server that tells no texts
+    assert await speller.append_scored([_token(1), _token(2), _token(END)]) == (2, "Hello world")
+    assert await speller.append_scored([_token(END)]) == (0, "")
+    assert await speller.append_scored([ScoringToken(END, "")]) == (0, "")
+    assert await speller.append_scored([_token(1), _token(END), _token(2)]) == (0, "")
+    assert await speller.append_scored([ScoringToken(2, None)]) == (0, "")  # a server that tells no texts
     assert speller.ids == [1, 2]
 
 
 async def test_tokens_known_to_be_plain_are_spelled_without_asking() -> None:
     speller, asked = _speller()
     speller.learn([_token(1), _token(2)], "Hello world!")
-    assert await speller.scored([_token(2), _token(1), _token(2)]) == (3, " worldHello world")
+    assert await speller.append_scored([_token(2), _token(1), _token(2)]) == (3, " worldHello world")
     assert asked == []
     speller.learn([_token(6), _token(END)], "!")  # the text does not show the second: nothing is learnt
-    assert await speller.scored([_token(6), _token(END)]) == (1, "!")
+    assert await speller.append_scored([_token(6), _token(END)]) == (1, "!")
     assert asked
 
 
 async def test_half_a_character_is_held_back_until_it_is_whole_or_the_answer_ends() -> None:
     speller, _ = _speller()
-    assert await speller.trusted([_token(3)], "\ufffd") == ""
-    assert not speller.whole
-    assert await speller.trusted([_token(4)], "\ufffd") == "é"
-    assert speller.whole
-    assert await speller.trusted([_token(3)], "\ufffd") == ""
+    assert await speller.append_text([_token(3)], "\ufffd") == ""
+    assert not speller.is_character_complete
+    assert await speller.append_text([_token(4)], "\ufffd") == "é"
+    assert speller.is_character_complete
+    assert await speller.append_text([_token(3)], "\ufffd") == ""
     assert speller.flush() == "\ufffd"
     assert speller.flush() == ""
     speller, _ = _speller()
-    assert await speller.trusted([_token(1), *[_token(3)] * 3], "Hello\ufffd\ufffd\ufffd") == "Hello"
+    assert await speller.append_text([_token(1), *[_token(3)] * 3], "Hello\ufffd\ufffd\ufffd") == "Hello"
     assert speller.flush() == "\ufffd\ufffd\ufffd"
 
 
@@ -221,11 +225,11 @@ ASK = ScoringRequest((1, 2), draft=(5, 6))
 
 
 def test_ranks_are_verdicts_and_equals_are_none() -> None:
-    seen = read_vllm(_vllm([None, _entry((2, 1)), _entry((5, 1)), _entry((6, 2), (8, 1))]), ASK)
-    assert [spot.greedy for spot in seen.spots] == [True, False]
-    assert seen.spots[1].best == ScoringToken(8, "t8")
-    tied = read_vllm(_vllm([None, _entry((2, 1)), _entry((5, 1), (7, 1)), _entry((6, 3))]), ASK)
-    assert [(spot.greedy, spot.best) for spot in tied.spots] == [(None, None), (None, None)]
+    seen = parse_vllm(_vllm([None, _entry((2, 1)), _entry((5, 1)), _entry((6, 2), (8, 1))]), ASK)
+    assert [spot.is_greedy for spot in seen.draft_tokens] == [True, False]
+    assert seen.draft_tokens[1].greedy_token == ScoringToken(8, "t8")
+    tied = parse_vllm(_vllm([None, _entry((2, 1)), _entry((5, 1), (7, 1)), _entry((6, 3))]), ASK)
+    assert [(spot.is_greedy, spot.greedy_token) for spot in tied.draft_tokens] == [(None, None), (None, None)]
 
 
 @pytest.mark.parametrize(
@@ -241,7 +245,7 @@ def test_ranks_are_verdicts_and_equals_are_none() -> None:
 )
 def test_answers_that_tell_too_little(answer: Any) -> None:
     with pytest.raises(APIResponseValidationError, match="cannot verify a draft"):
-        read_vllm(answer, ASK)
+        parse_vllm(answer, ASK)
 
 
 def test_sglang_is_read_from_the_end_and_must_tell_of_the_draft() -> None:
@@ -254,9 +258,12 @@ def test_sglang_is_read_from_the_end_and_must_tell_of_the_draft() -> None:
         "completion_tokens": 1,
     }
     answer = NativeGeneration.construct(text="d", meta_info=meta)
-    seen = read_sglang(answer, ASK)
-    assert [(spot.greedy, spot.best) for spot in seen.spots] == [(True, (5, "a")), (False, (8, "c"))]
-    assert seen.new == (ScoringToken(9, "d"),)
+    seen = parse_sglang(answer, ASK)
+    assert [(spot.is_greedy, spot.greedy_token) for spot in seen.draft_tokens] == [
+        (True, (5, "a")),
+        (False, (8, "c")),
+    ]
+    assert seen.new_tokens == (ScoringToken(9, "d"),)
     assert answer.usage is not None
     assert answer.usage.total_tokens == 5
     for changed in (
@@ -265,18 +272,18 @@ def test_sglang_is_read_from_the_end_and_must_tell_of_the_draft() -> None:
         {"input_token_logprobs": [[None, 2, None], [-0.1, 7, "a"], [-3.0, 6, "b"]]},
     ):
         with pytest.raises(APIResponseValidationError):
-            read_sglang(NativeGeneration.construct(text="d", meta_info={**meta, **changed}), ASK)
+            parse_sglang(NativeGeneration.construct(text="d", meta_info={**meta, **changed}), ASK)
     assert NativeGeneration.construct(text="d", meta_info={"prompt_tokens": "4"}).usage is None
 
 
 def test_without_ranks_only_what_is_certain_counts() -> None:
-    assert _judged(math.log(0.6), ()) is True
-    assert _judged(math.log(0.49), ()) is None  # another may hold 0.51
-    assert _judged(math.log(0.4), [math.log(0.35)]) is True  # 0.25 is left for all others together
-    assert _judged(math.log(0.3), [math.log(0.2)]) is None
-    assert _judged(math.log(0.3), [math.log(0.5)]) is False
-    assert _judged(None, ()) is None
-    assert _judged(math.log(0.4), [math.log(0.4)]) is None
+    assert is_greedy_choice(math.log(0.6), ()) is True
+    assert is_greedy_choice(math.log(0.49), ()) is None  # another may hold 0.51
+    assert is_greedy_choice(math.log(0.4), [math.log(0.35)]) is True  # 0.25 is left for all others together
+    assert is_greedy_choice(math.log(0.3), [math.log(0.2)]) is None
+    assert is_greedy_choice(math.log(0.3), [math.log(0.5)]) is False
+    assert is_greedy_choice(None, ()) is None
+    assert is_greedy_choice(math.log(0.4), [math.log(0.4)]) is None
 
 
 @given(st.lists(st.floats(0.001, 1), min_size=2, max_size=6), st.integers(0, 5), st.integers(0, 5))
@@ -285,7 +292,7 @@ def test_a_verdict_without_ranks_is_never_wrong(weights: list[float], own: int, 
     shares = [weight / total for weight in weights]
     own %= len(shares)
     others = [share for i, share in enumerate(shares) if i != own][:told]
-    verdict = _judged(math.log(shares[own]), [math.log(share) for share in others])
+    verdict = is_greedy_choice(math.log(shares[own]), [math.log(share) for share in others])
     if verdict is not None:
         assert verdict == all(shares[own] > share for i, share in enumerate(shares) if i != own)
 
@@ -299,13 +306,13 @@ def test_a_text_that_is_split_otherwise_counts_up_to_there() -> None:
             generated_text="x", details={"prefill": [row(i) for i in ids], "tokens": [row(9)]}
         )
 
-    assert len(read_tgi(details(1, 2, 5, 6), ASK).spots) == 2
-    assert len(read_tgi(details(1, 2, 5, 7), ASK).spots) == 1
-    merged = read_tgi(details(1, 7, 6), ASK)
-    assert (len(merged.spots), merged.prompt) == (0, (1, 7))
+    assert len(parse_tgi(details(1, 2, 5, 6), ASK).draft_tokens) == 2
+    assert len(parse_tgi(details(1, 2, 5, 7), ASK).draft_tokens) == 1
+    merged = parse_tgi(details(1, 7, 6), ASK)
+    assert (len(merged.draft_tokens), merged.prompt) == (0, (1, 7))
     with pytest.raises(APIResponseValidationError):
-        read_tgi(NativeGeneration.construct(generated_text="x", details={}), ASK)
+        parse_tgi(NativeGeneration.construct(generated_text="x", details={}), ASK)
     logprobs = {"tokens": ["a"], "token_logprobs": [None]}
     without_ids = Completion.construct(choices=[{"text": "a", "logprobs": logprobs}])
     with pytest.raises(APIResponseValidationError, match="token_ids"):
-        read_echo(without_ids, ASK)
+        parse_echo(without_ids, ASK)

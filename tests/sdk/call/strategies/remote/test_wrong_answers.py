@@ -14,7 +14,7 @@ from specclient_local.api.backend import LocalBackend
 
 from specclient import APIResponseValidationError, AsyncOpenAI, RateLimitError, Settings, Strategy
 from specclient.call.strategies.remote import draft_length
-from specclient.call.strategies.remote.echo_logprobs import read_echo
+from specclient.call.strategies.remote.echo_logprobs import parse_echo
 from specclient.call.strategies.remote.scoring import ScoringRequest
 from specclient.types.completion import Completion
 
@@ -113,7 +113,7 @@ UNREADABLE = {
     "scores of too few": (choice(prompt_logprobs=[None]), "no prompt_logprobs"),
     "scores of other tokens": (
         rows(lambda entry: [entry.update({f"t{key}": entry.pop(key)}) for key in list(entry)]),
-        "does not tell of token",
+        "has no entry for token",
     ),
     "no ids": (choice(2, token_ids=None), "no token_ids"),
     "ids that are none": (choice(2, token_ids=[True]), "no token_ids"),
@@ -156,7 +156,7 @@ async def test_a_target_that_takes_no_more_of_a_draft_decodes_on_alone(scorer: S
     answer, asked = await _answer(scorer, change)
     assert _told(answer) == await _alone(scorer)
     assert asked == 4
-    assert "decoded on by the target alone: it takes no more of a draft" in answer.meta.strategy_reason
+    assert "the rest was decoded by the target alone: it refused a draft" in answer.meta.strategy_reason
     assert "the context is full" in answer.meta.strategy_reason
 
 
@@ -165,7 +165,7 @@ async def test_a_stop_string_that_the_rounds_have_begun_ends_what_is_decoded_alo
     scorer: Scorer, monkeypatch: Any, stop: Any
 ) -> None:
     for given_up_after in range(1, 5):
-        monkeypatch.setattr(draft_length, "_FEWEST_ROUNDS", given_up_after)
+        monkeypatch.setattr(draft_length, "_MIN_ROUNDS", given_up_after)
         monkeypatch.setattr(draft_length, "target_alone_is_faster", lambda *_, **__: True)
         answer, _ = await _answer(scorer, lambda *_: None, depth=None, stop=stop, max_tokens=30)
         assert _told(answer) == await _alone(scorer, count=30, stop=stop)
@@ -223,14 +223,14 @@ def _echo(tokens: list[int], values: list[float | None], new: int) -> Completion
 
 def test_an_echo_of_more_than_was_sent_says_nothing_of_what_comes_behind_the_draft() -> None:
     sure = [None, -0.01, -0.01, -0.01, -0.01]
-    seen = read_echo(_echo([1, 2, 3, 4, 5], sure, 1), ScoringRequest((1, 2), "tt", (3,), "t"))
-    assert seen.spots == ()  # 4 stands between the draft and what is new
-    seen = read_echo(_echo([1, 2, 3, 4], sure[:4], 1), ScoringRequest((1, 2), "tt"))
+    seen = parse_echo(_echo([1, 2, 3, 4, 5], sure, 1), ScoringRequest((1, 2), "tt", (3,), "t"))
+    assert seen.draft_tokens == ()  # 4 stands between the draft and what is new
+    seen = parse_echo(_echo([1, 2, 3, 4], sure[:4], 1), ScoringRequest((1, 2), "tt"))
     assert seen.prompt == (1, 2, 3)
-    seen = read_echo(
+    seen = parse_echo(
         _echo([1, 2, 3, 4], [None, -0.01, math.nan, -0.01], 1), ScoringRequest((1, 2), "tt", (3,), "t")
     )
-    assert [spot.greedy for spot in seen.spots] == [None]
+    assert [spot.is_greedy for spot in seen.draft_tokens] == [None]
 
 
 async def test_a_draft_whose_text_is_longer_than_its_tokens(scorer: Scorer, monkeypatch: Any) -> None:

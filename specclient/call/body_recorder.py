@@ -1,0 +1,62 @@
+"""Recording of a response whose bytes the caller reads itself (``with_streaming_response``)."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from specclient.call.decode import ChunkDecoder, decode_body
+from specclient.call.recorder import CallRecorder
+from specclient.errors import APIError
+from specclient.providers import Endpoint, dialect_of
+from specclient.transport.sse import ServerSentEvent, SSEDecoder
+from specclient.types.request import Request
+
+#: Bytes of a complete answer that are kept to read its usage at the end.
+MAX_KEPT_BYTES = 8 * 2**20
+
+
+class BodyRecorder:
+    """Decodes a copy of a body's bytes to record usage and chunks; the bytes themselves pass unchanged.
+
+    The events of a stream are recorded as they come. A complete answer is kept until its end, up to
+    :data:`MAX_KEPT_BYTES`; audio, files and plain text, which report no usage, are not kept.
+    """
+
+    def __init__(self, endpoint: Endpoint, request: Request, record: CallRecorder) -> None:
+        self._dialect = dialect_of(endpoint)
+        self._request = request
+        self._record = record
+        self._sse = SSEDecoder() if request.stream else None
+        self._chunks = ChunkDecoder(dialect_of(endpoint), request)
+        self._kept: list[bytes] | None = None
+        if self._sse is None and request.method.response_type not in (bytes, str, None):
+            self._kept = []
+        self._size = 0
+
+    def feed(self, piece: bytes) -> None:
+        """Record the next bytes of the body."""
+        if self._sse is not None:
+            self._note(self._sse.feed(piece))
+        elif self._kept is not None:
+            self._size += len(piece)
+            self._kept.append(piece)
+            if self._size > MAX_KEPT_BYTES:
+                self._kept = None
+
+    def close(self) -> None:
+        """Record what is complete at the end of the body, or where the caller stopped reading."""
+        if self._sse is not None:
+            self._note(self._sse.flush())
+        elif self._kept is not None:
+            with suppress(APIError):  # the body is incomplete or empty
+                value = decode_body(self._dialect, self._request, b"".join(self._kept))
+                self._record.note_answer(value, self._dialect.usage(value))
+
+    def _note(self, events: list[ServerSentEvent]) -> None:
+        chunks: list[object] = []
+        try:
+            self._chunks.decode(events, chunks)
+        except APIError:
+            self._sse = None  # an error ends the answer; the chunks before it are recorded
+        for chunk in chunks:
+            self._record.note_chunk(chunk, self._dialect.usage(chunk))

@@ -1,0 +1,39 @@
+"""Errors that the call pipeline raises itself, as opposed to those that a server's response causes."""
+
+from __future__ import annotations
+
+from specclient.errors import APIConnectionError, NotFoundError, UnsupportedParameterError
+from specclient.providers import Endpoint
+
+
+def truncated_stream_error(endpoint: Endpoint) -> APIConnectionError:
+    """Return the error for a stream that ended before its answer was complete."""
+    return APIConnectionError(
+        message=f"Connection error. The stream of {endpoint.name!r} ended before the answer did: it brought "
+        "neither a finish_reason nor [DONE]."
+    )
+
+
+def truncated_event_error(endpoint: Endpoint) -> APIConnectionError:
+    """Return the error for a stream that ended in the middle of an event."""
+    return APIConnectionError(
+        message=f"Connection error. The stream of {endpoint.name!r} ended in the middle of an event."
+    )
+
+
+def not_served_in_process(name: str) -> NotFoundError:
+    """Return the error for a method that an engine in this process does not serve."""
+    return NotFoundError(
+        f"{name!r} is an engine in this process and serves chat.completions.create and completions.create "
+        "alone; name a hosted provider's model for anything else"
+    )
+
+
+def strategy_bytes_error() -> UnsupportedParameterError:
+    """Return the error for a request that combines a strategy with ``with_streaming_response``."""
+    error = UnsupportedParameterError(
+        "with_streaming_response returns the bytes of one server response, and a strategy may need several "
+        "responses for one answer: leave the strategy out, or use with_raw_response or stream=True"
+    )
+    error.param = "strategy"
+    return error

@@ -1,0 +1,36 @@
+"""The result of one complete call: the decoded value, or the error that decoding raised."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from specclient.errors import APIError
+from specclient.providers import Dialect, dialect
+from specclient.types.wire import WireResponse
+
+
+@dataclass(frozen=True, slots=True)
+class CallResult:
+    """One complete answer with the HTTP response that brought it.
+
+    Attributes:
+        value: the decoded answer; None where it could not be decoded.
+        reply: the HTTP response; None where an engine in this process answered.
+        error: why the response could not be decoded; None where it could.
+        dialect: the wire format that decodes ``reply``.
+    """
+
+    value: Any
+    reply: WireResponse | None = None
+    error: APIError | None = None
+    dialect: Dialect = dialect("openai")
+
+    def unwrap(self) -> Any:
+        """Return the value, or raise the decoding error."""
+        try:
+            if self.error is not None:
+                raise self.error
+            return self.value
+        finally:
+            del self  # the error's traceback holds this frame: without it, no reference cycle
