@@ -138,7 +138,7 @@ def _plans(
 
 def _fates(models: engine_options.LocalModelPair, folders: list[Path]) -> dict[str, VocabularyCompatibility]:
     """Return what becomes of the drafts of another vocabulary whose tokenizers are here."""
-    from specclient_local.drafting.vocabulary_match import fate  # noqa: PLC0415 - imports torch
+    from specclient_local.drafting.vocabulary_match import check_compatibility  # noqa: PLC0415 - imports torch
     from specclient_local.loading.model_loader import read_any_config  # noqa: PLC0415
     from specclient_local.model.tokenizer import Tokenizer  # noqa: PLC0415
 
@@ -149,7 +149,7 @@ def _fates(models: engine_options.LocalModelPair, folders: list[Path]) -> dict[s
         if not all((folder / "tokenizer.json").is_file() for folder in (target, draft)):
             continue
         configs = read_any_config(target, runner), read_any_config(draft, runner)
-        other = fate(Tokenizer(target), Tokenizer(draft), configs, asked)
+        other = check_compatibility(Tokenizer(target), Tokenizer(draft), configs, asked)
         if other is not None:
             found[name] = other
     return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Sequence as Seq
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 
 import torch
 
@@ -33,22 +33,17 @@ from specclient_local.request.sequence import Sequence
 from specclient_local.request.token_tree import TokenTree
 
 _DEFAULTS = SamplingParams()
-_UNSUPPORTED = (
-    "min_p",
-    "typical_p",
-    "repetition_penalty",
-    "presence_penalty",
-    "frequency_penalty",
-    "logit_bias",
-    "bad_words",
-    "json_schema",
-    "regex",
-    "grammar",
-    "logprobs",
-    "prompt_logprobs",
-    "draft_tree",
+_SUPPORTED = frozenset(
+    {
+        *("temperature", "top_p", "top_k", "seed"),
+        *("max_tokens", "min_tokens", "stop", "stop_token_ids", "overflow"),  # handled between rounds
+        *("draft_length", "method", "prediction"),  # handled by drafters and length policies
+    }
 )
-"""Parameters that rounds on the device do not support. A request takes part if all have their defaults."""
+"""Parameters that rounds on the device support. A request that sets any other one takes the general path, so
+a new parameter needs no change here."""
+
+_UNSUPPORTED = tuple(field.name for field in fields(SamplingParams) if field.name not in _SUPPORTED)
 
 
 @dataclass(slots=True)

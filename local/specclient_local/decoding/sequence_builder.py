@@ -73,7 +73,10 @@ class SequenceBuilder:
         """
         method = params.method or ("prediction" if params.prediction is not None else self.method)
         if method not in self.methods:
-            raise bad_parameter("method", method, f"one of {', '.join(self.methods)}: {_MISSING[method]}")
+            missing = _MISSING.get(
+                method, f"the engine was loaded without {method!r}; load it with method={method!r}"
+            )
+            raise bad_parameter("method", method, f"one of {', '.join(self.methods)}: {missing}")
         tokens = self._tokens(prompt)
         least = max(params.min_tokens, int(params.max_tokens != 0))
         limit = self.context - len(tokens) if params.max_tokens is None else params.max_tokens

@@ -1,6 +1,7 @@
-"""Turn sequences into chains and trees of guesses by a small model of the same vocabulary.
+"""Drafts by a small model with the target's vocabulary.
 
-Leviathan et al. (arXiv 2211.17192) and Chen et al. (arXiv 2302.01318) for chains; trees as in ``growth``.
+Leviathan et al. (arXiv 2211.17192) and Chen et al. (arXiv 2302.01318) for chains; trees as in
+:mod:`specclient_local.drafting.tree_growth`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from torch import Tensor
 
 from specclient.errors import EngineError
 from specclient_local.drafting.drafter import DraftShape, chain, shape_size
-from specclient_local.drafting.tree_growth import GROWN_TREE_BREADTH, TreeGrowth, growth
+from specclient_local.drafting.tree_growth import GROWN_TREE_BREADTH, TreeGrowth, tree_growth_for
 from specclient_local.model.model_runner import ModelRunner
 from specclient_local.model.native.greedy_rounds import NativeRoundResult, NativeRounds
 from specclient_local.model.pass_input import MAX_PASS_ROWS, SlotInput
@@ -25,14 +26,16 @@ from specclient_local.request.token_tree import ROOT, Distribution, TokenTree
 
 @dataclass(slots=True)
 class GrowingDraft:
-    """A sequence's proposal while it grows.
+    """A sequence's draft while it grows.
 
     Attributes:
-        unseen: tokens that the draft has not in its cache; the last is the root.
-        held: how many of the scored nodes it has there.
-        failed: whether the draft's own numbers, or the rules for them, broke, or it is not worth its steps;
-            what has grown by then stands.
-        chance: of a chain, that all of it is kept, for a drafter that stops where that is too small.
+        sequence: the request.
+        growth: the tree so far.
+        unseen: tokens that are not in the draft's cache; the last one is the root.
+        held: number of scored nodes that are in the draft's cache.
+        failed: whether drafting stopped early: logits were not finite, the logits processor raised, or a
+            further step does not pay off. What has grown by then is proposed.
+        chance: probability that the whole chain is accepted, for drafters that stop below a threshold.
     """
 
     sequence: Sequence
@@ -44,19 +47,19 @@ class GrowingDraft:
 
     @property
     def going(self) -> bool:
-        """Whether another level is wanted and there is anything to put it below."""
+        """Whether another level is wanted and there are nodes to expand."""
         return self.growth.going and not self.failed and bool(self.frontier)
 
     @property
     def frontier(self) -> list[int]:
-        """The nodes whose rows are next."""
+        """Indices of the nodes whose rows are computed next."""
         return [ROOT] if self.unseen else list(range(self.held, len(self.growth.scored)))
 
     def shaped(self, logits: Tensor) -> Tensor | None:
-        """Return what the draft says comes after the frontier's nodes, as the request's rules have it.
+        """Return the frontier's logits ``[N, V]`` after the request's logits processor.
 
-        None where they raise: the answer does not need the guesses, and if it is lost the same rules say so
-        of the target's logits, in this request and no other.
+        None if the processor raises: the answer does not need the draft, and an error that concerns the
+        answer is raised again for the target's logits, for this request only.
         """
         rules = self.sequence.rules
         if rules is None:
@@ -64,28 +67,28 @@ class GrowingDraft:
         paths = self.growth.scored.paths()
         try:
             return rules.shape(logits, [paths[node + 1] for node in self.frontier])
-        except Exception:  # noqa: BLE001 - whatever it is, the others' drafts go on
+        except Exception:  # noqa: BLE001 - the other sequences' drafts go on
             self.failed = True
             return None
 
-    def grow(self, logits: Tensor, laws: Seq[Distribution]) -> None:
-        """Add the guesses of the next level."""
+    def grow(self, logits: Tensor, distributions: Seq[Distribution]) -> None:
+        """Add the next level's nodes, given logits ``[N, V]`` and distributions of the frontier."""
         frontier = self.frontier
         self.held, self.unseen = len(self.growth.scored), []
-        self.growth.grow(logits, laws, frontier, self.sequence.random)
+        self.growth.grow(logits, distributions, frontier, self.sequence.random)
 
 
 class DraftModel:
-    """Drafts by running a small model level by level, with the request's own temperature, top-p and top-k.
+    """Drafts with a small model, level by level, with the request's temperature, top-p and top-k.
 
-    What the target accepted is already in the draft's cache; tokens it has not seen (the target's own
-    one, and the last guess where all were accepted) go through together with its next step.
+    Accepted tokens are already in the draft's cache. Tokens that it has not read (the target's own token, and
+    the last drafted token if all were accepted) go through together with its next step.
 
     Args:
-        runner: the small model, with as many slots as the target's.
-        vocab: rows of the target's output. Models of one family share a tokenizer but pad its
-            vocabulary differently; no draft proposes an id the target has not.
-        share: whether prompts share what of their beginnings is in its cache.
+        runner: the small model, with as many slots as the target.
+        vocab: number of columns of the target's logits. Models of one family share a tokenizer but pad the
+            vocabulary differently; no id is drafted that the target does not have.
+        share: whether prompts with a common prefix share its keys and values in the draft's cache.
     """
 
     def __init__(self, runner: ModelRunner, vocab: int, *, share: bool = True) -> None:
@@ -96,7 +99,7 @@ class DraftModel:
         self._broken: set[int] = set()
 
     def begin(self, sequence: Sequence) -> bool:
-        """Prefill a chunk of the prompt without its last token; nothing of one too long to draft for."""
+        """Prefill a chunk of the prompt without its last token; skip a prompt too long to draft for."""
         slot, whole = sequence.cache_slot, len(sequence.tokens) - 1
         if whole >= self.runner.context:
             return True
@@ -106,16 +109,19 @@ class DraftModel:
         return end == whole
 
     def propose(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:
-        """Grow trees of these shapes, smaller ones where the draft's own context ends.
+        """Draft trees of the given shapes, smaller where the draft's context ends.
 
-        All sequences take each step in one pass, but for those whose answer a seed is to fix: the last
-        bits of a q depend on who shares the pass, and with them, once in a great while, the answer.
+        All sequences take each step in one pass, except those whose answer a seed must reproduce: the last
+        bits of q depend on the batch, and could, very rarely, change such an answer.
         """
         if len(sequences) == 1:
-            guessed = self._guess(sequences[0], self._reach(sequences[0], shapes[0]))
-            if guessed is not None:
-                return [guessed]
-        drafts = [GrowingDraft(s, growth(self._reach(s, h))) for s, h in zip(sequences, shapes, strict=True)]
+            tree = self._draft_natively(sequences[0], self._fit_context(sequences[0], shapes[0]))
+            if tree is not None:
+                return [tree]
+        drafts = [
+            GrowingDraft(s, tree_growth_for(self._fit_context(s, h)))
+            for s, h in zip(sequences, shapes, strict=True)
+        ]
         self._draw([draft for draft in drafts if not draft.sequence.reproducible])
         for draft in drafts:
             if draft.sequence.reproducible:
@@ -132,17 +138,17 @@ class DraftModel:
     def draft_and_verify(
         self, sequence: Sequence, shape: DraftShape, rounds: NativeRounds
     ) -> NativeRoundResult | None:
-        """Do as :meth:`propose` for one sequence, and have the target verify it in the same call.
+        """Draft a chain and verify it in one compiled call.
 
         Args:
-            sequence: whose.
-            shape: what to draft.
-            rounds: of the target.
+            sequence: the request.
+            shape: shape of the draft.
+            rounds: compiled rounds of the target.
 
         Returns:
-            None where that takes several calls; then nothing is done.
+            The result, or None (and nothing is done) if it needs several calls.
         """
-        steps = self.likeliest(sequence, self._reach(sequence, shape))
+        steps = self.greedy_length(sequence, self._fit_context(sequence, shape))
         if not steps:
             return None
         unseen = self._known(sequence.tokens[self.runner.length(sequence.cache_slot) :])
@@ -151,9 +157,11 @@ class DraftModel:
             self._hold(sequence, len(found.drafted), steps)
         return found
 
-    def _guess(self, sequence: Sequence, shape: DraftShape) -> TokenTree | None:
-        """Return a chain of likeliest tokens found in one call of the model; None where it takes several."""
-        steps, slot = self.likeliest(sequence, shape), sequence.cache_slot
+    def _draft_natively(self, sequence: Sequence, shape: DraftShape) -> TokenTree | None:
+        """Return a chain of the most likely tokens, drafted in one compiled call; None if it needs several
+        calls.
+        """
+        steps, slot = self.greedy_length(sequence, shape), sequence.cache_slot
         if not steps:
             return None
         unseen = self._known(sequence.tokens[self.runner.length(slot) :])
@@ -161,27 +169,29 @@ class DraftModel:
         if found is None:
             return None
         self._hold(sequence, len(found), steps)
-        return TokenTree.chain(found, found)  # one-hot: each is all that a greedy draft would draw
+        return TokenTree.chain(found, found)  # one-hot: a greedy draft draws its argmax
 
-    def likeliest(self, sequence: Sequence, shape: DraftShape) -> int:
-        """Return how long a chain of likeliest tokens the shape is; 0 where it is none."""
+    def greedy_length(self, sequence: Sequence, shape: DraftShape) -> int:
+        """Return the length of a shape that is a greedy chain, else 0."""
         greedy = sequence.params.temperature == 0.0 and sequence.rules is None
         return len(shape) if greedy and shape == chain(len(shape)) else 0
 
     def _hold(self, sequence: Sequence, found: int, steps: int) -> None:
-        """Note what the cache has of a chain found in one call: all but a guess that no step has read."""
+        """Record which of ``found`` tokens, drafted in one call of ``steps``, are in the cache: all but the
+        last.
+        """
         if found < steps:
             self.mark_not_finite(sequence)
         self._held[sequence.cache_slot] = [at if at < steps - 1 else None for at in range(found)]
 
-    def _reach(self, sequence: Sequence, shape: DraftShape) -> DraftShape:
-        """Return the shape, or as long a chain as there is context for."""
+    def _fit_context(self, sequence: Sequence, shape: DraftShape) -> DraftShape:
+        """Return the shape, or the longest chain for which the draft's context suffices."""
         left = self.runner.context - len(sequence.tokens) + 1
         most = shape_size(shape) if isinstance(shape, tuple) else GROWN_TREE_BREADTH * len(shape)
         return shape if most <= left else chain(max(0, min(len(shape), left)))
 
     def _draw(self, drafts: list[GrowingDraft]) -> None:
-        """Let drafts grow level by level, until each is as deep as it should be."""
+        """Grow drafts level by level until each has its full depth."""
         drafts = [draft for draft in drafts if draft.growth.going]
         for draft in drafts:
             draft.unseen = self._known(draft.sequence.tokens[self.runner.length(draft.sequence.cache_slot) :])
@@ -196,28 +206,32 @@ class DraftModel:
             ]
             if not shaped:
                 break
-            laws = all_distributions([own for _, own in shaped], [d.sequence.params for d, _ in shaped])
-            for (draft, own), law in zip(shaped, laws, strict=True):
-                if isinstance(law, EngineError):
-                    draft.failed = True  # the answer does not need the guesses
-                    if str(law) != EMPTY_CONSTRAINT_MESSAGE:
+            distributions = all_distributions(
+                [own for _, own in shaped], [d.sequence.params for d, _ in shaped]
+            )
+            for (draft, own), distribution in zip(shaped, distributions, strict=True):
+                if isinstance(distribution, EngineError):
+                    draft.failed = True  # the answer does not need the draft
+                    if str(distribution) != EMPTY_CONSTRAINT_MESSAGE:
                         self.mark_not_finite(draft.sequence)
                 elif not self.worth(draft, own):
                     draft.failed = True
                 else:
-                    draft.grow(own, [self._widen(q) for q in law])
+                    draft.grow(own, [self._widen(q) for q in distribution])
             drafts = [draft for draft in drafts if draft.going]
 
-    def worth(self, draft: GrowingDraft, logits: Tensor) -> bool:  # noqa: ARG002 - of drafters that stop by themselves
-        """Whether to guess once more, decided by what the draft says and not by what is drawn from it."""
+    def worth(self, draft: GrowingDraft, logits: Tensor) -> bool:  # noqa: ARG002 - overridden by drafters that stop early
+        """Return whether another token pays off. It depends on the draft's logits, not on the token drawn
+        from them.
+        """
         return True
 
     def mark_not_finite(self, sequence: Sequence) -> None:
-        """Leave nothing of a sequence's slot to others: numbers there were not finite."""
+        """Mark a sequence's slot: its cache is erased instead of shared, because logits were not finite."""
         self._broken.add(sequence.cache_slot)
 
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:
-        """Keep of the cache the sequence as it was proposed from and the accepted nodes it holds."""
+        """Keep the accepted nodes that the draft's cache holds; truncate the rest."""
         held = self._held.pop(sequence.cache_slot, [])
         if not len(tree):
             return
@@ -230,7 +244,7 @@ class DraftModel:
         self.runner.keep(sequence.cache_slot, len(sequence.tokens) - 1, kept)
 
     def end(self, sequence: Sequence) -> None:
-        """Let go of the slot; what it holds may serve others, unless numbers in it were not finite."""
+        """Release the slot. Its cache may serve other prompts, unless numbers in it were not finite."""
         slot = sequence.cache_slot
         self._held.pop(slot, None)
         if slot in self._broken:
@@ -239,12 +253,12 @@ class DraftModel:
         self._prefixes.end(slot)
 
     def _known(self, tokens: list[int]) -> list[int]:
-        """Read ids that the draft has not as its first one: any context gives a valid draft."""
+        """Replace ids that the draft does not have by its first id: any context gives a valid draft."""
         own = self.runner.config.vocab_size
         return tokens if own >= self._vocab else [token if token < own else 0 for token in tokens]
 
     def _widen(self, q: Distribution) -> Distribution:
-        """Give ids that only the target has probability 0."""
+        """Pad a distribution with zeros for ids that only the target has."""
         if isinstance(q, int) or len(q) == self._vocab:
             return q
         return np.pad(q, (0, self._vocab - len(q)))

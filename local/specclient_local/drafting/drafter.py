@@ -1,4 +1,4 @@
-"""Turn running sequences into guesses at what follows: the protocol every drafter speaks."""
+"""The protocol of drafters, and the shapes that a draft can have."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ from specclient_local.request.sequence import Sequence
 from specclient_local.request.token_tree import TokenTree
 
 TreeWidths = tuple[int, ...]
-"""How many guesses stand below each guess, a depth each; ones make a chain, none an empty draft."""
+"""Number of nodes below each node, one entry per depth. Ones make a chain; an empty tuple is an empty draft.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class GrownTree:
-    """A tree that grows where the draft is least unsure.
+    """A tree in which the most likely nodes are expanded (EAGLE-2, arXiv 2406.16858).
 
     Attributes:
-        depth: most levels.
-        nodes: guesses kept, the likeliest.
+        depth: maximum number of levels.
+        nodes: number of nodes to keep, the most likely ones.
     """
 
     depth: int
@@ -32,11 +33,11 @@ class GrownTree:
 
 @dataclass(frozen=True, slots=True)
 class DrafterChosenChain:
-    """A chain whose drafter knows best how far it goes.
+    """A chain whose length the drafter chooses.
 
     Attributes:
-        depth: most levels.
-        worth: how many levels pay, if each guess is kept with a probability.
+        depth: maximum number of tokens.
+        worth: returns how many tokens pay off, given the probability that each is accepted.
     """
 
     depth: int
@@ -48,12 +49,12 @@ class DrafterChosenChain:
 
 @dataclass(frozen=True, slots=True)
 class UnionShape:
-    """What several drafters do at once.
+    """The shapes of several drafters that draft together.
 
     Attributes:
-        each: what each draft model makes.
-        lookup: what the look-up makes.
-        drafts: how many draft models there are.
+        each: shape for each draft model.
+        lookup: shape for the n-gram lookup.
+        drafts: number of draft models.
     """
 
     each: DraftShape
@@ -65,43 +66,48 @@ class UnionShape:
 
 
 DraftShape = TreeWidths | GrownTree | DrafterChosenChain | UnionShape
-"""What a draft may be; its ``len`` is its depth. A drafter that knows only chains reads nothing else."""
+"""The shape of a draft. Its ``len`` is its depth; a drafter that only drafts chains uses nothing else."""
 
 
 class Drafter(Protocol):
-    """Proposes trees, and says of each node which distribution it was truly drawn from.
+    """Proposes trees of tokens, each with the distribution from which it was drawn.
 
-    A drafter keeps its own state by :attr:`Sequence.slot`. The calls of one sequence come in the order
-    ``begin``+, (``propose``, ``commit``)*, ``end``; those of several sequences interleave.
+    To add a drafter: implement this protocol, add its name to ``Method`` in ``request/params.py``, and build
+    it in ``loading/drafter_set.py``. Answers stay exact if ``q`` of every node is the distribution from which
+    it was drawn, or None (one-hot) if it was picked.
+
+    State is kept by :attr:`Sequence.cache_slot`. The calls of one sequence come in the order ``begin``+,
+    (``propose``, ``commit``)*, ``end``; those of several sequences interleave.
     """
 
     def begin(self, sequence: Sequence) -> bool:
-        """Prepare for a sequence, at most one chunk of its prompt a call; return whether all is ready.
+        """Prepare for a sequence, at most one chunk of its prompt per call; return whether it is ready.
 
-        Called until it is, in turn with the target's own chunks; the prompt is ``sequence.tokens``.
+        Called until it returns True, alternating with the target's own chunks. The prompt is
+        ``sequence.tokens``.
         """
         ...
 
     def propose(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:
-        """Guess for each sequence what may follow its last token; smaller and empty trees are allowed."""
+        """Propose a tree below each sequence's last token. It may be smaller than its shape, or empty."""
         ...
 
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:
-        """Learn which nodes of the last proposal the target accepted."""
+        """Record which nodes of the last proposed tree the target accepted: ``path``, first level first."""
         ...
 
     def end(self, sequence: Sequence) -> None:
-        """Forget a sequence; its slot may then be assigned to another sequence."""
+        """Forget a sequence. Its slot may then be assigned to another one."""
         ...
 
 
 def chain(length: int) -> TreeWidths:
-    """Return the shape of a chain."""
+    """Return the shape of a chain of ``length`` tokens."""
     return (1,) * length
 
 
 def shape_size(shape: DraftShape) -> int:
-    """Return how many guesses the largest tree of a shape has."""
+    """Return the number of nodes of the largest tree of a shape."""
     if isinstance(shape, UnionShape):
         return shape.drafts * shape_size(shape.each) + shape_size(shape.lookup)
     if isinstance(shape, GrownTree):
@@ -116,7 +122,9 @@ def shape_size(shape: DraftShape) -> int:
 
 
 def clip_shape(shape: DraftShape, depth: int, nodes: int) -> DraftShape:
-    """Return a shape no deeper and no larger than allowed; widths that are too many give way to a chain."""
+    """Return a shape with at most ``depth`` levels and ``nodes`` nodes; a tree that is too large becomes a
+    chain.
+    """
     if isinstance(shape, UnionShape):
         if shape_size(shape) > nodes:
             nodes //= shape.drafts + 1

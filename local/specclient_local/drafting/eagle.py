@@ -1,8 +1,9 @@
-"""Turn a target's hidden states into chains and trees of guesses by its EAGLE head.
+"""Drafts by an EAGLE head: chains and trees from the target's hidden states.
 
-A row of the head's cache is a token beside the target's hidden state one place before it. What stands there
-when a draft begins was made of the target's own states alone; the rows of guesses, made of the head's, go as
-soon as the tree is grown (arXiv 2401.15077 §3.2). Trees grow by confidence as in EAGLE-2, see ``growth``.
+A row of the head's cache combines a token with the target's hidden state one position before it. When a draft
+begins, the cache holds rows made of the target's own states only; rows of drafted tokens, made of the head's
+states, are removed once the tree is grown (EAGLE, arXiv 2401.15077 §3.2). Trees grow by confidence as in
+EAGLE-2; see ``tree_growth``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from specclient.errors import EngineError
 from specclient_local.drafting.draft_model import GrowingDraft
 from specclient_local.drafting.drafter import DraftShape, chain
 from specclient_local.drafting.head_drafting import draft_batched, fit_shape
-from specclient_local.drafting.tree_growth import growth
+from specclient_local.drafting.tree_growth import tree_growth_for
 from specclient_local.model.heads.eagle_runner import EagleRunner
 from specclient_local.model.hidden_state_runner import HiddenStateRunner
 from specclient_local.model.pass_input import MAX_PASS_ROWS, SlotInput
@@ -29,27 +30,27 @@ from specclient_local.request.token_tree import TokenTree
 
 @dataclass(slots=True)
 class GrowingEagleDraft(GrowingDraft):
-    """A sequence's proposal while it grows.
+    """A sequence's draft while it grows.
 
     Attributes:
-        given: ``[rows, width]`` states of the rows that are next.
-        states: ``[1, width]`` what the head gave after the root, then after each scored node.
+        given: ``[rows, width]`` states for the rows that are computed next.
+        states: ``[1, width]`` each: the head's states after the root, then after each scored node.
     """
 
     given: Tensor = field(default_factory=lambda: torch.empty(0))
     states: list[Tensor] = field(default_factory=list)
 
     @property
-    def part(self) -> SlotInput:
-        """Its rows in the next pass."""
+    def slot_input(self) -> SlotInput:
+        """Its input of the next pass."""
         return SlotInput(self.sequence.cache_slot, self.unseen, self.growth.scored, held=self.held)
 
-    def advance(self, states: Tensor) -> None:
-        """Learn the states after the rows of a pass; what has grown since then is next."""
+    def add_states(self, states: Tensor) -> None:
+        """Append the states ``[rows, width]`` after the rows of a pass."""
         self.states += [states] if len(states) == 1 else torch.split(states, 1)
 
-    def follow(self) -> None:
-        """Give each new guess the state after its parent."""
+    def set_parent_states(self) -> None:
+        """Set the states for the new nodes: each reads the state after its parent."""
         if self.going:
             parents = self.growth.scored.parents
             above = [self.states[parents[node] + 1] for node in self.frontier]
@@ -57,10 +58,10 @@ class GrowingEagleDraft(GrowingDraft):
 
 
 class EagleDrafter:
-    """Drafts by an EAGLE head, with the request's own temperature, top-p and top-k.
+    """Drafts by an EAGLE head, with the request's temperature, top-p and top-k.
 
     Args:
-        target: whose hidden states it reads.
+        target: the model whose hidden states the head reads.
         runner: the head.
     """
 
@@ -74,9 +75,9 @@ class EagleDrafter:
         self._broken: set[int] = set()
 
     def begin(self, sequence: Sequence) -> bool:
-        """Read a chunk of the prompt where the target has read it, all but the row below the last token.
+        """Read a chunk of the prompt once the target has read it, except the row below the last token.
 
-        Chunks end at the same places always, so what is read does not depend on company.
+        Chunks always end at the same positions, so the head's cache does not depend on the batch.
         """
         slot, whole = sequence.cache_slot, max(0, len(sequence.tokens) - 2)
         done = self.runner.length(slot)
@@ -87,18 +88,18 @@ class EagleDrafter:
         return end == whole
 
     def propose(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:
-        """Grow trees of these shapes; empty ones where no token has been read yet."""
+        """Draft trees of these shapes; empty ones if the target has read no token yet."""
         return draft_batched(self, sequences, shapes)
 
     @torch.inference_mode()
     def draw(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:
-        """Grow trees level by level, each level of all in one pass."""
+        """Grow trees level by level, each level of all sequences in one pass."""
         if len(sequences) == 1:
-            guessed = self._guess(sequences[0], shapes[0])
-            if guessed is not None:
-                return [guessed]
+            tree = self._draft_natively(sequences[0], shapes[0])
+            if tree is not None:
+                return [tree]
         drafts = [
-            GrowingEagleDraft(s, growth(fit_shape(shape, self.depth, self._room(s))))
+            GrowingEagleDraft(s, tree_growth_for(fit_shape(shape, self.depth, self._room(s))))
             for s, shape in zip(sequences, shapes, strict=True)
         ]
         able = [draft for draft in drafts if len(draft.sequence.tokens) > 1 and draft.growth.going]
@@ -106,17 +107,19 @@ class EagleDrafter:
             draft.unseen, draft.given = self._unread(draft.sequence)
         going = able
         while going:
-            logits, states = self.runner.step([d.part for d in going], [d.given for d in going])
+            logits, states = self.runner.step([d.slot_input for d in going], [d.given for d in going])
             for draft, own in zip(going, states, strict=True):
-                draft.advance(own)
+                draft.add_states(own)
             self._grow(going, [self._widened(own) for own in logits])
             going = [draft for draft in going if draft.going]
-        for draft in able:  # rows of guesses go, those of tokens stay
+        for draft in able:  # remove the rows of drafted tokens
             self.runner.truncate(draft.sequence.cache_slot, len(draft.sequence.tokens) - 1)
         return [draft.growth.finish()[0] for draft in drafts]
 
-    def _guess(self, sequence: Sequence, shape: DraftShape) -> TokenTree | None:
-        """Return a chain of likeliest tokens found in one call of the head; None where it takes several."""
+    def _draft_natively(self, sequence: Sequence, shape: DraftShape) -> TokenTree | None:
+        """Return a chain of the most likely tokens, drafted in one compiled call; None if it needs several
+        calls.
+        """
         shape = fit_shape(shape, self.depth, self._room(sequence))
         steps, greedy = len(shape), sequence.params.temperature == 0.0 and sequence.rules is None
         able = greedy and steps > 0 and len(sequence.tokens) > 1 and self.runner.decoder.can_draft_chain
@@ -124,16 +127,16 @@ class EagleDrafter:
             return None
         slot = sequence.cache_slot
         found = self.runner.follow(slot, *self._unread(sequence), steps)
-        self.runner.truncate(slot, len(sequence.tokens) - 1)  # rows of guesses go, those of tokens stay
+        self.runner.truncate(slot, len(sequence.tokens) - 1)  # remove the rows of drafted tokens
         if len(found) < steps:
             self._broken.add(slot)
-        return TokenTree.chain(found, found)  # one-hot: each is all that a greedy draft would draw
+        return TokenTree.chain(found, found)  # one-hot: a greedy draft draws its argmax
 
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:
-        """Learn nothing: what was accepted is read beside the target's own states, in the next draft."""
+        """Do nothing: the next draft reads the accepted tokens with the target's own states."""
 
     def end(self, sequence: Sequence) -> None:
-        """Let go of the slot, and where its numbers were not finite of what stands there."""
+        """Release the slot; erase it if its numbers were not finite."""
         slot = sequence.cache_slot
         if slot in self._broken:
             self._broken.remove(slot)
@@ -148,12 +151,13 @@ class EagleDrafter:
 
     @torch.inference_mode()
     def _extend(self, sequence: Sequence, start: int, end: int) -> None:
-        """Read tokens, each beside the target's state one place before it."""
+        """Read tokens at positions ``start`` to ``end``, each with the target's state one position before it.
+        """
         slot = sequence.cache_slot
         self.runner.extend(slot, sequence.tokens[start + 1 : end + 1], self._states(slot, start, end))
 
     def _unread(self, sequence: Sequence) -> tuple[list[int], Tensor]:
-        """Return the tokens that the head has not read yet, a chunk at most, and the states beside them."""
+        """Return the tokens that the head has not read, at most one chunk, and the states before them."""
         slot, whole = sequence.cache_slot, len(sequence.tokens) - 1
         self.runner.truncate(slot, whole - 1)
         while whole - (done := self.runner.length(slot)) > MAX_PASS_ROWS:
@@ -161,7 +165,7 @@ class EagleDrafter:
         return sequence.tokens[done + 1 :], self._states(slot, done, whole)
 
     def _grow(self, drafts: Seq[GrowingEagleDraft], rows: Seq[Tensor]) -> None:
-        """Add the next level's guesses to each draft."""
+        """Add the next level's nodes to each draft."""
         shaped = [
             (draft, own)
             for draft, logits in zip(drafts, rows, strict=True)
@@ -169,18 +173,20 @@ class EagleDrafter:
         ]
         if not shaped:
             return
-        laws = all_distributions([own for _, own in shaped], [draft.sequence.params for draft, _ in shaped])
-        for (draft, own), law in zip(shaped, laws, strict=True):
-            if isinstance(law, EngineError):
-                draft.failed = True  # the answer does not need the guesses
-                if str(law) != EMPTY_CONSTRAINT_MESSAGE:
+        distributions = all_distributions(
+            [own for _, own in shaped], [draft.sequence.params for draft, _ in shaped]
+        )
+        for (draft, own), distribution in zip(shaped, distributions, strict=True):
+            if isinstance(distribution, EngineError):
+                draft.failed = True  # the answer does not need the draft
+                if str(distribution) != EMPTY_CONSTRAINT_MESSAGE:
                     self._broken.add(draft.sequence.cache_slot)
             else:
-                draft.grow(own, law)
-                draft.follow()
+                draft.grow(own, distribution)
+                draft.set_parent_states()
 
     def _widened(self, logits: Tensor) -> Tensor:
-        """Return logits ``[N, draft_vocab]`` as the target's ``[N, V]``; other tokens have none."""
+        """Return logits ``[N, draft_vocab]`` as ``[N, V]`` of the target; tokens the head lacks get -inf."""
         ids = self.runner.head.weights.ids
         if ids is None:
             return logits

@@ -1,4 +1,4 @@
-"""Turn rows of logits, one level of guesses after another, into growing trees: what drafts by heads share."""
+"""Functions that drafters by heads (EAGLE, Medusa) share."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from specclient_local.request.token_tree import TokenTree
 
 
 class BatchDrafter(Protocol):
-    """What drafts for several sequences in one pass."""
+    """Drafts for several sequences in one pass."""
 
     def draw(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:
-        """Grow a tree for each."""
+        """Draft a tree for each sequence."""
         ...
 
 
 def draft_batched(
     drafter: BatchDrafter, sequences: Seq[Sequence], shapes: Seq[DraftShape]
 ) -> list[TokenTree]:
-    """Draft for all in one pass, but for those whose answer a seed is to fix: they go alone.
+    """Draft for all sequences in one pass, except those whose answer a seed must reproduce: they are drafted
+    alone.
 
-    The last bits of a q depend on who shares the pass, and with them, once in a great while, the answer.
+    The last bits of q depend on the batch, and could, very rarely, change such an answer.
     """
     trees: dict[int, TokenTree] = {}
     together = [i for i, sequence in enumerate(sequences) if not sequence.reproducible]
@@ -36,7 +37,9 @@ def draft_batched(
 
 
 def fit_shape(shape: DraftShape, depth: int, room: int) -> DraftShape:
-    """Return a shape no deeper than allowed; a chain where a tree's growth would need more room."""
+    """Return a shape with at most ``depth`` levels; a chain if growing the tree needs more than ``room``
+    positions.
+    """
     shape = clip_shape(shape, depth, max(shape_size(shape), depth))
     most = shape_size(shape) if isinstance(shape, tuple) else GROWN_TREE_BREADTH * len(shape)
     return shape if most <= room else chain(min(len(shape), room))

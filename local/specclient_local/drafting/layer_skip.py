@@ -1,10 +1,10 @@
-"""Turn sequences into guesses by some of the target's own layers, chosen while the stream runs.
+"""Drafts by some of the target's own layers, which a search chooses while answers are generated.
 
-Self-speculation as in SWIFT (arXiv 2410.06916): the kept layers read what the target wrote of the sequence
-into its own cache, so a draft needs no prompt, no memory, and no time to change its layers. What a draft
-writes lies behind the target's rows, where the verification's own rows come next. A chain ends where its
-chance of being kept falls below what a further step costs; that is decided before anything is drawn there,
-so q stays the one that was drawn from.
+Self-speculation as in SWIFT (arXiv 2410.06916): the kept layers read the target's own keys and values, so a
+draft needs no prompt, no memory, and no time to change its layers. It writes behind the target's rows, where
+the rows of the verification come next. A chain ends when the probability that all of it is accepted falls
+below the cost of a further step; this is decided before the next token is drawn, so q stays the distribution
+from which it was drawn.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from specclient_local.request.sequence import Sequence
 from specclient_local.request.token_tree import TokenTree
 
 SEARCH_TIME_SHARE = 0.08
-"""Share of the time that trials may take."""
+"""Maximum share of the time for trials of other layer sets."""
 
 _KNOWN = 48
-"""Tokens that a trial foretells."""
+"""Number of known tokens that a trial predicts."""
 
 _BEFORE = 8
-"""Tokens that stand before them at least."""
+"""Minimum number of tokens before them."""
 
 
 class LayerSkipDrafter(DraftModel):
     """Drafts by layers of the target that a search chooses.
 
-    Requests whose answer a seed is to fix draft by the layers the search begins with: theirs must not depend
-    on what ran before.
+    Requests that a seed must reproduce draft with the initial layers, because theirs must not depend on
+    earlier requests.
 
     Args:
         target: the model.
-        search: what chooses; one of the model's own by default.
-        clock: seconds, for the share of time that trials take.
+        search: chooses the layers; by default a search of its own.
+        clock: returns seconds, for the share of time that trials take.
     """
 
     def __init__(
@@ -65,11 +65,11 @@ class LayerSkipDrafter(DraftModel):
         super().__init__(self._runner(self._fixed), target.config.vocab_size, share=False)
 
     def begin(self, sequence: Sequence) -> bool:  # noqa: ARG002 - the target reads the prompt for both
-        """Return True: there is nothing to prepare."""
+        """Return True: nothing has to be prepared."""
         return True
 
     def propose(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:
-        """Grow trees by the best layers so far, after a trial of others where there is time for one."""
+        """Draft with the best layers so far, after a trial of others if there is time for one."""
         self._count()
         if (known := self._known_tokens(sequences)) is not None:
             self._try(known)
@@ -84,26 +84,26 @@ class LayerSkipDrafter(DraftModel):
             trees.update((s.id, tree) for (s, _), tree in zip(own, found, strict=True))
         return [trees[sequence.id] for sequence in sequences]
 
-    def likeliest(self, sequence: Sequence, shape: DraftShape) -> int:  # noqa: ARG002
-        """Return 0: how far a chain goes is decided token by token."""
+    def greedy_length(self, sequence: Sequence, shape: DraftShape) -> int:  # noqa: ARG002
+        """Return 0: the length of a chain is decided token by token."""
         return 0
 
     def worth(self, draft: GrowingDraft, logits: Tensor) -> bool:
-        """Whether a chain's next guess is likely enough to pay for its step."""
+        """Return whether a chain's next token is likely enough to pay for its step."""
         if len(logits) > 1:
             return True
         draft.chance *= float(torch.softmax(logits[0].float(), -1).amax())
         return draft.chance >= self._share
 
     def mark_not_finite(self, sequence: Sequence) -> None:
-        """Do nothing: rows that are not finite are the target's to see, which writes its own over them."""
+        """Do nothing: the target overwrites the draft's rows."""
 
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:  # noqa: ARG002
-        """Learn nothing: the next draft reads what the target has kept."""
+        """Do nothing: the next draft reads the target's cache."""
         self._held.pop(sequence.cache_slot, None)
 
     def end(self, sequence: Sequence) -> None:
-        """Forget a sequence, and count no time until another one drafts."""
+        """Forget a sequence, and stop the clock until another one drafts."""
         self._held.pop(sequence.cache_slot, None)
         self._begun = None
 
@@ -111,7 +111,7 @@ class LayerSkipDrafter(DraftModel):
         return self._fixed if sequence.reproducible else self.search.best
 
     def _runner(self, layers: LayerSet) -> LayerSubsetRunner:
-        """Return a runner of some layers; those of the sets used last are kept."""
+        """Return a runner of some layers; the most recently used ones are cached."""
         runner = self._runners.pop(layers, None) or LayerSubsetRunner(self._target, layers)
         self._runners[layers] = runner
         if len(self._runners) > 8:
@@ -119,21 +119,21 @@ class LayerSkipDrafter(DraftModel):
         return runner
 
     def _count(self) -> None:
-        """Add the time since the last proposal to that of work."""
+        """Add the time since the last proposal to the working time."""
         now = self._clock()
         if self._begun is not None:
             self._worked += now - self._begun
         self._begun = now
 
     def _known_tokens(self, sequences: Seq[Sequence]) -> Sequence | None:
-        """Return a sequence to try layers on, if one is long enough and there is time for it."""
+        """Return a sequence to try layers on, if one is long enough and there is time for a trial."""
         able = [s for s in sequences if not s.reproducible and len(s.tokens) > _BEFORE + _KNOWN]
         if not able or self._tried + self._last > SEARCH_TIME_SHARE * self._worked:
             return None
         return able[0]
 
     def _try(self, sequence: Sequence) -> None:
-        """Let a set foretell the last known tokens, and take note of how many it did."""
+        """Let a candidate set predict the last known tokens greedily, and record how many it predicts."""
         begun, layers = self._clock(), self.search.candidate()
         known = sequence.tokens[-_KNOWN - 1 :]
         start = len(sequence.tokens) - 1 - _KNOWN

@@ -1,10 +1,10 @@
-"""Turn measured acceptance and measured cost into how far, and how wide, to draft next.
+"""Length policies: how many tokens, and which tree widths, to draft next.
 
-Leviathan et al. (arXiv 2211.17192 §3.5): with each draft token accepted with chance α, a round wins
-(1 − α^(K+1)) / (1 − α) tokens on average, for K draft passes and one verification. Their cost of a
-verification is that of one plain step; here it is what K + 1 rows were measured to cost, alone and in the
-company of others. With w siblings at a place, the later ones each accepted with chance β once those before
-were refused, 1 − (1 − α)(1 − β)^(w − 1) takes the place of α.
+If each draft token is accepted with probability α, a round of K drafted tokens emits (1 − α^(K+1)) / (1 − α)
+tokens on average, for K draft passes and one verification (Leviathan et al., arXiv 2211.17192 §3.5, equation
+1). Their verification costs as much as a plain step; here it costs what K + 1 rows were measured to cost,
+alone and in a batch. With w siblings at a position, of which the later ones are each accepted with
+probability β after the earlier ones were rejected, α is replaced by 1 − (1 − α)(1 − β)^(w − 1).
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from specclient_local.request.token_tree import ROOT, TokenTree
 _DECAY = 0.98
 _PROBE_EVERY = 16
 _PROBE_LENGTH = 2
-_STEPS = (3, 10)
+_STEP_RANGE = (3, 10)
 _GOOD, _BAD = 0.7, 0.4
-_WINS = 1.05
-"""How much faster than the best chain a tree must look: β rests on few observations."""
+_TREE_ADVANTAGE = 1.05
+"""Factor by which a tree must beat the best chain, because β rests on few observations."""
 
-_FINE = 64
-"""Parts of one in which acceptance is told apart when a shape is chosen."""
+_ACCEPTANCE_STEPS = 64
+"""Steps from 0 to 1 to which acceptance is rounded when a shape is chosen, so that choices can be cached."""
 
 ASSUMED_COSTS = RoundCosts(0.0, tuple(1.0 + 0.05 * k for k in range(MAX_PREDICTED_LENGTH + 1)))
-"""For drafts that cost nothing where no measurement may enter: each row a twentieth of a plain step."""
+"""Costs of free drafts where measurements must not be used: each row costs a twentieth of a plain step."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundLoad:
-    """A round, as far as it bears on what a draft costs.
+    """The properties of a round on which a draft's cost depends.
 
     Attributes:
-        drafting: sequences that may draft, taken to be alike.
-        others: sequences that draft nothing.
-        context: tokens before the draft.
+        drafting: number of sequences that may draft; assumed to be alike.
+        others: number of sequences that do not draft.
+        context: number of tokens before the draft.
     """
 
     drafting: int = 1
@@ -57,19 +57,23 @@ class RoundLoad:
 
 
 class LengthPolicy(Protocol):
-    """What decides a request's drafts from how the earlier ones fared."""
+    """Chooses a request's draft shapes from the acceptance of its earlier drafts."""
 
     def next(self, load: RoundLoad) -> DraftShape:
-        """Return what to draft in a round."""
+        """Return the shape to draft in a round."""
         ...
 
     def update(self, tree: TokenTree, path: list[int]) -> None:
-        """Learn which nodes of a draft were kept."""
+        """Record which nodes of a draft were accepted."""
         ...
 
 
 def expected_tokens(alpha: float, length: int) -> float:
-    """Return the mean number of tokens a round of K = ``length`` wins, the target's own included."""
+    """Return the mean number of tokens that a round of K = ``length`` drafted tokens emits, the target's own
+    included.
+
+    (1 − α^(K+1)) / (1 − α), Leviathan et al. (arXiv 2211.17192 §3.1, equation 1).
+    """
     if alpha >= 1.0:
         return length + 1.0
     return (1.0 - alpha ** (length + 1)) / (1.0 - alpha)
@@ -78,14 +82,14 @@ def expected_tokens(alpha: float, length: int) -> float:
 def best_length(
     alpha: float, cost: RoundCosts, drafting: int = 1, others: int = 0, most: int = MAX_DRAFT_LENGTH
 ) -> int:
-    """Return the K with most tokens per cost; 0 where drafting loses. The shorter of equal ones.
+    """Return the K with the most tokens per cost; 0 if drafting does not pay off. Of equal ones the smallest.
 
     Args:
-        alpha: chance that a draft token is accepted.
-        cost: as measured at load.
-        drafting: sequences of the round that may draft, taken to be alike.
-        others: sequences of the round that draft nothing.
-        most: largest K.
+        alpha: probability that a drafted token is accepted.
+        cost: measured costs.
+        drafting: sequences of the round that may draft; assumed to be alike.
+        others: sequences of the round that do not draft.
+        most: largest K to consider.
     """
     speed = [
         (drafting * expected_tokens(alpha, k) + others) / cost.round(k, drafting, others)
@@ -95,7 +99,7 @@ def best_length(
 
 
 def _trees() -> list[TreeWidths]:
-    """Return the trees that are tried against chains: wide at the top, as many rows as a long chain."""
+    """Return the tree widths to compare with chains: wide at the top, with as many rows as a long chain."""
     tops = [top for depth in (1, 2, 3) for top in product((4, 3, 2), repeat=depth)]
     falling = [top for top in tops if list(top) == sorted(top, reverse=True)]
     found = [(*top, *chain(tail)) for top in falling for tail in range(MAX_DRAFT_LENGTH)]
@@ -106,19 +110,19 @@ _TREES = _trees()
 
 
 def best_widths(alpha: float, beta: float, cost: RoundCosts, load: RoundLoad) -> TreeWidths:
-    """Return the widths with most tokens per cost: a chain's unless a tree wins.
+    """Return the widths with the most tokens per cost: a chain, unless a tree clearly beats it.
 
     Args:
-        alpha: chance that the first guess at a place is accepted.
-        beta: chance that a later sibling is, those before it refused.
-        cost: of the place in the context.
-        load: of the round.
+        alpha: probability that the first node at a position is accepted.
+        beta: probability that a later sibling is accepted after the earlier ones were rejected.
+        cost: costs at this position of the context.
+        load: the round.
     """
     length = best_length(alpha, cost, load.drafting, load.others)
     best = chain(length)
     if not length:
         return best
-    most = _WINS * _speed(best, alpha, beta, cost, load)
+    most = _TREE_ADVANTAGE * _speed(best, alpha, beta, cost, load)
     for widths in _TREES:
         speed = _speed(widths, alpha, beta, cost, load)
         if len(widths) <= len(cost.verify) - 1 and speed > most:
@@ -143,18 +147,20 @@ def _worth(alpha: float, cost: RoundCosts, load: RoundLoad) -> int:
 
 
 def _rounded(share: float) -> float:
-    return round(share * _FINE) / _FINE
+    return round(share * _ACCEPTANCE_STEPS) / _ACCEPTANCE_STEPS
 
 
 class AdaptiveLength:
-    """One request's estimates of α and β: accepted over accepted and refused, older rounds fading.
+    """Chooses shapes from a request's own estimates of α and β; older rounds fade.
 
-    The estimates are the request's own; how far it drafts depends on the others, too.
+    The estimates are accepted over tried nodes of this request. The shape also depends on the other requests'
+    load.
 
     Args:
-        cost: as measured at load.
-        prior: α before anything is known, worth ``weight`` observations.
-        widths: whether siblings may be drafted where they pay; else α is of any guess at a place.
+        cost: measured costs.
+        prior: α before any observation, worth ``weight`` observations.
+        weight: number of observations that the prior counts as.
+        widths: whether to draft siblings where they pay off; if not, α counts any node at a position.
     """
 
     def __init__(
@@ -168,19 +174,19 @@ class AdaptiveLength:
 
     @property
     def alpha(self) -> float:
-        """The estimate for a first guess."""
+        """Estimated probability that the first node at a position is accepted."""
         return self._accepted / self._tried
 
     @property
     def beta(self) -> float:
-        """The estimate for a sibling whose elder ones were refused."""
+        """Estimated probability that a later sibling is accepted after the earlier ones were rejected."""
         return self._later / self._later_tried
 
     def next(self, load: RoundLoad) -> TreeWidths:
-        """Return what to draft in a round; see :func:`best_widths`.
+        """Return the shape to draft in a round; see :func:`best_widths`.
 
-        A request whose drafts are refused too often to draft even when alone tries again now and then;
-        one that is kept from it by the others' load waits until that falls.
+        If drafting does not pay off even for this request alone, it is probed with a short chain now and
+        then. If only the load of other requests prevents it, it waits until that falls.
         """
         cost = self._cost.at(load.context)
         best = self._best(cost, RoundLoad(load.drafting, load.others))
@@ -194,7 +200,7 @@ class AdaptiveLength:
         return _chosen(_rounded(self.alpha), beta, cost, load)
 
     def update(self, tree: TokenTree, path: list[int]) -> None:
-        """Learn which nodes of a draft were kept."""
+        """Record which nodes of a draft were accepted."""
         if not len(tree):
             return
         first = tried = later = later_tried = 0
@@ -216,45 +222,47 @@ class AdaptiveLength:
 
 
 class FixedLength:
-    """The same length every round."""
+    """Chains of a fixed length."""
 
     def __init__(self, length: int) -> None:
         self._length = length
 
-    def next(self, load: RoundLoad) -> TreeWidths:  # noqa: ARG002 - whatever the load
-        """Return the chain."""
+    def next(self, load: RoundLoad) -> TreeWidths:  # noqa: ARG002 - does not depend on the load
+        """Return the shape of the chain."""
         return chain(self._length)
 
     def update(self, tree: TokenTree, path: list[int]) -> None:
-        """Learn nothing."""
+        """Do nothing."""
 
 
 class StepLength:
-    """One more token after a draft most of which was kept, one less after one most of which was refused."""
+    """Chains of one more token after a mostly accepted draft, and one less after a mostly rejected one."""
 
     def __init__(self) -> None:
         self._next = 5
 
-    def next(self, load: RoundLoad) -> TreeWidths:  # noqa: ARG002 - whatever the load
+    def next(self, load: RoundLoad) -> TreeWidths:  # noqa: ARG002 - does not depend on the load
         """Return a chain of 3 to 10 tokens."""
         return chain(self._next)
 
     def update(self, tree: TokenTree, path: list[int]) -> None:
-        """Learn which nodes of a draft were kept."""
+        """Record which nodes of a draft were accepted."""
         if len(tree):
             kept = len(path) / tree.depth
-            self._next = min(max(self._next + (kept >= _GOOD) - (kept < _BAD), _STEPS[0]), _STEPS[1])
+            self._next = min(
+                max(self._next + (kept >= _GOOD) - (kept < _BAD), _STEP_RANGE[0]), _STEP_RANGE[1]
+            )
 
 
 class DoublingLength:
-    """How far to draft where drafts cost nothing and are right or wrong for stretches at a time.
+    """Chains for drafts that cost nothing and are right or wrong for long stretches, as a prediction is.
 
-    A draft kept whole is followed by one twice as long, a refused one by a short one; neither is longer
-    than pays at the measured acceptance.
+    A fully accepted draft is followed by one twice as long, a rejected one by a short one; neither exceeds
+    what pays off at the measured acceptance.
 
     Args:
-        cost: as measured at load; None where nothing measured may enter, so that a seeded request draws
-            the same on every machine.
+        cost: measured costs; None if measurements must not be used, so that a seed gives the same answer on
+            every machine.
     """
 
     def __init__(self, cost: RoundCosts | None = None) -> None:
@@ -264,18 +272,18 @@ class DoublingLength:
         self._idle = 0
 
     def next(self, load: RoundLoad) -> TreeWidths:
-        """Return what to draft in a round; where drafting loses even alone, a short one now and then."""
+        """Return the chain to draft; if drafting does not pay off even alone, a short one now and then."""
         if self._cost is None or self._estimate is None:
             return chain(self._next)
         alpha, cost = _rounded(self._estimate.alpha), self._cost.at(load.context)
-        pays = _worth(alpha, cost, _alike(load))
+        pays = _worth(alpha, cost, _without_context(load))
         if not pays and not _worth(alpha, cost, RoundLoad()):
             self._idle += 1
             pays = _PROBE_LENGTH if self._idle % _PROBE_EVERY == 0 else 0
         return chain(min(self._next, pays))
 
     def update(self, tree: TokenTree, path: list[int]) -> None:
-        """Learn which nodes of a draft were kept."""
+        """Record which nodes of a draft were accepted."""
         if not len(tree):
             return
         if len(path) == len(tree):
@@ -287,42 +295,44 @@ class DoublingLength:
 
 
 class DrafterChosenLength:
-    """Leaves it to the drafter, and tells it what pays.
+    """Leaves the length to the drafter, and provides the function that says what pays off.
 
     Args:
-        cost: as measured at load; None where nothing measured may enter.
+        cost: measured costs; None if measurements must not be used.
     """
 
     def __init__(self, cost: RoundCosts | None = None) -> None:
         self._cost = cost
 
     def next(self, load: RoundLoad) -> DrafterChosenChain:
-        """Return what to draft in a round."""
+        """Return the shape to draft in a round."""
         if self._cost is None:
             return DrafterChosenChain(
                 MAX_PREDICTED_LENGTH, partial(_pays, cost=ASSUMED_COSTS, load=RoundLoad())
             )
         cost = self._cost.at(load.context)
-        return DrafterChosenChain(MAX_PREDICTED_LENGTH, partial(_pays, cost=cost, load=_alike(load)))
+        return DrafterChosenChain(
+            MAX_PREDICTED_LENGTH, partial(_pays, cost=cost, load=_without_context(load))
+        )
 
     def update(self, tree: TokenTree, path: list[int]) -> None:
-        """Learn nothing: the drafter does."""
+        """Do nothing: the drafter records acceptance itself."""
 
 
 class UnionLength:
-    """For several drafters at once: the models draft chains that pay, the look-up what it trusts.
+    """Shapes for several drafters at once: chains that pay off for the models, and the lookup's own choice.
 
     Args:
-        models: what decides for each draft model.
-        drafts: how many of them there are.
-        lookup: what decides for the look-up.
+        models: policy for each draft model.
+        drafts: number of draft models.
+        lookup: policy for the n-gram lookup.
     """
 
     def __init__(self, models: LengthPolicy, drafts: int, lookup: LengthPolicy) -> None:
         self._models, self._lookup, self._drafts = models, lookup, drafts
 
     def next(self, load: RoundLoad) -> UnionShape:
-        """Return what to draft in a round, with as many rows as a long chain."""
+        """Return shapes with as many rows in total as a long chain."""
         each, lookup = self._models.next(load), self._lookup.next(load)
         spare = max(0, MAX_PREDICTED_LENGTH - self._drafts * shape_size(each))
         if isinstance(lookup, DrafterChosenChain):
@@ -330,7 +340,7 @@ class UnionLength:
         return UnionShape(each, lookup, self._drafts)
 
     def update(self, tree: TokenTree, path: list[int]) -> None:
-        """Learn which nodes of a draft were kept."""
+        """Record which nodes of a draft were accepted."""
         self._models.update(tree, path)
 
 
@@ -338,6 +348,6 @@ def _pays(alpha: float, cost: RoundCosts, load: RoundLoad) -> int:
     return _worth(_rounded(alpha), cost, load)
 
 
-def _alike(load: RoundLoad) -> RoundLoad:
-    """Leave out the context, which the costs have in them already."""
+def _without_context(load: RoundLoad) -> RoundLoad:
+    """Return a load without its context, which ``cost`` accounts for already. Improves caching."""
     return RoundLoad(load.drafting, load.others)

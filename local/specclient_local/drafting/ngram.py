@@ -1,8 +1,8 @@
-"""Turn a sequence's own past into guesses: what followed the last time its end stood there.
+"""N-gram lookup: drafts what followed the last time that the sequence's end occurred before.
 
 Prompt lookup (github.com/apoorvumang/prompt-lookup-decoding), over prompt and answer. The longest match is
-taken, of equal ones the latest; how far it is followed depends on how well matches of its length have
-fared in this request.
+used, of equal ones the latest. How many tokens are copied depends on how well matches of that length were
+accepted in this request.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from specclient_local.request.sequence import Sequence
 from specclient_local.request.token_tree import TokenTree
 
 _SIZES = (4, 2, 1)
-_TRIED = 8
-"""Places that are followed back in a search."""
+_MAX_CANDIDATES = 8
+"""Maximum number of earlier occurrences that a search compares."""
 
 LONGEST_MATCH = 16
-"""Most tokens a match is followed back."""
+"""Maximum length of a match, in tokens."""
 
 _CLASSES = (2, 4, 8, 16)
 _PRIOR = (0.4, 0.6, 0.75, 0.85, 0.97)
@@ -32,11 +32,11 @@ _PROBE_LENGTH = 2
 
 
 class NgramIndex:
-    """Finds where the end of some tokens stood before, in time that does not grow with them.
+    """Finds earlier occurrences of the end of a token list, in time that does not grow with its length.
 
-    The last place behind each run of four, two and one tokens is kept in a hash table, and with each place
-    the one before it behind the same run, as in the chains of deflate (RFC 1951 §4): a search follows a
-    few of these back, and a token costs three entries.
+    A hash table keeps the last position behind each run of four, two and one tokens; each position links to
+    the one before it behind the same run, as in the hash chains of deflate (RFC 1951 §4). A search follows a
+    few links; a token costs three entries.
     """
 
     def __init__(self) -> None:
@@ -45,8 +45,8 @@ class NgramIndex:
         self._before = {size: array("i") for size in _SIZES}
 
     def append(self, token: int) -> None:
-        """Add a token at the end."""
-        # The runs that ended here have a token behind them now: they can be gone on from.
+        """Append a token."""
+        # The runs that ended here now have a continuation.
         behind = len(self.tokens)
         for size in _SIZES:
             before = -1
@@ -58,13 +58,15 @@ class NgramIndex:
         self.tokens.append(token)
 
     def find(self) -> tuple[int, int] | None:
-        """Return the place behind the best earlier match of the end, and how many tokens match."""
+        """Return the position behind the best earlier match of the end, and the match's length; None if there
+        is none.
+        """
         for size in _SIZES:
             place = self._last.get(tuple(self.tokens[-size:]), -1) if len(self.tokens) > size else -1
             if place < 0:
                 continue
             best, longest = place, 0
-            for _ in range(_TRIED):
+            for _ in range(_MAX_CANDIDATES):
                 matched = self._matching(place, size)
                 if matched > longest:
                     best, longest = place, matched
@@ -75,7 +77,8 @@ class NgramIndex:
         return None
 
     def next(self, place: int, length: int) -> list[int]:
-        """Return what followed a place; where that reaches the end, what repeats goes on repeating."""
+        """Return the ``length`` tokens from a position on; where the list ends, the copied part is repeated.
+        """
         following = self.tokens[place : place + length]
         period = len(following)
         while len(following) < length:
@@ -83,7 +86,7 @@ class NgramIndex:
         return following
 
     def _matching(self, place: int, known: int) -> int:
-        """Return how many tokens before ``place`` are those at the end, ``known`` of them being so."""
+        """Return the length of the match before ``place``, of which ``known`` tokens are known to match."""
         most = min(place, LONGEST_MATCH)
         tokens, end = self.tokens, len(self.tokens)
         return next((n for n in range(known, most) if tokens[place - 1 - n] != tokens[end - 1 - n]), most)
@@ -91,14 +94,15 @@ class NgramIndex:
 
 @dataclass(slots=True)
 class MatchAcceptance:
-    """How well matches have fared in a request, by how long they were."""
+    """Acceptance of copied tokens in a request, by length of the match."""
 
     _accepted: list[float] = field(default_factory=lambda: [prior * _WEIGHT for prior in _PRIOR])
     _tried: list[float] = field(default_factory=lambda: [_WEIGHT] * len(_PRIOR))
     _idle: int = 0
 
     def levels(self, matched: int, shape: DrafterChosenChain) -> int:
-        """Return how far to follow a match: as far as pays, and a little now and then where nothing does."""
+        """Return how many tokens to copy after a match: as many as pay off; if none do, a few now and then.
+        """
         at = _class(matched)
         worth = min(shape.worth(self._accepted[at] / self._tried[at]), shape.depth)
         if worth:
@@ -107,7 +111,7 @@ class MatchAcceptance:
         return min(_PROBE_LENGTH, shape.depth) if self._idle % _PROBE_EVERY == 0 else 0
 
     def learn(self, matched: int, drafted: int, accepted: int) -> None:
-        """Note what became of a draft."""
+        """Record that ``accepted`` of ``drafted`` tokens after a match were accepted."""
         at = _class(matched)
         self._accepted[at] = self._accepted[at] * _DECAY + accepted
         self._tried[at] = self._tried[at] * _DECAY + accepted + (accepted < drafted)
@@ -119,54 +123,54 @@ def _class(matched: int) -> int:
 
 @dataclass(slots=True)
 class NgramState:
-    """A sequence's past, and how it has served."""
+    """A sequence's index, and the acceptance of its matches."""
 
     past: NgramIndex = field(default_factory=NgramIndex)
-    trust: MatchAcceptance = field(default_factory=MatchAcceptance)
+    acceptance: MatchAcceptance = field(default_factory=MatchAcceptance)
     matched: int = 0
 
     def read(self, tokens: list[int], end: int) -> None:
-        """Take in the tokens up to an end."""
+        """Index the tokens up to ``end``."""
         for token in tokens[len(self.past.tokens) : end]:
             self.past.append(token)
 
 
 class NgramDrafter:
-    """Drafts what followed before: picked, not drawn, so its q is one-hot. It needs no model."""
+    """Drafts tokens that followed before. They are picked, not drawn (one-hot q), and need no model."""
 
     def __init__(self) -> None:
-        self._looking: dict[int, NgramState] = {}
+        self._states: dict[int, NgramState] = {}
 
     def begin(self, sequence: Sequence) -> bool:
         """Index a chunk of the prompt."""
-        looking = self._looking.setdefault(sequence.cache_slot, NgramState())
-        looking.read(sequence.tokens, len(looking.past.tokens) + MAX_PASS_ROWS)
-        return len(looking.past.tokens) == len(sequence.tokens)
+        state = self._states.setdefault(sequence.cache_slot, NgramState())
+        state.read(sequence.tokens, len(state.past.tokens) + MAX_PASS_ROWS)
+        return len(state.past.tokens) == len(sequence.tokens)
 
     def propose(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:
-        """Offer what followed the best match, as far as asked, or as far as it is trusted."""
+        """Propose the tokens after the best match, as many as the shape or the match's acceptance allows."""
         return [self._tree(s, shape) for s, shape in zip(sequences, shapes, strict=True)]
 
     def _tree(self, sequence: Sequence, shape: DraftShape) -> TokenTree:
-        looking = self._looking[sequence.cache_slot]
-        looking.read(sequence.tokens, len(sequence.tokens))
-        found = looking.past.find()
+        state = self._states[sequence.cache_slot]
+        state.read(sequence.tokens, len(sequence.tokens))
+        found = state.past.find()
         if found is None:
             return TokenTree()
-        place, looking.matched = found
+        place, state.matched = found
         length = (
-            looking.trust.levels(looking.matched, shape)
+            state.acceptance.levels(state.matched, shape)
             if isinstance(shape, DrafterChosenChain)
             else len(shape)
         )
-        return TokenTree.chain(looking.past.next(place, length))
+        return TokenTree.chain(state.past.next(place, length))
 
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:
-        """Learn how far the match was right."""
+        """Record how many tokens of the match were accepted."""
         if len(tree):
-            looking = self._looking[sequence.cache_slot]
-            looking.trust.learn(looking.matched, len(tree), len(path))
+            state = self._states[sequence.cache_slot]
+            state.acceptance.learn(state.matched, len(tree), len(path))
 
     def end(self, sequence: Sequence) -> None:
         """Forget the sequence."""
-        self._looking.pop(sequence.cache_slot, None)
+        self._states.pop(sequence.cache_slot, None)

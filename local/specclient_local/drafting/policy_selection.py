@@ -1,4 +1,4 @@
-"""Turn what a request asks of its drafts into what decides them: a length, a rule, or measured costs."""
+"""Selects a request's length policy: fixed, by a rule, or by measured costs."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from specclient_local.request.params import MAX_PREDICTED_LENGTH, MAX_TREE_NODES
 from specclient_local.request.sequence import Sequence
 
 DEFAULT_DRAFT_LENGTH = 4
-_GROWN = 3
-"""Guesses kept of a grown tree for each level it may have; Medusa, whose levels cost no passes, keeps as many
-as a tree may have, as its authors do."""
+_GROWN_NODES_PER_LEVEL = 3
+"""Nodes to keep per level of a grown tree. Medusa keeps the maximum, as its authors do: its levels cost no
+passes."""
 
 
 def length_policy_for(sequence: Sequence, drafter: Drafter, costs: RoundCosts | None) -> LengthPolicy:
-    """Return what decides a request's drafts: the request itself, or how they fare.
+    """Return the length policy of a request.
 
-    They follow no measured costs, and no load, for a seeded, sampled request: which random numbers go
-    where depends on the drafts, and the same seed should give the same answer in any company, on the
-    next run and on the next machine too.
+    For a sampled request with a seed, the policy uses neither measured costs nor the load: which random
+    number is used where depends on the drafts, and a seed must give the same answer in any batch, on any run
+    and on any machine.
 
     Args:
         sequence: the request.
-        drafter: of its method.
-        costs: of that method's rounds, where they are known.
+        drafter: the drafter of its method.
+        costs: measured costs of that method's rounds, if known.
     """
     params = sequence.params
     if isinstance(params.draft_length, int):
@@ -50,20 +50,20 @@ def length_policy_for(sequence: Sequence, drafter: Drafter, costs: RoundCosts | 
     if isinstance(drafter, NgramDrafter):
         return DrafterChosenLength(costs)
     widths = params.draft_tree is None and not isinstance(drafter, UnionDrafter | RetokenisedDrafter)
-    models = FixedLength(_length(params)) if costs is None else AdaptiveLength(costs, widths=widths)
+    models = FixedLength(_default_length(params)) if costs is None else AdaptiveLength(costs, widths=widths)
     if isinstance(drafter, UnionDrafter):
         return UnionLength(models, len(drafter.models), DrafterChosenLength(costs))
     return models
 
 
-def _length(params: SamplingParams) -> int:
-    """Return how deep to draft where nothing is known: as deep as the widths asked for."""
+def _default_length(params: SamplingParams) -> int:
+    """Return the draft length without measured costs: the depth of the requested widths, or the default."""
     tree = params.draft_tree
     return DEFAULT_DRAFT_LENGTH if tree is None or isinstance(tree, str) else len(tree)
 
 
 def requested_shape(shape: DraftShape, sequence: Sequence) -> DraftShape:
-    """Return the tree that a request asks for in a chain's place; the chain's length is the tree's depth."""
+    """Return the tree that a request asks for instead of a chain; the chain's length limits its depth."""
     tree = sequence.params.draft_tree
     if isinstance(shape, UnionShape):
         return UnionShape(requested_shape(shape.each, sequence), shape.lookup, shape.drafts)
@@ -72,5 +72,5 @@ def requested_shape(shape: DraftShape, sequence: Sequence) -> DraftShape:
     if tree == "grow":
         if sequence.method == "medusa" and shape:
             return GrownTree(len(shape), MAX_TREE_NODES)
-        return GrownTree(len(shape), min(_GROWN * len(shape), MAX_PREDICTED_LENGTH))
+        return GrownTree(len(shape), min(_GROWN_NODES_PER_LEVEL * len(shape), MAX_PREDICTED_LENGTH))
     return tuple(tree)[: len(shape)]

@@ -1,7 +1,7 @@
-"""Turn a text that the user expects into guesses at the answer (OpenAI, "Predicted Outputs").
+"""Drafts from a predicted answer that the request brings (OpenAI, "Predicted Outputs").
 
-The next tokens of the prediction are the draft. Where the answer departs from it, the place at which
-the answer goes on is searched for: an edited file is mostly the file.
+The next tokens of the prediction are the draft. Where the answer departs from the prediction, the position at
+which it continues is searched for: an edited file is mostly the file.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from specclient_local.request.sequence import Sequence
 from specclient_local.request.token_tree import TokenTree
 
 _WINDOW = 16
-"""How far ahead of the departure a single equal token counts as the place to go on."""
+"""Maximum distance after a departure at which a single equal token counts as the position to continue."""
 
 
 class PredictionDrafter:
-    """Drafts the next tokens of :attr:`Sequence.prediction`: picked, not drawn, so their q is one-hot."""
+    """Drafts the next tokens of :attr:`Sequence.prediction`. They are picked, not drawn: q is one-hot."""
 
     def __init__(self) -> None:
         self._places: dict[int, PredictionCursor] = {}
 
     def begin(self, sequence: Sequence) -> bool:
-        """Index the prediction; the answer is expected to begin as it does."""
+        """Index the prediction. The answer is expected to begin with it."""
         predicted = sequence.prediction
         if sequence.cache_slot not in self._places:
             tokens = [] if predicted is None else predicted.tokens
@@ -32,7 +32,9 @@ class PredictionDrafter:
         return True
 
     def propose(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:
-        """Offer as many next tokens as asked; fewer at a prediction's end, none while its place is lost."""
+        """Propose the next predicted tokens; fewer at the prediction's end, none while the position is
+        unknown.
+        """
         trees: list[TokenTree] = []
         for sequence, shape in zip(sequences, shapes, strict=True):
             place = self._places[sequence.cache_slot]
@@ -41,11 +43,11 @@ class PredictionDrafter:
         return trees
 
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:
-        """Count what became of the proposal, and trust less in places that proved wrong."""
+        """Record the outcome, and require longer matches after a wrong position."""
         if len(tree) and sequence.prediction is not None:
             place = self._places[sequence.cache_slot]
             sequence.prediction.count(range(place.at, place.at + len(tree)), len(path))
-            place.judge(len(path))
+            place.record(len(path))
 
     def end(self, sequence: Sequence) -> None:
         """Forget the prediction."""
@@ -53,15 +55,15 @@ class PredictionDrafter:
 
 
 class PredictionCursor:
-    """Where in a prediction an answer is.
+    """The position in a prediction that an answer has reached.
 
     Attributes:
         at: index of the next predicted token.
-        lost: whether that is unknown; ``at`` is then where it was last known.
+        lost: whether the position is unknown; ``at`` is then the last known one.
 
     Args:
         tokens: the prediction.
-        prompt: how many tokens come before the answer.
+        prompt: number of tokens before the answer.
     """
 
     def __init__(self, tokens: list[int], prompt: int) -> None:
@@ -72,7 +74,7 @@ class PredictionCursor:
         self.lost = False
 
     def follow(self, sequence: list[int]) -> None:
-        """Go along with the new tokens of prompt and answer, and search for the place once they depart."""
+        """Advance over the new tokens of prompt and answer; search for the position after a departure."""
         tokens, departed = self._index.tokens, False
         for token in sequence[self._read :]:
             if not self.lost and self.at < len(tokens) and tokens[self.at] == token:
@@ -86,11 +88,11 @@ class PredictionCursor:
             self._search(sequence[recent:], departed=departed)
 
     def next(self, length: int) -> list[int]:
-        """Return the next tokens, as many as there are and ``length`` at most."""
+        """Return up to ``length`` next predicted tokens."""
         return [] if self.lost else self._index.tokens[self.at : self.at + length]
 
-    def judge(self, accepted: int) -> None:
-        """Ask for a longer match next time where a proposal was refused whole."""
+    def record(self, accepted: int) -> None:
+        """Require a longer match next time if the whole proposal was rejected."""
         self._needed = 1 if accepted else min(self._needed + 1, LONGEST_CONTEXT)
 
     def _search(self, context: list[int], *, departed: bool) -> None:
@@ -101,5 +103,5 @@ class PredictionCursor:
                 self.at, self.lost = place, False
                 return
         if departed and self._needed == 1 and self.at + 1 < len(self._index.tokens):
-            # Nothing like it anywhere: perhaps one token stands in the place of another.
+            # No match: perhaps one token was replaced by another.
             self.at, self.lost = self.at + 1, False

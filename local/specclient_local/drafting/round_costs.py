@@ -1,7 +1,7 @@
-"""Turn measured seconds of passes into what a round costs, by its draft, its company and its context.
+"""The cost of a round, from measured seconds of passes: by draft shape, batch and context.
 
-The unit is one plain step of the target for one sequence early in its context. Where several requests
-share a pass its rows are what is paid for; far into a context attention takes a growing share.
+The unit is one plain step of the target for one sequence early in its context. In a batch, rows are what
+costs; far into a context, attention takes a growing share.
 """
 
 from __future__ import annotations
@@ -13,27 +13,28 @@ from itertools import accumulate
 
 from specclient_local.drafting.drafter import TreeWidths, shape_size
 
-_GRAIN = 128
-"""Positions between which costs are taken to be the same."""
+_CONTEXT_STEP = 128
+"""Positions to which a context is rounded, so that costs can be cached."""
 
 
 @dataclass(frozen=True, slots=True)
 class RoundCosts:
-    """What passes cost, in plain steps of the target for one sequence.
+    """Costs of passes, in plain steps of the target for one sequence.
 
     Attributes:
         draft: one step of the draft for one sequence.
         verify: for K = 0, 1, …, the target's pass over K + 1 rows of one sequence; its length bounds K.
-        slots: sequences of the batch measured beside it; 1 where only one can run.
-        full_draft, full_verify: the same for that batch, each sequence having so many rows.
-        row: what each further row adds to a step of the draft, for one sequence.
-        beside: what a round of several takes that is no pass, for each: drawing, verifying, bookkeeping.
-        level: what each level of a tree adds to a step of the draft, for one sequence: a chain is followed at
-            once, a tree has a pass for each level, and its guesses are picked between them.
-        drawn: the same for each guess of a chain that is not the likeliest but drawn.
-        branching: what a round takes beyond that and its passes where the draft is a tree, not a chain.
+        slots: number of sequences in the measured batch; 1 if only one can run.
+        full_draft, full_verify: the same for that batch, each sequence having that many rows.
+        row: cost of each further row of a step of the draft, for one sequence.
+        beside: cost per sequence of a round of several besides its passes: sampling, verification,
+            bookkeeping.
+        level: additional cost per level of a tree, for one sequence: a chain is drafted in one call, whereas
+            a tree has a pass per level and picks nodes between them.
+        drawn: additional cost per token of a chain if tokens are drawn instead of picked.
+        branching: additional cost of a round whose draft is a tree.
         context: positions in the caches when measured.
-        far: the same further into the context; None where the models have none.
+        far: the same further into the context; None if the context is too short to measure.
     """
 
     draft: float
@@ -50,15 +51,17 @@ class RoundCosts:
     far: RoundCosts | None = None
 
     def __hash__(self) -> int:
-        """Hash what tells most costs apart: every round looks up what pays by them."""
+        """Hash the fields that usually differ: every round looks up a cached choice by its costs."""
         return hash((self.draft, self.slots, self.context))
 
     def at(self, context: int) -> RoundCosts:
-        """Return the costs that far into a context, on the line through the two places measured."""
-        return self if self.far is None else _between(self, self.far, context // _GRAIN * _GRAIN)
+        """Return the costs at a context length, interpolated linearly between the two measured ones."""
+        return (
+            self if self.far is None else _between(self, self.far, context // _CONTEXT_STEP * _CONTEXT_STEP)
+        )
 
     def sampled(self) -> RoundCosts:
-        """Return the costs of requests whose guesses are drawn."""
+        """Return the costs for requests whose draft tokens are drawn."""
         return replace(
             self,
             draft=self.draft + self.drawn,
@@ -69,28 +72,31 @@ class RoundCosts:
         )
 
     def round(self, length: int, drafting: int = 1, others: int = 0) -> float:
-        """Return what a round costs in which some sequences draft ``length`` tokens and others none."""
+        """Return the cost of a round in which ``drafting`` sequences draft ``length`` tokens and ``others``
+        none.
+        """
         return self.tree((1,) * length, drafting, others)
 
     def tree(self, widths: TreeWidths, drafting: int = 1, others: int = 0) -> float:
-        """Return what a round costs in which some sequences draft trees of these widths and others none."""
+        """Return the cost of a round in which ``drafting`` sequences draft such trees and ``others`` nothing.
+        """
         sequences = drafting + others
         levels: list[int] = [] if not widths else [1]
         for width in widths[:-1]:
             levels.append(levels[-1] * width)
         tree = shape_size(widths) > len(widths)
-        step = self._company(self.draft, self.full_draft, drafting) + (self.level if tree else 0.0)
+        step = self._for_batch(self.draft, self.full_draft, drafting) + (self.level if tree else 0.0)
         dearer = step / self.draft if self.draft else 1.0
         drafts = len(levels) * step + (sum(levels) - len(levels)) * self.row * dearer
         extra = shape_size(widths) * drafting / sequences  # rows beyond the root, on average
-        passes = self._company(
+        passes = self._for_batch(
             interpolate_costs(self.verify, extra), interpolate_costs(self.full_verify, extra), sequences
         )
         beside = self.beside * sequences if sequences > 1 else 0.0
         return drafts + passes + beside + (self.branching * drafting if tree else 0.0)
 
-    def _company(self, alone: float, full: float, sequences: int) -> float:
-        """Interpolate between one sequence and the batch measured, or extrapolate beyond it."""
+    def _for_batch(self, alone: float, full: float, sequences: int) -> float:
+        """Interpolate linearly between one sequence and the measured batch, or extrapolate beyond it."""
         return alone if self.slots < 2 else alone + (full - alone) * (sequences - 1) / (self.slots - 1)
 
 
@@ -117,7 +123,7 @@ def _between(near: RoundCosts, far: RoundCosts, context: int) -> RoundCosts:
 
 
 def combined_costs(drafts: Sequence[RoundCosts]) -> RoundCosts:
-    """Return what rounds cost in which each of several draft models drafts, one after another."""
+    """Return the costs of rounds in which several draft models draft one after another."""
     first, count = drafts[0], len(drafts)
     fars = [cost.far for cost in drafts if cost.far is not None]
     return replace(
@@ -127,19 +133,19 @@ def combined_costs(drafts: Sequence[RoundCosts]) -> RoundCosts:
         row=sum(cost.row for cost in drafts),
         level=sum(cost.level for cost in drafts),
         drawn=sum(cost.drawn for cost in drafts),
-        verify=_every(first.verify, count),
-        full_verify=_every(first.full_verify, count),
+        verify=_per_drafter(first.verify, count),
+        full_verify=_per_drafter(first.full_verify, count),
         far=combined_costs(fars) if len(fars) == count else None,
     )
 
 
-def _every(table: tuple[float, ...], count: int) -> tuple[float, ...]:
-    """Return what 0, 1, … guesses of each of so many drafters cost."""
+def _per_drafter(table: tuple[float, ...], count: int) -> tuple[float, ...]:
+    """Return the costs of 0, 1, … tokens from each of ``count`` drafters."""
     return table[::count]
 
 
 def costs_per_row_count(rows: Sequence[int], seconds: Sequence[float]) -> list[float]:
-    """Return the seconds of 1, 2, … rows, given those of some ascending counts; more never cost less."""
+    """Return the seconds of 1, 2, … rows by linear interpolation between measured counts, made monotonic."""
     rising = list(accumulate(seconds, max))
     found: list[float] = []
     for count in range(1, rows[-1] + 1):
@@ -152,9 +158,9 @@ def costs_per_row_count(rows: Sequence[int], seconds: Sequence[float]) -> list[f
 
 
 def interpolate_costs(table: Sequence[float], place: float) -> float:
-    """Return a table's value between its entries; 0 of an empty one.
+    """Return a table's value between its entries, by linear interpolation; 0 for an empty table.
 
-    Beyond its end it goes on as it ended: trees may have more rows than the longest chain.
+    Beyond its end the last slope continues: trees may have more rows than the longest chain.
     """
     if not table:
         return 0.0

@@ -1,4 +1,4 @@
-"""Turn a text's tokens into an index that finds where a continuation has been seen before."""
+"""An index of tokens that finds earlier occurrences of the end of a context."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from collections.abc import Iterable, Sequence
 _SIZES = (4, 2, 1)
 _NEIGHBOURS = 8
 LONGEST_CONTEXT = 16
-"""Most tokens a match is followed back."""
+"""Maximum length of a match, in tokens."""
 
 
 class SuffixIndex:
-    """Finds the longest end of some context within the tokens indexed, in time that does not grow with them.
+    """Finds the longest suffix of a context among the indexed tokens, in time that does not grow with them.
 
-    The places behind each run of four, two and one tokens are kept in hash tables. Of a run's places only
-    the nearest to where the continuation is looked for are followed back, so a search costs a few
-    look-ups and bisections, whatever the length; adding a token costs three entries.
+    Hash tables keep the positions behind each run of four, two and one tokens. Only the positions of a run
+    nearest to the expected one are compared, so a search costs a few lookups and bisections; adding a token
+    costs three entries.
 
     Args:
-        tokens: to begin with; more may be appended.
+        tokens: initial tokens; more may be appended.
     """
 
     def __init__(self, tokens: Iterable[int] = ()) -> None:
@@ -29,7 +29,7 @@ class SuffixIndex:
             self.append(token)
 
     def append(self, token: int) -> None:
-        """Add a token at the end."""
+        """Append a token."""
         self.tokens.append(token)
         behind = len(self.tokens)
         for size in _SIZES:
@@ -37,12 +37,13 @@ class SuffixIndex:
                 self._behind.setdefault(tuple(self.tokens[behind - size :]), []).append(behind)
 
     def find(self, context: Sequence[int], near: int) -> tuple[int, int] | None:
-        """Return the place behind the best match of the context's end, and how many tokens match.
+        """Return the position behind the best match of the context's end, and the match's length; None if
+        none matches.
 
         Args:
             context: recent tokens; at most the last ``LONGEST_CONTEXT`` are compared.
-            near: where the continuation is expected. Of equally long matches the nearest wins, and of
-                two equally near the later.
+            near: expected position. Of equally long matches the nearest wins, of two equally near ones the
+                later.
         """
         for size in _SIZES:
             places = self._behind.get(tuple(context[-size:])) if len(context) >= size else None
@@ -56,6 +57,6 @@ class SuffixIndex:
         return None
 
     def _matching(self, context: Sequence[int], place: int) -> int:
-        """Return how many tokens before ``place`` are those at the context's end."""
+        """Return how many tokens before ``place`` equal the context's last ones."""
         most = min(place, len(context), LONGEST_CONTEXT)
         return next((n for n in range(most) if self.tokens[place - 1 - n] != context[-1 - n]), most)

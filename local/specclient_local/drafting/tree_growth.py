@@ -1,9 +1,9 @@
-"""Turn what a draft says after each guess into the next level of guesses, of widths given or grown.
+"""Growth of draft trees, level by level: by given widths, or by expanding the most likely nodes.
 
-Widths: siblings drawn without replacement, as in SpecInfer (arXiv 2305.09781 §3) with the q that is true
-for it; at temperature 0 the likeliest. Grown: EAGLE-2 (arXiv 2406.16858 §4): of each level the guesses
-with the highest product of probabilities down from the root are expanded, and of all guesses the highest
-are kept. Those are picked, not drawn, at any temperature: their q is one-hot.
+Widths: siblings are drawn without replacement (SpecInfer, arXiv 2305.09781 §3), each with the q from which it
+was drawn; at temperature 0 they are the most likely tokens. Grown (EAGLE-2, arXiv 2406.16858 §4): on each
+level the nodes with the highest product of probabilities from the root are expanded, and the highest of all
+nodes are kept. Those are picked, not drawn, at any temperature, so their q is one-hot.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from specclient_local.request.sequence import RandomStream
 from specclient_local.request.token_tree import ROOT, Distribution, TokenTree, without_token
 
 GROWN_TREE_BREADTH = 4
-"""Guesses of a level that a grown tree expands, and guesses below each."""
+"""Number of nodes per level that a grown tree expands, and number of children of each."""
 
 
 class TreeGrowth(Protocol):
-    """A tree while it grows, level by level.
+    """A tree while it grows.
 
     Attributes:
-        scored: the guesses that have gone, or are next to go, through the draft; parents first.
+        scored: the nodes that the draft has scored or scores next; parents precede children.
     """
 
     scored: TokenTree
@@ -40,31 +40,33 @@ class TreeGrowth(Protocol):
         """Whether another level is wanted."""
         ...
 
-    def grow(self, logits: Tensor, laws: Seq[Distribution], nodes: Seq[int], random: RandomStream) -> None:
-        """Add guesses below some nodes.
+    def grow(
+        self, logits: Tensor, distributions: Seq[Distribution], nodes: Seq[int], random: RandomStream
+    ) -> None:
+        """Add children to some nodes.
 
         Args:
-            logits: ``[N, V]`` after each, as the request's rules have them.
-            laws: ``[N]`` what the request samples from there.
-            nodes: ``[N]`` which, ``ROOT`` for the first call, then what was added to ``scored``.
-            random: the request's.
+            logits: ``[N, V]`` after each node, processed.
+            distributions: ``[N]`` the distributions from which the request samples there.
+            nodes: ``[N]`` indices in ``scored``; ``ROOT`` in the first call.
+            random: the request's random stream.
         """
         ...
 
     def finish(self) -> tuple[TokenTree, list[int | None]]:
-        """Return the tree, and for each of its nodes which it is in ``scored``."""
+        """Return the tree, and the index in ``scored`` of each of its nodes (None if it was not scored)."""
         ...
 
 
-def growth(shape: DraftShape) -> TreeGrowth:
-    """Return what grows a tree of a shape."""
+def tree_growth_for(shape: DraftShape) -> TreeGrowth:
+    """Return the growth of a tree of a shape."""
     if isinstance(shape, GrownTree):
         return BestFirstGrowth(shape)
     return LevelGrowth(shape if isinstance(shape, tuple) else (1,) * len(shape))
 
 
 class LevelGrowth:
-    """So many guesses below each guess, a width for each depth; widths of one make a chain."""
+    """A tree with given widths, one per depth."""
 
     def __init__(self, widths: TreeWidths) -> None:
         self.scored = TokenTree()
@@ -75,13 +77,15 @@ class LevelGrowth:
         """Whether another level is wanted."""
         return bool(self._left)
 
-    def grow(self, logits: Tensor, laws: Seq[Distribution], nodes: Seq[int], random: RandomStream) -> None:
-        """Add the next width's guesses below some nodes; see :class:`TreeGrowth`."""
+    def grow(
+        self, logits: Tensor, distributions: Seq[Distribution], nodes: Seq[int], random: RandomStream
+    ) -> None:
+        """Add the next width's children below some nodes; see :class:`TreeGrowth`."""
         width = self._left.pop()
         likeliest = None
-        if width > 1 and isinstance(laws[0], int):
+        if width > 1 and isinstance(distributions[0], int):
             likeliest = logits.topk(min(width, logits.shape[-1]), dim=-1).indices.tolist()
-        for i, (node, q) in enumerate(zip(nodes, laws, strict=True)):
+        for i, (node, q) in enumerate(zip(nodes, distributions, strict=True)):
             if likeliest is not None:
                 for token in likeliest[i]:
                     self.scored.add(node, token)
@@ -96,7 +100,7 @@ class LevelGrowth:
 
 
 def _drawn(q: Distribution, width: int, random: RandomStream) -> list[int]:
-    """Draw tokens without replacement, fewer where nothing is left to draw."""
+    """Draw up to ``width`` tokens without replacement; fewer if q leaves nothing to draw."""
     tokens: list[int] = []
     left: Distribution | None = q
     while left is not None:
@@ -107,11 +111,12 @@ def _drawn(q: Distribution, width: int, random: RandomStream) -> list[int]:
 
 @dataclass(slots=True)
 class TreeCandidate:
-    """A guess that may or may not be kept.
+    """A node that may be kept.
 
     Attributes:
-        parent: its index among the guesses.
-        value: product of the draft's probabilities from the root down to it.
+        token: its id.
+        parent: index of its parent among the candidates, or ``ROOT``.
+        value: product of the draft's probabilities from the root to it.
         scored: its index in the scored tree, once it is expanded.
     """
 
@@ -122,7 +127,7 @@ class TreeCandidate:
 
 
 class BestFirstGrowth:
-    """The likeliest guesses, found by expanding the likeliest of each level."""
+    """A tree of the most likely nodes, found by expanding the most likely nodes of each level."""
 
     def __init__(self, shape: GrownTree) -> None:
         self.scored = TokenTree()
@@ -136,11 +141,17 @@ class BestFirstGrowth:
         """Whether another level is wanted."""
         return self._depth > 0
 
-    def grow(self, logits: Tensor, laws: Seq[Distribution], nodes: Seq[int], random: RandomStream) -> None:  # noqa: ARG002
-        """Add the likeliest tokens below nodes, and expand the best of them next; see :class:`TreeGrowth`."""
+    def grow(
+        self,
+        logits: Tensor,
+        distributions: Seq[Distribution],
+        nodes: Seq[int],
+        random: RandomStream,  # noqa: ARG002 - nodes are picked, not drawn
+    ) -> None:
+        """Add the most likely tokens below nodes, and expand the best next; see :class:`TreeGrowth`."""
         self._depth -= 1
         first = len(self._guesses)
-        tokens, shares = _likeliest(logits, laws)
+        tokens, shares = _likeliest(logits, distributions)
         for node, below, share in zip(nodes, tokens, shares, strict=True):
             parent = self._expanded.get(node, ROOT)
             value = 1.0 if parent == ROOT else self._guesses[parent].value
@@ -153,7 +164,7 @@ class BestFirstGrowth:
         chosen = set(self._kept())
         for i in level[:GROWN_TREE_BREADTH]:
             if i not in chosen:
-                continue  # it is not kept, and nothing below it could be
+                continue  # not kept, so none of its descendants can be
             guess = self._guesses[i]
             above = ROOT if guess.parent == ROOT else self._guesses[guess.parent].scored
             assert above is not None
@@ -171,47 +182,53 @@ class BestFirstGrowth:
         return tree, scored
 
     def _kept(self) -> list[int]:
-        """Return the likeliest guesses so far, in the order they were made: a guess after its parent."""
-        # Sorting is stable: of equal ones the parent, made earlier, comes first.
+        """Return the indices of the most likely candidates so far, parents before children."""
+        # The sort is stable, so of equal values the parent, which was added earlier, comes first.
         return sorted(sorted(range(len(self._guesses)), key=lambda i: -self._guesses[i].value)[: self._nodes])
 
 
 def sparse_tree(rows: Tensor, shape: GrownTree) -> TokenTree:
-    """Return the likeliest guesses where what is said of a level is the same below all of the one before.
+    """Return the most likely nodes if the distribution of a level does not depend on the nodes above it.
 
-    So they are found without looking at others, likeliest first: after a guess come its next sibling and its
-    first child. Medusa (arXiv 2401.10774 §2.3.3) lays such a tree out once for all; here each place has one.
+    A best-first search finds them in order of likelihood: after a node come its next sibling and its first
+    child. Medusa (arXiv 2401.10774 §2.3.3) fixes such a tree in advance; here it is built for each position.
 
     Args:
         rows: ``[levels, V]`` logits.
-        shape: how deep, and how many.
+        shape: depth and number of nodes.
     """
     tree = TokenTree()
     if not (rows := rows[: shape.depth]).numel() or rows.isnan().any():
         return tree
     best = torch.log_softmax(rows.float(), dim=-1).topk(min(shape.nodes, rows.shape[-1]), dim=-1)
     tokens, shares = best.indices.tolist(), best.values.tolist()
-    # Of each candidate: its value with the sign turned, a number against ties, parent, level, rank.
+    # Each entry: negated log-probability, a counter that breaks ties, parent, level, rank.
     heap = [(-shares[0][0], 0, ROOT, 0, 0)]
     made = 0
     while heap and len(tree) < shape.nodes:
-        turned, _, parent, level, rank = heapq.heappop(heap)
-        if math.isinf(turned):
+        negated, _, parent, level, rank = heapq.heappop(heap)
+        if math.isinf(negated):
             break
         node, own = tree.add(parent, tokens[level][rank]), shares[level][rank]
         if rank + 1 < len(tokens[level]):
-            heapq.heappush(heap, (turned + own - shares[level][rank + 1], made + 1, parent, level, rank + 1))
+            heapq.heappush(heap, (negated + own - shares[level][rank + 1], made + 1, parent, level, rank + 1))
         if level + 1 < len(tokens):
-            heapq.heappush(heap, (turned - shares[level + 1][0], made + 2, node, level + 1, 0))
+            heapq.heappush(heap, (negated - shares[level + 1][0], made + 2, node, level + 1, 0))
         made += 2
     return tree
 
 
-def _likeliest(logits: Tensor, laws: Seq[Distribution]) -> tuple[list[list[int]], list[list[float]]]:
-    """Return the likeliest tokens of each row and their probabilities, at temperature 0 of the softmax."""
-    if isinstance(laws[0], int):
+def _likeliest(logits: Tensor, distributions: Seq[Distribution]) -> tuple[list[list[int]], list[list[float]]]:
+    """Return each row's most likely tokens and their probabilities; at temperature 0 those of the softmax."""
+    if isinstance(distributions[0], int):
         shares = torch.softmax(to_float64(logits), dim=-1)
     else:
-        shares = torch.stack([torch.from_numpy(law) for law in laws if not isinstance(law, int)])
+        shares = torch.stack(
+            [
+                torch.from_numpy(distribution)
+                for distribution in distributions
+                if not isinstance(distribution, int)
+            ]
+        )
     best = shares.topk(min(GROWN_TREE_BREADTH, shares.shape[-1]), dim=-1)
     return best.indices.tolist(), best.values.tolist()

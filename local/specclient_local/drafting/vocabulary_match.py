@@ -1,6 +1,6 @@
-"""Turn two tokenizers into what draft and target have in common, and into how the one drafts for the other.
+"""Compares the vocabularies of draft and target, and chooses how a draft with another vocabulary can draft.
 
-Tokens are compared by the bytes they stand for, so that two ways of writing a space are one.
+Tokens are compared by the bytes for which they stand, so different spellings of a space are equal.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ METHOD_DESCRIPTIONS: Mapping[VocabularyMethod, str] = {
     "retokenised": "its text is encoded again by the target's tokenizer, as greedy guesses "
     "(draft_vocabulary='retokenised')",
 }
-"""What is done about a draft of another vocabulary, in words."""
+"""How a draft with another vocabulary is used, in words."""
 
-_ENOUGH = 0.5
-"""Share of a text's tokens that must be common for a draft to be held to the common ones. Its guesses then
-break off at each of the others; re-tokenised they break off nowhere, but are greedy at any temperature. The
-bundled draft with fewer and fewer merges, at temperature 1: mean accepted length 2.3 against 1.6 where all
-tokens are common, 1.8 against 1.4 at 0.7, 1.5 against 1.3 at 0.5; greedy, the same."""
+_MIN_COMMON_SHARE = 0.5
+"""Minimum share of a text's tokens that must be common to use ``shared``. Its drafts then end at each token
+that is not common; re-tokenised drafts do not, but are greedy at any temperature. The bundled draft with
+fewer and fewer merges, at temperature 1: mean accepted length 2.3 against 1.6 where all tokens are common,
+1.8 against 1.4 at 0.7, 1.5 against 1.3 at 0.5; greedy, the same."""
 
 _TEXT = """\
 The quick brown fox didn't jump over 13 lazy dogs; it walked around them, slowly, and that took 2.5 minutes.
@@ -44,16 +44,16 @@ for name, each in sorted(results.items()):
     print(f"{name}: {mean(each):.3f}")
 {"id": 7, "tags": ["new", "sale"], "price": 19.99, "name": "Gr\u00fc\u00dfe"}
 """
-"""Prose, code and data, on which two tokenizers are compared."""
+"""Prose, code and data on which two tokenizers are compared."""
 
 
 @dataclass(frozen=True, slots=True)
 class CommonTokens:
-    """Tokens that two vocabularies share, each once.
+    """The tokens that two vocabularies share, each once.
 
     Attributes:
-        target, draft: ``[C]`` their ids in either.
-        spelled: what the draft reads for each id of the target: the same token, or tokens of the same bytes.
+        target, draft: ``[C]`` their ids in each vocabulary.
+        spelled: for each id of the target, what the draft reads: the same token, or tokens of the same bytes.
     """
 
     target: NDArray[np.int64]
@@ -63,13 +63,13 @@ class CommonTokens:
 
 @dataclass(frozen=True, slots=True)
 class ForeignDraft:
-    """A draft whose tokenizer is not the target's, and what is to be done about it.
+    """A draft whose tokenizer differs from the target's, and how it is used.
 
     Attributes:
         target, draft: the tokenizers.
         way: ``shared`` or ``retokenised``.
-        common: what both have; None where text is what they share.
-        ratio: tokens of the draft for one of the target.
+        common: the common tokens; None if ``retokenised``.
+        ratio: tokens of the draft per token of the target.
     """
 
     target: Tokenizer
@@ -81,12 +81,12 @@ class ForeignDraft:
 
 @dataclass(frozen=True, slots=True)
 class VocabularyCompatibility:
-    """What becomes of a draft whose tokenizer is not its target's.
+    """How a draft whose tokenizer differs from the target's would be used.
 
     Attributes:
-        difference: between the two, the target's first.
-        way: what is done about it, or ``refused``.
-        said: the same in words, or why it is refused and what can be done instead.
+        difference: the difference between the two, the target's first.
+        way: how it is used, or ``refused``.
+        said: the same in words, or why it is refused and what to do instead.
     """
 
     difference: str
@@ -94,14 +94,14 @@ class VocabularyCompatibility:
     said: str
 
 
-def fate(
+def check_compatibility(
     target: Tokenizer, draft: Tokenizer, configs: tuple[ModelConfig, ModelConfig], asked: str = "auto"
 ) -> VocabularyCompatibility | None:
-    """Return what would become of a draft, None where its vocabulary is the target's.
+    """Return how a draft would be used; None if its vocabulary is the target's.
 
     Args:
         target, draft: the tokenizers.
-        configs: of the models, in this order.
+        configs: the models' configurations, in this order.
         asked: ``same``, ``shared``, ``retokenised`` or ``auto``.
     """
     difference = target.difference(draft)
@@ -121,15 +121,15 @@ def fate(
 def match_vocabularies(
     target: Tokenizer, draft: Tokenizer, configs: tuple[ModelConfig, ModelConfig], asked: str = "auto"
 ) -> ForeignDraft:
-    """Return how a draft of another vocabulary can draft.
+    """Return how a draft with another vocabulary can draft.
 
     Args:
         target, draft: the tokenizers.
-        configs: of the models, in this order.
+        configs: the models' configurations, in this order.
         asked: ``shared``, ``retokenised`` or ``auto``.
 
     Raises:
-        CheckpointError: neither, or not the one asked for, is possible.
+        CheckpointError: neither way is possible, or not the requested one.
     """
     common = find_common_tokens(target, draft, configs)
     ids = target.encode(_TEXT, begins=False)
@@ -138,7 +138,9 @@ def match_vocabularies(
     theirs = draft.encode(_TEXT, begins=False)
     ratio = len(theirs) / max(1, len(ids))
     reads = draft.decode(theirs) == _TEXT and target.decode(ids) == _TEXT
-    way: VocabularyMethod | None = "shared" if share >= _ENOUGH else "retokenised" if reads else None
+    way: VocabularyMethod | None = (
+        "shared" if share >= _MIN_COMMON_SHARE else "retokenised" if reads else None
+    )
     if way is None and share > 0.0:
         way = "shared"
     if asked == "shared":
@@ -146,12 +148,12 @@ def match_vocabularies(
     elif asked == "retokenised":
         way = "retokenised" if reads else None
     if way is None:
-        raise CheckpointError(_neither(target, draft, asked, share, reads=reads))
+        raise CheckpointError(_incompatibility(target, draft, asked, share, reads=reads))
     return ForeignDraft(target, draft, way, common if way == "shared" else None, max(ratio, 1e-3))
 
 
-def _neither(target: Tokenizer, draft: Tokenizer, asked: str, share: float, *, reads: bool) -> str:
-    """Say why a draft cannot draft, and what can be done instead."""
+def _incompatibility(target: Tokenizer, draft: Tokenizer, asked: str, share: float, *, reads: bool) -> str:
+    """Return the message that says why a draft cannot be used, and what to do instead."""
     shares = f"share {share:.0%} of a text's tokens"
     lossy = "give text back as it was" if reads else "do not both give text back as it was"
     instead = "choose a draft of the target's family, or method 'ngram'"
@@ -169,11 +171,11 @@ def _neither(target: Tokenizer, draft: Tokenizer, asked: str, share: float, *, r
 def find_common_tokens(
     target: Tokenizer, draft: Tokenizer, configs: tuple[ModelConfig, ModelConfig]
 ) -> CommonTokens:
-    """Find the tokens that two vocabularies share, what ends and begins a text among them.
+    """Return the tokens that two vocabularies share, including those that begin and end a text.
 
     Args:
         target, draft: the tokenizers.
-        configs: of the models, in this order.
+        configs: the models' configurations, in this order.
     """
     sizes = [config.vocab_size for config in configs]
     mine, theirs = _pieces(target, sizes[0]), _pieces(draft, sizes[1])
@@ -192,12 +194,12 @@ def find_common_tokens(
 
 
 def _ends(config: ModelConfig) -> tuple[int | None, int | None]:
-    """Return the ids that end and begin a text."""
+    """Return the ids of the end and the start token."""
     return (config.eos[0] if config.eos else None), config.bos
 
 
 def _pieces(tokenizer: Tokenizer, size: int) -> dict[tuple[bool, bytes], int]:
-    """Return ids by whether they are special and the bytes they stand for; the first of equal ones."""
+    """Return ids by (whether special, bytes); of equal pieces the first."""
     found: dict[tuple[bool, bytes], int] = {}
     for token in range(size):
         piece = tokenizer.piece(token)
@@ -208,9 +210,9 @@ def _pieces(tokenizer: Tokenizer, size: int) -> dict[tuple[bool, bytes], int]:
 
 
 def _spelled(piece: bytes, known: Mapping[tuple[bool, bytes], int], draft: Tokenizer) -> tuple[int, ...]:
-    """Return tokens of the draft that say what a token of the target says, as far as it can.
+    """Return tokens of the draft with the bytes of a target's token, as far as it has them.
 
-    Any context gives a valid draft: what cannot be said at all is read as the draft's first token.
+    Any context gives a valid draft, so bytes that the draft cannot spell are read as its first token.
     """
     try:
         ids = tuple(draft.encode(piece.decode(), begins=False))

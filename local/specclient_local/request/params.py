@@ -19,15 +19,7 @@ from specclient_local.request.validation import (
 
 Method = Literal["plain", "draft", "ngram", "prediction", "layer_skip", "union", "medusa", "eagle"]
 METHODS: tuple[Method, ...] = get_args(Method)
-ENGINE_METHODS: tuple[Method, ...] = (
-    "plain",
-    "draft",
-    "ngram",
-    "layer_skip",
-    "union",
-    "medusa",
-    "eagle",
-)
+ENGINE_METHODS: tuple[Method, ...] = tuple(method for method in METHODS if method != "prediction")
 """Methods that an engine can be loaded with. ``prediction`` needs nothing loaded: the request brings it."""
 
 MAX_DRAFT_LENGTH = 10

@@ -148,7 +148,7 @@ def test_no_engine_is_without_it(checkpoint):
     assert figures.method == "ngram"
     assert figures.steps + figures.accepted >= 60
     speculator.end(request)
-    assert not speculator.drafters["ngram"]._looking
+    assert not speculator.drafters["ngram"]._states
 
 
 @pytest.mark.soak

@@ -88,7 +88,7 @@ def test_the_answer_is_followed_and_found_again():
     at.follow(answer)
     assert at.next(2) == text[7:9]
     # something inserted: lost until the answer comes back to the text
-    at.judge(0)
+    at.record(0)
     answer += [2, 3]
     at.follow(answer)
     assert at.next(5) == []
@@ -96,7 +96,7 @@ def test_the_answer_is_followed_and_found_again():
     at.follow(answer)
     assert at.next(2) == text[9:11]
     # something left out
-    at.judge(2)
+    at.record(2)
     answer += text[9:11] + text[20:21]
     at.follow(answer)
     assert at.next(2) == text[21:23]
@@ -118,13 +118,13 @@ def test_the_end_of_a_prediction_is_silence():
 def test_places_that_proved_wrong_are_trusted_less():
     at = place([*range(10, 30), 1, 2, 3, 4, 50])
     at.follow([90])
-    at.judge(0)
-    at.judge(0)
+    at.record(0)
+    at.record(0)
     at.follow([90, 1, 2])
     assert at.next(1) == []  # two tokens alike are too few by now
     at.follow([90, 1, 2, 3])
     assert at.next(1) == [4]
-    at.judge(1)
+    at.record(1)
     at.follow([90, 1, 2, 3, 4, 91, 11])
     assert at.next(1) == []  # one token alike, but far from where it was
     at.follow([90, 1, 2, 3, 4, 91, 11, 12])
@@ -222,5 +222,5 @@ def test_a_long_prediction_costs_each_token_alike(monkeypatch):
     for i in range(500):
         answer.append(rng.randrange(50) if i % 5 == 0 else text[i])
         at.follow(answer)
-        at.judge(i % 2)
+        at.record(i % 2)
     assert len(looked) <= 16 * 500

@@ -18,7 +18,7 @@ from specclient_local.request.token_tree import ROOT, TokenTree
 
 def grow(shape, drafts, choose):
     """Grow a tree as the draft model does, its laws being those of ``drafts``."""
-    growth, nodes = growing.growth(shape), [ROOT]
+    growth, nodes = growing.tree_growth_for(shape), [ROOT]
     while growth.going and nodes:
         laws = [drafts(path_to(growth.scored, node)) for node in nodes]
         before = len(growth.scored)

@@ -246,7 +246,7 @@ def test_the_drafts_cache_holds_what_was_said(bundled, cut_otherwise, way, rando
         for token in won.tokens:
             request.take(token)
         drafter._read(request)
-        state = drafter._reading if way == "shared" else drafter._telling
+        state = drafter._states
         tokens = state[0].shadow.tokens[: small.length(0)]
         assert len(tokens) == small.length(0) > 0
         fresh.truncate(0, 0)
@@ -269,13 +269,13 @@ def test_what_is_cut_otherwise_with_more_text_leaves_the_drafts_cache(bundled):
         pass
     cut = 0
     for letter in "return self.append(x)":
-        before = list(drafter._telling[0].shadow.tokens)
+        before = list(drafter._states[0].shadow.tokens)
         (tree,) = drafter.propose([request], [(1, 1, 1)])
         drafter.commit(request, tree, [])
         (token,) = tokenizer.encode(letter, begins=False)
         request.take(token)
         drafter._read(request)
-        shadow = drafter._telling[0].shadow.tokens
+        shadow = drafter._states[0].shadow.tokens
         cut += shadow[: len(before)] != before
         tokens = shadow[: small.length(0)]
         assert len(tokens) == small.length(0) > 0

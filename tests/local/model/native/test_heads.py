@@ -225,7 +225,7 @@ def test_proposals_are_the_same_however_they_are_computed(target, tmp_path, monk
         if way == "torch":
             by_torch(drafter.runner, read_heads(folder, read_config(target)).weights, runner)
         elif way == "steps":
-            monkeypatch.setattr(EagleDrafter, "_guess", lambda *_: None)
+            monkeypatch.setattr(EagleDrafter, "_draft_natively", lambda *_: None)
         requests = [sequence(PROMPT, method="eagle"), sequence(PROMPT[2:], slot=1, method="eagle")]
         for request in requests:
             runner.prefill(request.cache_slot, request.tokens[:-1])
