@@ -151,7 +151,8 @@ class EagleDrafter:
 
     @torch.inference_mode()
     def _extend(self, sequence: Sequence, start: int, end: int) -> None:
-        """Read tokens at positions ``start`` to ``end``, each with the target's state one position before it.
+        """Read tokens at positions ``start`` to ``end``, each with the target's state one position before
+        it.
         """
         slot = sequence.cache_slot
         self.runner.extend(slot, sequence.tokens[start + 1 : end + 1], self._states(slot, start, end))

@@ -77,7 +77,8 @@ class NgramIndex:
         return None
 
     def next(self, place: int, length: int) -> list[int]:
-        """Return the ``length`` tokens from a position on; where the list ends, the copied part is repeated.
+        """Return the ``length`` tokens from a position on; where the list ends, the copied part is
+        repeated.
         """
         following = self.tokens[place : place + length]
         period = len(following)
@@ -101,7 +102,8 @@ class MatchAcceptance:
     _idle: int = 0
 
     def levels(self, matched: int, shape: DrafterChosenChain) -> int:
-        """Return how many tokens to copy after a match: as many as pay off; if none do, a few now and then.
+        """Return how many tokens to copy after a match: as many as pay off; if none do, a few now and
+        then.
         """
         at = _class(matched)
         worth = min(shape.worth(self._accepted[at] / self._tried[at]), shape.depth)

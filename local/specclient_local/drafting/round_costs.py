@@ -78,7 +78,8 @@ class RoundCosts:
         return self.tree((1,) * length, drafting, others)
 
     def tree(self, widths: TreeWidths, drafting: int = 1, others: int = 0) -> float:
-        """Return the cost of a round in which ``drafting`` sequences draft such trees and ``others`` nothing.
+        """Return the cost of a round in which ``drafting`` sequences draft such trees and ``others``
+        nothing.
         """
         sequences = drafting + others
         levels: list[int] = [] if not widths else [1]

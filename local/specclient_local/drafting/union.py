@@ -78,7 +78,8 @@ class UnionMember:
         self._own: Mapping[int, int] = {there: node for node, there in enumerate(place)}
 
     def path(self, path: Seq[int]) -> list[int]:
-        """Return the leading part of a path in the union whose nodes belong to this tree, as its own indices.
+        """Return the leading part of a path in the union whose nodes belong to this tree, as its own
+        indices.
         """
         own: list[int] = []
         for node in path:

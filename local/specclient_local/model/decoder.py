@@ -1,8 +1,8 @@
-"""Turn token ids, their positions and the cached keys and values into logits: one Llama-family forward pass.
+"""A Llama-family decoder: token ids, positions and cached keys and values to logits.
 
-The rows of several requests go through together: as one block through all that looks at a row alone, each
-request's over its own cache through attention. Who computes them (``native`` or ``eager``) sees to it that a
-row has the same bits alone and in company.
+Rows of several requests go through one pass together; attention runs over each request's own cache. The
+compiled passes (``native``) and the PyTorch passes (``eager_passes``) both give a row the same bits alone and
+in a batch.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from specclient_local.model.weights import DecoderWeights
 
 
 class ForwardPasses(Protocol):
-    """What computes a model's passes."""
+    """Computes the passes of a model."""
 
     @property
     def exact_rows(self) -> bool:
-        """Whether a row has the same bits in a pass of any size, a prompt's rows too."""
+        """Whether a row has the same bits in a pass of any size, including a prefill."""
         ...
 
     @property
     def kernels(self) -> dict[tuple[int, int], str]:
-        """Which kernel each shape of weight got, where there was a choice."""
+        """Names of the chosen linear kernels by weight shape (outputs, inputs); empty if there was no choice."""
         ...
 
     def forward(
@@ -44,25 +44,25 @@ class ForwardPasses(Protocol):
         wanted: Sequence[int] | None,
         taps: HiddenStateTaps | None = None,
     ) -> Tensor:
-        """Do as :meth:`TransformerDecoder.forward`."""
+        """Run one pass; see :meth:`TransformerDecoder.forward`."""
         ...
 
     def only(self, config: DecoderConfig, layers: Sequence[int]) -> ForwardPasses:
-        """Return passes through some of the layers, over the same weights."""
+        """Return passes through some of the layers, which share the weights."""
         ...
 
 
 class TransformerDecoder:
-    """A loaded model. It holds no state of any request; the cache is handed in.
+    """A loaded model without request state; caches are passed in.
 
-    A float32 model on a processor is computed by passes compiled for it, where that is possible.
+    A float32 model on a CPU is computed by compiled passes where a C compiler is available.
 
     Args:
-        config: its shape.
-        weights: as loaded.
-        context: positions it must serve; sizes the rotation table.
-        exact: whether rows must not depend on their company; see :class:`KernelChooser`.
-        most: rows of the largest pass that several requests share.
+        config: its configuration.
+        weights: its weights.
+        context: number of positions; sizes the rotation table.
+        exact: whether rows must not depend on other rows of the pass; see :class:`KernelChooser`.
+        most: maximum rows of a pass that several requests share.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class TransformerDecoder:
         )
 
     def only(self, layers: Sequence[int]) -> TransformerDecoder:
-        """Return a decoder of some of the layers, in that order, over the same weights."""
+        """Return a decoder of some of the layers, in that order, which shares the weights."""
         other = copy.copy(self)
         sliding = tuple(self.config.sliding[i] for i in layers)
         other.config = dataclasses.replace(self.config, layers=len(layers), sliding=sliding)
@@ -92,11 +92,11 @@ class TransformerDecoder:
 
     @property
     def exact_rows(self) -> bool:
-        """Whether a row has the same bits in a pass of any size, a prompt's rows too."""
+        """Whether a row has the same bits in a pass of any size, including a prefill."""
         return self.passes.exact_rows
 
     def turns(self, positions: Tensor | slice) -> Tensor:
-        """Return the rotations of some positions, ``[N, 1, D / 2]`` complex."""
+        """Return the rotary embeddings of positions, ``[N, 1, D / 2]`` complex64."""
         return self._turns[positions]
 
     def forward(
@@ -107,38 +107,39 @@ class TransformerDecoder:
         wanted: Sequence[int] | None,
         taps: HiddenStateTaps | None = None,
     ) -> Tensor:
-        """Run N rows through the model and write their keys and values into the caches.
+        """Run N rows through the model, and write their keys and values to the caches.
 
         Args:
             ids: ``[N]`` tokens.
-            positions: ``[N]`` where they stand.
-            spans: whose they are, in order.
-            wanted: the rows whose logits are wanted; None for all.
-            taps: where hidden states of all rows are left.
+            positions: ``[N]`` their positions.
+            spans: which rows belong to which request, in order.
+            wanted: indices of the rows whose logits are wanted; None for all.
+            taps: where to store hidden states of all rows, if at all.
 
         Returns:
-            ``[wanted, V]``.
+            ``[wanted, V]`` logits.
         """
         return self.passes.forward(ids, positions, spans, wanted, taps)
 
     @property
     def can_draft_chain(self) -> bool:
-        """Whether :meth:`draft_chain` can be called: passes are compiled, and no layer slides."""
+        """Whether :meth:`draft_chain` can be called: passes are compiled and no layer has a sliding window."""
         return isinstance(self.passes, NativePasses) and self.config.window is None
 
     def draft_chain(
         self, ids: Sequence[int], positions: Sequence[int], span: PassSpan, steps: int, vocab: int
     ) -> list[int]:
-        """Run a request's rows and then, token by token, the likeliest ones that follow, in one call.
+        """Run a request's rows, then draft the most likely tokens one by one, in one compiled call.
 
         Args:
-            ids: ``[N]`` tokens of a chain; ``positions``: ``[N]`` where they stand.
-            span: where they go; what follows them is seen whole, so no layer may slide.
-            steps: how many tokens to find; the last one does not go through the model.
-            vocab: only ids below it.
+            ids: ``[N]`` tokens of a chain.
+            positions: ``[N]`` their positions.
+            span: the request's span. All earlier positions are visible to drafted tokens.
+            steps: number of tokens to draft; the last one does not go through the model.
+            vocab: only ids below it are drafted.
 
         Returns:
-            the tokens, fewer where logits were not finite.
+            The drafted tokens; fewer if logits were not finite.
         """
         assert isinstance(self.passes, NativePasses)
         return self.passes.draft_chain(ids, positions, span, steps, vocab)

@@ -1,4 +1,4 @@
-"""Turn new tokens and trees of guesses of several slots into one pass of a model over their caches."""
+"""Runs a decoder over the KV caches of its slots: new tokens and trees of several slots in one pass."""
 
 from __future__ import annotations
 
@@ -18,27 +18,29 @@ from specclient_local.model.pass_spans import PassSpan
 from specclient_local.model.weights import load_weights
 from specclient_local.request.token_tree import TokenTree
 
-_SHARED = 128
-"""Most rows of a pass that slots share: by then a row costs what it costs, whatever its company."""
+_MAX_SHARED_ROWS = 128
+"""Maximum rows of a pass that slots share. Beyond it, sharing no longer makes a row cheaper."""
 
 
 def max_shared_rows(slots: int) -> int:
-    """Return how many rows the largest pass has that several slots share."""
-    return min(_SHARED, slots * MAX_ROWS_PER_REQUEST)
+    """Return the maximum number of rows of a pass that several slots share."""
+    return min(_MAX_SHARED_ROWS, slots * MAX_ROWS_PER_REQUEST)
 
 
 class DecoderRunner:
-    """A decoder with its cache, and the only writer of that cache.
+    """A decoder with its KV cache, which only this class writes.
 
     Args:
         decoder: the model.
-        slots: sequences it holds at once.
-        context: positions a slot can hold.
-        spare: positions behind them in the cache, for passes that pad their rows.
+        slots: number of sequences that it holds at once.
+        context: number of positions that a slot can hold.
+        spare: additional cache positions for passes that pad their rows.
 
     Attributes:
-        shared: rows of the largest pass that several slots share.
-        causal: ``[CHUNK, columns]`` what rows see, as :meth:`_span` reads it.
+        shared: maximum rows of a pass that several slots share.
+        causal: ``[MAX_PASS_ROWS, columns]`` the causal mask from which :meth:`_span` takes views.
+        window: width of the sliding window; None if there is none within the context.
+        sliding_mask: as ``causal`` for layers with a sliding window, or None.
     """
 
     def __init__(self, decoder: TransformerDecoder, slots: int, context: int, spare: int = 0) -> None:
@@ -47,8 +49,8 @@ class DecoderRunner:
         self.shared = max_shared_rows(slots)
         self.cache = KVCache(decoder.config, slots, context + spare, decoder.dtype, decoder.embedding.device)
         self.device = decoder.embedding.device
-        # Row i of a pass that starts at s sees positions up to s + i. In this one table, shifted by s,
-        # every such mask is a view: column x of row i is open while x <= context + i.
+        # Row i of a pass that starts at position s sees positions up to s + i. Each such mask is a view of
+        # this one table, shifted by s: column x of row i is visible if x <= context + i.
         columns, rows = torch.arange(2 * (context + POSITION_BLOCK)), torch.arange(MAX_PASS_ROWS)
         ahead = columns[None, :] - context - rows[:, None]
         self.causal = self._mask(ahead > 0)
@@ -73,51 +75,51 @@ class DecoderRunner:
 
     @property
     def config(self) -> DecoderConfig:
-        """The model's shape."""
+        """The model's configuration."""
         return self.decoder.config
 
     @property
     def slots(self) -> int:
-        """How many sequences it holds at once."""
+        """Number of slots."""
         return len(self.cache.lengths)
 
     @property
     def prefix_granularity(self) -> int:
-        """Rows of a prompt that have the same bits wherever it goes on; see :class:`Prefixes`."""
+        """See :class:`~specclient_local.model.model_runner.ModelRunner`."""
         return 1 if self.decoder.exact_rows else MAX_PASS_ROWS
 
     def length(self, slot: int) -> int:
-        """Return how many positions of a slot are in use."""
+        """Return the number of positions of a slot that are in use."""
         return self.cache.lengths[slot]
 
     def unmoved_length(self, slot: int) -> int:
-        """Return how many of them, from the first on, were computed where they stand."""
+        """Return the number of leading positions whose rows were computed at that position, not moved there."""
         return min(self.cache.lengths[slot], self.cache.moved[slot])
 
     def prefill(self, slot: int, tokens: Sequence[int]) -> None:
-        """Append tokens to a slot's cache, without logits; at most ``MAX_PASS_ROWS`` rows a pass."""
+        """Append tokens to a slot's cache without logits, in passes of at most ``MAX_PASS_ROWS`` rows."""
         for begin in range(0, len(tokens), MAX_PASS_ROWS):
             self._forward([SlotInput(slot, tokens[begin : begin + MAX_PASS_ROWS])], unread=True)
 
     def read(self, slot: int, tokens: Sequence[int]) -> Tensor:
-        """Append tokens, ``MAX_PASS_ROWS`` at most, in one pass; return the logits after each, ``[N, V]``."""
+        """Append up to ``MAX_PASS_ROWS`` tokens in one pass; return the logits after each, ``[N, V]``."""
         return self._forward([SlotInput(slot, tokens, every=True)])[0]
 
     def score(self, slot: int, tokens: Sequence[int], tree: TokenTree = EMPTY_TREE) -> Tensor:
-        """Do as :meth:`score_all` for one slot."""
+        """Score one slot; see :meth:`score_all`."""
         return self.score_all([SlotInput(slot, tokens, tree)])[0]
 
     def score_all(self, parts: Sequence[SlotInput]) -> list[Tensor]:
-        """Append each part's tokens and the tree below the last of them, under the ancestor mask.
+        """Append each input's tokens and the tree below the last of them, under the tree attention mask.
 
-        All go through in one pass, but for a part of more than ``MAX_ROWS_PER_REQUEST`` rows, which has a
-        pass to
-        itself, and what is more than :func:`max_shared_rows`: so a row's logits do not depend on its company.
+        All inputs share one pass, except that an input of more than ``MAX_ROWS_PER_REQUEST`` rows has its
+        own, and that a shared pass has at most :func:`max_shared_rows` rows. A row's logits therefore do not
+        depend on the other inputs.
 
         Returns:
-            For each part logits ``[N + 1, V]`` after the root and after each of the N nodes; of a part
-            that wants ``every`` row those after each token, too; of one that the cache held nodes of, those
-            after each of the others.
+            For each input, logits ``[N + 1, V]`` after the root and after each of the N nodes. If it wants
+            ``every`` row, those after each token as well; if its cache held some nodes, those after the other
+            nodes only.
         """
         logits: dict[int, Tensor] = {}
         rows = [part.rows for part in parts]
@@ -131,11 +133,13 @@ class DecoderRunner:
 
     @torch.inference_mode()
     def draft_chain(self, slot: int, tokens: Sequence[int], steps: int, vocab: int) -> list[int] | None:
-        """Append tokens and all but the last of the ``steps`` likeliest ones after them, in one call.
+        """Append tokens, and draft the ``steps`` most likely tokens after them, in one compiled call.
+
+        The slot then holds the tokens and all drafted ones but the last.
 
         Returns:
-            those tokens, all below ``vocab``; fewer where logits were not finite; None where the model
-            cannot, and nothing is done.
+            The drafted tokens, all below ``vocab``; fewer if logits were not finite; None (and nothing is
+            done) if the passes are not compiled or the model has a sliding window.
         """
         if not self.decoder.can_draft_chain or len(tokens) > MAX_PASS_ROWS:
             return None
@@ -146,7 +150,7 @@ class DecoderRunner:
         return found
 
     def _alone(self, part: SlotInput) -> list[Tensor]:
-        """Score a part of many rows, those of more than a chunk by a prefill before."""
+        """Score an input of many rows in a pass of its own; prefill what exceeds one pass."""
         spare = max(1, MAX_PASS_ROWS - len(part.tree))
         if len(part.tokens) > spare and not part.every:
             self.prefill(part.slot, part.tokens[:-spare])
@@ -154,7 +158,7 @@ class DecoderRunner:
         return self._forward([part])
 
     def keep(self, slot: int, root: int, path: Sequence[int]) -> None:
-        """Keep of a scored tree the root, at cache position ``root``, and the nodes of one path down."""
+        """Keep the root, at cache position ``root``, and one path of a scored tree; forget the other nodes."""
         self.cache.keep(slot, root, [0, *(node + 1 for node in path)])
 
     def truncate(self, slot: int, length: int) -> None:
@@ -162,16 +166,16 @@ class DecoderRunner:
         self.cache.truncate(slot, length)
 
     def copy(self, source: int, slot: int, start: int, end: int) -> None:
-        """Append to a slot, ``start`` positions long, what another has from there to ``end``."""
+        """Copy positions ``start`` to ``end`` of another slot to a slot of length ``start``."""
         self.cache.copy(source, slot, start, end)
 
     def erase(self, slot: int) -> None:
-        """Forget a slot's positions for good; see :meth:`KVCache.wipe`."""
+        """Zero a slot's rows; see :meth:`KVCache.erase`."""
         self.cache.erase(slot)
 
     @torch.inference_mode()
     def _forward(self, parts: Sequence[SlotInput], *, unread: bool = False) -> list[Tensor]:
-        """Run one pass; return each part's logits, none of which are wanted if ``unread``."""
+        """Run one pass; return each input's logits, or nothing if ``unread``."""
         ids, positions, spans = self._laid_out(parts)
         skipped = [part.unread for part in parts]
         every = not unread and not any(skipped)
@@ -187,7 +191,7 @@ class DecoderRunner:
         )
 
     def _laid_out(self, parts: Sequence[SlotInput]) -> tuple[list[int], list[int], list[PassSpan]]:
-        """Return the tokens of a pass, where they stand, and whose they are."""
+        """Return the tokens, positions and spans of a pass."""
         spans: list[PassSpan] = []
         ids: list[int] = []
         positions: list[int] = []
@@ -207,7 +211,7 @@ class DecoderRunner:
         return self.decoder.forward(ids, positions, spans, wanted)
 
     def _mask(self, closed: Tensor) -> Tensor:
-        """Turn what may not be seen into what is added to the scores, 0 or -inf."""
+        """Return an additive mask: -inf where ``closed`` is true, else 0."""
         mask = torch.zeros(closed.shape, dtype=self.decoder.dtype).masked_fill_(closed, -torch.inf)
         return mask.to(self.device)
 
@@ -215,12 +219,12 @@ class DecoderRunner:
         return torch.tensor(numbers, device=self.device)
 
     def _span(self, part: SlotInput, first: int, positions: list[int]) -> PassSpan:
-        """Return where a part's rows go and what they see; its positions are added to ``positions``."""
+        """Return the span of an input's rows: cache rows and masks; append its positions to ``positions``."""
         start, rows = self.cache.lengths[part.slot], part.rows
         end = start + rows
         if end > self.context:
             raise ValueError(f"{end} positions exceed the {self.context} a slot can hold")
-        if rows > MAX_PASS_ROWS:  # the mask has no more, and the native pass reads it unchecked
+        if rows > MAX_PASS_ROWS:  # the mask has no more rows, and compiled passes read it unchecked
             raise ValueError(f"{rows} rows exceed the {MAX_PASS_ROWS} of one pass")
         shift = self.context - start
         seen = slice(shift, shift + -(-end // POSITION_BLOCK) * POSITION_BLOCK)
@@ -238,20 +242,20 @@ class DecoderRunner:
             own = [*range(start, root), *below][-rows:]
             positions += own
             sliding = self._below_window(mask, own, root, below)
-        seen_by_all = min(start, end - len(part.tree))  # nodes held in the cache are not
+        seen_by_all = min(start, end - len(part.tree))  # not to nodes held in the cache
         views = self.cache.views(part.slot)
         return PassSpan(slice(first, first + rows), views, start, mask, seen_by_all, sliding)
 
     def _below_window(
         self, mask: Tensor, own: Sequence[int], root: int, below: Sequence[int]
     ) -> Tensor | None:
-        """Close in a mask what is a window or more before each row.
+        """Return a mask ``[N, L]`` in which positions a window or more before each row are closed.
 
         Args:
             mask: ``[N, L]``.
             own: ``[N]`` positions of the rows.
-            root: cache position of a tree's root; before it, position and place in the cache are one.
-            below: positions of the root and the nodes, in a tree not where they stand in the cache.
+            root: cache position of the tree's root; before it, positions and cache positions are equal.
+            below: positions of the root and the nodes, which differ from their cache positions in a tree.
         """
         if self.window is None:
             return None
@@ -268,10 +272,16 @@ class DecoderRunner:
         repeats: int = 5,
         clock: Callable[[], float] = time.perf_counter,
     ) -> list[float]:
-        """Return the least seconds of passes over so many slots, from the first on, and rows of each.
+        """Return the minimum seconds of a pass for each shape (number of slots, rows of each).
 
-        All slots must be free. The shapes take turns, so a busy machine slows all alike; the first turn
-        only warms up, unless it is the only one.
+        All slots must be free. The shapes take turns, so that a busy machine slows all of them alike. The
+        first turn only warms up, unless it is the only one.
+
+        Args:
+            shapes: (slots, rows) pairs.
+            at: position at which the passes begin.
+            repeats: measured turns.
+            clock: returns seconds.
         """
         at = max(0, min(at, self.context - max(rows for _, rows in shapes)))
         most = max(slots for slots, _ in shapes)
@@ -289,12 +299,12 @@ class DecoderRunner:
         return [min(taken[1:] or taken) for taken in seconds]
 
     def assume_length(self, slot: int, length: int) -> None:
-        """Take whatever stands in a free slot's first positions for a sequence: passes cost the same."""
+        """Treat a free slot's first positions as in use, for timing: the cost does not depend on the values."""
         self.cache.lengths[slot] = length
 
 
 def _wanted(parts: Sequence[SlotInput], spans: Sequence[PassSpan], unread: bool) -> list[int]:
-    """Return the rows whose logits are wanted; none of an ``unread`` pass."""
+    """Return the indices of the rows whose logits are wanted; none if ``unread``."""
     if unread:
         return []
     where = zip(parts, spans, strict=True)
@@ -302,7 +312,7 @@ def _wanted(parts: Sequence[SlotInput], spans: Sequence[PassSpan], unread: bool)
 
 
 def _passes(rows: Sequence[int], most: int) -> list[list[int]]:
-    """Share out parts of so many rows over passes: see :meth:`DecoderRunner.score_all`."""
+    """Return which inputs go into which pass, given each input's rows; see :meth:`DecoderRunner.score_all`."""
     passes: list[list[int]] = []
     shared: list[int] = []
     left = 0

@@ -1,7 +1,7 @@
-"""Turn passes of a target into its hidden states at some depths, kept by slot and position beside its caches.
+"""A runner that keeps the target's hidden states at some depths, by slot and position, next to its KV cache.
 
-A position's features stay, move and go as its keys and values do, so after any history of guesses they are
-those of the tokens that stand there. Whoever drafts from them reads them by position.
+The hidden states of a position are kept, moved and dropped as its keys and values are, so after any drafts
+they are those of the tokens in the cache. Heads that draft from them read them by position.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class HiddenStateRunner(DecoderRunner):
 
     Args:
         decoder: the model.
-        weights: its weights, of which embedding, last norm and head are kept for heads to borrow.
-        slots: sequences it holds at once.
-        context: positions a slot can hold.
+        weights: its weights; embedding, last norm and head are kept for heads to share.
+        slots: number of sequences that it holds at once.
+        context: number of positions that a slot can hold.
         layers: after how many layers hidden states are kept, ascending; see :class:`HiddenStateTaps`.
     """
 
@@ -40,7 +40,7 @@ class HiddenStateRunner(DecoderRunner):
         layers: tuple[int, ...],
     ) -> None:
         super().__init__(decoder, slots, context)
-        self.weights = replace(weights, layers=[])  # the decoder has what it needs of them
+        self.weights = replace(weights, layers=[])  # the decoder has its own references to the layers
         self.layers = layers
         self._features = torch.zeros(
             (slots, context, len(layers), decoder.config.hidden_size), dtype=decoder.dtype, device=self.device
@@ -55,9 +55,9 @@ class HiddenStateRunner(DecoderRunner):
         """Return hidden states of a slot's positions, ``[end - start, len(layers), hidden]``.
 
         Args:
-            slot: whose cache.
-            start, end: positions in use.
-            layers: of those that are kept.
+            slot: the slot.
+            start, end: range of positions in use.
+            layers: depths to return; must be kept.
         """
         rows = self._features[slot, start:end]
         if tuple(layers) == self.layers:
@@ -66,7 +66,7 @@ class HiddenStateRunner(DecoderRunner):
 
     @torch.inference_mode()
     def keep(self, slot: int, root: int, path: Sequence[int]) -> None:
-        """Keep of a scored tree the root, at cache position ``root``, and the nodes of one path down."""
+        """Keep the root, at cache position ``root``, and one path of a scored tree; forget the other nodes."""
         super().keep(slot, root, path)
         if list(path) != list(range(len(path))):
             source = torch.tensor([root + 1 + node for node in path], device=self.device)
@@ -74,31 +74,31 @@ class HiddenStateRunner(DecoderRunner):
 
     @torch.inference_mode()
     def copy(self, source: int, slot: int, start: int, end: int) -> None:
-        """Append to a slot, ``start`` positions long, what another has from there to ``end``."""
+        """Copy positions ``start`` to ``end`` of another slot to a slot of length ``start``."""
         super().copy(source, slot, start, end)
         self._features[slot, start:end] = self._features[source, start:end]
 
     @torch.inference_mode()
     def erase(self, slot: int) -> None:
-        """Forget a slot's positions for good; see :meth:`KVCache.wipe`."""
+        """Zero a slot's rows; see :meth:`KVCache.erase`."""
         super().erase(slot)
         self._features[slot].zero_()
 
     @torch.inference_mode()
     def _forward(self, parts: Sequence[SlotInput], *, unread: bool = False) -> list[Tensor]:
-        """Run one pass as any runner does, and put its hidden states where its keys and values are."""
+        """Run one pass, and store its hidden states at the positions of its keys and values."""
         counts = [part.rows for part in parts]
         starts = [self.cache.lengths[part.slot] for part in parts]
-        stay = [
+        targets = [
             self._features[part.slot, start : start + rows]
             for part, start, rows in zip(parts, starts, counts, strict=True)
         ]
         if len(parts) == 1:
-            self._left = stay[0]
+            self._pass_features = targets[0]
             return super()._forward(parts, unread=unread)
-        self._left = self._features.new_empty(sum(counts), *self._features.shape[2:])
+        self._pass_features = self._features.new_empty(sum(counts), *self._features.shape[2:])
         logits = super()._forward(parts, unread=unread)
-        for place, own in zip(stay, torch.split(self._left, counts), strict=True):
+        for place, own in zip(targets, torch.split(self._pass_features, counts), strict=True):
             place.copy_(own)
         return logits
 
@@ -109,5 +109,7 @@ class HiddenStateRunner(DecoderRunner):
         spans: Sequence[PassSpan],
         wanted: Sequence[int] | None,
     ) -> Tensor:
-        """Run the rows of a pass, and leave their hidden states in ``_left``."""
-        return self.decoder.forward(ids, positions, spans, wanted, HiddenStateTaps(self.layers, self._left))
+        """Run the rows of a pass, and write their hidden states to ``_pass_features``."""
+        return self.decoder.forward(
+            ids, positions, spans, wanted, HiddenStateTaps(self.layers, self._pass_features)
+        )

@@ -1,4 +1,4 @@
-"""Turn slots into preallocated rows of keys and values, where forgetting is setting a length."""
+"""KV caches: preallocated keys and values per layer and slot. Forgetting means setting a length."""
 
 from __future__ import annotations
 
@@ -15,30 +15,30 @@ from specclient.errors import ConfigurationError
 from specclient_local.model.config import DecoderConfig
 
 POSITION_BLOCK = 64
-"""Attention reads whole blocks of this many positions, the ones not in use masked; see ``decoder``."""
+"""Attention reads whole blocks of this many positions; positions that are not in use are masked."""
 
 
 class SlotRows(list[Tensor]):
-    """A slot's rows, ``[2 KV, capacity, D]`` for each layer."""
+    """A slot's keys and values, ``[2 KV, capacity, D]`` per layer."""
 
     @cached_property
     def addresses(self) -> ctypes.Array[ctypes.c_void_p]:
-        """Where each layer's begin, as the compiled passes are told."""
+        """Address of each layer's rows, for compiled passes."""
         return (ctypes.c_void_p * len(self))(*(rows.data_ptr() for rows in self))
 
 
 class KVCache:
-    """Keys and values of every layer and slot: ``[layers, slots, 2 KV, capacity, D]``, allocated once.
+    """Keys and values of all layers and slots, ``[layers, slots, 2 KV, capacity, D]``, allocated once.
 
     The first KV heads of a row are keys, the others values.
 
     Attributes:
-        lengths: positions in use, a slot each.
-        moved: the first position whose row was computed in another place, a slot each; ``capacity`` if none.
-        capacity: positions a slot can hold.
+        lengths: per slot, number of positions in use.
+        moved: per slot, first position whose row was computed at another position; ``capacity`` if none.
+        capacity: number of positions that a slot can hold.
 
     Raises:
-        ConfigurationError: they do not fit the memory.
+        ConfigurationError: the caches do not fit into memory.
     """
 
     def __init__(
@@ -72,20 +72,20 @@ class KVCache:
 
     @torch.inference_mode()
     def copy(self, source: int, slot: int, start: int, end: int) -> None:
-        """Give a slot the positions from ``start`` to ``end`` of another, and ``end`` as its length."""
+        """Copy positions ``start`` to ``end`` of another slot, and set the length to ``end``."""
         self.rows[:, slot, :, start:end] = self.rows[:, source, :, start:end]
         self.lengths[slot] = end
 
     @torch.inference_mode()
     def erase(self, slot: int) -> None:
-        """Forget a slot's rows for good: one that is not finite would spoil a sum even where it is masked."""
+        """Zero a slot's rows: a value that is not finite would spoil sums even at a masked position."""
         self.rows[:, slot].zero_()
         self.truncate(slot, 0)
 
     def keep(self, slot: int, start: int, kept: Sequence[int]) -> None:
-        """Keep of the positions from ``start`` on only those at the offsets ``kept``, moved together.
+        """Keep only the positions at offsets ``kept`` from ``start`` on, moved together.
 
-        A chain keeps a prefix, and then nothing moves.
+        For an accepted chain the offsets are a prefix, and nothing moves.
         """
         if list(kept) != list(range(len(kept))):
             first = next(i for i, offset in enumerate(kept) if i != offset)
@@ -97,35 +97,37 @@ class KVCache:
         self.lengths[slot] = start + len(kept)
 
 
-def _zeros(shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | None, named: str) -> Tensor:
-    """Allocate the rows, unless they are more than there is memory.
+def _zeros(
+    shape: tuple[int, ...], dtype: torch.dtype, device: torch.device | None, description: str
+) -> Tensor:
+    """Allocate the rows, after checking that they fit into memory.
 
-    Asked beforehand, since a system may promise memory that it has not.
+    The check comes first because a system may promise memory that it does not have.
     """
-    size, there = math.prod(shape) * dtype.itemsize, memory(device)
+    size, available = math.prod(shape) * dtype.itemsize, memory(device)
     try:
-        if there is None or size <= there:
+        if available is None or size <= available:
             return torch.zeros(shape, dtype=dtype, device=device)
     except (RuntimeError, MemoryError):  # an allocation that failed
         pass
-    raise cache_too_large_error(size, named, dtype, device)
+    raise cache_too_large_error(size, description, dtype, device)
 
 
 def cache_too_large_error(
-    size: int, named: str, dtype: torch.dtype, device: torch.device | None
+    size: int, description: str, dtype: torch.dtype, device: torch.device | None
 ) -> ConfigurationError:
-    """Return (not raise) the error for caches of so many bytes."""
-    there = memory(device)
+    """Return (not raise) the error for caches of ``size`` bytes."""
+    available = memory(device)
     where = "this machine" if device is None or device.type == "cpu" else str(device)
-    has = "more than is free" if there is None else f"{where} has {there / 2**30:.1f} GiB of memory"
+    has = "more than is free" if available is None else f"{where} has {available / 2**30:.1f} GiB of memory"
     return ConfigurationError(
-        f"keys and values of {named} take {size / 2**30:.1f} GiB in {str(dtype)[6:]}; {has}. "
+        f"keys and values of {description} take {size / 2**30:.1f} GiB in {str(dtype)[6:]}; {has}. "
         "Load with fewer slots, a smaller context or a half-precision dtype."
     )
 
 
 def memory(device: torch.device | None) -> int | None:
-    """Return a device's memory in bytes, where the system tells."""
+    """Return a device's total memory in bytes; None if the system does not tell."""
     if device is not None and device.type == "cuda":
         return torch.cuda.get_device_properties(device).total_memory
     try:

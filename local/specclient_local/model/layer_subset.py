@@ -1,4 +1,4 @@
-"""Turn tokens into logits by some of a runner's layers, over the keys and values that runner has written."""
+"""Runs some of a runner's layers over the keys and values that the runner has written."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from specclient_local.model.pass_input import SlotInput
 
 
 class LayerSubsetCache(KVCache):
-    """Some layers' rows of another cache, with lengths of its own.
+    """Some layers of another cache, with its own lengths.
 
     Args:
-        lender: whose rows they are; written to only behind its own lengths, or where they are put back.
-        layers: which.
+        lender: the cache. Its rows are written only behind its own lengths, or restored afterwards.
+        layers: indices of the layers.
     """
 
     def __init__(self, lender: KVCache, layers: Sequence[int]) -> None:
@@ -33,8 +33,8 @@ class LayerSubsetRunner(DecoderRunner):
     """Some of a runner's layers, in order.
 
     Args:
-        lender: whose layers and cache.
-        layers: which.
+        lender: the runner whose layers and cache are used.
+        layers: indices of the layers.
     """
 
     def __init__(self, lender: DecoderRunner, layers: Sequence[int]) -> None:
@@ -46,12 +46,12 @@ class LayerSubsetRunner(DecoderRunner):
 
     @torch.inference_mode()
     def predict_tokens(self, slot: int, start: int, tokens: Sequence[int]) -> list[int]:
-        """Return the likeliest token after each of some that stand in a slot; its rows are as before.
+        """Return the most likely token after each of N known tokens; the slot's rows are restored.
 
         Args:
-            slot: whose.
-            start: position of the first one.
-            tokens: ``[N]``, a chunk at most.
+            slot: the slot.
+            start: position of the first token.
+            tokens: ``[N]``, at most ``MAX_PASS_ROWS``.
         """
         end = start + len(tokens)
         kept = self.cache.rows[:, slot, :, start:end].clone()

@@ -1,4 +1,4 @@
-"""Turn whatever computes a causal model into one thing to drafters and rounds: what every runner offers."""
+"""The protocols of a loaded model with its KV caches, as drafters and rounds use it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from specclient_local.request.token_tree import TokenTree
 
 
 class ModelConfig(Protocol):
-    """What is known of a model whoever runs it."""
+    """The properties of a model that do not depend on who runs it."""
 
     @property
     def model_type(self) -> str:
@@ -23,92 +23,97 @@ class ModelConfig(Protocol):
 
     @property
     def vocab_size(self) -> int:
-        """Columns of its logits."""
+        """Number of columns of the logits, V."""
         ...
 
     @property
     def context(self) -> int:
-        """Most positions it may see."""
+        """Maximum number of positions that the model was made for."""
         ...
 
     @property
     def eos(self) -> tuple[int, ...]:
-        """Ids that end an answer."""
+        """Token ids that end an answer."""
         ...
 
     @property
     def bos(self) -> int | None:
-        """Id that begins an empty prompt."""
+        """Token id with which a text begins, if any."""
         ...
 
     @property
     def parameters(self) -> int:
-        """How many numbers its matrices hold."""
+        """Number of elements of the weight matrices."""
         ...
 
 
 class ModelRunner(Protocol):
-    """A loaded model with the caches of its slots; :class:`Runner` is the own decoder's.
+    """A loaded model with the KV caches of its slots.
 
-    A slot's cache is a row of positions: tokens are appended, and forgetting is setting a length. Logits
-    are in the model's dtype, on its device.
+    A slot's cache is a row of positions. Passes append to it; forgetting means setting its length. Logits are
+    in the model's dtype, on its device. :class:`~specclient_local.model.decoder_runner.DecoderRunner` is the
+    implementation for the built-in decoder, :class:`~specclient_local.model.hf.runner.HfRunner` that for
+    ``transformers`` models.
     """
 
     @property
     def config(self) -> ModelConfig:
-        """What is known of the model."""
+        """The model's properties."""
         ...
 
     @property
     def device(self) -> torch.device:
-        """Where its tensors are."""
+        """The device of its tensors."""
         ...
 
     @property
     def context(self) -> int:
-        """Positions a slot can hold."""
+        """Number of positions that a slot can hold."""
         ...
 
     @property
     def slots(self) -> int:
-        """Sequences it holds at once."""
+        """Number of slots."""
         ...
 
     @property
     def prefix_granularity(self) -> int:
-        """Rows of a prompt that have the same bits wherever it goes on; see ``prefix``."""
+        """Number of rows of which whole multiples of a prefix have the same bits in every prompt.
+
+        See :class:`~specclient_local.model.prefix_cache.PrefixCache`.
+        """
         ...
 
     def length(self, slot: int) -> int:
-        """Return how many positions of a slot are in use."""
+        """Return the number of positions of a slot that are in use."""
         ...
 
     def unmoved_length(self, slot: int) -> int:
-        """Return how many of them, from the first on, were computed where they stand."""
+        """Return the number of leading positions whose rows were computed at that position, not moved there."""
         ...
 
     def prefill(self, slot: int, tokens: Sequence[int]) -> None:
-        """Append tokens, without logits."""
+        """Append tokens to a slot's cache, without computing logits."""
         ...
 
     def read(self, slot: int, tokens: Sequence[int]) -> Tensor:
-        """Append tokens, a chunk at most; return the logits after each, ``[N, V]``."""
+        """Append up to ``MAX_PASS_ROWS`` tokens; return the logits after each, ``[N, V]``."""
         ...
 
     def score(self, slot: int, tokens: Sequence[int], tree: TokenTree = ...) -> Tensor:
-        """Do as :meth:`score_all` for one slot."""
+        """Score one slot; see :meth:`score_all`."""
         ...
 
     def score_all(self, parts: Sequence[SlotInput]) -> list[Tensor]:
-        """Append each part's tokens and its tree; return the logits after the root and after each node."""
+        """Append each input's tokens and tree; return the logits after root and nodes, ``[N + 1, V]`` each."""
         ...
 
     def draft_chain(self, slot: int, tokens: Sequence[int], steps: int, vocab: int) -> list[int] | None:
-        """Append tokens and the likeliest after them in one call; None where the model cannot."""
+        """Append tokens and draft ``steps`` most likely tokens in one call; None if the model cannot."""
         ...
 
     def keep(self, slot: int, root: int, path: Sequence[int]) -> None:
-        """Keep of a scored tree the root, at cache position ``root``, and the nodes of one path down."""
+        """Keep the root, at cache position ``root``, and one path of a scored tree; forget the other nodes."""
         ...
 
     def truncate(self, slot: int, length: int) -> None:
@@ -116,11 +121,11 @@ class ModelRunner(Protocol):
         ...
 
     def copy(self, source: int, slot: int, start: int, end: int) -> None:
-        """Append to a slot, ``start`` positions long, what another has from there to ``end``."""
+        """Copy positions ``start`` to ``end`` of another slot to a slot of length ``start``."""
         ...
 
     def erase(self, slot: int) -> None:
-        """Forget a slot's rows for good, so that numbers that are not finite spoil nothing later."""
+        """Zero a slot's rows: a value that is not finite would spoil sums even at a masked position."""
         ...
 
     def time_passes(
@@ -131,9 +136,9 @@ class ModelRunner(Protocol):
         repeats: int = 5,
         clock: Callable[[], float] = time.perf_counter,
     ) -> list[float]:
-        """Return the least seconds of passes over so many slots and rows of each."""
+        """Return the minimum seconds of a pass for each shape (number of slots, rows of each)."""
         ...
 
     def assume_length(self, slot: int, length: int) -> None:
-        """Take whatever stands in a free slot's first positions for a sequence: passes cost the same."""
+        """Treat a free slot's first positions as in use, for timing: the cost does not depend on the values."""
         ...

@@ -1,4 +1,4 @@
-"""Turn a request's part of a pass into what the model is told: where its rows go, see, and what is kept."""
+"""What a forward pass needs to know of each request's rows: cache, masks, and hidden states to keep."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from specclient_local.model.kv_cache import SlotRows
 
 @dataclass(frozen=True, slots=True)
 class PassSpan:
-    """Neighbouring rows of a pass that are one request's.
+    """Neighbouring rows of a pass that belong to one request.
 
     Attributes:
-        rows: which.
-        cache: its own, for each layer ``[2 KV, capacity, D]``.
-        start: first free position there; its keys and values are written from it on.
-        mask: ``[N, L]`` float, 0 or -inf, over the first L cache positions; L counts whole blocks.
-        open: how many of the first positions all its rows see, by ``mask``.
-        window_mask: the same as ``mask`` for layers with a sliding window; None where all see alike.
+        rows: their indices in the pass.
+        cache: the request's cache, ``[2 KV, capacity, D]`` per layer.
+        start: first free cache position, from which keys and values are written.
+        mask: ``[N, L]`` additive, 0 or -inf, over the first L cache positions; L is a multiple of
+            ``POSITION_BLOCK``.
+        open: number of leading positions that all rows see.
+        window_mask: as ``mask`` for layers with a sliding window; None if all layers see alike.
     """
 
     rows: slice
@@ -31,22 +32,23 @@ class PassSpan:
 
     @property
     def count(self) -> int:
-        """How many rows it has."""
+        """Number of rows."""
         count: int = self.rows.stop - self.rows.start
         return count
 
     def seen(self, sliding: bool) -> Tensor:
-        """Return the mask of a layer."""
+        """Return the mask ``[N, L]`` for a layer."""
         return self.mask if self.window_mask is None or not sliding else self.window_mask
 
 
 @dataclass(frozen=True, slots=True)
 class HiddenStateTaps:
-    """What of a pass is kept beside its logits: each row's hidden state at some depths.
+    """Hidden states to keep of a pass.
 
     Attributes:
-        layers: after how many of the model's layers; 0 is the embedding, all of them what the last norm gets.
-        rows: ``[N, layers, hidden]`` in the model's type, on its device: the pass writes it.
+        layers: after how many layers; 0 is the embedding, and the number of layers is the input of the last
+            norm.
+        rows: ``[N, len(layers), hidden]`` output, in the model's dtype and on its device.
     """
 
     layers: tuple[int, ...]

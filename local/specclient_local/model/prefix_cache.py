@@ -1,10 +1,10 @@
-"""Turn what the slots of a cache hold into beginnings of new prompts that need not be read again.
+"""Reuse of cached prompt prefixes between requests.
 
-A row of keys and values depends on the tokens up to it and, in its last bits, on the rows that went
-through the model with it. Prompts are read in chunks that end at the same places in every prompt, so whole
-chunks of a common beginning are the same bit for bit, and so are equal prompts to their ends. A runner whose
-rows have the same bits in a pass of any size shares to the last common token, answers included. Either way
-an answer does not depend on what was shared.
+A row of keys and values depends on the tokens up to it and, in its last bits, on the other rows of its pass.
+Prompts are read in chunks that end at the same positions in every prompt, so whole chunks of a common prefix
+are equal bit for bit, and so are equal prompts. A runner whose rows have the same bits in a pass of any size
+shares up to the last common token, answers included. In both cases an answer does not depend on what was
+shared.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from typing import Protocol
 
 
 class PrefixCacheSlots(Protocol):
-    """What a runner tells of its slots."""
+    """The slot operations of a runner that the prefix cache uses."""
 
     @property
     def slots(self) -> int:
-        """How many there are."""
+        """Number of slots."""
         ...
 
     @property
     def prefix_granularity(self) -> int:
-        """Rows after which a prompt's rows have the same bits whatever follows; see :class:`PrefixCache`."""
+        """Number of rows of which whole multiples of a prefix have the same bits in every prompt."""
         ...
 
     def length(self, slot: int) -> int:
@@ -33,31 +33,31 @@ class PrefixCacheSlots(Protocol):
         ...
 
     def unmoved_length(self, slot: int) -> int:
-        """Positions in use, from the first on, that hold rows computed where they stand."""
+        """Number of leading positions whose rows were computed at that position, not moved there."""
         ...
 
     def truncate(self, slot: int, length: int) -> None:
-        """Forget positions."""
+        """Forget the positions from ``length`` on."""
         ...
 
     def copy(self, source: int, slot: int, start: int, end: int) -> None:
-        """Give a slot positions of another."""
+        """Copy positions ``start`` to ``end`` of another slot."""
         ...
 
     def erase(self, slot: int) -> None:
-        """Forget a slot's rows for good."""
+        """Zero a slot's rows."""
         ...
 
 
 @dataclass(slots=True)
 class SlotContents:
-    """What stands in a slot.
+    """The contents of a slot.
 
     Attributes:
-        tokens: of which its rows are; the request's own growing list while it runs.
-        prompt: how many of them, from the first on, were read as a prompt.
-        shared: how many of these were there already, or came from another slot.
-        used: when it was last read or copied from, in turns.
+        tokens: the tokens whose rows it holds; the request's own growing list while it runs.
+        prompt: number of leading tokens that were read as a prompt.
+        shared: number of those that were not computed for this request.
+        used: turn in which it was last read or copied from.
     """
 
     tokens: Sequence[int] = ()
@@ -67,12 +67,12 @@ class SlotContents:
 
 
 class PrefixCache:
-    """Which tokens each slot of one runner holds; those of a free slot until it is assigned again.
+    """The tokens that each slot of a runner holds; those of a free slot until it is assigned again.
 
     Args:
-        runner: whose slots. With a ``grain`` of 1 any common beginning is shared, else whole multiples of
-            it and equal prompts.
-        share: whether anything is shared; without, each prompt is read from its first token.
+        runner: the runner. If its ``prefix_granularity`` is 1, any common prefix is shared; else whole
+            multiples of it, and equal prompts.
+        share: whether anything is shared; if not, each prompt is read from its first token.
     """
 
     def __init__(self, runner: PrefixCacheSlots, *, share: bool = True) -> None:
@@ -84,31 +84,31 @@ class PrefixCache:
     def place(self, tokens: Sequence[int], prompt: int, free: Sequence[int]) -> int:
         """Choose one of the free slots for a prompt.
 
-        That which holds its beginning and nothing more; else the least recently used, into which the
-        beginning is then copied from wherever it stands.
+        The slot that holds a prefix of it and nothing more; else the least recently used one, into which the
+        prefix is then copied from wherever it is.
         """
         if not self._share:
             return free[-1]
         source, common = self._longest(tokens, prompt, range(len(self._held)))
-        grain = self._runner.prefix_granularity
-        if source in free and 0 < common >= len(self._held[source].tokens) // grain * grain:
+        granularity = self._runner.prefix_granularity
+        if source in free and 0 < common >= len(self._held[source].tokens) // granularity * granularity:
             return source
         others = [slot for slot in free if slot != source] or free
         return min(others, key=lambda slot: self._held[slot].used)
 
     def done(self, slot: int, tokens: Sequence[int]) -> int:
-        """Return how many positions of a request's slot are its own; 0 before it has begun."""
+        """Return the number of positions of a request's slot that are its own; 0 before it begins."""
         return self._runner.length(slot) if self._held[slot].tokens is tokens else 0
 
     def begin(self, slot: int, tokens: Sequence[int], prompt: int) -> int:
-        """Have in a slot as much of a prompt's beginning as any slot holds; return how many positions.
+        """Put as much of a prompt's prefix into a slot as any slot holds; return the number of positions.
 
-        Called before each chunk is read: another request may have come further with the same beginning.
+        Called before each chunk, because another request with the same prefix may have read more of it since.
 
         Args:
-            slot: the prompt's own.
+            slot: the prompt's slot.
             tokens: the request's own list; another list is another request, which begins anew.
-            prompt: how many of them are read in chunks.
+            prompt: number of tokens that are read in chunks.
         """
         held, runner = self._held[slot], self._runner
         if held.tokens is not tokens:
@@ -125,46 +125,49 @@ class PrefixCache:
         return runner.length(slot)
 
     def begin_alone(self, slot: int, tokens: Sequence[int], prompt: int) -> int:
-        """Do as :meth:`begin` for a prompt of which every token is to go through the model.
+        """As :meth:`begin`, for a prompt whose tokens must all go through the model.
 
-        Of its rows whole multiples of the grain may be shared: the last of it is not read as a chunk.
+        Whole multiples of the granularity may be shared with later prompts: the last part is not read as a
+        chunk.
         """
         if self._held[slot].tokens is not tokens:
             self._runner.truncate(slot, 0)
-            grain = self._runner.prefix_granularity
-            self._held[slot] = SlotContents(tokens, prompt // grain * grain, used=next(self._turns))
+            granularity = self._runner.prefix_granularity
+            self._held[slot] = SlotContents(
+                tokens, prompt // granularity * granularity, used=next(self._turns)
+            )
         return self._runner.length(slot)
 
     def shared(self, slot: int) -> int:
-        """Return how many tokens of a slot's prompt were not read again."""
+        """Return the number of prompt tokens of a slot that were not computed again."""
         return self._held[slot].shared
 
     def end(self, slot: int) -> None:
-        """Let go of a request; what its slot holds may serve others until the slot is assigned again."""
+        """End a request. Its slot's contents may serve others until the slot is assigned again."""
         held = self._held[slot]
         usable = self._usable(slot) if self._share else 0
         self._runner.truncate(slot, usable)
         self._held[slot] = SlotContents(held.tokens[:usable], held.prompt, used=next(self._turns))
 
     def forget(self, slot: int) -> None:
-        """Leave nothing in a slot, for what is there may be broken."""
-        self._held[slot] = SlotContents()  # first: a wipe that fails leaves what nobody is to share
+        """Erase a slot whose values may not be finite."""
+        self._held[slot] = SlotContents()  # first, so that nothing is shared even if erasing fails
         self._runner.erase(slot)
 
     def _usable(self, slot: int) -> int:
-        """Return how many of a slot's positions have the bits that a prompt's would have."""
+        """Return the number of a slot's positions that have the same bits as a prompt's would."""
         held = self._held[slot]
-        straight = min(self._runner.unmoved_length(slot), len(held.tokens))
-        return straight if self._runner.prefix_granularity == 1 else min(straight, held.prompt)
+        unmoved = min(self._runner.unmoved_length(slot), len(held.tokens))
+        return unmoved if self._runner.prefix_granularity == 1 else min(unmoved, held.prompt)
 
     def _common(self, slot: int, tokens: Sequence[int], prompt: int) -> int:
-        """Return how many of a slot's positions are those of another prompt, bit for bit."""
-        held, grain = self._held[slot], self._runner.prefix_granularity
+        """Return the number of a slot's positions that equal another prompt's, bit for bit."""
+        held, granularity = self._held[slot], self._runner.prefix_granularity
         common = _equal(held.tokens, tokens, min(self._usable(slot), prompt))
-        return common if common == held.prompt == prompt else common // grain * grain
+        return common if common == held.prompt == prompt else common // granularity * granularity
 
     def _longest(self, tokens: Sequence[int], prompt: int, slots: Sequence[int]) -> tuple[int, int]:
-        """Return the slot that holds most of a prompt's beginning, and how much; the first of equal ones."""
+        """Return the slot that holds the longest prefix of a prompt, and its length; the first of equal ones."""
         best = (-1, 0)
         for slot in slots:
             common = self._common(slot, tokens, prompt)
@@ -174,10 +177,10 @@ class PrefixCache:
 
 
 def _equal(one: Sequence[int], other: Sequence[int], most: int) -> int:
-    """Return how many tokens two lists begin with in common, up to ``most``."""
+    """Return the length of the common prefix of two lists, up to ``most``."""
     if most == 0 or one[:most] == other[:most]:
         return most
-    low, high = 0, most  # equal up to low, different before high; bisected, since lists compare fast
+    low, high = 0, most  # equal up to low, different before high; bisected, because comparing slices is fast
     while high - low > 1:
         middle = (low + high) // 2
         low, high = (middle, high) if one[low:middle] == other[low:middle] else (low, middle)
