@@ -33,7 +33,9 @@ class ForwardPasses(Protocol):
 
     @property
     def kernels(self) -> dict[tuple[int, int], str]:
-        """Names of the chosen linear kernels by weight shape (outputs, inputs); empty if there was no choice."""
+        """Names of the chosen linear kernels by weight shape (outputs, inputs); empty if there was no
+        choice.
+        """
         ...
 
     def forward(
@@ -123,7 +125,9 @@ class TransformerDecoder:
 
     @property
     def can_draft_chain(self) -> bool:
-        """Whether :meth:`draft_chain` can be called: passes are compiled and no layer has a sliding window."""
+        """Whether :meth:`draft_chain` can be called: passes are compiled and no layer has a sliding
+        window.
+        """
         return isinstance(self.passes, NativePasses) and self.config.window is None
 
     def draft_chain(

@@ -93,7 +93,9 @@ class DecoderRunner:
         return self.cache.lengths[slot]
 
     def unmoved_length(self, slot: int) -> int:
-        """Return the number of leading positions whose rows were computed at that position, not moved there."""
+        """Return the number of leading positions whose rows were computed at that position, not moved
+        there.
+        """
         return min(self.cache.lengths[slot], self.cache.moved[slot])
 
     def prefill(self, slot: int, tokens: Sequence[int]) -> None:
@@ -158,7 +160,9 @@ class DecoderRunner:
         return self._forward([part])
 
     def keep(self, slot: int, root: int, path: Sequence[int]) -> None:
-        """Keep the root, at cache position ``root``, and one path of a scored tree; forget the other nodes."""
+        """Keep the root, at cache position ``root``, and one path of a scored tree; forget the other
+        nodes.
+        """
         self.cache.keep(slot, root, [0, *(node + 1 for node in path)])
 
     def truncate(self, slot: int, length: int) -> None:
@@ -299,7 +303,9 @@ class DecoderRunner:
         return [min(taken[1:] or taken) for taken in seconds]
 
     def assume_length(self, slot: int, length: int) -> None:
-        """Treat a free slot's first positions as in use, for timing: the cost does not depend on the values."""
+        """Treat a free slot's first positions as in use, for timing: the cost does not depend on the
+        values.
+        """
         self.cache.lengths[slot] = length
 
 
@@ -312,7 +318,9 @@ def _wanted(parts: Sequence[SlotInput], spans: Sequence[PassSpan], unread: bool)
 
 
 def _passes(rows: Sequence[int], most: int) -> list[list[int]]:
-    """Return which inputs go into which pass, given each input's rows; see :meth:`DecoderRunner.score_all`."""
+    """Return which inputs go into which pass, given each input's rows; see
+    :meth:`DecoderRunner.score_all`.
+    """
     passes: list[list[int]] = []
     shared: list[int] = []
     left = 0

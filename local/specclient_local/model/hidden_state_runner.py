@@ -66,7 +66,9 @@ class HiddenStateRunner(DecoderRunner):
 
     @torch.inference_mode()
     def keep(self, slot: int, root: int, path: Sequence[int]) -> None:
-        """Keep the root, at cache position ``root``, and one path of a scored tree; forget the other nodes."""
+        """Keep the root, at cache position ``root``, and one path of a scored tree; forget the other
+        nodes.
+        """
         super().keep(slot, root, path)
         if list(path) != list(range(len(path))):
             source = torch.tensor([root + 1 + node for node in path], device=self.device)

@@ -89,7 +89,9 @@ class ModelRunner(Protocol):
         ...
 
     def unmoved_length(self, slot: int) -> int:
-        """Return the number of leading positions whose rows were computed at that position, not moved there."""
+        """Return the number of leading positions whose rows were computed at that position, not moved
+        there.
+        """
         ...
 
     def prefill(self, slot: int, tokens: Sequence[int]) -> None:
@@ -105,7 +107,9 @@ class ModelRunner(Protocol):
         ...
 
     def score_all(self, parts: Sequence[SlotInput]) -> list[Tensor]:
-        """Append each input's tokens and tree; return the logits after root and nodes, ``[N + 1, V]`` each."""
+        """Append each input's tokens and tree; return the logits after root and nodes, ``[N + 1, V]``
+        each.
+        """
         ...
 
     def draft_chain(self, slot: int, tokens: Sequence[int], steps: int, vocab: int) -> list[int] | None:
@@ -113,7 +117,9 @@ class ModelRunner(Protocol):
         ...
 
     def keep(self, slot: int, root: int, path: Sequence[int]) -> None:
-        """Keep the root, at cache position ``root``, and one path of a scored tree; forget the other nodes."""
+        """Keep the root, at cache position ``root``, and one path of a scored tree; forget the other
+        nodes.
+        """
         ...
 
     def truncate(self, slot: int, length: int) -> None:
@@ -140,5 +146,7 @@ class ModelRunner(Protocol):
         ...
 
     def assume_length(self, slot: int, length: int) -> None:
-        """Treat a free slot's first positions as in use, for timing: the cost does not depend on the values."""
+        """Treat a free slot's first positions as in use, for timing: the cost does not depend on the
+        values.
+        """
         ...

@@ -167,7 +167,9 @@ class PrefixCache:
         return common if common == held.prompt == prompt else common // granularity * granularity
 
     def _longest(self, tokens: Sequence[int], prompt: int, slots: Sequence[int]) -> tuple[int, int]:
-        """Return the slot that holds the longest prefix of a prompt, and its length; the first of equal ones."""
+        """Return the slot that holds the longest prefix of a prompt, and its length; the first of equal
+        ones.
+        """
         best = (-1, 0)
         for slot in slots:
             common = self._common(slot, tokens, prompt)
