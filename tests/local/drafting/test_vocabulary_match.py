@@ -127,7 +127,7 @@ def test_a_draft_that_says_it_drew_from_its_whole_vocabulary_is_found(letters, m
         law[self._common.target] = 0.6 * q[self._common.draft]
         return law
 
-    monkeypatch.setattr(SharedVocabularyDrafter, "_law", lying)
+    monkeypatch.setattr(SharedVocabularyDrafter, "_translated_distribution", lying)
     law, _ = law_of(*letters, "shared", PROMPT, temperature=1.1, top_k=3, draft_length=2)
     assert apart(law, joint(letters[0], PROMPT, 1.1, 3)) > 1e-3
 
