@@ -226,7 +226,7 @@ def test_a_drafts_steps_are_measured_beside_the_targets(checkpoint, monkeypatch)
 
 
 def test_what_trees_and_drawn_guesses_take_beyond_their_passes_is_measured(checkpoint, monkeypatch):
-    monkeypatch.setattr(NativeRounds, "for_target", lambda target: None)  # the clock does not see single calls
+    monkeypatch.setattr(NativeRounds, "for_target", lambda target: None)  # compiled calls are not timed
     clock = Ticking(0.01, 0.0)
     target = clock.watch(runner(checkpoint(), slots=2), monkeypatch)
     draft = clock.watch(runner(checkpoint(seed=3), slots=2), monkeypatch)
