@@ -1,4 +1,4 @@
-"""Turn one try into its response: what was sent, over which client, within which limits, and how it ended."""
+"""One HTTP attempt: its request, client, time limits and response."""
 
 from __future__ import annotations
 
@@ -19,60 +19,67 @@ _CLOSE_S = 1.0
 
 
 class HTTPAttempt:
-    """One try, and the response once it has come.
+    """One HTTP attempt, and its response once received.
+
+    An attempt of failover is something else: it is one route, and may take several HTTP attempts.
 
     Attributes:
-        request: as sent by this try; its headers hold what ``auth`` gave.
+        adapter: the client that sends it.
+        request: the request as sent; its headers include those of ``auth``.
         limits: the time limits in force.
-        attempts: the try's number, from 1.
-        response: as the link gives it; None before it came.
-        turn: its place among the requests to its deployment; None before it was granted.
-        headers: of the response, names in lower case.
+        attempts: the attempt's number, from 1.
+        response: the adapter's response; None before it was received.
+        permit: the pacer's permit; None before it was granted.
+        headers: the response's headers, names in lower case.
     """
 
-    __slots__ = ("attempts", "headers", "limits", "link", "request", "response", "turn")
+    __slots__ = ("adapter", "attempts", "headers", "limits", "permit", "request", "response")
 
-    def __init__(self, link: ClientAdapter, request: WireRequest, limits: Any, attempts: int) -> None:
-        self.link = link
+    def __init__(self, adapter: ClientAdapter, request: WireRequest, limits: Any, attempts: int) -> None:
+        self.adapter = adapter
         self.request = request
         self.limits = limits
         self.attempts = attempts
         self.response: Any = None
-        self.turn: PacingPermit | None = None
+        self.permit: PacingPermit | None = None
         self.headers: dict[str, str] = {}
 
     @property
     def failed(self) -> tuple[type[BaseException], ...]:
-        """The exceptions that mean "this try failed"."""
-        return errors.transport_exceptions(self.link.library)
+        """The exceptions that mean the attempt failed."""
+        return errors.transport_exceptions(self.adapter.library)
 
     def take(self, response: Any) -> None:
+        """Store the response and decode its headers."""
         self.response = response
-        # Straight from the bytes: reading a header by name through the library costs microseconds each time.
+        # From the bytes: looking up a header by name in the library's object costs microseconds each time.
         self.headers = {
-            name.lower().decode("latin-1"): v.decode("latin-1") for name, v in self.link.raw_headers(response)
+            name.lower().decode("latin-1"): v.decode("latin-1")
+            for name, v in self.adapter.raw_headers(response)
         }
 
     def library(self) -> Any:
         """Return the response as the HTTP library's own object."""
-        return self.link.as_library_response(self.response)
+        return self.adapter.as_library_response(self.response)
 
     def broken(self, error: BaseException, *, begun: bool = True) -> APIConnectionError:
+        """Return the error for a failed attempt; see :func:`errors.connection_failure`."""
         return errors.connection_failure(error, self.request, self.limits, begun=begun)
 
     def secrets(self) -> Secrets:
+        """Return the secrets of the request and of what the user's client has added to it."""
         return errors.secrets_of(self.request, None if self.response is None else self.library())
 
     async def read(self) -> bytes:
-        """Return the whole body of a streamed response, which also keeps it."""
+        """Return the whole body of a streamed response. The response keeps it, too."""
         try:
-            return await self.link.read(self.response)
+            return await self.adapter.read(self.response)
         except self.failed as error:
             failure = self.broken(error)
         raise failure
 
     async def read_and_close(self, *, stream: bool = True) -> bytes:
-        """Return the whole body; one that was not streamed has been read already."""
+        """Return the whole body and close the response. Without ``stream`` the body has been read already."""
         if not stream:
             content: bytes = self.response.content
             return content
@@ -82,17 +89,18 @@ class HTTPAttempt:
             await self.close()
 
     def leave(self) -> None:
-        """Let another request have this one's place; safe to call twice."""
-        if self.turn is not None:
-            self.turn.leave()
+        """Return the pacer's permit; safe to call twice."""
+        if self.permit is not None:
+            self.permit.leave()
 
     async def close(self) -> None:
-        with cancel_shield(), suppress(TimeoutError):  # a cancelled caller must still free its connection
+        """Close the response, also if the caller is being cancelled; gives up after 1 s."""
+        with cancel_shield(), suppress(TimeoutError):
             async with asyncio.timeout(_CLOSE_S):
-                await self.link.close(self.response)
+                await self.adapter.close(self.response)
 
 
 def merged_headers(headers: Mapping[str, str], winning: Mapping[str, str]) -> dict[str, str]:
-    """Return ``headers`` with ``winning`` in place of those of the same name, in whatever case."""
+    """Return ``headers`` updated with ``winning``. Names are compared without regard to case."""
     names = {name.lower() for name in winning}
     return {**{name: value for name, value in headers.items() if name.lower() not in names}, **winning}

@@ -1,4 +1,4 @@
-"""Turn the closing of a client, and a deadline, into an error for whoever is waiting for an answer."""
+"""Cancellation of requests: by their deadline, or when their client is closed."""
 
 from __future__ import annotations
 
@@ -15,27 +15,29 @@ T = TypeVar("T")
 
 
 class RequestCancelScope:
-    """Watches over one request, all its tries: lets ``Transport.aclose`` or its deadline end it.
+    """The scope of one request with all its attempts, which its deadline or ``Transport.aclose`` can end.
 
-    By cancelling the reader's task and taking the cancellation back: closing the connection beneath a reader
-    is not enough, since aiohttp then lets it wait for ever.
+    It cancels the reader's task and then withdraws the cancellation. Closing the connection would not be
+    enough, because aiohttp would let the reader wait forever.
 
     Args:
-        clock: seconds, monotonic; the request's deadline counts from now.
+        request: the request; its deadline counts from now.
+        clock: returns monotonic seconds.
 
     Attributes:
-        attempts: tries begun; every APIError that passes carries the number.
-        failure: what the last try that failed raised.
+        loop: the event loop of the request.
+        attempts: the number of HTTP attempts started; set on every APIError that passes.
+        failure: the error of the last failed attempt.
 
     Raises:
-        ConfigurationError: for a deadline that is no number of seconds.
+        ConfigurationError: the deadline is not a positive number of seconds.
     """
 
     __slots__ = (
         "_cancelled",
         "_clock",
         "_ended",
-        "_ends",
+        "_ends_at",
         "_request",
         "_task",
         "attempts",
@@ -50,36 +52,39 @@ class RequestCancelScope:
         self._request = request
         self._clock = clock
         deadline = request.deadline_s
-        self._ends = None if deadline is None else clock() + _checked(deadline)
-        self._task: asyncio.Task[Any] | None = None  # waits now
+        self._ends_at = None if deadline is None else clock() + _checked(deadline)
+        self._task: asyncio.Task[Any] | None = None  # the task inside wait()
         self._cancelled = False
         self._ended = False
 
     async def wait(self, step: Callable[[], Awaitable[T]]) -> T:
-        """Return what ``step`` returns.
+        """Return the result of ``step``.
 
         Raises:
-            APIConnectionError: once the guard has been ended.
-            DeadlineExceededError: where the deadline passes first.
+            APIConnectionError: :meth:`end` was called.
+            DeadlineExceededError: the deadline passed first.
         """
         if not self._ended:
             task = self._task = asyncio.current_task()
             assert task is not None
             before = task.cancelling()
             try:
-                return await (step() if self._ends is None else self._within_deadline(step, self._ends))
+                return await (step() if self._ends_at is None else self._within_deadline(step, self._ends_at))
             except BaseException as error:
                 if isinstance(error, APIError):
                     error.attempts = self.attempts
                     self.failure = None
                     for known in (error, error.__cause__):
                         if isinstance(known, APIError):
-                            known.__traceback__ = None  # its frames hold it, a circle, and the request's key
-                if not self._cancelled or task.uncancel() > before:  # whoever else cancels the task is obeyed
+                            known.__traceback__ = (
+                                None  # its frames hold it (a reference cycle) and the request's key
+                            )
+                if not self._cancelled or task.uncancel() > before:  # cancelled by somebody else, too
                     raise
             finally:
                 self._task = None
-                del task  # it may keep the error that passes here, whose traceback holds this frame: a circle
+                # The task may keep the error that passes here, whose traceback holds this frame: a cycle.
+                del task
         failure = errors.client_closed(self._request)
         failure.attempts = max(self.attempts, 1)
         try:
@@ -88,26 +93,26 @@ class RequestCancelScope:
             del failure  # as above
 
     def end(self) -> None:
-        """Break the wait, now and later."""
+        """End the request: a running :meth:`wait` and all later ones raise APIConnectionError."""
         if not self._ended:
             self._ended = True
             if self._task is not None:
                 self._cancelled = self._task.cancel()
 
     def check_wait(self, seconds: float) -> None:
-        """Raise DeadlineExceededError where a wait of ``seconds`` would end at the deadline or later."""
-        if self._ends is not None and self._clock() + seconds >= self._ends:
+        """Raise DeadlineExceededError if a wait of ``seconds`` would end at the deadline or later."""
+        if self._ends_at is not None and self._clock() + seconds >= self._ends_at:
             raise self._too_late(f"is over before a wait of {seconds:.3g} s would be") from self.failure
 
-    async def _within_deadline(self, step: Callable[[], Awaitable[T]], ends: float) -> T:
-        limit = asyncio.timeout(None if math.isinf(ends) else max(0.0, ends - self._clock()))
+    async def _within_deadline(self, step: Callable[[], Awaitable[T]], ends_at: float) -> T:
+        limit = asyncio.timeout(None if math.isinf(ends_at) else max(0.0, ends_at - self._clock()))
         try:
             async with limit:
                 return await step()
         except TimeoutError:
             if not limit.expired():
                 raise
-        raise self._too_late(f"was over in try {max(self.attempts, 1)}") from self.failure
+        raise self._too_late(f"was over in attempt {max(self.attempts, 1)}") from self.failure
 
     def _too_late(self, what: str) -> DeadlineExceededError:
         last = "" if self.failure is None else f" The last failure: {self.failure.message}"

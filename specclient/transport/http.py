@@ -1,4 +1,4 @@
-"""Turn a ready request into its answer, whole or as a stream of events: the only part that speaks HTTP."""
+"""The transport: sends HTTP requests with retries, pacing and a circuit breaker."""
 
 from __future__ import annotations
 
@@ -44,20 +44,23 @@ class Transport:
     """Sends requests, with retries and pacing; may be used from several event loops and threads.
 
     Args:
-        http_client: the user's own ``httpx.AsyncClient`` or ``httpx.Client`` (or httpx2's), used as it is and
-            never closed here; None for our own.
-        timeout: seconds, ``math.inf`` for none, or an ``httpx.Timeout``; None for the user's client's own
-            where one was set on it, else 600 s with 5 s to connect.
-        max_retries: tries after the first, for requests that name no number.
-        kind: what our own client's sockets are: ``aiohttp`` (half the CPU) or ``httpx``.
-        connections: the most that our own client may hold at once, in each event loop.
-        limits: what deployments take, by ``provider/model``, where more is known than their headers tell.
-        circuit: when a deployment that keeps failing is given a rest; None for never.
-        clock: seconds, monotonic. ``now``: seconds since the epoch. ``sleep``: waits for seconds.
-        random: draws from [0, 1).
+        http_client: the user's ``httpx.AsyncClient`` or ``httpx.Client`` (or httpx2's). It is used as it is,
+            and never closed here. None uses the package's own client.
+        timeout: seconds, ``math.inf`` for no limit, or an ``httpx.Timeout``. None uses the timeout of the
+            user's client if one was set on it, otherwise 600 s with 5 s to connect.
+        max_retries: attempts after the first, for requests that set no number of their own.
+        kind: the library that does the I/O of the package's own client: ``aiohttp`` (half the CPU) or
+            ``httpx``.
+        connections: the maximum number of open connections of the package's own client, per event loop.
+        limits: rate limits of deployments by ``provider/model``, in addition to those their headers report.
+        circuit: when the circuit of a failing deployment opens; None for never.
+        clock: returns monotonic seconds.
+        now: returns seconds since the epoch.
+        sleep: waits for seconds.
+        random: returns a number from [0, 1).
 
     Raises:
-        ConfigurationError: for an argument that cannot be used.
+        ConfigurationError: an argument is invalid.
     """
 
     def __init__(
@@ -83,10 +86,10 @@ class Transport:
         self._breaker = CircuitBreaker(circuit, clock=clock)
 
     def sharing(self, *, http_client: Any, timeout: Any, max_retries: int) -> Transport:
-        """Return a transport of other defaults, on the same connections and what is known of rate limits.
+        """Return a transport with other defaults that shares connections and the state of rate limits.
 
         Args:
-            http_client, timeout, max_retries: as for the class.
+            http_client, timeout, max_retries: see the class.
         """
         other = copy.copy(self)
         other._set_defaults(http_client, timeout, max_retries)
@@ -94,33 +97,33 @@ class Transport:
 
     def _set_defaults(self, http_client: Any, timeout: Any, max_retries: int) -> None:
         self._max_retries = _checked_retries(max_retries)
-        self._link = None if http_client is None else adapter_of(http_client)
+        self._adapter = None if http_client is None else adapter_of(http_client)
         if timeout is None:
             own = None if http_client is None else own_timeout(http_client)
             timeout = DEFAULT_TIMEOUT_SECONDS if own is None else own
         self._limits = seconds_of(timeout)
 
     def prepare(self) -> None:
-        """Import what our own client sends by; takes a while (0.2 s), so not on the event loop."""
-        if self._link is None:
+        """Import the HTTP library. Takes about 0.2 s, so call it outside the event loop."""
+        if self._adapter is None:
             self._own.prepare()
 
     async def fetch(self, request: WireRequest) -> WireResponse:
-        """Send ``request`` and return its whole answer.
+        """Send ``request`` and return its whole response.
 
         Raises:
-            APIStatusError: for a status other than 2xx, once retries are spent.
-            APIConnectionError, APITimeoutError: where no whole answer came.
-            DeadlineExceededError: where ``deadline_s`` passed first.
-            CircuitOpenError: where the deployment has been failing, and is given a rest.
-            ConfigurationError: for a timeout, deadline or number of retries that is none.
+            APIStatusError: the status is not 2xx, and no retries are left.
+            APIConnectionError, APITimeoutError: no complete response was received.
+            DeadlineExceededError: ``deadline_s`` passed first.
+            CircuitOpenError: the deployment has been failing, and its circuit is open.
+            ConfigurationError: the timeout, deadline or number of retries is invalid.
         """
-        guard = self._guard(request)
-        self._running.add(guard)
+        scope = self._new_scope(request)
+        self._running.add(scope)
         try:
-            done = await guard.wait(partial(self._send, request, guard, stream=False))
+            done = await scope.wait(partial(self._send, request, scope, stream=False))
         finally:
-            self._running.discard(guard)
+            self._running.discard(scope)
         done.leave()
         response = done.response
         return WireResponse(
@@ -128,87 +131,89 @@ class Transport:
         )
 
     def open(self, request: WireRequest) -> AbstractAsyncContextManager[ResponseBody]:
-        """Return a context that sends ``request``, gives its answer unread, and frees the connection.
+        """Return a context manager that sends ``request`` and yields the response with its body unread.
 
-        Retries cover the time until the answer's headers; after that an error is the caller's to handle.
-        Raises on entry as :meth:`fetch`.
+        Leaving the context frees the connection. Failures are retried until the response's headers arrive;
+        later errors are raised. Raises on entry as :meth:`fetch`.
         """
-        return ResponseContext(self._send, request, self._guard, self._running, as_body)
+        return ResponseContext(self._send, request, self._new_scope, self._running, as_body)
 
     def stream(self, request: WireRequest) -> AbstractAsyncContextManager[SSEStream]:
-        """Return a context that sends ``request``, gives its events, and frees the connection when left.
+        """Return a context manager that sends ``request`` and yields its server-sent events.
 
-        Retries cover the time until the answer's headers; after that an error is the caller's to handle.
+        Leaving the context frees the connection. Failures are retried until the response's headers arrive;
+        later errors are raised.
 
         Raises (on entry as :meth:`fetch`, and while iterating):
-            APIResponseValidationError: for a web page where events were asked for.
-            APIConnectionError, APITimeoutError: where the stream breaks off or falls silent.
+            APIResponseValidationError: the response is an HTML page.
+            APIConnectionError, APITimeoutError: the stream was interrupted, or no data arrived in time.
         """
-        return ResponseContext(self._send, request, self._guard, self._running, as_events)
+        return ResponseContext(self._send, request, self._new_scope, self._running, as_events)
 
     async def aclose(self) -> None:
-        """End what still runs in the running loop, then close our own client of that loop.
+        """Cancel the requests of the running event loop, then close the package's own client of that loop.
 
-        Whoever waits for an answer gets an APIConnectionError. A user's client is left open. Safe to call
-        twice.
+        Their callers get an APIConnectionError. A user's client stays open. Safe to call twice.
         """
         loop = asyncio.get_running_loop()
-        for guard in list(self._running):
-            if guard.loop is loop:
-                guard.end()
+        for scope in list(self._running):
+            if scope.loop is loop:
+                scope.end()
         await self._own.aclose()
 
     def used(self, request: WireRequest, tokens: int) -> None:
-        """Tell how many tokens, prompt and answer, a request has used; later ones are paced by it."""
-        self._pacer.used(_lane(request), request.tokens, tokens)
+        """Record the tokens, prompt and completion, that a request has used. Pacing depends on them."""
+        self._pacer.used(_deployment(request), request.tokens, tokens)
 
-    def _guard(self, request: WireRequest) -> RequestCancelScope:
+    def _new_scope(self, request: WireRequest) -> RequestCancelScope:
         return RequestCancelScope(request, self._clock)
 
-    async def _send(self, request: WireRequest, guard: RequestCancelScope, *, stream: bool) -> HTTPAttempt:
+    async def _send(self, request: WireRequest, scope: RequestCancelScope, *, stream: bool) -> HTTPAttempt:
         if request.content is not None and not isinstance(request.content, bytes):
             request = replace(request, content=body_of(request.content))
-        link: ClientAdapter = self._link or await self._own.adapter()
+        adapter: ClientAdapter = self._adapter or await self._own.adapter()
         limits = self._limits if request.timeout is None else seconds_of(request.timeout)
         retries = self._max_retries if request.max_retries is None else _checked_retries(request.max_retries)
         retries = retries if request.retryable else 0
-        told: list[FailedAttempt] = []  # of a try that has failed, until it is known what follows
+        unreported: list[FailedAttempt] = []  # the last failed attempt, until a retry is certain
 
-        async def attempt() -> HTTPAttempt:
-            guard.attempts += 1
-            exchange = HTTPAttempt(link, request, limits, guard.attempts)
-            begun = self._clock()
+        async def next_attempt() -> HTTPAttempt:
+            scope.attempts += 1
+            attempt = HTTPAttempt(adapter, request, limits, scope.attempts)
+            started_at = self._clock()
             try:
-                return await self._try(exchange, guard, stream=stream)
+                return await self._try(attempt, scope, stream=stream)
             except APIError as error:
-                if isinstance(error, CircuitOpenError) and guard.failure is not None:
-                    if isinstance(guard.failure, APIConnectionError):
-                        guard.failure.sent = False
-                    raise guard.failure from None  # what this caller's own tries have met says more
-                guard.failure = error
-                told[:] = [_try_of(error, self._clock() - begun, waited=exchange.turn is None)]
+                if isinstance(error, CircuitOpenError) and scope.failure is not None:
+                    if isinstance(scope.failure, APIConnectionError):
+                        scope.failure.sent = False
+                    raise scope.failure from None  # more informative: the failure of its own attempt
+                scope.failure = error
+                unreported[:] = [
+                    _failed_attempt(error, self._clock() - started_at, waited=attempt.permit is None)
+                ]
                 raise
 
         try:
-            return await attempt()
+            return await next_attempt()
         except APIError as error:
             if not retries:
                 raise
             failed = [error]
 
         async def replay() -> HTTPAttempt:
-            # The first try ran outside the loop, whose making costs as much as a twentieth of a request.
+            # The first attempt ran outside the retry loop, because creating that costs 5 % of a request.
             if failed:
                 raise failed.pop()
-            return await attempt()
+            return await next_attempt()
 
         def before_wait(seconds: float, error: BaseException | None) -> bool:
-            guard.check_wait(seconds)
-            if self._breaker.is_open(_lane(request), seconds) or not can_send_again(request):
+            scope.check_wait(seconds)
+            if self._breaker.is_open(_deployment(request), seconds) or not can_send_again(request):
                 return False
-            _log.info("retry %d of %d in %.3f s: %s", guard.attempts, retries, seconds, type(error).__name__)
-            if request.on_failed_attempt is not None and told:
-                request.on_failed_attempt(told.pop())
+            _log.info("retry %d of %d in %.3f s: %s", scope.attempts, retries, seconds, type(error).__name__)
+            if request.on_failed_attempt is not None and unreported:
+                request.on_failed_attempt(unreported.pop())
             return True
 
         loop = retrying(
@@ -216,76 +221,83 @@ class Transport:
         )
         return await loop(replay)
 
-    async def _try(self, exchange: HTTPAttempt, guard: RequestCancelScope, *, stream: bool) -> HTTPAttempt:
-        """Make one try, when breaker and pacer let it; both learn how it ends."""
-        lane = _lane(exchange.request)
-        self._breaker.check(lane)  # before the wait for a turn, and after it
-        turn = exchange.turn = await self._pacer.enter(lane, exchange.request.tokens, guard)
+    async def _try(self, attempt: HTTPAttempt, scope: RequestCancelScope, *, stream: bool) -> HTTPAttempt:
+        """Make one attempt when circuit breaker and pacer permit it, and report its outcome to both."""
+        deployment = _deployment(attempt.request)
+        self._breaker.check(deployment)  # here and after the wait for a permit
+        permit = attempt.permit = await self._pacer.enter(deployment, attempt.request.tokens, scope)
         try:
-            started = self._breaker.enter(lane)
+            breaker_permit = self._breaker.enter(deployment)
             failure: BaseException | None = None
             try:
-                await self._exchange(exchange, started, stream=stream)
+                await self._send_once(attempt, breaker_permit, stream=stream)
             except BaseException as error:
                 failure = error
                 raise
             finally:
-                self._breaker.leave(started, failure)
+                self._breaker.leave(breaker_permit, failure)
         except BaseException as error:
-            turn.leave()
+            permit.leave()
             if isinstance(error, APIError):
-                self._pacer.refused(lane, turn, error, exchange.headers)
+                self._pacer.refused(deployment, permit, error, attempt.headers)
             raise
-        self._pacer.served(lane, turn, exchange.headers)
-        return exchange
+        self._pacer.served(deployment, permit, attempt.headers)
+        return attempt
 
-    async def _exchange(self, exchange: HTTPAttempt, started: BreakerPermit, *, stream: bool) -> None:
-        apart = stream or started.probe  # a probe is sent for the head, and its body may be long in coming
-        request, number = exchange.request, exchange.attempts
+    async def _send_once(self, attempt: HTTPAttempt, permit: BreakerPermit, *, stream: bool) -> None:
+        # A probe's outcome is known at its headers; its body may take long.
+        body_later = stream or permit.probe
+        request, number = attempt.request, attempt.attempts
         if request.auth is not None:
             request = replace(request, headers=merged_headers(request.headers, await request.auth()))
-            exchange.request = request
+            attempt.request = request
         debug = _log.isEnabledFor(logging.DEBUG)
-        start = self._clock() if debug else 0.0
+        started_at = self._clock() if debug else 0.0
         failure = None
         try:
-            headers = _counted(request, number)
-            response = await exchange.link.open(request, headers, exchange.limits, stream=apart)
-        except exchange.failed as error:
-            failure = exchange.broken(error, begun=False)
+            headers = _with_retry_count(request, number)
+            response = await attempt.adapter.open(request, headers, attempt.limits, stream=body_later)
+        except attempt.failed as error:
+            failure = attempt.broken(error, begun=False)
         if failure is not None:
             if debug:
-                _log.debug("try %d: %s failed: %s", number, request.method, failure)
+                _log.debug("attempt %d: %s failed: %s", number, request.method, failure)
             raise failure
         if debug:
-            where, took = errors.origin_of(request.url), self._clock() - start
-            _log.debug("try %d: %s %s: %d, %.3f s", number, request.method, where, response.status_code, took)
-        exchange.take(response)
-        self._breaker.answered(started, response.status_code)
+            origin, took = errors.origin_of(request.url), self._clock() - started_at
+            _log.debug(
+                "attempt %d: %s %s: %d, %.3f s", number, request.method, origin, response.status_code, took
+            )
+        attempt.take(response)
+        self._breaker.answered(permit, response.status_code)
         if not 200 <= response.status_code < 300:
-            content = await exchange.read_and_close(stream=apart)
-            raise errors.status_error_of(exchange.library(), content, request)
-        if apart and not stream:
-            await exchange.read_and_close()
+            content = await attempt.read_and_close(stream=body_later)
+            raise errors.status_error_of(attempt.library(), content, request)
+        if body_later and not stream:
+            await attempt.read_and_close()
 
 
-def _try_of(error: APIError, seconds: float, *, waited: bool) -> FailedAttempt:
-    """Return what is told of a failed try; one that only waited for its turn was not sent."""
+def _failed_attempt(error: APIError, seconds: float, *, waited: bool) -> FailedAttempt:
+    """Return the record of a failed attempt.
+
+    Args:
+        waited: whether it failed while it waited for its permit, so that nothing was sent.
+    """
     status = error.status_code if isinstance(error, APIStatusError) else None
     sent = not waited and (error.sent if isinstance(error, APIConnectionError) else True)
     return FailedAttempt(type(error).__name__, status, seconds, sent)
 
 
-def _counted(request: WireRequest, number: int) -> Mapping[str, str]:
-    """Return the headers of try ``number``: with how many came before it, unless the caller sets that."""
+def _with_retry_count(request: WireRequest, number: int) -> Mapping[str, str]:
+    """Return the headers of attempt ``number``, with the retry count unless the caller has set one."""
     headers = request.headers
     if not request.count_retries or any(name.lower() == RETRY_HEADER for name in headers):
         return headers
     return {**headers, RETRY_HEADER: str(number - 1)}
 
 
-def _lane(request: WireRequest) -> str:
-    """Return what limits and failures are kept by."""
+def _deployment(request: WireRequest) -> str:
+    """Return the key of the request's rate limits and failures."""
     return request.deployment or errors.origin_of(request.url)
 
 

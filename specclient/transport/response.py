@@ -1,4 +1,4 @@
-"""Turn an open response into its body, as bytes or as server-sent events, until its reader leaves."""
+"""Bodies of open responses, as bytes or as server-sent events."""
 
 from __future__ import annotations
 
@@ -16,31 +16,34 @@ from specclient.transport.sse import ServerSentEvent, SSEDecoder
 from specclient.types.wire import WireRequest
 
 _DRAIN_S = 0.1
-_DONE_ROOM = 16  # bytes that `[DONE]` and blanks around it may take
+_DONE_MAX_BYTES = 16  # of `[DONE]` with blanks around it
 
 
 class ResponseBody:
-    """An answer whose body has not been read yet; read it once, by :meth:`chunks` or by :meth:`read`.
+    """A response whose body has not been read yet. Read it once, with :meth:`chunks` or :meth:`read`.
+
+    Args:
+        content: the body, if it has been read already.
 
     Attributes:
-        status: of the answer.
-        headers: its headers, names in lower case.
-        attempts: tries it took, the first included.
+        status: the HTTP status.
+        headers: the headers, names in lower case.
+        attempts: the number of HTTP attempts, including the first.
     """
 
-    def __init__(self, exchange: HTTPAttempt, guard: RequestCancelScope) -> None:
-        self.status: int = exchange.response.status_code
-        self.headers: Mapping[str, str] = exchange.headers
-        self.attempts = exchange.attempts
-        self._exchange = exchange
-        self._guard = guard
+    def __init__(self, attempt: HTTPAttempt, scope: RequestCancelScope, content: bytes | None = None) -> None:
+        self.status: int = attempt.response.status_code
+        self.headers: Mapping[str, str] = attempt.headers
+        self.attempts = attempt.attempts
+        self._attempt = attempt
+        self._scope = scope
         self._begun = False
-        self._whole: bytes | None = None
+        self._content = content
 
     @property
     def response(self) -> Any:
-        """The HTTP library's own object; its request carries the key."""
-        return self._exchange.library()
+        """The HTTP library's own response object. Its request contains the key."""
+        return self._attempt.library()
 
     @property
     def request_id(self) -> str | None:
@@ -48,62 +51,63 @@ class ResponseBody:
         return self.headers.get("x-request-id") or self.headers.get("request-id")
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Iterate over the body, decompressed, as it arrives.
+        """Iterate over the decompressed body as it arrives.
 
         Raises:
-            APIConnectionError, APITimeoutError: where it breaks off or falls silent.
-            OpenAIError: where the body has been iterated over before.
+            APIConnectionError, APITimeoutError: the body was interrupted, or no data arrived in time.
+            OpenAIError: the body has been iterated over before.
         """
-        if self._whole is not None:
-            yield self._whole
+        if self._content is not None:
+            yield self._content
             return
         chunks = self._begin()
         while (chunk := await self._next(chunks)) is not None:
             yield chunk
 
     async def read(self) -> bytes:
-        """Return the whole body; the library's response then has it as ``content``, too.
+        """Return the whole body. The library's response then has it as ``content``, too.
 
         Raises as :meth:`chunks`.
         """
-        if self._whole is None:
+        if self._content is None:
             self._check_unread()
-            self._whole = await self._guard.wait(self._exchange.read)
-        return self._whole
+            self._content = await self._scope.wait(self._attempt.read)
+        return self._content
 
     def _check_unread(self) -> None:
         if self._begun:
             raise OpenAIError(
-                "the body of this answer has been iterated over, and cannot be read a second time; "
-                "read() it first, which keeps it"
+                "the body of this response has been iterated over and cannot be read again; "
+                "call read() first, which keeps it"
             )
 
     def _begin(self) -> AsyncIterator[bytes]:
         self._check_unread()
         self._begun = True
-        return self._exchange.link.chunks(self._exchange.response)
+        return self._attempt.adapter.chunks(self._attempt.response)
 
     async def _next(self, chunks: AsyncIterator[bytes]) -> bytes | None:
         try:
-            return await self._guard.wait(chunks.__anext__)
+            return await self._scope.wait(chunks.__anext__)
         except StopAsyncIteration:
             return None
-        except self._exchange.failed as error:
-            failure = self._exchange.broken(error.with_traceback(None))  # the library keeps it: a circle
+        except self._attempt.failed as error:
+            # The library keeps its error: with a traceback that would be a reference cycle.
+            failure = self._attempt.broken(error.with_traceback(None))
         try:
             raise failure
         finally:
-            del failure  # else its traceback's frame holds it: a circle
+            del failure  # otherwise a reference cycle: its traceback holds this frame
 
 
 class SSEStream(ResponseBody):
-    """The events of one answer, as they arrive; iterate once.
+    """The events of one response, as they arrive. Iterate once.
 
     Attributes:
-        done: whether ``[DONE]`` has come. A stream that ends without it may have been cut by a proxy, or be
-            of a vendor that sends none.
-        open_ended: whether the body ended without the blank line that ends an event: what comes last may be
-            half of one.
+        done: whether ``[DONE]`` was received. A stream that ends without it may have been cut by a proxy,
+            or its vendor may not send it.
+        open_ended: whether the body ended without the blank line that ends an event, so that the last event
+            may be incomplete.
     """
 
     done: bool = False
@@ -115,41 +119,41 @@ class SSEStream(ResponseBody):
                 yield event
 
     async def batches(self) -> AsyncIterator[list[ServerSentEvent]]:
-        """Iterate over the events as they came: those of one read from the network together."""
-        if self._whole is not None:
-            yield [ServerSentEvent(self._whole)]
+        """Iterate over lists of events, one list per read from the network."""
+        if self._content is not None:
+            yield [ServerSentEvent(self._content)]
             return
         decoder = SSEDecoder()
         chunks = self._begin()
         while (chunk := await self._next(chunks)) is not None:
-            if batch := self._told(decoder.feed(chunk)):
+            if batch := self._with_data(decoder.feed(chunk)):
                 if not self.done:
                     yield batch
                     continue
-                if said := batch[:-1]:  # not held back by what the connection still does
-                    yield said
+                if before_done := batch[:-1]:  # without waiting for the end of the body
+                    yield before_done
                 await self._drain(chunks)
                 yield batch[-1:]
                 return
-        if batch := self._told(decoder.flush()):
+        if batch := self._with_data(decoder.flush()):
             self.open_ended = True
             yield batch
 
-    def _told(self, events: list[ServerSentEvent]) -> list[ServerSentEvent]:
-        """Return the events that say something, up to ``[DONE]``, whatever the connection still does."""
-        told: list[ServerSentEvent] = []
+    def _with_data(self, events: list[ServerSentEvent]) -> list[ServerSentEvent]:
+        """Return the events with data, up to and including ``[DONE]``."""
+        result: list[ServerSentEvent] = []
         for event in events:
             data = event.data
-            if data:  # an empty one keeps the connection alive
-                told.append(event)
-                if len(data) < _DONE_ROOM and data.strip() == b"[DONE]":
+            if data:  # events without data keep the connection alive
+                result.append(event)
+                if len(data) < _DONE_MAX_BYTES and data.strip() == b"[DONE]":
                     self.done = True
                     break
-        return told
+        return result
 
     async def _drain(self, chunks: AsyncIterator[bytes]) -> None:
-        """Read on to the end of the body, which follows at once: its connection can then be reused."""
-        with contextlib.suppress(*self._exchange.failed, TimeoutError):
+        """Read to the end of the body, which follows at once, so that the connection can be reused."""
+        with contextlib.suppress(*self._attempt.failed, TimeoutError):
             async with asyncio.timeout(_DRAIN_S):
                 async for _ in chunks:
                     pass
@@ -159,89 +163,89 @@ B = TypeVar("B", bound=ResponseBody)
 
 
 class Sender(Protocol):
-    """How an :class:`ResponseContext` gets its response: ``Transport._send``."""
+    """The function with which a :class:`ResponseContext` sends its request, retries included."""
 
     async def __call__(
-        self, request: WireRequest, guard: RequestCancelScope, *, stream: bool
+        self, request: WireRequest, scope: RequestCancelScope, *, stream: bool
     ) -> HTTPAttempt: ...
 
 
 class ResponseContext(Generic[B]):
-    """The context of one answer: sends on entry, frees the connection on exit.
+    """A context manager that sends a request on entry and frees its connection on exit.
 
     Args:
-        guard: makes the request's guard, on entry.
-        read: turns the response into what the context gives.
-        running: the guards of what runs; this one's is among them while the context is open.
+        send: sends the request.
+        request: the request.
+        new_scope: creates the request's cancel scope, on entry.
+        running: the scopes of running requests; contains this one's while the context is open.
+        read: converts the response to the value of the context.
     """
 
     def __init__(
         self,
         send: Sender,
         request: WireRequest,
-        guard: Callable[[WireRequest], RequestCancelScope],
+        new_scope: Callable[[WireRequest], RequestCancelScope],
         running: set[RequestCancelScope],
         read: Callable[[HTTPAttempt, RequestCancelScope], Awaitable[B]],
     ) -> None:
         self._send = send
         self._request = request
-        self._guard_of = guard
+        self._new_scope = new_scope
         self._running = running
         self._read = read
-        self._exchange: HTTPAttempt | None = None
+        self._attempt: HTTPAttempt | None = None
 
     async def __aenter__(self) -> B:
-        self._guard = self._guard_of(self._request)
-        self._running.add(self._guard)
+        self._scope = self._new_scope(self._request)
+        self._running.add(self._scope)
         try:
-            return await self._guard.wait(self._open)
+            return await self._scope.wait(self._open)
         except BaseException as error:
             await self.__aexit__(type(error), error, None)
             raise
 
     async def _open(self) -> B:
-        self._exchange = await self._send(self._request, self._guard, stream=True)
-        return await self._read(self._exchange, self._guard)
+        self._attempt = await self._send(self._request, self._scope, stream=True)
+        return await self._read(self._attempt, self._scope)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._running.discard(self._guard)
-        exchange = self._exchange
-        if exchange is None:
+        self._running.discard(self._scope)
+        attempt = self._attempt
+        if attempt is None:
             return
-        if isinstance(error, APIError):  # a dialect's, too, which knows neither tries nor secrets
-            error.attempts = exchange.attempts
-            exchange.secrets().clean(error)
+        if isinstance(error, APIError):  # one of a dialect has neither the attempts nor the secrets
+            error.attempts = attempt.attempts
+            attempt.secrets().clean(error)
         try:
-            await exchange.close()
+            await attempt.close()
         finally:
-            exchange.leave()
+            attempt.leave()
 
 
-async def as_body(exchange: HTTPAttempt, guard: RequestCancelScope) -> ResponseBody:
-    """Return the answer as bytes."""
-    return ResponseBody(exchange, guard)
+async def as_body(attempt: HTTPAttempt, scope: RequestCancelScope) -> ResponseBody:
+    """Return the response as bytes."""
+    return ResponseBody(attempt, scope)
 
 
-async def _page(exchange: HTTPAttempt) -> tuple[Any, bytes]:
-    content = await exchange.read_and_close()
-    return exchange.library(), content
+async def _page(attempt: HTTPAttempt) -> tuple[Any, bytes]:
+    content = await attempt.read_and_close()
+    return attempt.library(), content
 
 
-async def as_events(exchange: HTTPAttempt, guard: RequestCancelScope) -> SSEStream:
-    """Return the answer as events.
+async def as_events(attempt: HTTPAttempt, scope: RequestCancelScope) -> SSEStream:
+    """Return the response as events.
 
-    JSON where events were asked for (an error under status 200, a server that cannot stream) becomes one
-    event: its reader sees it, where the decoder would see no events at all.
+    A JSON body (an error with status 200, or a server that cannot stream) becomes one event, because the
+    decoder would find no events in it.
 
     Raises:
-        APIResponseValidationError: for a web page.
+        APIResponseValidationError: the response is an HTML page.
     """
-    kind = exchange.headers.get("content-type", "").partition(";")[0].strip().lower()
+    kind = attempt.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind == "text/html":
-        raise errors.not_a_stream(*await _page(exchange), exchange.request)
-    stream = SSEStream(exchange, guard)
-    if kind == "application/json":
-        stream._whole = await exchange.read_and_close()
-    return stream
+        raise errors.not_a_stream(*await _page(attempt), attempt.request)
+    content = await attempt.read_and_close() if kind == "application/json" else None
+    return SSEStream(attempt, scope, content)

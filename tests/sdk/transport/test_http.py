@@ -572,7 +572,7 @@ async def test_debug_logging_names_each_try(
     openai_server.script(reset, reply(503))
     await make().fetch(post(openai_server))
     lines = [record.getMessage() for record in caplog.records if record.name == "specclient"]
-    assert [line[:6] for line in lines] == ["try 1:", "retry ", "try 2:", "retry ", "try 3:"]
+    assert [line.split()[0] for line in lines] == ["attempt", "retry", "attempt", "retry", "attempt"]
     assert "200" in lines[4]
 
 
