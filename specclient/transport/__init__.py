@@ -1,4 +1,4 @@
-"""Everything between a ready request and its bytes: HTTP, retries, pacing, server-sent events."""
+"""HTTP transport: clients, retries, pacing, circuit breaker and server-sent events."""
 
 from specclient.transport.http import ResponseBody, SSEStream, Transport
 from specclient.transport.sse import ServerSentEvent

@@ -1,9 +1,9 @@
-"""Turn failures in a row into a rest for the deployment, which ends with one request sent to see.
+"""Circuit breaker: refuses requests to deployments that keep failing, until a probe request succeeds.
 
-Tries are counted, not calls: tries are what the server is hit with, and a call that fails at last tells
-nothing which its tries have not. Two rules keep a blip from opening anything. Tries that were under way when
-one failed count with it: a burst that breaks together is one failure. And the failing must have lasted: the
-retries of a burst come a moment later, fast and by the hundred, and must meet the server when it is back.
+HTTP attempts are counted, not calls: attempts are the server's load, and the failure of a call adds no
+information to the failures of its attempts. Two rules keep a short outage from opening the circuit. Attempts
+that were running when another one failed count as the same failure. And the failures must have lasted for
+``CircuitRule.lasting_s``, so that the many retries that follow a burst reach a server that has recovered.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from specclient.errors import (
 from specclient.runtime.forks import register_fork_reset
 from specclient.types.limit import CircuitRule
 
-_MOST = 1024  # deployments that fail at once: names come from callers
-_ALIVE = frozenset({501})  # a server that says so is well, and will say so again
+_MAX_FAILING = 1024  # deployments; bounded because names come from callers
+_HEALTHY = frozenset({501})  # 5xx statuses of a healthy server
 
 
 class BreakerPermit(NamedTuple):
-    """A try that was let through: to what, when, and whether it is the one sent to see."""
+    """An HTTP attempt that was let through: its deployment, its start, and whether it is the probe."""
 
     deployment: str
     at: float
@@ -35,7 +35,7 @@ class BreakerPermit(NamedTuple):
 
 
 class _FailureRecord:
-    """What is kept of a deployment from its first failure until it answers."""
+    """The state of a deployment from its first failure until it responds."""
 
     __slots__ = ("count", "last", "last_at", "opens_until", "probe_at", "rest_s", "since")
 
@@ -44,20 +44,20 @@ class _FailureRecord:
         self.count = 0
         self.last = ""
         self.last_at = since
-        self.opens_until: float | None = None  # None while closed; a probe that sets out moves it on
+        self.opens_until: float | None = None  # None while closed; moved on when a probe starts
         self.rest_s = 0.0
-        self.probe_at: float | None = None  # when the probe under way set out
+        self.probe_at: float | None = None  # when the running probe permit
 
 
 class CircuitBreaker:
     """Refuses requests to deployments that keep failing.
 
-    An answer, even a refusal such as 400 or 429, closes the circuit: something is there and well. While
-    nothing fails, a try costs two looks into an empty dictionary.
+    A response below 500, even 400 or 429, closes the circuit, because it shows a working server. While
+    nothing fails, an attempt costs two look-ups in an empty dictionary.
 
     Args:
-        circuit: when to open; None never opens.
-        clock: seconds, monotonic.
+        circuit: when to open; None for never.
+        clock: returns monotonic seconds.
     """
 
     def __init__(self, circuit: CircuitRule | None, *, clock: Callable[[], float]) -> None:
@@ -68,28 +68,28 @@ class CircuitBreaker:
         register_fork_reset(self)
 
     def reset_after_fork(self) -> None:
-        """In a forked child: the parent's probes end in the parent."""
+        """Reset the state in a forked child, because the parent's probes end in the parent."""
         self._failing = {}
         self._lock = threading.Lock()
 
     def check(self, deployment: str) -> None:
-        """Raise CircuitOpenError where a request to ``deployment`` would be refused now."""
+        """Raise CircuitOpenError if a request to ``deployment`` would be refused now."""
         failing = self._failing.get(deployment)
         if failing is not None:
             self._check(deployment, failing, self._clock())
 
     def is_open(self, deployment: str, seconds: float) -> bool:
-        """Tell whether ``deployment`` rests for at least ``seconds`` from now, and nobody is sent to see."""
+        """Return whether the circuit stays open for at least ``seconds`` from now and no probe is running."""
         failing = self._failing.get(deployment)
         if failing is None or failing.opens_until is None or failing.probe_at is not None:
             return False
         return self._clock() + seconds < failing.opens_until
 
     def enter(self, deployment: str) -> BreakerPermit:
-        """Let a try through, which must be told of by :meth:`leave`; the first after a rest is the probe.
+        """Let an attempt through; :meth:`leave` must follow. The first one after a rest is the probe.
 
         Raises:
-            CircuitOpenError: as :meth:`check`.
+            CircuitOpenError: see :meth:`check`.
         """
         now = self._clock()
         if deployment not in self._failing:
@@ -102,41 +102,41 @@ class CircuitBreaker:
             if failing.opens_until is None:
                 return BreakerPermit(deployment, now, probe=False)
             failing.probe_at = now
-            failing.opens_until = now + failing.rest_s  # a probe that hangs is not waited for any longer
+            failing.opens_until = now + failing.rest_s  # does not wait longer for a probe that hangs
             return BreakerPermit(deployment, now, probe=True)
 
-    def answered(self, started: BreakerPermit, status: int) -> None:
-        """Tell that an answer has begun, whose body may be long in coming."""
-        if started.deployment in self._failing and _is_alive(status):
+    def answered(self, permit: BreakerPermit, status: int) -> None:
+        """Record the status of a response, before its body has been read."""
+        if permit.deployment in self._failing and _is_healthy(status):
             with self._lock:
-                self._failing.pop(started.deployment, None)
+                self._failing.pop(permit.deployment, None)
 
-    def leave(self, started: BreakerPermit, error: BaseException | None) -> None:
-        """Tell how a try has ended; ``error`` is None for an answer."""
-        if error is None and started.deployment not in self._failing:
+    def leave(self, permit: BreakerPermit, error: BaseException | None) -> None:
+        """Record the outcome of an attempt; ``error`` is None for a response."""
+        if error is None and permit.deployment not in self._failing:
             return
         with self._lock:
             if error is None or _is_answer(error):
-                self._failing.pop(started.deployment, None)
+                self._failing.pop(permit.deployment, None)
             elif self._circuit is not None and isinstance(error, APIError) and _is_failure(error):
-                self._count(started, error, self._circuit)
-            elif (failing := self._failing.get(started.deployment)) and _is_probe(started, failing):
+                self._count(permit, error, self._circuit)
+            elif (failing := self._failing.get(permit.deployment)) and _is_probe(permit, failing):
                 failing.probe_at = None
-                failing.opens_until = started.at  # cancelled: the next one is the probe
+                failing.opens_until = permit.at  # cancelled: the next attempt is the probe
 
-    def _count(self, started: BreakerPermit, error: APIError, circuit: CircuitRule) -> None:
+    def _count(self, permit: BreakerPermit, error: APIError, circuit: CircuitRule) -> None:
         now = self._clock()
-        failing = self._failing.get(started.deployment)
+        failing = self._failing.get(permit.deployment)
         if failing is None:
-            if len(self._failing) >= _MOST:
+            if len(self._failing) >= _MAX_FAILING:
                 del self._failing[min(self._failing, key=lambda name: self._failing[name].last_at)]
-            failing = self._failing[started.deployment] = _FailureRecord(now)
-        elif started.at <= failing.last_at and not started.probe:
+            failing = self._failing[permit.deployment] = _FailureRecord(now)
+        elif permit.at <= failing.last_at and not permit.probe:
             return
         failing.count += 1
         failing.last_at = now
         failing.last = error.message
-        if _is_probe(started, failing):
+        if _is_probe(permit, failing):
             failing.probe_at = None
         lasted = now - failing.since
         if failing.count >= circuit.failures and lasted >= circuit.lasting_s:
@@ -158,16 +158,16 @@ class CircuitBreaker:
         )
 
 
-def _is_probe(started: BreakerPermit, failing: _FailureRecord) -> bool:
-    return started.probe and started.at == failing.probe_at
+def _is_probe(permit: BreakerPermit, failing: _FailureRecord) -> bool:
+    return permit.probe and permit.at == failing.probe_at
 
 
-def _is_alive(status: int) -> bool:
-    return status < 500 or status in _ALIVE
+def _is_healthy(status: int) -> bool:
+    return status < 500 or status in _HEALTHY
 
 
 def _is_answer(error: BaseException) -> bool:
-    return isinstance(error, APIStatusError) and _is_alive(error.status_code)
+    return isinstance(error, APIStatusError) and _is_healthy(error.status_code)
 
 
 def _is_failure(error: APIError) -> bool:

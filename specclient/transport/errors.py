@@ -1,4 +1,4 @@
-"""Turn what HTTP libraries raise and servers answer into this package's errors, with every key taken out."""
+"""Errors of the transport: from HTTP libraries' exceptions and error responses, with every key removed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TIMEOUTS = {
     "PoolTimeout": _POOL,
     "ConnectionTimeoutError": _POOL,  # aiohttp's
 }
-#: What HTTP libraries raise before the whole request has gone out: httpx's and aiohttp's names, and Python's.
+#: Exceptions raised before the whole request was sent: the names of httpx, aiohttp and Python.
 _UNSENT = frozenset(
     {
         "ClientConnectionResetError",
@@ -50,7 +50,7 @@ _UNSENT = frozenset(
 
 
 def origin_of(url: str) -> str:
-    """Return scheme, host and port of a URL: what may be shown of it (the rest can hold a key)."""
+    """Return scheme, host and port of a URL. The rest must not be shown, because it can contain a key."""
     parts = urlsplit(url)
     return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
 
@@ -71,15 +71,16 @@ def transport_exceptions(library: str) -> tuple[type[BaseException], ...]:
 def connection_failure(
     error: BaseException, request: WireRequest, limits: Any, *, begun: bool
 ) -> APIConnectionError:
-    """Return the error for a try that brought no answer, or whose answer broke off.
+    """Return the error for an attempt without a response, or with an interrupted one.
 
-    To be raised outside the ``except`` block: what the HTTP library raised holds keys in places that cannot
-    all be reached, so nothing may lead back to it; its type and text stand in the message.
+    Raise it outside the ``except`` block: the library's exception contains keys in places that cannot all be
+    reached, so nothing may refer to it. The message gives its type and text.
 
     Args:
-        error: as the HTTP library raised it.
-        limits: the timeout object in force, with ``connect``, ``read``, ``write``, ``pool`` in seconds.
-        begun: whether the answer's headers had come.
+        error: the HTTP library's exception.
+        request: the request as sent.
+        limits: the time limits in force, with ``connect``, ``read``, ``write``, ``pool`` in seconds.
+        begun: whether the response's headers had been received.
     """
     failure = _connection_failure(error, request, limits, begun=begun)
     failure.sent = begun or _was_sent(error)
@@ -113,7 +114,7 @@ def _connection_failure(
 
 
 def client_closed(request: WireRequest) -> APIConnectionError:
-    """Return the error for a request that was running when its client was closed."""
+    """Return the error for a request whose client was closed while it ran."""
     error = APIConnectionError(
         message="Connection error. The client was closed while the answer of "
         f"{origin_of(request.url)} was coming."
@@ -123,36 +124,37 @@ def client_closed(request: WireRequest) -> APIConnectionError:
 
 
 def status_error_of(response: Any, content: bytes, request: WireRequest) -> APIStatusError:
-    """Return the error for an answer with a status other than 2xx.
+    """Return the error for a response with a status other than 2xx.
 
-    Message, body and fields are those of the OpenAI client for the same bytes: of an answer only the field
-    meant for people goes into the message, since the rest may quote the prompt. Where that client finds no
-    such field, because the vendor has another name for it, this one looks on (:func:`parse_error_body`).
+    Message, body and fields equal those of the OpenAI client for the same bytes. Only the field meant for
+    people goes into the message, because the rest may quote the prompt. For vendors that name this field
+    differently, :func:`parse_error_body` finds it.
 
     Args:
-        response: the HTTP library's; the error carries a copy without keys.
-        content: its body, read whole.
+        response: the HTTP library's response; the error carries a copy without keys.
+        content: the whole body.
+        request: the request as sent.
     """
     secrets = secrets_of(request, response)
     text, body = _shown_body(content, secrets)
-    fault = ErrorBody(None, None, None, None, body) if isinstance(body, str) else parse_error_body(body)
+    parsed = ErrorBody(None, None, None, None, body) if isinstance(body, str) else parse_error_body(body)
     status: int = response.status_code
     error = status_error(
         status,
-        f"Error code: {status}" + (f" - {fault.message}" if fault.message else ""),
+        f"Error code: {status}" + (f" - {parsed.message}" if parsed.message else ""),
         response=_shown_response(response, text, request, secrets),
         body=body.get("error", body) if isinstance(body, Mapping) else body,
     )
     error.code, error.param, error.type = (
-        error.code or fault.code,
-        error.param or fault.param,
-        error.type or fault.type,
+        error.code or parsed.code,
+        error.param or parsed.param,
+        error.type or parsed.type,
     )
     return error
 
 
 def not_a_stream(response: Any, content: bytes, request: WireRequest) -> APIResponseValidationError:
-    """Return the error for a page of text where events were asked for."""
+    """Return the error for an HTML page in response to a request for a stream of events."""
     secrets = secrets_of(request, response)
     text = secrets.redact(content.decode("utf-8", "replace"))
     kind = response.headers.get("content-type")
@@ -165,10 +167,11 @@ def not_a_stream(response: Any, content: bytes, request: WireRequest) -> APIResp
 
 
 def secrets_of(request: WireRequest, carrier: Any) -> Secrets:
-    """Return the secrets of a request: its own, and those which the user's client has added to it.
+    """Return the secrets of a request, including those that the user's client has added to it.
 
     Args:
-        carrier: the library's exception or response, with the request as sent.
+        request: the request before it was sent.
+        carrier: the library's exception or response, which refers to the request as sent.
     """
     headers = list(request.headers.items())
     queries = [request.url.partition("?")[2]]
@@ -187,7 +190,7 @@ def _request_of(carrier: Any) -> Any:
 
 
 def _text_of(error: BaseException) -> str:
-    """Return what an exception says; aiohttp's on bad HTTP name the whole URL beside it."""
+    """Return the message of an exception. The text of aiohttp's on bad HTTP contains the whole URL."""
     message = getattr(error, "message", None)
     return message if isinstance(message, str) else str(error)
 
@@ -197,15 +200,17 @@ def _is_timeout(error: BaseException) -> bool:
         return True
     cause = error.__cause__
     if cause is not None and type(cause).__module__.startswith("aiohttp."):
-        return isinstance(cause, TimeoutError)  # httpx-aiohttp names a reset connection ConnectTimeout, too
+        return isinstance(
+            cause, TimeoutError
+        )  # httpx-aiohttp raises ConnectTimeout for a reset connection, too
     return any(cls.__name__ == "TimeoutException" for cls in type(error).__mro__)
 
 
 def _was_sent(error: BaseException) -> bool:
-    """Tell whether a try that brought no answer may have reached the server."""
+    """Return whether an attempt without a response may have reached the server."""
     cause = error.__cause__
     if cause is not None and type(cause).__module__.startswith("aiohttp."):
-        error = cause  # httpx-aiohttp names a reset connection ConnectTimeout, too
+        error = cause  # httpx-aiohttp raises ConnectTimeout for a reset connection, too
     return _UNSENT.isdisjoint(cls.__name__ for cls in type(error).__mro__)
 
 
@@ -218,17 +223,17 @@ def _shown_body(content: bytes, secrets: Secrets) -> tuple[str, object]:
         text = secrets.redact(text)
         return text, text.strip()
     shown = secrets.redact(body)
-    # Written anew: in JSON a secret may be escaped, which a search in the text would miss.
+    # Serialized again: an escaped secret in the JSON text would be missed by a search in the text.
     return (text, body) if shown == body else (json.dumps(shown), shown)
 
 
 def printable_body(request: WireRequest) -> bytes | None:
-    """Return a body that can be shown without reading the user's file."""
+    """Return the request's body, or None if that would mean reading the user's file."""
     return request.content if isinstance(request.content, bytes) else None
 
 
 def _shown_request(carrier: Any, content: bytes | None, secrets: Secrets) -> Any:
-    """Return a copy, without secrets, of the request that a library's exception or response carries."""
+    """Return a copy without secrets of the request that a library's exception or response refers to."""
     sent = _request_of(carrier)
     if sent is None:
         return None
@@ -242,11 +247,11 @@ def _shown_request(carrier: Any, content: bytes | None, secrets: Secrets) -> Any
 
 def _shown_response(response: Any, text: str, request: WireRequest, secrets: Secrets) -> Any:
     """Return a copy of a response, without secrets, with ``text`` as its body."""
-    unlike = {"content-length", "content-encoding", "transfer-encoding"}  # of the body as it was sent
+    as_sent = {"content-length", "content-encoding", "transfer-encoding"}  # of the original body
     headers = [
         (name, secrets.redact(value))
         for name, value in response.headers.multi_items()
-        if name.lower() not in unlike
+        if name.lower() not in as_sent
     ]
     shown = type(response)(
         response.status_code,
@@ -255,6 +260,6 @@ def _shown_response(response: Any, text: str, request: WireRequest, secrets: Sec
         request=_shown_request(response, printable_body(request), secrets),
         extensions={k: v for k, v in response.extensions.items() if k in ("http_version", "reason_phrase")},
     )
-    with contextlib.suppress(RuntimeError):  # known once the body has been read
+    with contextlib.suppress(RuntimeError):  # httpx: elapsed is not known before the body has been read
         shown.elapsed = response.elapsed
     return shown

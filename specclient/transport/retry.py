@@ -1,6 +1,6 @@
-"""Turn a failed try into the decision whether to try again, and after how many seconds.
+"""Retry delays and decisions: Retry-After headers, exponential backoff, and which errors are retried.
 
-The rules are those of the OpenAI client; the delay is read in every form the vendors write it.
+The rules are those of the OpenAI client. Every vendor's form of a delay is parsed here, and nowhere else.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 DEFAULT_MAX_RETRIES = 2
 LONGEST_DELAY_S = 120.0
-"""A server that asks for a longer pause gets no retry: the caller hears of it instead of hanging."""
+"""Requests are not retried if a server asks for a longer delay; the error is raised instead."""
 
 _FIRST_BACKOFF_S = 0.5
 _LONGEST_BACKOFF_S = 8.0
@@ -35,7 +35,7 @@ _NUMBER = re.compile(r"\d+(?:\.\d*)?|\.\d+")
 
 
 def parse_delay(text: str, now: float) -> float | None:
-    """Return the seconds a header asks for, or None where the text is no delay.
+    """Return the seconds that a header asks for, or None if the text is not a delay.
 
     Args:
         text: seconds (``7``, ``11726.28``), a Go duration (``6m0s``, ``825ms``), an RFC 3339 instant
@@ -62,11 +62,11 @@ def _parse_instant(text: str) -> datetime | None:
 
 
 def requested_delay(headers: Mapping[str, str], body: object, now: float) -> float | None:
-    """Return the seconds an answer asks its client to wait, or None where it asks for none, or for none left.
+    """Return the seconds that a response asks the client to wait, or None if it asks for none.
 
     Args:
-        headers: of the answer.
-        body: its decoded error object; Gemini keeps the delay there, as ``google.rpc.RetryInfo``.
+        headers: the response's headers, names in lower case.
+        body: its decoded error object, where Gemini puts the delay (``google.rpc.RetryInfo``).
         now: seconds since the epoch.
     """
     delay = _number(headers.get("retry-after-ms"), 1000.0)
@@ -77,7 +77,7 @@ def requested_delay(headers: Mapping[str, str], body: object, now: float) -> flo
             delay = parse_delay(seconds, now)
     if delay is None:
         delay = _delay_in(body, now)
-    return delay if delay is not None and delay > 0 else None  # not a number, too, is not above 0
+    return delay if delay is not None and delay > 0 else None  # False for NaN, too
 
 
 def _number(text: str | None, divisor: float) -> float | None:
@@ -85,7 +85,7 @@ def _number(text: str | None, divisor: float) -> float | None:
         value = float(text or "")
     except ValueError:
         return None
-    # "1e999" is a pause too long to write down; "inf" is not a number of seconds.
+    # "1e999" is a very long delay; "inf" is not a number of seconds.
     return math.nan if math.isinf(value) and "inf" in (text or "").lower() else value / divisor
 
 
@@ -97,16 +97,16 @@ def _delay_in(body: object, now: float) -> float | None:
 
 
 def _details(body: object) -> list[Mapping[str, object]]:
-    """Return what an error object of Google's tells beside its message (``google.rpc``, error_details)."""
+    """Return the details of a Google error object (``google.rpc``, error_details)."""
     error = parse_error_body(body).body  # Gemini may send it in a list
     details = error.get("details") if isinstance(error, Mapping) else None
     return [each for each in details if isinstance(each, Mapping)] if isinstance(details, list) else []
 
 
 def _violations(body: object) -> list[object]:
-    """Return the quotas that were exceeded: ``google.rpc.QuotaFailure``."""
-    told = [detail.get("violations") for detail in _details(body)]
-    return [violation for each in told if isinstance(each, list) for violation in each]
+    """Return the exceeded quotas (``google.rpc.QuotaFailure``)."""
+    lists = [detail.get("violations") for detail in _details(body)]
+    return [violation for each in lists if isinstance(each, list) for violation in each]
 
 
 def _is_daily(violation: object) -> bool:
@@ -114,7 +114,7 @@ def _is_daily(violation: object) -> bool:
 
 
 def delay_of(error: BaseException | None, now: float) -> float | None:
-    """Return the seconds that the answer behind ``error`` asks for, or None."""
+    """Return the seconds that the response of ``error`` asks the client to wait, or None."""
     if not isinstance(error, APIStatusError) or error.response is None:
         return None
     return requested_delay(error.response.headers, error.body, now)
@@ -127,10 +127,10 @@ def backoff(retry: int, u: float) -> float:
 
 
 def should_retry(error: BaseException, now: float) -> bool:
-    """Tell whether another try may help.
+    """Return whether an error is retried.
 
-    ``x-should-retry`` overrides the rules both ways; a spent quota and a pause of more than
-    :data:`LONGEST_DELAY_S` end the retries.
+    The header ``x-should-retry`` overrides the rules in both directions. A used-up quota and a delay of more
+    than :data:`LONGEST_DELAY_S` end the retries.
     """
     if not isinstance(error, APIStatusError) or error.response is None:
         return isinstance(error, APIConnectionError) and not isinstance(error, SpecClientError)
@@ -146,9 +146,9 @@ def should_retry(error: BaseException, now: float) -> bool:
 
 
 def is_quota_spent(error: APIError) -> bool:
-    """Tell whether the account has no money or quota left, which no short waiting mends.
+    """Return whether the account has no money or quota left, so that waiting a short time does not help.
 
-    Of a quota by the day, Gemini names a delay of seconds all the same.
+    Gemini reports a delay of seconds even for a daily quota.
     """
     return "insufficient_quota" in (error.code, error.type) or any(map(_is_daily, _violations(error.body)))
 
@@ -161,19 +161,19 @@ def retrying(
     now: Callable[[], float],
     before_wait: Callable[[float, BaseException | None], bool] = lambda _, __: True,
 ) -> tenacity.AsyncRetrying:
-    """Return a loop that tries once and then up to ``max_retries`` times more, and raises the last error.
+    """Return a retry loop: one attempt, then up to ``max_retries`` more. It raises the last error.
 
     Args:
-        max_retries: 0 for a single try.
+        max_retries: 0 for a single attempt.
         sleep: waits for seconds.
-        random: draws from [0, 1).
-        now: seconds since the epoch, for delays given as instants.
-        before_wait: asked, with the seconds to wait and the error that was raised, before each wait; False
-            ends the retries, and what it raises is raised in place of the error.
+        random: returns a number from [0, 1).
+        now: returns seconds since the epoch, for delays given as instants.
+        before_wait: called before each wait with the seconds to wait and the error. False ends the retries;
+            an exception replaces the error.
     """
 
     with import_lock:
-        import tenacity  # noqa: PLC0415 - a program without a failure does without it
+        import tenacity  # noqa: PLC0415 - only needed after a failure
 
     def wait(state: tenacity.RetryCallState) -> float:
         delay = delay_of(_error_of(state), now())

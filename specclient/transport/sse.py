@@ -1,7 +1,7 @@
-"""Turn the bytes of a ``text/event-stream`` body, in chunks cut anywhere, into its events.
+"""Incremental decoder of server-sent events (``text/event-stream``).
 
-By the WHATWG standard (HTML, section 9.2.6 "Interpreting an event stream"): a line ends at CR, LF or CRLF
-and nowhere else. ``data`` stays bytes, as JSON parsers take them, so no character is ever cut in two.
+It follows the WHATWG standard (HTML, section 9.2.6 "Interpreting an event stream"): lines end at CR, LF or
+CRLF only. ``data`` stays bytes, which JSON parsers accept, so that no character is split between chunks.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ class ServerSentEvent(NamedTuple):
     """One event.
 
     Attributes:
-        data: its ``data`` lines joined by LF; bytes as received.
-        event: its type, None for the default (``message``).
-        id: the last id the stream has set, None before there was one.
+        data: the ``data`` lines joined by LF, as received.
+        event: the event's type, None for the default (``message``).
+        id: the last id that the stream has set, None if it has set none.
     """
 
     data: bytes
@@ -26,17 +26,17 @@ class ServerSentEvent(NamedTuple):
 
 
 class SSEDecoder:
-    """The state between two chunks of one stream. Work is linear in the bytes fed, however they are cut.
+    """The decoder of one stream. Its work is linear in the bytes, however they are split into chunks.
 
     Attributes:
-        retry_ms: the reconnection time the stream last asked for, in milliseconds, or None.
+        retry_ms: the last reconnection time that the stream has set, in milliseconds, or None.
     """
 
     __slots__ = ("_after_cr", "_data", "_event", "_id", "_started", "_tail", "retry_ms")
 
     def __init__(self) -> None:
         self.retry_ms: int | None = None
-        self._tail: list[bytes] = []  # pieces of a line whose end has not come; joined once, when it has
+        self._tail: list[bytes] = []  # parts of an unfinished line, joined once at its end
         self._data: list[bytes] = []
         self._event: str | None = None
         self._id: str | None = None
@@ -44,7 +44,7 @@ class SSEDecoder:
         self._started = False
 
     def feed(self, chunk: bytes) -> list[ServerSentEvent]:
-        """Return the events that ``chunk`` completes, in order."""
+        """Decode a chunk, and return the events that it completes, in order."""
         if not self._started:
             chunk = self._strip_bom(chunk)
         if self._after_cr:
@@ -59,19 +59,19 @@ class SSEDecoder:
                 self._tail.append(chunk)
             return []
         self._after_cr = chunk[-1] == 0x0D
-        whole, rest = (chunk, b"") if end == len(chunk) else (chunk[:end], chunk[end:])
+        lines, rest = (chunk, b"") if end == len(chunk) else (chunk[:end], chunk[end:])
         if self._tail:
-            self._tail.append(whole)
-            whole = b"".join(self._tail)
+            self._tail.append(lines)
+            lines = b"".join(self._tail)
         self._tail = [rest] if rest else []
-        return self._lines(whole)
+        return self._lines(lines)
 
     def flush(self) -> list[ServerSentEvent]:
-        """Return the event that the end of the body leaves open, if any.
+        """Return the event that is still incomplete at the end of the body, if any.
 
-        The standard drops it. We keep it: many servers end on ``data: [DONE]`` without the blank line, a body
-        that was cut is reported by the HTTP layer, and an event that was cut is no JSON, hence an error and
-        not silence.
+        The standard discards it. It is kept here, because many servers end with ``data: [DONE]`` without a
+        blank line. The HTTP layer reports truncated bodies, and a truncated event is invalid JSON and thus an
+        error.
         """
         tail = b"".join(self._tail)
         if not self._started and tail == _BOM:
@@ -93,7 +93,7 @@ class SSEDecoder:
     def _lines(self, text: bytes) -> list[ServerSentEvent]:
         events: list[ServerSentEvent] = []
         data = self._data
-        for line in text.splitlines():  # of bytes: at CR, LF and CRLF only
+        for line in text.splitlines():  # bytes.splitlines splits at CR, LF and CRLF only
             if not line:
                 if data:
                     joined = data[0] if len(data) == 1 else b"\n".join(data)

@@ -1,4 +1,4 @@
-"""Turn what a user gives as a body into pieces to send, once more where it can be read again."""
+"""Request bodies from files and iterables, read as they are sent, and again for a retry if possible."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from specclient.runtime.forks import import_lock
 from specclient.transport import lazy_httpx as httpx
 from specclient.types.wire import WireRequest
 
-_PIECE = 65_536
-_AT_ONCE = (io.BytesIO, list, tuple)  # reading these never waits
+_CHUNK_BYTES = 65_536
+_NEVER_BLOCKING = (io.BytesIO, list, tuple)
 
 
 class Upload:
-    """A file, iterable or async iterable, read as it is sent, each time from where it stood at first.
+    """A file, iterable or async iterable that is read while it is sent, each time from its first position.
 
-    It is the user's, and never closed here. Iterate over this with ``async for``, or over :attr:`pieces`;
-    HTTP libraries do so anew when they follow a redirect.
+    It belongs to the user and is never closed here. Iterate over this object with ``async for``, or over
+    :attr:`pieces`. HTTP libraries iterate again when they follow a redirect.
 
     Attributes:
-        length: bytes from there to its end; None where only reading would tell.
-        once: whether it can be read a single time.
+        is_async: whether the source is an async iterable.
+        length: the bytes from the first position to the end; None if unknown before reading.
+        once: whether it can be read only once.
     """
 
     def __init__(self, source: Any) -> None:
@@ -41,24 +42,24 @@ class Upload:
 
     @property
     def headers(self) -> dict[str, str]:
-        """What says where the body ends; without a length the HTTP library sends it in chunks."""
+        """The header with the body's length. Without a length the HTTP library sends it in chunks."""
         return {} if self.length is None else {"content-length": str(self.length)}
 
     @property
     def can_send_again(self) -> bool:
-        """Whether it can be read once more: no iterator, no pipe, and not closed meanwhile."""
+        """Whether it can be read again: it is no iterator and no pipe, and has not been closed."""
         return not self.once and (self._start is None or _position(self._source) is not None)
 
     @property
     def pieces(self) -> Iterable[bytes] | Upload:
-        """Its bytes, for a sync client; of an async iterable this one, which such a client refuses."""
+        """The chunks for a sync client; for an async iterable this object, which the client refuses."""
         return self if self.is_async else _ReplayableIterable(self._read)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        """Yield its bytes; whatever may wait does so in a worker thread.
+        """Yield its chunks. Reads that may block run in a worker thread.
 
         Raises:
-            httpx.StreamConsumed: where it can be read once, and has been.
+            httpx.StreamConsumed: it can be read only once, and has been read.
         """
         if self.is_async:
             self._rewind()
@@ -66,12 +67,12 @@ class Upload:
                 yield piece
             return
         pieces = self._read()
-        if isinstance(self._source, _AT_ONCE):
+        if isinstance(self._source, _NEVER_BLOCKING):
             for piece in pieces:
                 yield piece
             return
         with import_lock:
-            import anyio.to_thread  # noqa: PLC0415 - only where something is uploaded
+            import anyio.to_thread  # noqa: PLC0415 - only needed for uploads
 
         while piece := await anyio.to_thread.run_sync(_next, pieces, limiter=anyio.CapacityLimiter(1)):
             if piece[0]:
@@ -83,7 +84,9 @@ class Upload:
             yield from self._source
             return
         left = self.length
-        while left != 0 and (piece := self._source.read(_PIECE if left is None else min(_PIECE, left))):
+        while left != 0 and (
+            piece := self._source.read(_CHUNK_BYTES if left is None else min(_CHUNK_BYTES, left))
+        ):
             left = None if left is None else left - len(piece)
             yield piece
 
@@ -97,19 +100,19 @@ class Upload:
 
 @dataclass(frozen=True)
 class _ReplayableIterable:
-    """What gives a new iterator each time."""
+    """An iterable with a new iterator for each iteration."""
 
-    begin: Callable[[], Iterator[bytes]]  # not `read`, by which httpx knows files
+    begin: Callable[[], Iterator[bytes]]  # not called `read`, by which httpx recognizes files
 
     def __iter__(self) -> Iterator[bytes]:
         return self.begin()
 
 
 def body_of(content: Any) -> bytes | Upload | None:
-    """Return a body as the transport sends it.
+    """Return a body in the form that the transport sends.
 
     Raises:
-        TypeError: for one that is neither bytes, text, a binary file nor an iterable of bytes.
+        TypeError: it is neither bytes, text, a binary file nor an iterable of bytes.
     """
     if content is None or isinstance(content, bytes | Upload):
         return content
@@ -128,7 +131,7 @@ def body_of(content: Any) -> bytes | Upload | None:
 
 
 def can_send_again(request: WireRequest) -> bool:
-    """Tell whether body and files can be read once more; the HTTP library goes back to a file's start."""
+    """Return whether body and files can be read again. The HTTP library rewinds files."""
     content: Any = request.content
     if isinstance(content, Upload) and not content.can_send_again:
         return False
@@ -141,7 +144,7 @@ def _can_read_again(content: Any) -> bool:
 
 
 def _position(file: Any) -> int | None:
-    """Return where a file stands; None for what cannot be sought: an iterator, a pipe, a closed file."""
+    """Return a file's position, or None if it cannot seek: an iterator, a pipe, a closed file."""
     try:
         return int(file.tell()) if file.seekable() else None
     except (AttributeError, OSError, ValueError):
@@ -156,7 +159,7 @@ def _end(file: Any) -> int:
 
 
 def _next(pieces: Iterator[bytes]) -> tuple[bytes] | None:
-    """Return the next piece, boxed: an exception of the iterator's end cannot cross threads."""
+    """Return the next chunk in a tuple, or None at the end: StopIteration cannot cross threads."""
     for piece in pieces:
         return (piece,)
     return None

@@ -1,1 +1,1 @@
-"""Pacing: wait before a request that a provider's rate limit would refuse."""
+"""Pacing: rate limits, queues and concurrency limits of deployments."""

@@ -1,6 +1,6 @@
-"""Turn what is left of a rate limit into the instant at which the next cost can be paid.
+"""Token bucket and fixed window: when a rate limit permits the next request.
 
-Costs are taken as requests set out, even if that leaves less than nothing: an answer may tell of less than
+Costs are deducted when requests are sent, even if the level becomes negative: a response may report less than
 was known, and a call may cost more than the whole capacity.
 """
 
@@ -10,13 +10,13 @@ import math
 
 
 class RateLimitBucket:
-    """Units that are left of a limit.
+    """The units left of one rate limit.
 
     Args:
         capacity: units when full.
-        period_s: seconds in which the whole capacity comes back.
-        steady: whether it comes back bit by bit (a token bucket), or all at the end of a period (a window).
-        now: seconds of the transport's clock; the bucket is full then.
+        period_s: seconds in which the whole capacity is restored.
+        steady: whether it is restored continuously (a token bucket) or at the end of each period (a window).
+        now: seconds of the transport's clock; the bucket is full at this time.
     """
 
     __slots__ = ("_at", "_level", "_period_s", "_rate", "_refilled_at", "_seen_at", "_steady", "capacity")
@@ -25,21 +25,23 @@ class RateLimitBucket:
         self.capacity = capacity
         self._period_s = period_s
         self._steady = steady
-        self._rate = capacity / period_s  # units a second
+        self._rate = capacity / period_s  # units per second
         self._level = capacity
-        self._at = now  # when the level was that
+        self._at = now  # the time of the level
         self._refilled_at = now + period_s  # the end of this window
         self._seen_at = -math.inf
 
     def observe(
         self, capacity: float, left: float, full_in: float | None, *, sent: float, now: float
     ) -> bool:
-        """Learn from an answer what was left; False for one whose request is older than what is known.
+        """Update the level from a response; returns False, without effect, if a later one has been seen.
 
         Args:
-            left: units, after the answer's own request and before any sent later.
-            full_in: seconds until the bucket is full, None where the answer does not say.
-            sent: when its request set out: endpoints count a request as it arrives.
+            capacity: units when full.
+            left: units left after the response's request, before any later one.
+            full_in: seconds until the bucket is full, None if unknown.
+            sent: when the request was sent, because endpoints count requests on arrival.
+            now: the current time.
         """
         if sent < self._seen_at:
             return False
@@ -55,10 +57,12 @@ class RateLimitBucket:
         return True
 
     def ready(self, cost: float, now: float, before: float = 0.0) -> float:
-        """Return when ``cost`` can be paid: ``now`` or later. More than the capacity waits for a full one.
+        """Return when ``cost`` can be deducted, ``now`` or later; at most the capacity is waited for.
 
         Args:
-            before: what others will have taken by then.
+            cost: units.
+            now: the current time.
+            before: units that earlier requests in the queue will deduct.
         """
         self._refill(now)
         missing = min(cost, self.capacity) + before - self._level
@@ -69,11 +73,11 @@ class RateLimitBucket:
         return self._refilled_at + (math.ceil(missing / self.capacity) - 1) * self._period_s
 
     def is_full(self, now: float) -> bool:
-        """Tell whether nothing is missing."""
+        """Return whether the bucket is full."""
         return self.ready(self.capacity, now) <= now
 
     def take(self, cost: float) -> None:
-        """Pay; a negative cost gives back."""
+        """Deduct ``cost``; a negative cost is a refund."""
         self._level -= cost
 
     def _refill(self, now: float) -> None:

@@ -1,7 +1,7 @@
-"""Turn refusals into a limit of how many requests run at once, and let the next one in as one ends.
+"""An adaptive limit of concurrent requests, with a queue.
 
-Additive increase, multiplicative decrease, as TCP does it (RFC 5681): a refusal halves the limit, a round
-without one raises it by one.
+Additive increase, multiplicative decrease, as in TCP (RFC 5681): a refusal halves the limit, and a round
+without a refusal raises it by one.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections import OrderedDict
 
 
 class QueueWaiter:
-    """Somebody who waits in a queue, until it is woken from whatever loop and thread."""
+    """A task that waits in a queue. It can be woken from any event loop and thread."""
 
     __slots__ = ("future", "loop")
 
@@ -20,8 +20,8 @@ class QueueWaiter:
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[None] = self.loop.create_future()
 
-    def call(self) -> bool:
-        """Wake the waiter, from any thread; False where its loop has ended."""
+    def wake_threadsafe(self) -> bool:
+        """Wake the task from any thread. Returns False if its event loop has ended."""
         try:
             self.loop.call_soon_threadsafe(self.wake)
         except RuntimeError:
@@ -29,71 +29,73 @@ class QueueWaiter:
         return True
 
     def wake(self) -> None:
-        """Wake the waiter, from its own loop."""
+        """Wake the task, from its own event loop."""
         if not self.future.done():
             self.future.set_result(None)
 
 
 class ConcurrencyLimit:
-    """Places for requests under way, taken in the order of asking, from any loop and thread.
+    """A semaphore for running requests, acquired in order from any event loop and thread.
 
-    Without a limit, taking one counts and no more.
+    Without a limit it only counts.
 
     Args:
-        most: the fixed limit, None for none.
+        most: the fixed upper limit, None for none.
 
     Attributes:
-        running: requests under way.
-        limit: how many may be; None without a limit. Its fraction is progress towards the next one.
+        running: the number of running requests.
+        limit: the current limit, None without one. Its fraction is the progress towards the next integer.
     """
 
     def __init__(self, most: int | None = None) -> None:
         self.running = 0
         self.limit: float | None = most
         self._most = most
-        self._enough = 0.0  # at this many, a limit that was learned is forgotten
+        self._enough = 0.0  # a learned limit is dropped when it reaches this value
         self._lowered_at = float("-inf")
-        self._waiters: OrderedDict[QueueWaiter, None] = OrderedDict()  # any of them can leave at once
+        self._waiters: OrderedDict[QueueWaiter, None] = (
+            OrderedDict()
+        )  # ordered, with fast removal
         self._lock = threading.Lock()
 
     @property
     def waiting(self) -> int:
-        """How many wait for a place."""
+        """The number of waiting tasks."""
         return len(self._waiters)
 
-    def try_take(self) -> bool:
-        """Take a place if there is one and nobody waits; else :meth:`take` waits for it."""
+    def try_acquire(self) -> bool:
+        """Acquire without waiting. Returns False if the limit is reached or other tasks wait."""
         with self._lock:
             if self._waiters or not self._is_free():
                 return False
             self.running += 1
             return True
 
-    async def take(self) -> None:
-        """Return with a place taken."""
+    async def acquire(self) -> None:
+        """Wait until the limit permits another request, and count it."""
         waiter = QueueWaiter()
         with self._lock:
             self._waiters[waiter] = None
-            self._let_in()
+            self._wake_next()
         try:
             await waiter.future
         except BaseException:
             with self._lock:
                 if waiter in self._waiters:
                     del self._waiters[waiter]
-                else:  # let in meanwhile: the next one takes its place
+                else:  # it was woken already: pass that on to the next waiter
                     self.running -= 1
-                    self._let_in()
+                    self._wake_next()
             raise
 
-    def give(self) -> None:
-        """Give a place back."""
+    def release(self) -> None:
+        """Count a request as ended."""
         with self._lock:
             self.running -= 1
-            self._let_in()
+            self._wake_next()
 
     def refused(self, *, sent: float, now: float) -> None:
-        """Halve the limit; refusals of requests sent before the last halving count with it."""
+        """Halve the limit. Refusals of requests sent before the last halving have no effect."""
         with self._lock:
             if sent <= self._lowered_at:
                 return
@@ -103,7 +105,7 @@ class ConcurrencyLimit:
             self.limit = max(1.0, min(self.limit or self.running, self.running) / 2)
 
     def served(self) -> None:
-        """Raise a limit that was lowered, by one a round."""
+        """Raise a lowered limit, by one per round."""
         with self._lock:
             limit = self.limit
             if limit is None or limit == self._most:
@@ -113,13 +115,13 @@ class ConcurrencyLimit:
                 limit = min(limit, float(self._most))
             done = self._most is None and limit >= self._enough and not self._waiters
             self.limit = None if done else limit
-            self._let_in()
+            self._wake_next()
 
     def _is_free(self) -> bool:
         return self.limit is None or self.running < int(self.limit)
 
-    def _let_in(self) -> None:
+    def _wake_next(self) -> None:
         while self._waiters and self._is_free():
             waiter, _ = self._waiters.popitem(last=False)
-            if waiter.call():
+            if waiter.wake_threadsafe():
                 self.running += 1

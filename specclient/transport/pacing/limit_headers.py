@@ -1,4 +1,4 @@
-"""Turn the rate-limit headers of an answer, in any vendor's spelling, into what is left of each limit."""
+"""Rate-limit headers of all vendors, parsed into the state of each limit."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ from typing import Literal, NamedTuple
 
 from specclient.transport import retry
 
-LimitUnit = Literal["requests", "tokens", "part"]
+LimitUnit = Literal["requests", "tokens", "partial_tokens"]
 _MINUTE_S, _HOUR_S, _DAY_S = 60.0, 3600.0, 86400.0
-_EPOCH_S, _EPOCH_MS = 1e9, 1e12  # a reset of at least this is an instant
+_EPOCH_S, _EPOCH_MS = 1e9, 1e12  # a reset of at least this is a time since the epoch
 
 
 class RateLimitHeader(NamedTuple):
-    """One limit as a vendor writes it.
+    """The headers of one limit of a vendor.
 
     Attributes:
-        unit: what is counted; ``part`` for a share of the tokens (prompt or answer) that nobody can foretell.
-        limit, remaining, reset: names of headers; ``reset`` may be one that is never sent.
-        period_s: seconds the limit is for.
-        steady: whether it refills bit by bit, ``reset`` being when it is full; else all at ``reset``.
+        unit: what is counted; ``partial_tokens`` for a part of the tokens (prompt or completion) that is only
+            known after the call.
+        limit, remaining, reset: names of the headers; ``reset`` may be one that is never sent.
+        period_s: the limit's period, in seconds.
+        steady: whether it refills continuously until ``reset``; otherwise it refills at ``reset``.
     """
 
     unit: LimitUnit
@@ -45,16 +46,16 @@ def _anthropic(unit: LimitUnit, what: str) -> RateLimitHeader:
     return RateLimitHeader(unit, limit, remaining, reset, _MINUTE_S, steady=True)
 
 
-#: Every limit there is a header for. A limit by the month is none to wait for.
+#: All limits with headers. Monthly limits are omitted, because requests do not wait for those.
 RATE_LIMIT_HEADERS: tuple[RateLimitHeader, ...] = (
-    # OpenAI, Azure (no limit, hence not read), Groq (requests by the day: its reset tells), SambaNova
+    # OpenAI, Azure (no limit, hence not read), Groq (requests per day, as its reset shows), SambaNova
     _plain("requests", "-requests"),
     _plain("tokens", "-tokens"),
     _plain("tokens", "-project-tokens"),
     _anthropic("requests", "requests"),
     _anthropic("tokens", "tokens"),
-    _anthropic("part", "input-tokens"),
-    _anthropic("part", "output-tokens"),
+    _anthropic("partial_tokens", "input-tokens"),
+    _anthropic("partial_tokens", "output-tokens"),
     # Cerebras
     _plain("requests", "-requests-minute", steady=False),
     _plain("requests", "-requests-hour", _HOUR_S, steady=False),
@@ -75,10 +76,10 @@ RATE_LIMIT_HEADERS: tuple[RateLimitHeader, ...] = (
         steady=False,
     ),
     # Fireworks
-    _plain("part", "-tokens-prompt"),
-    _plain("part", "-tokens-cache-adjusted-prompt"),
-    _plain("part", "-tokens-generated"),
-    # Together (by the second), OpenRouter and many gateways (the reset is an instant)
+    _plain("partial_tokens", "-tokens-prompt"),
+    _plain("partial_tokens", "-tokens-cache-adjusted-prompt"),
+    _plain("partial_tokens", "-tokens-generated"),
+    # Together (per second), OpenRouter and many gateways (the reset is a time)
     _plain("requests", "", 1.0, steady=False),
     RateLimitHeader(
         "tokens", "x-tokenlimit-limit", "x-tokenlimit-remaining", "x-tokenlimit-reset", 1.0, steady=False
@@ -90,7 +91,7 @@ _BY_REMAINING = {row.remaining: row for row in RATE_LIMIT_HEADERS}
 
 
 class RateLimitState(NamedTuple):
-    """What an answer says of one limit: its capacity, what is left, and in how many seconds it is full."""
+    """The state of one limit: capacity, units left, and seconds until it is full (None if unknown)."""
 
     row: RateLimitHeader
     capacity: float
@@ -99,13 +100,13 @@ class RateLimitState(NamedTuple):
 
 
 def read_rate_limits(headers: Mapping[str, str], now: Callable[[], float]) -> Iterator[RateLimitState]:
-    """Yield what the headers of an answer (names in lower case) say; ``now``: seconds since the epoch."""
+    """Yield the limits in a response's headers (names in lower case); ``now`` is seconds since the epoch."""
     for name in _BY_REMAINING.keys() & headers:
         row = _BY_REMAINING[name]
         if (limit := headers.get(row.limit)) is None:
             continue
         left, capacity = _count(headers[name]), _count(limit)
-        if capacity > 0 and left >= 0:  # some say -1 for "none"
+        if capacity > 0 and left >= 0:  # some vendors send -1 for "no limit"
             text = headers.get(row.reset)
             yield RateLimitState(row, capacity, left, None if text is None else _seconds(text, now()))
 

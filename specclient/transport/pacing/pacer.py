@@ -1,4 +1,4 @@
-"""Turn what is known of a deployment's limits into the moment at which each request may set out."""
+"""Pacing: delays requests until the rate limits of their deployment permit them."""
 
 from __future__ import annotations
 
@@ -15,47 +15,48 @@ from specclient.transport.pacing.queue import DeploymentQueue, QueuedRequest
 from specclient.types.limit import DeploymentLimit
 
 _OVERLOAD = frozenset({429, 503, 529})
-_MEMORY = 0.1  # weight of the newest call in the mean of tokens a call uses
-_MOST_LANES = 4096  # names come from callers; with more of them, those not used for longest are forgotten
+_NEWEST_WEIGHT = 0.1  # of the newest call in the mean of tokens per call
+_MAX_QUEUES = 4096  # bounded because names come from callers; the least recently used ones are dropped
 
 
 class DeadlineChecker(Protocol):
-    """Who asks for a turn: knows how long it may take."""
+    """The caller of :meth:`Pacer.enter`, which may have a deadline."""
 
     def check_wait(self, seconds: float) -> None:
-        """Raise DeadlineExceededError where a wait of ``seconds`` would end too late."""
+        """Raise DeadlineExceededError if a wait of ``seconds`` would end too late."""
         ...
 
 
 class PacingPermit:
-    """A request on its way, from the moment it may set out until its answer has been read."""
+    """The permit of one request, from its dispatch until its response has been read."""
 
-    __slots__ = ("_gone", "_lane", "requests", "sent", "tokens")
+    __slots__ = ("_gone", "_queue", "requests", "sent", "tokens")
 
-    def __init__(self, lane: DeploymentQueue, sent: float) -> None:
-        self._lane = lane
+    def __init__(self, queue: DeploymentQueue, sent: float) -> None:
+        self._queue = queue
         self._gone = False
-        self.sent = sent  # when it set out
-        self.requests = lane.requests  # set out until then, itself among them
-        self.tokens = lane.tokens
+        self.sent = sent  # when it was dispatched
+        self.requests = queue.requests  # dispatched until then, including this one
+        self.tokens = queue.tokens
 
     def leave(self) -> None:
-        """End it; safe to call twice."""
+        """Return the permit; safe to call twice."""
         if not self._gone:
             self._gone = True
-            self._lane.slots.give()
+            self._queue.slots.release()
 
 
 class Pacer:
-    """Lets each request to a deployment set out when its limits allow, in the order of asking.
+    """Dispatches the requests to each deployment in order, when its rate limits permit.
 
-    Where no limit is known that costs a dictionary lookup and a count.
+    While no limit is known, this costs a dictionary look-up and a counter.
 
     Args:
-        limits: what the user knows, by deployment; the answers' headers add to it.
-        clock: seconds, monotonic. ``now``: seconds since the epoch, for limits that reset at an instant.
+        clock: returns monotonic seconds.
+        now: returns seconds since the epoch, for limits that reset at a given time.
         sleep: waits for seconds.
-        random: draws from [0, 1); spreads the callers that a hold has gathered.
+        random: returns a number from [0, 1); spreads the requests that waited for the end of a pause.
+        limits: the user's limits by deployment; limits in response headers are added.
     """
 
     def __init__(
@@ -72,124 +73,126 @@ class Pacer:
         self._sleep = sleep
         self._random = random
         self._limits = dict(limits or {})
-        self._lanes: dict[str, DeploymentQueue] = {}
-        self._lock = threading.Lock()  # of new lanes
+        self._queues: dict[str, DeploymentQueue] = {}
+        self._lock = threading.Lock()  # held while a queue is created
         register_fork_reset(self)
 
     def reset_after_fork(self) -> None:
-        """In a forked child: its lanes are empty, whatever the parent has under way."""
-        self._lanes = {}
+        """Drop all queues in a forked child, because the parent's requests run in the parent."""
+        self._queues = {}
         self._lock = threading.Lock()
 
     async def enter(self, deployment: str, tokens: int | None, caller: DeadlineChecker) -> PacingPermit:
-        """Return when a request to ``deployment`` may set out.
+        """Wait until a request to ``deployment`` may be sent, and return its permit.
 
-        Because of what answers have told, nobody waits for more than ``retry.LONGEST_DELAY_S`` in all; for
-        limits the user has set, however long.
+        A request waits at most ``retry.LONGEST_DELAY_S`` for limits and pauses learned from responses, and
+        without a bound for limits that the user has set.
 
         Args:
-            tokens: it will use; None takes the mean of those before it.
-            caller: asked before each wait, which its deadline may forbid.
+            deployment: ``provider/model``.
+            tokens: an estimate of the tokens it will use; None takes the mean of earlier calls.
+            caller: its ``check_wait`` is called before each wait.
         """
-        lane = self._lane(deployment)
-        cost = lane.mean_tokens if tokens is None else float(tokens)
-        place = None
-        with lane.lock:
-            lane.used_at = now = self._clock()
-            seconds, patient = (0.0, True) if lane.is_clear(now) else lane.ask(cost, now)
+        queue = self._queue(deployment)
+        cost = queue.mean_tokens if tokens is None else float(tokens)
+        queued = None
+        with queue.lock:
+            queue.used_at = now = self._clock()
+            seconds, patient = (0.0, True) if queue.is_clear(now) else queue.expected_wait(cost, now)
             if seconds > 0:
                 caller.check_wait(seconds)
-                place = lane.join(cost, now, patient=patient)
-            elif patient:  # one that is sent in spite of a limit takes nothing from those who wait for it
-                lane.take(cost)
-            turn = PacingPermit(lane, now)
-        if place is not None:
-            turn = await self._queue(lane, place, caller)
-        if not lane.slots.try_take():
+                queued = queue.enqueue(cost, now, patient=patient)
+            elif patient:  # a request that is sent in spite of a limit does not delay those that wait for it
+                queue.take(cost)
+            permit = PacingPermit(queue, now)
+        if queued is not None:
+            permit = await self._wait_in_queue(queue, queued, caller)
+        if not queue.slots.try_acquire():
             try:
-                await lane.slots.take()
+                await queue.slots.acquire()
             except BaseException:
-                if patient or place is not None:
-                    with lane.lock:
-                        lane.forgo(cost)
+                if patient or queued is not None:
+                    with queue.lock:
+                        queue.refund(cost)
                 raise
-        return turn
+        return permit
 
-    async def _queue(
-        self, lane: DeploymentQueue, place: QueuedRequest, caller: DeadlineChecker
+    async def _wait_in_queue(
+        self, queue: DeploymentQueue, queued: QueuedRequest, caller: DeadlineChecker
     ) -> PacingPermit:
-        """Wait for one's turn in the queue, and set out."""
-        now = place.asked_at
+        """Wait until the request is first in the queue and the limits permit it, then dispatch it."""
+        now = queued.queued_at
         try:
-            await place.future
+            await queued.future
             now = self._clock()
             while True:
-                with lane.lock:
-                    seconds = lane.wait_of(place, now)
+                with queue.lock:
+                    seconds = queue.remaining_wait(queued, now)
                     if seconds <= 0:
-                        lane.set_out(place, now)
-                        return PacingPermit(lane, now)
+                        queue.dispatch(queued, now)
+                        return PacingPermit(queue, now)
                 caller.check_wait(seconds)
                 await self._sleep(seconds)
                 now = max(self._clock(), now + seconds)
         except BaseException:
-            with lane.lock:
-                lane.leave(place, max(now, self._clock()))
+            with queue.lock:
+                queue.leave(queued, max(now, self._clock()))
             raise
 
-    def served(self, deployment: str, turn: PacingPermit, headers: Mapping[str, str]) -> None:
-        """Learn from an answer."""
-        lane = self._lane(deployment)
-        self._learn(lane, turn, headers)
-        lane.slots.served()
+    def served(self, deployment: str, permit: PacingPermit, headers: Mapping[str, str]) -> None:
+        """Update the limits of a deployment from a successful response."""
+        queue = self._queue(deployment)
+        self._learn(queue, permit, headers)
+        queue.slots.served()
 
     def refused(
-        self, deployment: str, turn: PacingPermit, error: APIError, headers: Mapping[str, str]
+        self, deployment: str, permit: PacingPermit, error: APIError, headers: Mapping[str, str]
     ) -> None:
-        """Learn from a refusal: hold everybody for as long as it asks; else let fewer in at once."""
-        lane = self._lane(deployment)
-        self._learn(lane, turn, headers)
+        """Update the limits from a failure: pause for the delay it asks for, or lower the concurrency."""
+        queue = self._queue(deployment)
+        self._learn(queue, permit, headers)
         if not isinstance(error, APIStatusError) or error.status_code not in _OVERLOAD:
             return
         if retry.is_quota_spent(error):
             return
         delay = retry.delay_of(error, self._now())
         if delay is None:
-            lane.slots.refused(sent=turn.sent, now=self._clock())
+            queue.slots.refused(sent=permit.sent, now=self._clock())
         elif 0 < delay <= retry.LONGEST_DELAY_S:
-            with lane.lock:
-                lane.hold(delay, self._clock())
+            with queue.lock:
+                queue.pause(delay, self._clock())
 
     def used(self, deployment: str, estimate: int | None, tokens: int) -> None:
-        """Learn how many tokens a call has used, which was paced as one of ``estimate``."""
-        lane = self._lane(deployment)
-        with lane.lock:
-            charged = lane.mean_tokens if estimate is None else float(estimate)
-            lane.mean_tokens += (tokens - lane.mean_tokens) * (_MEMORY if lane.mean_tokens else 1.0)
-            if (own := lane.buckets.get(("tokens", "set"))) is not None:
-                own.take(tokens - charged)  # those learned from headers have counted it already
+        """Record the tokens that a call has used, which was paced with ``estimate`` tokens."""
+        queue = self._queue(deployment)
+        with queue.lock:
+            charged = queue.mean_tokens if estimate is None else float(estimate)
+            queue.mean_tokens += (tokens - queue.mean_tokens) * (_NEWEST_WEIGHT if queue.mean_tokens else 1.0)
+            if (own := queue.buckets.get(("tokens", "set"))) is not None:
+                own.take(tokens - charged)  # limits learned from headers include them already
 
-    def _lane(self, deployment: str) -> DeploymentQueue:
-        return self._lanes.get(deployment) or self._new_lane(deployment)
+    def _queue(self, deployment: str) -> DeploymentQueue:
+        return self._queues.get(deployment) or self._new_queue(deployment)
 
-    def _new_lane(self, deployment: str) -> DeploymentQueue:
-        limit = self._limits.get(deployment.partition(" #")[0])  # what follows marks an account
+    def _new_queue(self, deployment: str) -> DeploymentQueue:
+        limit = self._limits.get(deployment.partition(" #")[0])  # the rest tells accounts apart
         with self._lock:
             now = self._clock()
-            if len(self._lanes) >= _MOST_LANES:
-                idle = [(lane.used_at, name) for name, lane in self._lanes.items() if lane.is_idle(now)]
-                for _, name in sorted(idle)[: _MOST_LANES // 2]:
-                    del self._lanes[name]
-            return self._lanes.setdefault(deployment, DeploymentQueue(limit, now, self._random))
+            if len(self._queues) >= _MAX_QUEUES:
+                idle = [(queue.used_at, name) for name, queue in self._queues.items() if queue.is_idle(now)]
+                for _, name in sorted(idle)[: _MAX_QUEUES // 2]:
+                    del self._queues[name]
+            return self._queues.setdefault(deployment, DeploymentQueue(limit, now, self._random))
 
-    def _learn(self, lane: DeploymentQueue, turn: PacingPermit, headers: Mapping[str, str]) -> None:
-        for seen in limit_headers.read_rate_limits(headers, self._now):
-            row, now = seen.row, self._clock()
-            with lane.lock:
-                bucket = lane.buckets.get((row.unit, row.remaining))
+    def _learn(self, queue: DeploymentQueue, permit: PacingPermit, headers: Mapping[str, str]) -> None:
+        for state in limit_headers.read_rate_limits(headers, self._now):
+            row, now = state.row, self._clock()
+            with queue.lock:
+                bucket = queue.buckets.get((row.unit, row.remaining))
                 if bucket is None:
-                    bucket = RateLimitBucket(seen.capacity, row.period_s, steady=row.steady, now=now)
-                    lane.buckets[row.unit, row.remaining] = bucket
-                if bucket.observe(seen.capacity, seen.left, seen.full_in, sent=turn.sent, now=now):
-                    later = lane.requests - turn.requests, lane.tokens - turn.tokens
-                    bucket.take({"requests": later[0], "tokens": later[1], "part": 0.0}[row.unit])
+                    bucket = RateLimitBucket(state.capacity, row.period_s, steady=row.steady, now=now)
+                    queue.buckets[row.unit, row.remaining] = bucket
+                if bucket.observe(state.capacity, state.left, state.full_in, sent=permit.sent, now=now):
+                    # Deduct the requests that were dispatched after this one.
+                    requests, tokens = queue.requests - permit.requests, queue.tokens - permit.tokens
+                    bucket.take({"requests": requests, "tokens": tokens, "partial_tokens": 0.0}[row.unit])

@@ -13,8 +13,8 @@ pytestmark = pytest.mark.anyio
 
 
 async def take(slots: ConcurrencyLimit) -> None:
-    if not slots.try_take():
-        await slots.take()
+    if not slots.try_acquire():
+        await slots.acquire()
 
 
 async def settle() -> None:
@@ -25,7 +25,7 @@ async def settle() -> None:
 async def test_without_a_limit_everybody_enters() -> None:
     slots = ConcurrencyLimit()
     for _ in range(100):
-        assert slots.try_take()
+        assert slots.try_acquire()
     slots.served()
     assert (slots.running, slots.limit) == (100, None)
 
@@ -37,13 +37,13 @@ async def test_who_asks_first_enters_first() -> None:
     async def enter(name: int) -> None:
         await take(slots)
         order.append(name)
-        slots.give()
+        slots.release()
 
     tasks = [asyncio.create_task(enter(name)) for name in range(5)]
     await settle()
     assert (order, slots.waiting) == ([], 5)
-    assert not slots.try_take()
-    slots.give()
+    assert not slots.try_acquire()
+    slots.release()
     await asyncio.wait(tasks)
     assert (order, slots.running) == ([0, 1, 2, 3, 4], 0)
 
@@ -55,11 +55,11 @@ async def test_who_gives_up_leaves_its_place_to_the_next(granted: bool) -> None:
     first, second = (asyncio.create_task(take(slots)) for _ in range(2))
     await settle()
     if granted:
-        slots.give()  # first is let in, and cancelled before it notices
+        slots.release()  # first is let in, and cancelled before it notices
     first.cancel()
     await settle()
     if not granted:
-        slots.give()
+        slots.release()
     await second
     assert (slots.running, slots.waiting) == (1, 0)
 
@@ -105,7 +105,7 @@ async def test_places_are_handed_on_between_threads() -> None:
             await asyncio.sleep(0)
             with lock:
                 most[0] -= 1
-            slots.give()
+            slots.release()
 
     async def crowd() -> None:
         await asyncio.gather(*[work() for _ in range(4)])
@@ -123,12 +123,12 @@ async def test_a_waiter_whose_loop_has_ended_takes_no_place() -> None:
     slots = ConcurrencyLimit(1)
     await take(slots)
     loop = asyncio.new_event_loop()
-    task = loop.create_task(slots.take())
+    task = loop.create_task(slots.acquire())
     await asyncio.to_thread(loop.run_until_complete, asyncio.sleep(0))
     assert slots.waiting == 1
     task._log_destroy_pending = False
     await asyncio.to_thread(loop.close)
-    slots.give()
+    slots.release()
     assert slots.running == 0
     task.get_coro().close()
 
@@ -149,7 +149,7 @@ async def test_a_crowd_may_give_up_in_any_order_at_the_cost_of_each_alone() -> N
     tasks = []
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("specclient.transport.pacing.concurrency.QueueWaiter", Counting)
-        tasks += [asyncio.create_task(slots.take()) for _ in range(1000)]
+        tasks += [asyncio.create_task(slots.acquire()) for _ in range(1000)]
         await settle()
     for task in reversed(tasks):
         task.cancel()

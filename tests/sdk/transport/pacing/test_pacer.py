@@ -432,7 +432,7 @@ async def test_callers_of_several_threads_leave_one_queue() -> None:
         await asyncio.wait(calls)
 
     (await pacer.enter("p/m", 1, Patient())).leave()
-    pacer._lanes["p/m"].buckets["requests", "set"].take(60_000)
+    pacer._queues["p/m"].buckets["requests", "set"].take(60_000)
     threads = [threading.Thread(target=lambda: asyncio.run(crowd())) for _ in range(4)]
     for thread in threads:
         thread.start()
@@ -450,14 +450,14 @@ async def test_lanes_of_names_nobody_uses_any_more_are_forgotten(time: Any) -> N
     for number in range(20_000):
         (await pacer.enter(f"p/{number}", None, Patient())).leave()
         time.seconds += 1e-4
-    assert len(pacer._lanes) <= 4096
-    assert {"p/running", "p/set", "p/19999"} <= pacer._lanes.keys()
-    assert "p/0" not in pacer._lanes
+    assert len(pacer._queues) <= 4096
+    assert {"p/running", "p/set", "p/19999"} <= pacer._queues.keys()
+    assert "p/0" not in pacer._queues
     time.seconds += 60.0  # the limit that was set has come back: nothing of it is to be remembered
     for number in range(20_000, 24_000):
         (await pacer.enter(f"p/{number}", None, Patient())).leave()
-    assert "p/running" in pacer._lanes
-    assert "p/set" not in pacer._lanes
+    assert "p/running" in pacer._queues
+    assert "p/set" not in pacer._queues
     running.leave()
 
 
