@@ -1,4 +1,4 @@
-"""Turn how a budget stands into what is said of it: a refusal, a warning, a notice."""
+"""Messages about budgets: refusals, warnings and notices."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import logging
 from collections.abc import Sequence
 from decimal import Decimal
 
-from specclient.budgets import tables as book
-from specclient.budgets.tables import BudgetAccount, BudgetStatus, CallBound, ThresholdReached
+from specclient.budgets.tables import BudgetAccount, BudgetStatus, CallBound, ThresholdReached, resets_at
 from specclient.errors import BudgetExceededError, LedgerError
 from specclient.types.budget import Budget, BudgetNotice
 from specclient.types.usage import NANO
@@ -18,17 +17,17 @@ logger = logging.getLogger("specclient")
 
 
 def announce_thresholds(reached: Sequence[ThresholdReached]) -> None:
-    """Say that accounts have reached so many per cent: a warning each, and a notice where one is wanted."""
+    """Log a warning for each threshold reached, and call the budget's ``notify`` if it has one."""
     for account, percent, spent in reached:
-        budget, at = account.budget, book.resets_at(account)
+        budget, at = account.budget, resets_at(account)
         logger.warning(
             "budget %r%s has reached %d %% of its %s: spent %s%s",
             budget.name,
-            _whose(account),
+            _subject_note(account),
             percent,
-            _limit(account),
+            _limit_text(account),
             budget.told(spent),
-            "" if at is None else f"; it begins anew at {at:%Y-%m-%d %H:%M} UTC",
+            "" if at is None else f"; it resets at {at:%Y-%m-%d %H:%M} UTC",
         )
         if budget.notify is None:
             continue
@@ -47,61 +46,61 @@ def announce_thresholds(reached: Sequence[ThresholdReached]) -> None:
             logger.exception("the notify of budget %r failed", budget.name)
 
 
-def refusal_error(standing: BudgetStatus, route: str, size: CallBound) -> BudgetExceededError:
-    """Return the error for a call that an account refuses."""
-    account = standing.account
-    budget, at = account.budget, book.resets_at(account)
+def refusal_error(status: BudgetStatus, route: str, bound: CallBound) -> BudgetExceededError:
+    """Return the error for a call that an account has too little left for."""
+    account = status.account
+    budget, at = account.budget, resets_at(account)
     ways = [f"raise its {'usd' if budget.tokens is None else 'tokens'}", 'set mode = "soft"']
-    if budget.tokens is None and not size.priced and budget.unpriced == "refuse":
+    if budget.tokens is None and not bound.priced and budget.unpriced == "refuse":
         ways = [f'set [prices."{route}"] in specclient.toml', 'set unpriced = "allow"']
         why = f"no price is known for {route}"
-    elif budget.tokens is None and size.nano is None:
-        why = f"what this call of {route} will take cannot be told"
+    elif budget.tokens is None and bound.nano is None:
+        why = f"the cost of this call of {route} is unknown"
     else:
-        ways = [*(["set max_tokens, or a lower one"] if size.completion else []), *ways]
-        why = f"this call of {route} may take {budget.told(size.of(budget))}{_assumed(size)}"
-    when = "It never resets" if at is None else f"It begins anew at {at:%Y-%m-%d %H:%M} UTC"
+        ways = [*(["set max_tokens, or a lower one"] if bound.completion else []), *ways]
+        why = f"this call of {route} may take {budget.told(bound.amount_for(budget))}{_assumption(bound)}"
+    when = "It never resets" if at is None else f"It resets at {at:%Y-%m-%d %H:%M} UTC"
     text = (
-        f"budget {budget.name!r}{_whose(account)} refuses a call, which was not sent: its limit is "
-        f"{_limit(account)}, spent {budget.told(standing.spent)}, reserved for calls under way "
-        f"{budget.told(standing.reserved)}; {why}. {when}. To go on: {', or '.join(ways)}."
+        f"budget {budget.name!r}{_subject_note(account)} refuses a call, which was not sent: its limit is "
+        f"{_limit_text(account)}, spent {budget.told(status.spent)}, reserved for open calls "
+        f"{budget.told(status.reserved)}; {why}. {when}. To go on: {', or '.join(ways)}."
     )
     return BudgetExceededError(
         text,
         budget=budget.name,
         limit=amount(budget, budget.limit),
-        spent=amount(budget, standing.spent),
-        reserved=amount(budget, standing.reserved),
-        estimate=amount(budget, size.of(budget)),
+        spent=amount(budget, status.spent),
+        reserved=amount(budget, status.reserved),
+        estimate=amount(budget, bound.amount_for(budget)),
         resets_at=at,
     )
 
 
-def _assumed(size: CallBound) -> str:
-    if size.bounded:
+def _assumption(bound: CallBound) -> str:
+    if bound.bounded:
         return ""
-    return f" (it sets no max_tokens, so an answer of {size.completion:,} tokens is reckoned with)"
+    return f" (it sets no max_tokens, so an answer of {bound.completion:,} tokens is assumed)"
 
 
 def ledger_failure(held: Sequence[BudgetAccount], error: LedgerError) -> LedgerError:
-    """Return the error for a call that hard budgets refuse because their database fails."""
+    """Return the error for a call that hard budgets refuse, as their database fails."""
     names = ", ".join(repr(each.budget.name) for each in held)
     return LedgerError(
-        f"a call was not sent: the hard budget {names} cannot be counted, and might be passed. {error}; "
-        'or set mode = "soft", and calls go on, to be counted once the ledger works'
+        f"a call was not sent: the hard budget {names} cannot be counted and might be exceeded. {error}; "
+        'or set mode = "soft", so that calls go on and are counted once the ledger works'
     )
 
 
-def _limit(account: BudgetAccount) -> str:
+def _limit_text(account: BudgetAccount) -> str:
     budget = account.budget
     span = {"total": "in all", "day": f"for {account.period}", "month": f"for {account.period}"}
     return f"{budget.told(budget.limit)} {span[budget.period]}"
 
 
-def _whose(account: BudgetAccount) -> str:
+def _subject_note(account: BudgetAccount) -> str:
     return f" ({account.subject})" if account.subject else ""
 
 
 def amount(budget: Budget, count: int) -> Decimal | int:
-    """Return an amount as callers see it: dollars, or tokens."""
+    """Return an amount in dollars or tokens, as the budget counts."""
     return count if budget.tokens is not None else Decimal(count) / NANO

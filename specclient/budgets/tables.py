@@ -1,7 +1,7 @@
-"""Turn what calls reserve and use into rows of two tables of the ledger's database, and back.
+"""The tables of budgets in the ledger's database, and the values they hold.
 
-``budget_spend`` sums up what finished calls used, ``budget_holds`` has a row for each call under way. All is
-done in transactions in which nobody else writes, in the SQL that both databases speak.
+``budget_spend`` sums up what finished calls used; ``budget_holds`` has a row for each open call. All access
+is in transactions that exclude other writers, in SQL that is valid in SQLite and PostgreSQL.
 """
 
 from __future__ import annotations
@@ -34,12 +34,13 @@ _CREATE = (
 )
 _SPENT = f"SELECT nano, tokens, calls, unpriced, assumed FROM budget_spend WHERE {_ACCOUNT}"  # noqa: S608
 _HELD = f"SELECT COALESCE(SUM(nano), 0), COALESCE(SUM(tokens), 0) FROM budget_holds WHERE {_ACCOUNT}"  # noqa: S608
-_HOLD = "INSERT INTO budget_holds VALUES (:name, :subject, :period, :id, :nano, :tokens, :expires_at)"
+_HOLD = """INSERT INTO budget_holds (name, subject, period, id, nano, tokens, expires_at)
+    VALUES (:name, :subject, :period, :id, :nano, :tokens, :expires_at)"""
 _MINE = f"SELECT nano, tokens FROM budget_holds WHERE {_ACCOUNT} AND id = :id"  # noqa: S608
 _FREE = f"DELETE FROM budget_holds WHERE {_ACCOUNT} AND id = :id"  # noqa: S608
 _RENEW = f"UPDATE budget_holds SET expires_at = :expires_at WHERE {_ACCOUNT} AND id = :id"  # noqa: S608
-_LAPSE = "DELETE FROM budget_holds WHERE expires_at <= :now"
-_SPEND = """INSERT INTO budget_spend
+_EXPIRE = "DELETE FROM budget_holds WHERE expires_at <= :now"
+_SPEND = """INSERT INTO budget_spend (name, subject, period, nano, tokens, calls, unpriced, assumed)
     VALUES (:name, :subject, :period, :nano, :tokens, 1, :unpriced, :assumed)
     ON CONFLICT (name, subject, period) DO UPDATE SET
         nano = budget_spend.nano + excluded.nano, tokens = budget_spend.tokens + excluded.tokens,
@@ -51,7 +52,7 @@ _SUBJECTS = """SELECT subject FROM budget_spend WHERE name = :name AND period = 
 
 @dataclass(frozen=True, slots=True)
 class BudgetAccount:
-    """What a budget counts for one subject in one period; the fields as in :class:`BudgetNotice`."""
+    """A budget's account for one subject in one period; the fields are those of :class:`BudgetNotice`."""
 
     budget: Budget
     subject: str
@@ -59,19 +60,19 @@ class BudgetAccount:
 
     @property
     def key(self) -> dict[str, SQLValue]:
-        """What its rows are found by."""
+        """The values that identify its rows."""
         return {"name": self.budget.name, "subject": self.subject, "period": self.period}
 
 
 @dataclass(frozen=True, slots=True)
 class CallBound:
-    """What a call may come to at most, as far as that can be told.
+    """The upper bound of a call's cost and tokens.
 
     Attributes:
-        nano: nano-dollars; None where they cannot be told.
+        nano: nano-dollars; None if they are unknown.
         prompt, completion: tokens.
-        priced: whether there is a price at all.
-        bounded: whether the request itself bounds its answer.
+        priced: whether a price is known.
+        bounded: whether the request limits the length of its answer.
     """
 
     nano: int | None
@@ -85,14 +86,20 @@ class CallBound:
         """All tokens."""
         return self.prompt + self.completion
 
-    def of(self, budget: Budget) -> int:
-        """Return what a budget holds for it."""
+    def amount_for(self, budget: Budget) -> int:
+        """Return the amount to reserve in a budget, in nano-dollars or tokens as the budget counts."""
         return self.tokens if budget.tokens is not None else self.nano or 0
 
 
 @dataclass(frozen=True, slots=True)
 class BudgetCharge:
-    """What a finished call counts as; ``assumed``: its tries that counted as their size, unanswered."""
+    """The amounts that a finished call is charged with.
+
+    Attributes:
+        nano: nano-dollars.
+        unpriced: whether the cost is unknown, and so counted as 0.
+        assumed: number of attempts without a response that were charged with their upper bound.
+    """
 
     nano: int
     tokens: int
@@ -102,12 +109,12 @@ class BudgetCharge:
 
 @dataclass(frozen=True, slots=True)
 class BudgetStatus:
-    """How an account stands, in nano-dollars or tokens as its budget counts.
+    """The status of an account, in nano-dollars or tokens as its budget counts.
 
     Attributes:
-        spent: by finished calls; ``reserved``: for those under way.
-        calls: finished ones; ``unpriced``: those that counted as nothing for want of a price; ``assumed``:
-            tries that counted as their estimate, as they were sent and no answer came.
+        spent: by finished calls; ``reserved``: for open calls.
+        calls: number of finished calls; ``unpriced``: of those counted as 0, as no price is known;
+            ``assumed``: of attempts without a response, charged with their upper bound.
     """
 
     account: BudgetAccount
@@ -119,31 +126,31 @@ class BudgetStatus:
 
     @property
     def left(self) -> int:
-        """What a further call may take; below zero where more was spent than the limit is."""
+        """The amount left for further calls; negative if more than the limit was spent."""
         return self.account.budget.limit - self.spent - self.reserved
 
     @property
     def percent(self) -> float:
-        """Of the limit, what is spent."""
+        """The amount spent, in per cent of the limit."""
         return 100 * self.spent / self.account.budget.limit
 
 
 class ThresholdReached(NamedTuple):
-    """An account, the per cent of its limit that it has reached, and what is spent, as its budget counts."""
+    """An account, the per cent of its limit that is reached, and the amount spent as the budget counts."""
 
     account: BudgetAccount
     percent: int
     spent: int
 
 
-def account(budget: Budget, subject: str, now: datetime) -> BudgetAccount:
-    """Return what a budget counts for a subject at a time."""
+def account_at(budget: Budget, subject: str, now: datetime) -> BudgetAccount:
+    """Return the account of a budget for a subject at a time."""
     form = {"total": "total", "day": "%Y-%m-%d", "month": "%Y-%m"}[budget.period]
     return BudgetAccount(budget, subject, now.astimezone(UTC).strftime(form))
 
 
 def resets_at(account: BudgetAccount) -> datetime | None:
-    """Return when the period after an account's begins; None where there is none."""
+    """Return the time at which the account's period ends; None if it never does."""
     if account.budget.period == "total":
         return None
     if account.budget.period == "day":
@@ -153,85 +160,89 @@ def resets_at(account: BudgetAccount) -> datetime | None:
 
 
 class BudgetTransaction:
-    """The tables as one transaction sees them; for that transaction alone.
+    """Access to the tables within one transaction.
 
-    What an account holds is summed up once and kept up to date from then on, as nobody else writes meanwhile:
-    a burst of calls that share the transaction costs each of them the same, however many they are.
+    The amount reserved in an account is summed once and then updated, as no other writer interferes: when
+    many calls share the transaction, each costs the same, however many there are.
     """
 
     def __init__(self, execute: Execute) -> None:
         self._execute = execute
         self._held: dict[BudgetAccount, list[int]] = {}  # nano-dollars and tokens
-        self._lapsed = False
+        self._expired = False
 
     def create(self) -> None:
-        """Make the tables where they are missing."""
+        """Create the tables if they are missing."""
         for statement in _CREATE:
             self._execute(statement)
 
-    def lapse(self, now: float) -> None:
-        """Forget, once, what was held for calls of processes that are gone; seconds of the epoch."""
-        if not self._lapsed:
-            self._lapsed = True
-            self._held.clear()
-            self._execute(_LAPSE, {"now": now})
+    def expire(self, now: float) -> None:
+        """Remove reservations whose lease has ended, once per transaction; their processes have died.
 
-    def stand(self, account: BudgetAccount) -> BudgetStatus:
-        """Return how an account stands."""
+        Args:
+            now: seconds since the epoch.
+        """
+        if not self._expired:
+            self._expired = True
+            self._held.clear()
+            self._execute(_EXPIRE, {"now": now})
+
+    def status(self, account: BudgetAccount) -> BudgetStatus:
+        """Return the status of an account."""
         nano, tokens, calls, unpriced, assumed = self._spent(account)
-        held = self._holding(account)
+        held = self._reserved(account)
         spent, reserved = (nano, held[0]) if account.budget.tokens is None else (tokens, held[1])
         return BudgetStatus(account, spent, reserved, calls, unpriced, assumed)
 
     def subjects(self, account: BudgetAccount) -> list[str]:
-        """Return all for whom an account's budget has counted in its period."""
+        """Return all subjects with calls in the account's budget and period."""
         found = self._execute(_SUBJECTS, {"name": account.budget.name, "period": account.period})
         return [str(subject) for (subject,) in found]
 
     def reserve(
-        self, id_: str, accounts: Sequence[BudgetAccount], size: CallBound, expires_at: float
+        self, id_: str, accounts: Sequence[BudgetAccount], bound: CallBound, expires_at: float
     ) -> BudgetStatus | None:
-        """Hold what a call may come to, on all accounts or, where one has not enough left, on none.
+        """Reserve the upper bound of a call in all accounts, or in none if one has not enough left.
 
         Returns:
-            The account that refuses it, if any does. A call that costs nothing is never refused; one whose
-            cost cannot be told is, once nothing is left.
+            The status of an account with too little left, None if the amount is reserved. A call that costs
+            nothing is never refused. A call of unknown cost is refused once nothing is left.
         """
         for each in accounts:
-            amount = size.of(each.budget)
-            free = amount == 0 and (each.budget.tokens is not None or size.nano is not None)
-            standing = self.stand(each)
-            if not free and standing.left < max(amount, 1):
-                return standing
+            amount = bound.amount_for(each.budget)
+            is_free = amount == 0 and (each.budget.tokens is not None or bound.nano is not None)
+            status = self.status(each)
+            if not is_free and status.left < max(amount, 1):
+                return status
         for each in accounts:
-            held: dict[str, SQLValue] = {"id": id_, "nano": size.nano or 0, "tokens": size.tokens}
+            held: dict[str, SQLValue] = {"id": id_, "nano": bound.nano or 0, "tokens": bound.tokens}
             self._execute(_HOLD, each.key | held | {"expires_at": expires_at})
-            self._add(each, size.nano or 0, size.tokens)
+            self._add(each, bound.nano or 0, bound.tokens)
         return None
 
     def renew(self, id_: str, accounts: Sequence[BudgetAccount], expires_at: float) -> None:
-        """Go on holding what is held for a call; what has lapsed meanwhile stays so."""
+        """Extend the reservations of a call; those that have expired stay removed."""
         for each in accounts:
             self._execute(_RENEW, each.key | {"id": id_, "expires_at": expires_at})
 
     def release(self, id_: str, accounts: Sequence[BudgetAccount]) -> None:
-        """Let go of what is held for a call."""
+        """Remove the reservations of a call."""
         for each in accounts:
             mine: dict[str, SQLValue] = each.key | {"id": id_}
             for nano, tokens in cast("list[tuple[int, int]]", self._execute(_MINE, mine)):
                 self._execute(_FREE, mine)
                 self._add(each, -nano, -tokens)
 
-    def spend(self, accounts: Sequence[BudgetAccount], bill: BudgetCharge) -> list[ThresholdReached]:
-        """Count what a call has come to; returns which accounts have reached a threshold by it."""
+    def spend(self, accounts: Sequence[BudgetAccount], charge: BudgetCharge) -> list[ThresholdReached]:
+        """Charge a finished call to accounts; return the thresholds that this has reached."""
         reached: list[ThresholdReached] = []
         for each in accounts:
-            count: dict[str, SQLValue] = {"nano": bill.nano, "tokens": bill.tokens}
-            marks = {"unpriced": int(bill.unpriced), "assumed": bill.assumed}
+            count: dict[str, SQLValue] = {"nano": charge.nano, "tokens": charge.tokens}
+            marks = {"unpriced": int(charge.unpriced), "assumed": charge.assumed}
             self._execute(_SPEND, each.key | count | marks)
             nano, tokens, *_ = self._spent(each)
             of_tokens, limit = each.budget.tokens is not None, each.budget.limit
-            now, gained = (tokens, bill.tokens) if of_tokens else (nano, bill.nano)
+            now, gained = (tokens, charge.tokens) if of_tokens else (nano, charge.nano)
             before = now - gained
             passed = [t for t in THRESHOLDS if 100 * before < t * limit <= 100 * now]
             reached += [ThresholdReached(each, percent, now) for percent in passed]
@@ -241,7 +252,7 @@ class BudgetTransaction:
         found = self._execute(_SPENT, account.key) or [(0, 0, 0, 0, 0)]
         return cast("tuple[int, ...]", found[0])
 
-    def _holding(self, account: BudgetAccount) -> list[int]:
+    def _reserved(self, account: BudgetAccount) -> list[int]:
         held = self._held.get(account)
         if held is None:
             held = self._held[account] = [int(value or 0) for value in self._execute(_HELD, account.key)[0]]

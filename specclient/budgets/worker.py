@@ -1,6 +1,7 @@
-"""Turn what many calls ask of a database into few transactions: all that wait share the next one.
+"""The worker of budgets: runs the database tasks of many calls in few transactions.
 
-A thread does the work, so that no event loop waits for a disk or another process.
+All waiting tasks share the next transaction. A thread runs it, so that no event loop waits for the disk or
+another process.
 """
 
 from __future__ import annotations
@@ -23,82 +24,83 @@ __all__ = ["BudgetWorker", "MemoryDatabase", "Transact"]
 
 T = TypeVar("T")
 
-#: Seconds without work after which the thread ends.
+#: Seconds without tasks after which the thread ends.
 IDLE_S = 5.0
-#: Works that are kept for a database that fails; beyond it the oldest are dropped.
-_KEPT = 10_000
+#: Number of tasks kept while the database fails; beyond it the oldest are dropped.
+_MAX_KEPT = 10_000
 
 
 class Transact(Protocol):
     """Runs statements in one transaction; see :meth:`specclient.ledger.ledger.Ledger.transact`."""
 
     def __call__(self, work: Callable[[Execute], T], /) -> T:
-        """Return what ``work`` returns; raises LedgerError where the database fails."""
+        """Return the result of ``work``; raise LedgerError if the database fails."""
         ...
 
 
 @dataclass(slots=True, eq=False)
 class BudgetTask(Generic[T]):
-    """A share of a transaction.
+    """A task that shares a transaction with others.
 
     Attributes:
-        run: takes part in the transaction; must not raise, as it would undo the others'.
-        before: prepares it, outside of the transaction; what it raises is raised in the caller.
-        after: called with what it returned, once that is committed.
-        lasting: whether it is tried again with the next transaction, where the database fails. Its caller
-            does not wait for that, and gets None.
+        run: runs within the transaction. It must not raise, as this would roll back the other tasks.
+        before: runs before the transaction; its exception is raised in the caller.
+        after: called with the result of ``run`` after the commit.
+        is_kept: whether the task is retried with the next transaction if the database fails. Its caller does
+            not wait for that and gets None.
+        done: the result of ``run``.
     """
 
     run: Callable[[BudgetTransaction], T]
     before: Callable[[], None] | None = None
     after: Callable[[T], None] | None = None
-    lasting: bool = False
+    is_kept: bool = False
     done: Future[Any] = field(default_factory=Future)
 
 
 class BudgetWorker:
-    """Does works in the order in which they come.
+    """Runs tasks in the order of their submission.
 
     Args:
-        transact: of the database.
-        troubled: told why a lasting work has to wait.
+        transact: runs a transaction of the database.
+        on_failure: called with the error message when tasks are kept for a later transaction.
     """
 
-    def __init__(self, transact: Transact, troubled: Callable[[str], None]) -> None:
+    def __init__(self, transact: Transact, on_failure: Callable[[str], None]) -> None:
         self._transact = transact
-        self._troubled = troubled
+        self._on_failure = on_failure
         self.reset_after_fork()
         register_fork_reset(self)
 
     def reset_after_fork(self) -> None:
-        """Forget what waits: in a forked child it is the parent's."""
+        """Drop the waiting tasks in a forked child: the parent runs them."""
         self._lock = threading.Lock()  # guards whether there is a thread
         self._thread: threading.Thread | None = None
         self._waiting: SimpleQueue[BudgetTask[Any]] = SimpleQueue()
-        self._owed: list[BudgetTask[Any]] = []
+        self._kept: list[BudgetTask[Any]] = []
         self._prepared = False
 
     def flush(self) -> None:
-        """Wait until all works are done, or have failed; those that were kept are tried once more."""
-        if self._owed or self._thread is not None:
+        """Wait until all tasks are done or have failed; kept tasks are retried once."""
+        if self._kept or self._thread is not None:
             self.submit(BudgetTask(_nothing)).exception()
 
-    def submit(self, work: BudgetTask[Any]) -> Future[Any]:
-        """Have a work done; the future cannot be cancelled, as the work cannot."""
-        work.done.set_running_or_notify_cancel()
+    def submit(self, task: BudgetTask[Any]) -> Future[Any]:
+        """Queue a task. Neither the task nor its future can be cancelled."""
+        task.done.set_running_or_notify_cancel()
         with self._lock:
-            self._waiting.put(work)
+            self._waiting.put(task)
             if self._thread is None:
                 self._start()
-        return work.done
+        return task.done
 
     def _start(self) -> None:
         thread = threading.Thread(target=self._serve, name="specclient-budgets", daemon=True)
         try:
             thread.start()
             self._thread = thread
-        except RuntimeError:  # no threads start while the interpreter ends
-            self._do(_all(self._waiting.get(), self._waiting))
+        except RuntimeError:  # no thread starts at interpreter exit
+            self._run_all(_with_waiting(self._waiting.get(), self._waiting))
 
     def _serve(self) -> None:
         while True:
@@ -110,80 +112,80 @@ class BudgetWorker:
                         self._thread = None
                         return
                 continue
-            self._do(_all(first, self._waiting))
+            self._run_all(_with_waiting(first, self._waiting))
             del first
 
-    def _do(self, asked: list[BudgetTask[Any]]) -> None:
-        works = [work for work in asked if _ready(work)]
-        everything = [*self._owed, *works]
+    def _run_all(self, submitted: list[BudgetTask[Any]]) -> None:
+        tasks = [task for task in submitted if _is_ready(task)]
+        everything = [*self._kept, *tasks]
         try:
             results = self._transact(lambda execute: self._run(execute, everything))
         except LedgerError as error:
             self._prepared = False
-            self._owed = [work for work in everything if work.lasting][-_KEPT:]
-            if self._owed:
-                self._troubled(str(error))
-            for work in works:
-                if work.lasting:
-                    work.done.set_result(None)
+            self._kept = [task for task in everything if task.is_kept][-_MAX_KEPT:]
+            if self._kept:
+                self._on_failure(str(error))
+            for task in tasks:
+                if task.is_kept:
+                    task.done.set_result(None)
                 else:
-                    work.done.set_exception(LedgerError(str(error)))
+                    task.done.set_exception(LedgerError(str(error)))
             return
         except BaseException as error:  # noqa: BLE001 - raised in the callers, who would wait for ever
-            for work in works:
-                work.done.set_exception(error)
+            for task in tasks:
+                task.done.set_exception(error)
             return
-        owed, self._owed, self._prepared = len(self._owed), [], True
-        for place, (work, result) in enumerate(zip(everything, results, strict=True)):
-            if work.after is not None:
-                work.after(result)
-            if place >= owed:
-                work.done.set_result(result)
+        kept, self._kept, self._prepared = len(self._kept), [], True
+        for place, (task, result) in enumerate(zip(everything, results, strict=True)):
+            if task.after is not None:
+                task.after(result)
+            if place >= kept:  # the future of a kept task is done already
+                task.done.set_result(result)
 
-    def _run(self, execute: Execute, works: list[BudgetTask[Any]]) -> list[Any]:
-        page = BudgetTransaction(execute)
+    def _run(self, execute: Execute, tasks: list[BudgetTask[Any]]) -> list[Any]:
+        tables = BudgetTransaction(execute)
         if not self._prepared:
-            page.create()
-        return [work.run(page) for work in works]
+            tables.create()
+        return [task.run(tables) for task in tasks]
 
 
-def _all(first: BudgetTask[Any], waiting: SimpleQueue[BudgetTask[Any]]) -> list[BudgetTask[Any]]:
-    """Return a work and all that wait behind it."""
-    found = [first]
+def _with_waiting(first: BudgetTask[Any], waiting: SimpleQueue[BudgetTask[Any]]) -> list[BudgetTask[Any]]:
+    """Return a task and all that wait behind it."""
+    tasks = [first]
     with suppress(Empty):
         while True:
-            found.append(waiting.get_nowait())
-    return found
+            tasks.append(waiting.get_nowait())
+    return tasks
 
 
 def _nothing(_: BudgetTransaction) -> None:
-    """Take part in a transaction for the sake of the others."""
+    """Do nothing; the task only takes part in the transaction of the tasks before it."""
 
 
-def _ready(work: BudgetTask[Any]) -> bool:
+def _is_ready(task: BudgetTask[Any]) -> bool:
     try:
-        if work.before is not None:
-            work.before()
+        if task.before is not None:
+            task.before()
     except BaseException as error:  # noqa: BLE001 - as above
-        work.done.set_exception(error)
+        task.done.set_exception(error)
         return False
     return True
 
 
 class MemoryDatabase:
-    """A database in this process's memory, for a ledger that is off; a forked child has an empty one."""
+    """A database in memory, used if the ledger is off. A forked child starts with an empty one."""
 
     def __init__(self) -> None:
         self.reset_after_fork()
         register_fork_reset(self)
 
     def reset_after_fork(self) -> None:
-        """Begin with nothing."""
+        """Start with an empty database."""
         self._lock = threading.Lock()
         self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
 
     def transact(self, work: Callable[[Execute], T], /) -> T:
-        """Return what ``work`` returns, its statements in one transaction; whatever it raises undoes them."""
+        """Run ``work`` in one transaction and return its result; an exception rolls the transaction back."""
         with self._lock:
             connection = self._connection
 

@@ -115,7 +115,7 @@ class ClientCore:
     def add_budget_source(self, find_budgets: Callable[[BudgetScope], Iterable[Budget]]) -> None:
         """Also count calls by the budgets that ``find_budgets`` returns for each, beside the client's own."""
         budgets = self.shared.ensure_budgets()
-        budgets.further = find_budgets
+        budgets.extra_budgets = find_budgets
         self.pipeline.reconfigure(budgets=budgets)
 
     def _routes_as(self, source: ClientCore) -> bool:

@@ -1,1 +1,1 @@
-"""The ledger: a row for every call, in SQLite or PostgreSQL, and the sums over the rows."""
+"""The ledger: one row for each finished call, in SQLite or PostgreSQL, and sums by hour."""

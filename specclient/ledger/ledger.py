@@ -1,9 +1,9 @@
-"""Turn finished calls into rows of one database, without delaying the calls, and read them back.
+"""The ledger: records finished calls in a database without delaying them, and reads them back.
 
-By default a call leaves its row in memory and goes on: ``batch``. The row is in the database half a second
-later at most, and when the ledger is closed, the program ends or SIGTERM ends it. With ``sync`` a call
-returns when its row is on the disk. A ledger that cannot be written never breaks a call: there is one
-warning, rows are kept in memory and tried again, and callers stop waiting until it works again.
+By default (``batch``) a call leaves its row in memory and returns. The row is in the database at most half a
+second later, and also when the ledger is closed, the program ends, or SIGTERM ends it. With ``sync`` a call
+returns when its row is on the disk. A ledger that cannot be written never breaks a call: it logs one
+warning, keeps rows in memory and retries, and calls stop waiting until it works again.
 """
 
 from __future__ import annotations
@@ -36,24 +36,26 @@ _BOUNDS = {"since": f"{ORDER_COLUMN} >= :since", "until": f"{ORDER_COLUMN} < :un
 class Ledger:
     """The record of finished calls.
 
-    Safe to use from any thread and event loop; after ``fork`` the child writes with a thread and a
-    connection of its own, and leaves the rows that were waiting to the parent. Opens nothing until
-    the first record or read.
+    Safe to use from any thread and event loop. After ``fork`` the child writes with its own thread and
+    connection; rows that were waiting are written by the parent. Nothing is opened before the first record
+    or read.
 
-    With the first record a program that has left SIGTERM at its default gets a handler for it, which writes
-    what waits and lets the program die of the signal all the same. A handler of the program's own stays.
+    The first record installs a handler for SIGTERM if the program has left the signal at its default. The
+    handler writes the waiting rows, and then the signal ends the program as usual. A handler of the program
+    is never replaced.
 
     Args:
         setting: a file path, a database URL, ``off``, or None for a file in the user's data folder.
-        durability: ``batch``: calls do not wait for their rows, which survive the program's death after
+        durability: ``batch``: calls do not wait for their rows, which survive the death of the program after
             ``window_s``; ``sync``: a call returns when its row is on the disk and survives a loss of power.
-        window_s: longest that rows of ``batch`` wait in memory, while the database can be written.
-        patience_s: longest that a call waits for its row to be committed.
-        retry_s: pause before a ledger that failed is tried again.
-        keep: rows kept in memory while it cannot be written; beyond it the oldest are dropped.
+        window_s: seconds that a row of ``batch`` waits in memory at most, while the database can be written.
+        patience_s: seconds that a call waits at most for its row to be committed.
+        retry_s: seconds before a failed write is retried.
+        keep: number of rows kept in memory while the database cannot be written; beyond it the oldest are
+            dropped.
 
     Raises:
-        ConfigurationError: a setting that is no path and no database URL, or another durability.
+        ConfigurationError: the setting is neither a path nor a database URL, or the durability is unknown.
     """
 
     def __init__(
@@ -81,34 +83,35 @@ class Ledger:
         return OFF if self._writer is None else self._writer.store.name
 
     async def record(self, call: Call) -> None:
-        """Keep a finished call; with ``sync``, returns when its row is committed, or cannot be for now.
+        """Record a finished call. With ``sync``, return when its row is committed, or cannot be for now.
 
-        Never raises on a ledger that fails, and waits ``patience_s`` at most, once: while it lags
-        behind, further calls do not wait at all. With ``batch`` only a crowd of rows is waited for.
+        A failing ledger raises nothing. The call waits ``patience_s`` at most; after one such timeout,
+        further calls do not wait until the ledger has caught up. With ``batch`` a call waits only if very
+        many rows are waiting.
         """
         if self._writer is not None:
             await self._writer.add(encoded_rows(call))
 
     def submit(self, call: Call) -> None:
-        """Keep a finished call without waiting; for places that cannot wait. See :meth:`flush`."""
+        """Record a finished call without waiting. See :meth:`flush`."""
         if self._writer is not None:
             self._writer.put(encoded_rows(call))
 
     def prepare(self) -> None:
-        """Have SIGTERM write what waits; called in the main thread where calls run in another one."""
+        """Install the handler for SIGTERM. Call it in the main thread if calls run in another thread."""
         if self._writer is not None:
             shutdown.handle_sigterm()
 
     def rows(
         self, since: datetime | None = None, until: datetime | None = None, *, limit: int | None = None
     ) -> list[LedgerRow]:
-        """Return the calls that started in ``[since, until)``, oldest first, those still in memory included.
+        """Return the calls that started in ``[since, until)``, oldest first, including those still in memory.
 
         Args:
-            limit: only the newest so many.
+            limit: return only this many of the newest calls.
 
         Raises:
-            LedgerError: the ledger cannot be read; names it and the way out.
+            LedgerError: the ledger cannot be read; the message names the ledger and the way out.
         """
         found = {str(row[0]): row for row in self._in_memory(since, until)}
         found |= {str(row[0]): row for row in self._stored(since, until, newest=limit)}
@@ -120,7 +123,7 @@ class Ledger:
         """Yield the calls that started in ``[since, until)``, oldest first, without holding all of them.
 
         Raises:
-            LedgerError: the ledger cannot be read; names it and the way out.
+            LedgerError: the ledger cannot be read; the message names the ledger and the way out.
         """
         self.flush()
         waiting = {str(row[0]): row for row in self._in_memory(since, until)}
@@ -132,17 +135,16 @@ class Ledger:
     def rollup(
         self, since: datetime | None = None, until: datetime | None = None, by: Sequence[str] = ()
     ) -> list[CallTotals]:
-        """Return sums over the calls that started in ``[since, until)``, by group, in the order of groups.
+        """Return totals of the calls that started in ``[since, until)``, by group, in the order of groups.
 
-        Exact, to the nano-dollar, and fast over millions of rows: whole hours are read from sums kept beside
-        the rows.
+        Exact to the nano-dollar, and fast over millions of rows: whole hours are read from stored sums.
 
         Args:
-            by: names of :data:`specclient.ledger.totals.ROLLUP_GROUPS`; none sums all.
+            by: names of :data:`specclient.ledger.totals.ROLLUP_GROUPS`; an empty sequence gives one total.
 
         Raises:
-            ConfigurationError: another name, with those there are.
-            LedgerError: the ledger cannot be read; names it and the way out.
+            ConfigurationError: an unknown name; the message lists the known ones.
+            LedgerError: the ledger cannot be read; the message names the ledger and the way out.
         """
         from specclient.ledger.totals import totals_by_group  # noqa: PLC0415 - most programs read no totals
 
@@ -151,19 +153,19 @@ class Ledger:
         with ExitStack() as held:
             for writer in sorted(self._writers(), key=id):
                 writer.flush()
-                held.enter_context(writer.alone())  # what is in memory stays there until it has been added
+                held.enter_context(writer.exclusive())  # rows in memory must not be committed meanwhile
             waiting = self._in_memory(since, until)
             store = self._writer.store
             return totals_by_group(store if store.exists() else None, since, until, by, waiting)
 
     def prune(self, before: datetime) -> int:
-        """Remove the calls that started before an instant; returns how many those were.
+        """Remove the calls that started before an instant; return the number of rows.
 
-        A day at a time, so that others can write in between; the file does not shrink, but its space is used
-        again.
+        Removes one day at a time, so that others can write in between. The file does not shrink, but its
+        space is reused.
 
         Raises:
-            LedgerError: the ledger cannot be written; names it and the way out.
+            LedgerError: the ledger cannot be written; the message names the ledger and the way out.
         """
         self.flush()
         if self._writer is None or not self._writer.store.exists():
@@ -178,42 +180,42 @@ class Ledger:
             removed += self.transact(partial(rollup.prune, before=min(day, before)))
 
     def transact(self, work: Callable[[Execute], T]) -> T:
-        """Return what ``work`` returns, its statements in one transaction of the database.
+        """Run ``work`` in one transaction of the database and return its result.
 
-        From its first statement on nobody else writes to the database, in this process or another one;
-        whatever it raises undoes what it did. Call it in a thread (``asyncio.to_thread``) where an event loop
-        runs; it waits for the disk and for others.
+        From the first statement on, no other thread or process can write to the database. An exception rolls
+        the transaction back. Waits for the disk and for other writers, so call it in a thread
+        (``asyncio.to_thread``) if an event loop is running.
 
         Args:
-            work: called once, with ``execute(sql, params)``: runs one statement, of SQL that SQLite and
-                PostgreSQL both speak with ``:name`` for parameters, and returns its rows.
+            work: called once with ``execute(sql, params)``, which runs one statement and returns its rows.
+                The SQL must be valid in both SQLite and PostgreSQL, with parameters written as ``:name``.
 
         Raises:
-            LedgerError: the ledger is off, or cannot be written; names it and the way out.
+            LedgerError: the ledger is off, or cannot be written; the message names the way out.
         """
         if self._writer is None:
-            raise LedgerError("the ledger is off and keeps nothing; set SPECCLIENT_LEDGER to a file or URL")
-        with self._writer.alone():
+            raise LedgerError("the ledger is off and stores nothing; set SPECCLIENT_LEDGER to a file or URL")
+        with self._writer.exclusive():
             return self._writer.store.transact(work)
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """Write what is waiting, in this thread; returns whether everything is in the database."""
+        """Write the waiting rows in this thread; return whether all rows are in the database."""
         return self._writer is None or self._writer.flush(timeout_s)
 
     def close(self, timeout_s: float | None = 30.0) -> None:
-        """Write what is waiting and close the database; a later record opens it again.
+        """Write the waiting rows and close the database; a later record opens it again.
 
-        Rows that cannot be written are counted in a warning.
+        A warning gives the number of rows that could not be written.
         """
         if self._writer is not None:
             self._writer.close(timeout_s)
 
     def _writers(self) -> list[LedgerWriter]:
-        """Return all of this process that write where this ledger does, its own among them."""
+        """Return all writers of this process for the same database, this ledger's included."""
         return [writer for writer in shutdown.live_writers() if writer.store.name == self.location]
 
     def _in_memory(self, since: datetime | None, until: datetime | None) -> list[RowValues]:
-        """Return the rows within bounds that are not known to be in the database."""
+        """Return the rows within the bounds that are not known to be in the database."""
         first = None if since is None else timestamp(since)
         last = None if until is None else timestamp(until)
         rows = {str(row[0]): row for writer in self._writers() for row in writer.waiting()}
@@ -222,7 +224,7 @@ class Ledger:
     def _stored(
         self, since: datetime | None, until: datetime | None, *, newest: int | None = None
     ) -> Iterable[RowValues]:
-        """Yield the rows within bounds that are in the database, oldest first, or the newest so many."""
+        """Return the rows of the database within the bounds, oldest first; of ``newest``, newest first."""
         if self._writer is None or not self._writer.store.exists():
             return ()
         bounds = {"since": since, "until": until}

@@ -1,4 +1,4 @@
-"""Turn a ledger setting into the store that it names, without touching a disk."""
+"""The store that a ledger setting names, found without touching a disk."""
 
 from __future__ import annotations
 
@@ -14,22 +14,20 @@ __all__ = ["OFF", "locate"]
 
 OFF = "off"
 
-#: SQLAlchemy's URLs of SQLite files: three slashes before a relative path, four before an absolute one.
+#: SQLAlchemy's URLs of SQLite files: three slashes precede a relative path, four an absolute one.
 _FILE_URL = re.compile(r"sqlite(\+pysqlite)?://(/(?P<path>[^?]*))?(\?(?P<query>.*))?")
 
 
 def locate(setting: str | None, *, sync: bool = False) -> LedgerStore | None:
-    """Return the store that a setting names, None for ``off``.
-
-    SQLAlchemy is imported only for a PostgreSQL server.
+    """Return the store for a setting, None for ``off``. Imports SQLAlchemy only for a PostgreSQL server.
 
     Args:
         setting: a file path, a database URL, ``off``, or None for a file in the user's data folder.
-        sync: whether a commit waits until the disk has it; a server has its own mind on that.
+        sync: whether a commit waits until the data is on the disk. A PostgreSQL server decides this itself.
 
     Raises:
-        ConfigurationError: a URL that cannot be parsed, of a database that would forget everything, or of
-            one that needs what is not installed.
+        ConfigurationError: the URL cannot be parsed, names a database in memory, or needs a package that is
+            not installed.
     """
     if setting is None:
         return SQLiteStore(str(user_folder("data") / "ledger.sqlite3"), sync=sync)
@@ -55,22 +53,23 @@ def _server(url: str) -> LedgerStore:
         return PostgresStore(url)
     except ValueError:
         raise ConfigurationError(
-            f"ledger {shown!r} is no path and no URL of an SQLite file or a PostgreSQL server; {LEDGER_HINT}"
+            f"ledger {shown!r} is neither a path nor a URL of an SQLite file or a PostgreSQL server; "
+            f"{LEDGER_HINT}"
         ) from None
 
 
 def _file(setting: str, path: str, query: str) -> str:
-    """Return the path of an SQLite URL, which may be one of SQLite's own ``file:`` URIs."""
+    """Return the path of an SQLite URL; it may be a ``file:`` URI of SQLite."""
     if path in ("", ":memory:", "file:", "file::memory:") or "mode=memory" in query:
         raise ConfigurationError(
-            f"ledger {setting!r} is kept in memory only and would be lost; {LEDGER_HINT}"
+            f"ledger {setting!r} is a database in memory and would be lost; {LEDGER_HINT}"
         )
     if not query:
         return path
     options = [option for option in query.split("&") if option != "uri=true"]  # for SQLAlchemy, not SQLite
     if not path.startswith("file:"):
         raise ConfigurationError(
-            f"ledger {setting!r}: {query!r} is not taken, options are those of SQLite's file: URIs; "
-            f"{LEDGER_HINT}"
+            f"ledger {setting!r}: the option {query!r} is not supported; write options as in SQLite's file: "
+            f"URIs; {LEDGER_HINT}"
         )
     return "?".join([path, "&".join(options)] if options else [path])

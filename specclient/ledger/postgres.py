@@ -1,7 +1,7 @@
-"""Turn rows of calls into a table of a PostgreSQL server, and back.
+"""The PostgreSQL store of the ledger, for teams that share one ledger on a server.
 
-For teams that keep one ledger on a server. Imported only where the setting names one, as SQLAlchemy alone
-takes more memory than the rest of the ledger; it comes with the extra ``postgres``.
+Imported only if the setting names a server, as SQLAlchemy takes more memory than the rest of the ledger. The
+extra ``postgres`` installs it.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ __all__ = ["PostgresStore"]
 
 T = TypeVar("T")
 
-#: Rows fetched at a time, where all would be too many to hold.
+#: Rows fetched at a time, so that memory is bounded.
 _PAGE = 2000
 _CONNECT_S = 5
-#: What writers of the ledger lock: together for rows, which touch each other's nowhere, alone for all else.
+#: The advisory lock of writers: shared for adding rows, which do not conflict, exclusive for all else.
 _LOCK = 0x5EC_C057
-_ALONE = text(f"SELECT pg_advisory_xact_lock({_LOCK})")
-_TOGETHER = text(f"SELECT pg_advisory_xact_lock_shared({_LOCK})")
+_LOCK_EXCLUSIVE = text(f"SELECT pg_advisory_xact_lock({_LOCK})")
+_LOCK_SHARED = text(f"SELECT pg_advisory_xact_lock_shared({_LOCK})")
 
 _TYPES: Mapping[ColumnKind, str] = {
     "text": "TEXT",
@@ -90,91 +90,92 @@ _INSERT = insert(_calls).on_conflict_do_nothing().returning(_calls.c[KEY_COLUMN]
 
 
 class PostgresStore:
-    """The calls in one table of a PostgreSQL database; see :class:`~specclient.ledger.schema.LedgerStore`.
+    """A ledger in a PostgreSQL database; see :class:`~specclient.ledger.store.LedgerStore`.
 
     Args:
-        url: of the database, as SQLAlchemy writes it: ``postgresql://…`` takes the driver psycopg.
+        url: of the database, as SQLAlchemy writes it; ``postgresql://…`` selects the driver psycopg.
 
     Raises:
-        ValueError: a URL of no PostgreSQL database; does not repeat it, as it may hold a password.
+        ValueError: the URL does not name a PostgreSQL database. The message leaves out the URL, which may
+            hold a password.
     """
 
     def __init__(self, url: str) -> None:
         try:
             self._url: URL = make_url(url)
         except (ArgumentError, ValueError):
-            raise ValueError("no database URL") from None
-        #: What a person knows it by, without its password.
+            raise ValueError("not a database URL") from None
+        #: The URL without its password.
         self.name = self._url.render_as_string(hide_password=True)
         if self._url.drivername in ("postgres", "postgresql"):
             self._url = self._url.set(drivername="postgresql+psycopg")
         if self._url.get_backend_name() != "postgresql":
-            raise ValueError("no PostgreSQL URL")
+            raise ValueError("not a PostgreSQL URL")
         self._engine: Engine | None = None
 
     def exists(self) -> bool:
-        """Return True: only the server knows, and says so when it is read."""
+        """Return True: whether the database exists is known only when it is read."""
         return True
 
     def write(self, rows: Sequence[RowValues]) -> None:
-        """Commit all rows or none; a row whose key is there already stays as it is."""
+        """Commit all rows or none; a row whose key exists is skipped."""
         with self._transaction() as connection:
-            connection.execute(_TOGETHER)
-            given = {row[0]: row for row in rows}
+            connection.execute(_LOCK_SHARED)
+            by_key = {row[0]: row for row in rows}
             added = connection.execute(
-                _INSERT, [dict(zip(COLUMN_NAMES, row, strict=True)) for row in given.values()]
+                _INSERT, [dict(zip(COLUMN_NAMES, row, strict=True)) for row in by_key.values()]
             )
-            rollup.add_rows(_executing(connection), [given[key] for (key,) in added])
+            rollup.add_rows(_executing(connection), [by_key[key] for (key,) in added])
 
     def transact(self, work: Callable[[Execute], T]) -> T:
-        """Return what ``work`` returns, its statements in one transaction; whatever it raises undoes them."""
+        """Run ``work`` in one transaction and return its result; an exception rolls the transaction back."""
         with self._transaction() as connection:
-            connection.execute(_ALONE)
+            connection.execute(_LOCK_EXCLUSIVE)
             return work(_executing(connection))
 
     def query(self, sql: str, params: Mapping[str, SQLValue] = {}) -> Iterator[tuple[SQLValue, ...]]:
         """Yield the rows of a SELECT, without holding all of them."""
         engine = self._open()
         try:
-            with self._complaining("read"), engine.connect() as connection:
+            with self._errors("read"), engine.connect() as connection:
                 found = connection.execution_options(yield_per=_PAGE).execute(text(sql), dict(params))
                 yield from map(_plain, found)
         finally:
             engine.dispose()
 
     def close(self) -> None:
-        """Close the connections that write."""
+        """Close the connections used for writing."""
         engine, self._engine = self._engine, None
         if engine is not None:
             engine.dispose()
 
     def abandon(self) -> None:
-        """Forget those connections; they stay referenced, as even to collect them would close them."""
+        """Drop the connections without closing them: they stay referenced, as collection would close them."""
         _inherited.append(self._engine)
         self._engine = None
 
     @contextmanager
     def _transaction(self) -> Iterator[Connection]:
         engine = self._engine = self._engine or self._open()
-        with self._complaining("write"), engine.begin() as connection:
+        with self._errors("write"), engine.begin() as connection:
             yield connection
 
     @contextmanager
-    def _complaining(self, what: str) -> Iterator[None]:
+    def _errors(self, what: str) -> Iterator[None]:
         try:
             yield
         except SQLAlchemyError as error:
             raise LedgerError(
-                f"cannot {what} the ledger {self.name}: {_said(error)}; {LEDGER_HINT}"
+                f"cannot {what} the ledger {self.name}: {_driver_message(error)}; {LEDGER_HINT}"
             ) from None
 
     def _open(self) -> Engine:
-        """Connect, and create the tables where they are missing."""
+        """Connect; create the tables if they are missing."""
         options: dict[str, Any] = {}
         if self._url.get_driver_name() == "psycopg" and "connect_timeout" not in self._url.query:
             options["connect_timeout"] = _CONNECT_S
         try:
-            with self._complaining("open"):
+            with self._errors("open"):
                 engine = create_engine(self._url, pool_pre_ping=True, connect_args=options)
         except ImportError as error:
             raise LedgerError(
@@ -182,7 +183,7 @@ class PostgresStore:
                 f"pip install 'specclient[postgres]' brings psycopg, or {LEDGER_HINT}"
             ) from None
         try:
-            with self._complaining("open"):
+            with self._errors("open"):
                 self._upgrade(engine)
         except BaseException:
             engine.dispose()
@@ -191,19 +192,20 @@ class PostgresStore:
 
     def _upgrade(self, engine: Engine) -> None:
         with engine.connect() as connection:
-            if self._seen(connection) == SCHEMA_VERSION:
+            if self._version(connection) == SCHEMA_VERSION:
                 return
         with engine.begin() as connection:
-            connection.execute(_ALONE)
-            upgrade(_executing(connection), self._seen(connection), _TYPES)  # another may have been first
+            connection.execute(_LOCK_EXCLUSIVE)
+            upgrade(
+                _executing(connection), self._version(connection), _TYPES
+            )  # or another process has done it
 
-    def _seen(self, connection: Connection) -> int:
+    def _version(self, connection: Connection) -> int:
         inspector = inspect(connection)
-        there = inspector.has_table(
-            CALLS_TABLE
-        )  # asked first: another process may make both between two questions
+        # Checked before the version, as another process may create both tables between the two checks.
+        has_calls = inspector.has_table(CALLS_TABLE)
         if not inspector.has_table(VERSION_TABLE):
-            if there:
+            if has_calls:
                 raise foreign_table_error(self.name)
             return 0
         version = connection.execute(text(f"SELECT version FROM {VERSION_TABLE}")).scalar()  # noqa: S608
@@ -219,12 +221,12 @@ def _executing(connection: Connection) -> Execute:
 
 
 def _plain(row: Sequence[Any]) -> tuple[SQLValue, ...]:
-    """Return a row with whole numbers as such: PostgreSQL's sums of them are of type numeric."""
+    """Return a row with integers for Decimals: PostgreSQL's sums of integers are of type numeric."""
     return tuple(int(value) if isinstance(value, Decimal) else value for value in row)
 
 
-def _said(error: SQLAlchemyError) -> str:
-    """Return the driver's own words, without the statement and its parameters."""
+def _driver_message(error: SQLAlchemyError) -> str:
+    """Return the message of the driver, without the statement and its parameters."""
     return str(getattr(error, "orig", None) or error).strip().splitlines()[0]
 
 

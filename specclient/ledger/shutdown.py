@@ -1,4 +1,4 @@
-"""Turn the end of a program, also one by SIGTERM, into rows that are written, and a fork into a new start."""
+"""Writes waiting rows when the program ends, also by SIGTERM, and resets writers after a fork."""
 
 from __future__ import annotations
 
@@ -14,37 +14,36 @@ from typing import Any, Protocol
 
 __all__ = ["EXIT_S", "handle_sigterm", "live_writers", "obey_pending_sigterm", "register_writer"]
 
-#: Seconds that the end of the program waits for rows in memory.
+#: Seconds that interpreter exit waits at most for rows in memory to be written.
 EXIT_S = 10.0
 
 
 class FlushableWriter(Protocol):
-    """What may hold rows that are not in the database yet; see
-    :class:`specclient.ledger.writer.LedgerWriter`."""
+    """Holds rows that are not in the database yet; see :class:`specclient.ledger.writer.LedgerWriter`."""
 
-    #: The thread that is writing now.
+    #: Identifier of the thread that is writing now.
     owner: int | None
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """Write what is waiting."""
+        """Write the waiting rows."""
         ...
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Write what is waiting and close the database."""
+        """Write the waiting rows and close the database."""
         ...
 
     def after_fork(self) -> None:
-        """Begin anew in a child."""
+        """Reset the writer in a forked child."""
         ...
 
 
 _live: weakref.WeakSet[Any] = weakref.WeakSet()
-_armed = False
-_called = False
+_handler_decided = False
+_sigterm_pending = False
 
 
 def register_writer(writer: FlushableWriter) -> None:
-    """Have a writer closed at the end; it is not kept alive."""
+    """Close a writer at interpreter exit; holds a weak reference only."""
     _live.add(writer)
 
 
@@ -54,39 +53,37 @@ def live_writers() -> list[Any]:
 
 
 def handle_sigterm() -> None:
-    """Have SIGTERM write what waits before the program dies of it, as it would have.
+    """Install a handler of SIGTERM that writes waiting rows and then lets the signal end the program.
 
-    Only a main thread may, and only where the program has left SIGTERM at its default: a handler of its own
-    is never replaced, nor is one kept from replacing ours.
+    Does nothing outside the main thread, or if SIGTERM is not at its default: a handler of the program is
+    never replaced, and a later one may replace ours.
     """
-    global _armed  # noqa: PLW0603 - a process has one disposition of a signal
-    if _armed or threading.current_thread() is not threading.main_thread():
+    global _handler_decided  # noqa: PLW0603 - signal handlers are per process
+    if _handler_decided or threading.current_thread() is not threading.main_thread():
         return
-    _armed = True
-    with suppress(ValueError):  # the main thread of another interpreter than the first
+    _handler_decided = True
+    with suppress(ValueError):  # raised in the main thread of a subinterpreter
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, _on_term)
 
 
 def obey_pending_sigterm() -> None:
-    """Die of a SIGTERM that came while this very thread was writing."""
-    if _called and threading.current_thread() is threading.main_thread():
+    """End the program if SIGTERM came while this thread was writing."""
+    if _sigterm_pending and threading.current_thread() is threading.main_thread():
         _die()
 
 
 def _on_term(_: int, __: FrameType | None) -> None:
-    global _called  # noqa: PLW0603
+    global _sigterm_pending  # noqa: PLW0603
     if any(writer.owner == threading.get_ident() for writer in live_writers()):
-        _called = (
-            True  # it came amid a write of this thread's, which goes on and ends in `obey_pending_sigterm`
-        )
+        _sigterm_pending = True  # the write goes on and ends in `obey_pending_sigterm`
     else:
         _die()
 
 
 def _die() -> None:
     for writer in live_writers():
-        with suppress(Exception):  # whatever goes wrong, the signal is obeyed
+        with suppress(Exception):  # the program ends in any case
             writer.flush(EXIT_S)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     os.kill(os.getpid(), signal.SIGTERM)
@@ -99,8 +96,8 @@ def _at_exit() -> None:
 
 
 def _in_child() -> None:
-    global _called  # noqa: PLW0603
-    _called = False
+    global _sigterm_pending  # noqa: PLW0603
+    _sigterm_pending = False
     for writer in live_writers():
         writer.after_fork()
 

@@ -1,4 +1,4 @@
-"""Turn rows of calls into an SQLite file and back, with the standard library alone.
+"""The SQLite store of the ledger, on the standard library alone.
 
 In WAL mode a commit survives the death of the process without an fsync, and readers never wait for a writer.
 """
@@ -33,9 +33,9 @@ __all__ = ["SQLiteStore"]
 
 T = TypeVar("T")
 
-#: Seconds that writing waits for other processes' locks.
+#: Seconds that a write waits at most for the locks of other processes.
 BUSY_S = 5.0
-_LONGEST_PAUSE_S = 0.02
+_MAX_PAUSE_S = 0.02
 
 _TYPES: Mapping[ColumnKind, str] = {
     "text": "TEXT",
@@ -58,11 +58,11 @@ _TABLES = (
 
 
 class SQLiteStore:
-    """The calls in one SQLite database; see :class:`~specclient.ledger.schema.LedgerStore`.
+    """A ledger in an SQLite database; see :class:`~specclient.ledger.store.LedgerStore`.
 
     Args:
-        path: of the file, made for its owner's eyes only; or one of SQLite's own ``file:`` URIs.
-        sync: whether a commit waits until the disk has it, and so survives a loss of power.
+        path: a file, created readable for its owner only, or a ``file:`` URI of SQLite.
+        sync: whether a commit waits until the data is on the disk, and so survives a loss of power.
     """
 
     def __init__(self, path: str, *, sync: bool = False) -> None:
@@ -72,57 +72,58 @@ class SQLiteStore:
         self._connection: sqlite3.Connection | None = None
 
     def exists(self) -> bool:
-        """Tell whether the file is there.
+        """Return whether the file exists.
 
         Raises:
-            LedgerError: it is missing, and its folder could not be made either.
+            LedgerError: the file is missing and its folder cannot be created.
         """
         if self._is_uri or os.path.lexists(self.name):
             return True
         folder = next(parent for parent in Path(self.name).absolute().parents if parent.exists())
         if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
             raise LedgerError(
-                f"cannot open the ledger {self.name}: {folder} is no folder to write in; {LEDGER_HINT}"
+                f"cannot open the ledger {self.name}: {folder} is not a writable folder; {LEDGER_HINT}"
             )
         return False
 
     def write(self, rows: Sequence[RowValues]) -> None:
-        """Commit all rows or none; a row whose key is there already stays as it is."""
+        """Commit all rows or none; a row whose key exists is skipped."""
         with self._transaction() as connection:
-            given = {row[0]: row for row in rows}
-            for (key,) in connection.execute(_KNOWN, [json.dumps(list(given))]):
-                del given[key]
-            connection.executemany(_INSERT, given.values()).close()
-            rollup.add_rows(_executing(connection), given.values())
+            new = {row[0]: row for row in rows}
+            for (key,) in connection.execute(_KNOWN, [json.dumps(list(new))]):
+                del new[key]
+            connection.executemany(_INSERT, new.values()).close()
+            rollup.add_rows(_executing(connection), new.values())
 
     def transact(self, work: Callable[[Execute], T]) -> T:
-        """Return what ``work`` returns, its statements in one transaction; whatever it raises undoes them."""
+        """Run ``work`` in one transaction and return its result; an exception rolls the transaction back."""
         with self._transaction() as connection:
             return work(_executing(connection))
 
     def query(self, sql: str, params: Mapping[str, SQLValue] = {}) -> Iterator[tuple[SQLValue, ...]]:
         """Yield the rows of a SELECT, without holding all of them."""
-        with self._complaining("read"), closing(self._connect(BUSY_S)) as connection:
+        with self._errors("read"), closing(self._connect(BUSY_S)) as connection:
             yield from connection.execute(sql, params)
 
     def close(self) -> None:
-        """Close the connection that writes."""
+        """Close the connection used for writing."""
         connection, self._connection = self._connection, None
         if connection is not None:
             connection.close()
 
     def abandon(self) -> None:
-        """Forget that connection; it stays referenced, as even to collect it would close it."""
+        """Drop the connection without closing it: it stays referenced, as collection would close it."""
         _inherited.append(self._connection)
         self._connection = None
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
-        """Lock the database for writing, and commit in the end.
+        """Lock the database for writing, and commit at the end.
 
-        No fork happens meanwhile: a child's SQLite would think for ever that its process holds the lock.
+        ``import_lock`` prevents forks meanwhile: SQLite in a child would believe for ever that the child
+        holds the lock.
         """
-        with self._complaining("write"):
+        with self._errors("write"):
             connection = self._begun()
             try:
                 yield connection
@@ -134,8 +135,7 @@ class SQLiteStore:
                 import_lock.release()
 
     def _begun(self) -> sqlite3.Connection:
-        """Return the connection with a transaction begun, and ``import_lock`` held, which waits without
-        it."""
+        """Begin a transaction and return the connection, with ``import_lock`` held, but not while waiting."""
         ends = time.monotonic() + BUSY_S
         pause = 0.001
         while True:
@@ -151,10 +151,10 @@ class SQLiteStore:
             else:
                 return connection
             time.sleep(pause)
-            pause = min(2 * pause, _LONGEST_PAUSE_S)
+            pause = min(2 * pause, _MAX_PAUSE_S)
 
     @contextmanager
-    def _complaining(self, what: str) -> Iterator[None]:
+    def _errors(self, what: str) -> Iterator[None]:
         try:
             yield
         except OSError as error:
@@ -164,7 +164,7 @@ class SQLiteStore:
             raise LedgerError(f"cannot {what} the ledger {self.name}: {error}; {LEDGER_HINT}") from None
 
     def _connect(self, busy_s: float) -> sqlite3.Connection:
-        """Connect, and create file, folder and tables where they are missing."""
+        """Connect; create the file, its folder and the tables if they are missing."""
         if not self._is_uri:
             _create_file(self.name)
         connection = sqlite3.connect(
@@ -179,14 +179,14 @@ class SQLiteStore:
         return connection
 
     def _upgrade(self, connection: sqlite3.Connection) -> None:
-        if self._seen(connection) == SCHEMA_VERSION:
+        if self._version(connection) == SCHEMA_VERSION:
             return
-        connection.execute("PRAGMA journal_mode=WAL").close()  # kept in the file
+        connection.execute("PRAGMA journal_mode=WAL").close()  # stored in the file
         connection.execute("BEGIN IMMEDIATE").close()
-        upgrade(_executing(connection), self._seen(connection), _TYPES)  # another process may have been first
+        upgrade(_executing(connection), self._version(connection), _TYPES)  # or another process has done it
         connection.execute("COMMIT").close()
 
-    def _seen(self, connection: sqlite3.Connection) -> int:
+    def _version(self, connection: sqlite3.Connection) -> int:
         tables = {name for (name,) in connection.execute(_TABLES)}
         if VERSION_TABLE not in tables:
             if CALLS_TABLE in tables:
@@ -209,7 +209,7 @@ def _is_busy(error: BaseException) -> bool:
 
 
 def _create_file(path: str) -> None:
-    """Create the file for its owner's eyes only; SQLite gives its side files the same mode."""
+    """Create the file, readable for its owner only; SQLite gives its auxiliary files the same mode."""
     if os.path.lexists(path):
         return
     Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)

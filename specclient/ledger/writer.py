@@ -1,4 +1,4 @@
-"""Turn rows that calls leave in memory into batches that one thread commits."""
+"""The writer: commits rows that calls leave in memory, in batches, from one thread."""
 
 from __future__ import annotations
 
@@ -17,29 +17,30 @@ __all__ = ["LedgerWriter"]
 
 logger = logging.getLogger("specclient")
 
-#: Seconds without work after which the thread ends and the connection closes; the next call starts anew.
+#: Seconds without rows after which the thread ends and the connection closes; the next row starts both again.
 IDLE_S = 5.0
-#: Waiting rows that are written before their time has come.
+#: Number of waiting rows that is written at once, without waiting for more.
 _BATCH = 2_000
-#: Waiting rows from which on calls wait for the database after all.
-_CROWD = 5_000
+#: Number of waiting rows above which calls wait for the database in ``batch``, too.
+_MAX_UNAWAITED = 5_000
 
 CommitFuture = asyncio.Future[bool]
 
 
 class LedgerWriter:
-    """The rows on their way to one store. Safe to use from any thread and event loop.
+    """Queues rows for one store and commits them. Safe to use from any thread and event loop.
 
     Args:
-        store: used by nobody else.
+        store: used by this writer alone.
         sync: whether calls wait for their rows.
-        window_s: longest that a row waits for company, and for its commit.
-        patience_s: longest that a call waits.
-        retry_s: pause before a store that failed is tried again.
-        keep: rows kept in memory while it cannot be written; beyond it the oldest are dropped.
+        window_s: seconds that a row waits at most for further rows and its commit.
+        patience_s: seconds that a call waits at most.
+        retry_s: seconds before a failed write is retried.
+        keep: number of rows kept in memory while the store cannot be written; beyond it the oldest are
+            dropped.
 
     Attributes:
-        owner: the thread that has the store to itself now.
+        owner: identifier of the thread that has exclusive use of the store now, None if no thread has.
     """
 
     def __init__(
@@ -51,40 +52,40 @@ class LedgerWriter:
         self._patience_s = patience_s
         self._retry_s = retry_s
         self._keep = keep
-        self._start_afresh()
+        self._reset()
         shutdown.register_writer(self)
 
-    def _start_afresh(self) -> None:
-        """Set up what belongs to one process: locks, thread, rows on their way."""
-        # Guards everything below; held for moments only, amid which SIGTERM's handler may enter once more.
+    def _reset(self) -> None:
+        """Set up the state of one process: locks, thread, waiting rows."""
+        # Guards everything below, for moments only. Reentrant: SIGTERM's handler may interrupt a holder.
         self._lock = threading.RLock()
-        self._writing = threading.Lock()  # held while the store works; taken before _lock
+        self._writing = threading.Lock()  # held while the store is used; acquired before _lock
         self.owner: int | None = None
         self._waiting: dict[str, RowValues] = {}
         self._waiters: dict[asyncio.AbstractEventLoop, list[CommitFuture]] = {}
         self._thread: threading.Thread | None = None
-        self._bell: SimpleQueue[None] = SimpleQueue()  # rung to end a pause of the thread
-        self._pausing = False  # for rows to come, or, in trouble, for better times
-        self._gathering = False  # pausing for further rows
+        self._wakeup: SimpleQueue[None] = SimpleQueue()  # an item ends a pause of the thread
+        self._pausing = False  # the thread waits: for rows, or after a failure for the next retry
+        self._gathering = False  # it waits for further rows
         self._trouble: str | None = None
         self._behind = False
         self._closing = False
         self._warned = False
         self._dropped = 0
-        self._told = 0
+        self._reported = 0  # rows that were reported as not written
 
     async def add(self, rows: Sequence[RowValues]) -> None:
-        """Take rows, and where calls wait for theirs, return when they are committed or cannot be for now.
+        """Queue rows. If calls wait for their rows, return when these are committed, or cannot be for now.
 
-        Never raises on a store that fails, and waits ``patience_s`` at most, once: while it lags behind,
-        further calls do not wait at all.
+        A failing store raises nothing. A call waits ``patience_s`` at most; after one such timeout, further
+        calls do not wait until the writer has caught up.
         """
-        if not self._sync and len(self._waiting) < _CROWD:
-            self._hand_over(rows, None)
+        if not self._sync and len(self._waiting) < _MAX_UNAWAITED:
+            self._enqueue(rows, None)
             return
         loop = asyncio.get_running_loop()
         done: CommitFuture = loop.create_future()
-        if not self._hand_over(rows, done):
+        if not self._enqueue(rows, done):
             return
         late = loop.call_later(self._patience_s, _settle, [done], False)
         try:
@@ -96,8 +97,8 @@ class LedgerWriter:
             self._warn(f"the ledger {self.store.name} is slow to write (waited {self._patience_s:g} s)")
 
     def put(self, rows: Sequence[RowValues]) -> None:
-        """Take rows without waiting."""
-        self._hand_over(rows, None)
+        """Queue rows without waiting."""
+        self._enqueue(rows, None)
 
     def waiting(self) -> list[RowValues]:
         """Return the rows that are not known to be in the store."""
@@ -105,33 +106,36 @@ class LedgerWriter:
             return list(self._waiting.values())
 
     def flush(self, timeout_s: float | None = None) -> bool:
-        """Write what is waiting, in this thread; returns whether everything is in the store."""
+        """Write the waiting rows in this thread; return whether all rows are in the store."""
         if self._waiting:
             self._write(timeout_s)
         return not self._waiting
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Write what is waiting and close the store. Rows that cannot be written are counted in a warning."""
+        """Write the waiting rows and close the store. A warning gives the number of rows not written."""
         self.flush(timeout_s)
         with self._lock:
             self._closing = True
-            self._bell.put(None)
+            self._wakeup.put(None)
             lost = len(self._waiting) + self._dropped
-            told, self._told = self._told, lost
-        if lost != told and lost:
+            reported, self._reported = self._reported, lost
+        if lost != reported and lost:
             logger.warning("%d calls are not in the ledger %s; %s", lost, self.store.name, LEDGER_HINT)
         self._disconnect(timeout_s)
 
     def after_fork(self) -> None:
-        """Begin anew in a child: the parent's connection is never touched, not even to close it."""
+        """Reset the writer in a forked child. The parent's connection is not touched, not even closed."""
         self.store.abandon()
-        self._start_afresh()
+        self._reset()
 
     @contextmanager
-    def alone(self, timeout_s: float | None = None) -> Iterator[bool]:
-        """Have the store to oneself; gives False where that did not come about in time."""
-        mine = self.owner == threading.get_ident()  # already, further out
-        if mine or not self._writing.acquire(timeout=-1 if timeout_s is None else timeout_s):
+    def exclusive(self, timeout_s: float | None = None) -> Iterator[bool]:
+        """Acquire exclusive use of the store; gives False if it was not acquired in time.
+
+        Also gives False, without waiting, if this thread has exclusive use already.
+        """
+        is_owner = self.owner == threading.get_ident()
+        if is_owner or not self._writing.acquire(timeout=-1 if timeout_s is None else timeout_s):
             yield False
             return
         self.owner = threading.get_ident()
@@ -142,8 +146,8 @@ class LedgerWriter:
             self._writing.release()
             shutdown.obey_pending_sigterm()
 
-    def _hand_over(self, rows: Sequence[RowValues], done: CommitFuture | None) -> bool:
-        """Queue rows; returns whether they are worth waiting for."""
+    def _enqueue(self, rows: Sequence[RowValues], done: CommitFuture | None) -> bool:
+        """Queue rows; return whether the caller shall wait for ``done``."""
         shutdown.handle_sigterm()
         with self._lock:
             self._closing = False
@@ -156,35 +160,35 @@ class LedgerWriter:
                 self._start_thread()
             elif self._pausing and self._may_begin(urgent=done is not None):
                 self._pausing = False
-                self._bell.put(None)
+                self._wakeup.put(None)
             if done is None or self._thread is None or self._trouble is not None or self._behind:
                 return False
             self._waiters.setdefault(done.get_loop(), []).append(done)
             return True
 
     def _may_begin(self, *, urgent: bool) -> bool:
-        """Tell whether new rows end the thread's pause; in trouble they wait for the next try."""
+        """Return whether new rows end the thread's pause; after a failure they wait for the next retry."""
         gathered = not self._gathering or urgent or len(self._waiting) >= _BATCH
         return gathered and self._trouble is None
 
     def _start_thread(self) -> None:
-        self._bell = SimpleQueue()
+        self._wakeup = SimpleQueue()
         thread = threading.Thread(
-            target=self._work, args=(self._bell,), name="specclient-ledger", daemon=True
+            target=self._work, args=(self._wakeup,), name="specclient-ledger", daemon=True
         )
-        with suppress(RuntimeError):  # no threads start while the interpreter ends: `ending` writes
+        with suppress(RuntimeError):  # no thread starts at interpreter exit; `shutdown` writes then
             thread.start()
             self._thread = thread
 
-    def _work(self, bell: SimpleQueue[None]) -> None:
-        while self._is_needed(bell):
+    def _work(self, wakeup: SimpleQueue[None]) -> None:
+        while self._is_needed(wakeup):
             if not self._sync:
-                self._gather(bell)
+                self._gather(wakeup)
             self._write()
         self._disconnect()
 
-    def _is_needed(self, bell: SimpleQueue[None]) -> bool:
-        """Return once there are rows to write; False when the thread shall end."""
+    def _is_needed(self, wakeup: SimpleQueue[None]) -> bool:
+        """Wait until there are rows to write; return False if the thread shall end."""
         rested = False
         while True:
             with self._lock:
@@ -196,21 +200,21 @@ class LedgerWriter:
                 if self._waiting and (rested or not troubled):
                     return True
                 self._pausing = True
-            rested = not _rung(bell, self._retry_s if troubled else IDLE_S)
+            rested = not _woken(wakeup, self._retry_s if troubled else IDLE_S)
 
-    def _gather(self, bell: SimpleQueue[None]) -> None:
-        """Let rows come together for half the window; the other half is for their commit."""
+    def _gather(self, wakeup: SimpleQueue[None]) -> None:
+        """Wait for further rows for half the window; the other half is for their commit."""
         with self._lock:
             if self._closing or self._waiters or len(self._waiting) >= _BATCH:
                 return
             self._pausing = self._gathering = True
-        _rung(bell, self._window_s / 2)
+        _woken(wakeup, self._window_s / 2)
         with self._lock:
             self._pausing = self._gathering = False
 
     def _write(self, timeout_s: float | None = None) -> None:
-        """Commit all waiting rows in one transaction; on failure leave them waiting."""
-        with self.alone(timeout_s) as free:
+        """Commit all waiting rows in one transaction; after a failure they stay queued."""
+        with self.exclusive(timeout_s) as free:
             if not free:
                 return
             with self._lock:
@@ -226,16 +230,16 @@ class LedgerWriter:
         if trouble is not None:
             self._warn(trouble)
         for loop, done in waiters.items():
-            with suppress(RuntimeError):  # the loop has ended meanwhile; nobody waits
+            with suppress(RuntimeError):  # the event loop has been closed
                 loop.call_soon_threadsafe(_settle, done, True)
 
     def _commit(self, rows: Sequence[RowValues]) -> str | None:
-        """Insert rows; a row that is there already stays as it is. Returns what went wrong, if anything."""
+        """Insert rows, skipping those already present; return the error message, None on success."""
         try:
             self.store.write(rows)
         except LedgerError as error:
             return str(error)
-        except Exception as error:  # noqa: BLE001 - whatever a driver does, no call breaks and the thread lives
+        except Exception as error:  # noqa: BLE001 - no error of a driver may break a call or end the thread
             return f"cannot write the ledger {self.store.name}: {error!r}; {LEDGER_HINT}"
         return None
 
@@ -246,15 +250,15 @@ class LedgerWriter:
             logger.warning("%s. Calls go on; up to %d records are kept in memory", trouble, self._keep)
 
     def _disconnect(self, timeout_s: float | None = None) -> None:
-        with self.alone(timeout_s) as free:
+        with self.exclusive(timeout_s) as free:
             if free:
                 self.store.close()
 
 
-def _rung(bell: SimpleQueue[None], timeout_s: float) -> bool:
-    """Wait for the bell; tells whether it was rung."""
+def _woken(wakeup: SimpleQueue[None], timeout_s: float) -> bool:
+    """Wait until woken or the time is over; return whether woken."""
     try:
-        bell.get(timeout=timeout_s)
+        wakeup.get(timeout=timeout_s)
     except Empty:
         return False
     return True

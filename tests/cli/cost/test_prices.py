@@ -95,8 +95,8 @@ def test_a_fetched_catalogue_is_used_and_its_age_shown(run, openai_server: OpenA
     ("behaviour", "told"),
     [
         (reply(503, b"busy"), "answered 503"),
-        (reply(200, b"<html>"), "no price catalogue"),
-        (reply(200, []), "no price catalogue"),
+        (reply(200, b"<html>"), "not a price catalogue"),
+        (reply(200, []), "not a price catalogue"),
     ],
 )
 def test_what_cannot_be_used_leaves_what_there_is(run, openai_server, behaviour: Any, told: str) -> None:

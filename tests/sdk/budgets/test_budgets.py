@@ -73,8 +73,8 @@ def test_a_hard_budget_refuses_before_anything_is_sent(openai_server: OpenAIServ
     now = datetime.now(UTC)
     assert error.resets_at == datetime(now.year + now.month // 12, now.month % 12 + 1, 1, tzinfo=UTC)
     assert [part for part in (
-        "'b'", f"$0.00065 for {now:%Y-%m}", "spent $0.000094", "under way $0.00;", "mine/m-large",
-        f"may take ${error.estimate:f}", f"anew at {error.resets_at:%Y-%m-%d} 00:00 UTC", "set max_tokens",
+        "'b'", f"$0.00065 for {now:%Y-%m}", "spent $0.000094", "open calls $0.00;", "mine/m-large",
+        f"may take ${error.estimate:f}", f"resets at {error.resets_at:%Y-%m-%d} 00:00 UTC", "set max_tokens",
         "raise its usd", 'mode = "soft"',
     ) if part not in str(error)] == []  # fmt: skip
 

@@ -106,7 +106,7 @@ def state(budgets: Budgets) -> list[tuple[str, int, int]]:
 async def test_what_is_held_for_a_call_is_room_that_no_other_has(shop: Shop) -> None:
     one, other = shop.open(Budget(name="b", usd=10)), shop.open(Budget(name="b", usd=10))
     await reserve(one, "a", 6)
-    with pytest.raises(BudgetExceededError, match=r"spent \$0.00, reserved for calls under way \$6.00;"):
+    with pytest.raises(BudgetExceededError, match=r"spent \$0.00, reserved for open calls \$6.00;"):
         await reserve(other, "b", 5)
     await reserve(other, "c", 4)
     assert state(one) == [("", 0, 10)]
@@ -141,17 +141,17 @@ async def test_periods_begin_anew_at_midnight_utc(shop: Shop, clock: Clock) -> N
     await settle(budgets, ended("a", 3))  # of the January in which it was sent
     assert [spent for _, spent, _ in state(budgets)] == [0, 0, 3]
     await reserve(budgets, "b", 3)
-    with pytest.raises(BudgetExceededError, match=r"'day'.*for 2026-02-01.*anew at 2026-02-02 00:00 UTC"):
+    with pytest.raises(BudgetExceededError, match=r"'day'.*for 2026-02-01.*resets at 2026-02-02 00:00 UTC"):
         await reserve(budgets, "c", 1)
     await settle(budgets, ended("b", 3))
     clock.forward(days=1)
-    with pytest.raises(BudgetExceededError, match=r"'month'.*for 2026-02.*anew at 2026-03-01 00:00 UTC"):
+    with pytest.raises(BudgetExceededError, match=r"'month'.*for 2026-02.*resets at 2026-03-01 00:00 UTC"):
         await reserve(budgets, "c", 3)
     clock.forward(days=330)  # it is December, and next comes January
     with pytest.raises(BudgetExceededError, match=r"'total'") as caught:
         await reserve(budgets, "c", 2)
     assert caught.value.resets_at is None
-    december = book.account(budgets.budgets[1], "", clock())
+    december = book.account_at(budgets.budgets[1], "", clock())
     assert book.resets_at(december) == datetime(2027, 1, 1, tzinfo=UTC)
 
 
@@ -217,7 +217,7 @@ async def test_thresholds_are_told_once_each(shop: Shop, caplog: Any, mode: Any)
     assert (notices[0].limit, notices[0].period) == (10, "2026-01")
     assert [record.getMessage() for record in caplog.records if "reached" in record.getMessage()] == [
         f"budget 'b' has reached {percent} % of its $10.00 for 2026-01: spent ${percent // 10}.00; "
-        "it begins anew at 2026-02-01 00:00 UTC"
+        "it resets at 2026-02-01 00:00 UTC"
         for percent in (50, 80, 100)
     ]
     await settle(clients[0], ended("11", 1))
@@ -328,7 +328,7 @@ async def test_what_could_not_be_settled_is_settled_before_the_next_call_is_let_
     await settle(budgets, ended("a", 8))
     path.rmdir()
     path.with_suffix(".away").rename(path)
-    with pytest.raises(BudgetExceededError, match=r"spent \$8.00, reserved for calls under way \$0.00"):
+    with pytest.raises(BudgetExceededError, match=r"spent \$8.00, reserved for open calls \$0.00"):
         await reserve(budgets, "b", 3)
 
 

@@ -28,7 +28,7 @@ class Model:
     def __init__(self) -> None:
         day = datetime(2026, 1, 1, tzinfo=UTC)
         budgets = Budget(name="n", usd="1e-7"), Budget(name="t", tokens=150)
-        self.accounts = [book.account(each, "", day) for each in budgets]
+        self.accounts = [book.account_at(each, "", day) for each in budgets]
         self.now, self.spent = 0.0, [0, 0]
         self.open: dict[str, tuple[tuple[int, int], float]] = {}
         self.names = iter(range(10**6))
@@ -37,7 +37,7 @@ class Model:
         return sum(amounts[unit] for amounts, _ in self.open.values())
 
     def step(self, page: BudgetTransaction, kind: str, number: int, amount: int) -> None:
-        page.lapse(self.now)
+        page.expire(self.now)
         if kind == "reserve":
             name, limits = str(next(self.names)), [each.budget.limit for each in self.accounts]
             wanted = number, amount
@@ -59,7 +59,7 @@ class Model:
                 self.spent = [self.spent[0] + amount, self.spent[1] + 2 * amount]
 
     def found(self, page: BudgetTransaction) -> list[tuple[int, int]]:
-        return [(each.spent, each.reserved) for each in map(page.stand, self.accounts)]
+        return [(each.spent, each.reserved) for each in map(page.status, self.accounts)]
 
     def expected(self) -> list[tuple[int, int]]:
         return [(self.spent[unit], self.held(unit)) for unit in (0, 1)]
@@ -79,7 +79,7 @@ def test_any_order_of_steps_keeps_the_sums(pages: list[tuple[int, list[tuple[str
 
     def again(execute: Execute) -> None:
         page = BudgetTransaction(execute)
-        page.lapse(model.now)
+        page.expire(model.now)
         assert model.found(page) == model.expected()
 
     for seconds, steps in pages:

@@ -247,7 +247,7 @@ async def test_calls_that_wait_together_share_a_transaction_and_a_wake(
         "call_soon_threadsafe",
         lambda *args, **more: (wakes.append(args), wake(*args, **more))[1],
     )
-    with ledger._writer.alone():
+    with ledger._writer.exclusive():
         calls = asyncio.gather(*(ledger.record(make_call(f"c{n}")) for n in range(64)))
         await asyncio.sleep(0)
     await calls

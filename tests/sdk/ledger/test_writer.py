@@ -107,9 +107,9 @@ async def test_many_rows_do_not_wait_for_the_window(path, open_ledger, make_call
 
 
 async def test_a_crowd_waits_until_the_database_has_caught_up(path, open_ledger, make_call, monkeypatch):
-    monkeypatch.setattr(writer, "_CROWD", 3)
+    monkeypatch.setattr(writer, "_MAX_UNAWAITED", 3)
     ledger = open_ledger(path, window_s=3600)
-    with ledger._writer.alone():
+    with ledger._writer.exclusive():
         async with asyncio.timeout(0):
             for n in range(3):
                 await ledger.record(make_call(f"c{n}"))

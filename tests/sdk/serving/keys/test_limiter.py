@@ -177,7 +177,7 @@ def test_a_budget_that_is_spent_refuses_as_openai_does(
         error = _error(refused)
         assert (error["type"], error["code"]) == ("insufficient_quota", "insufficient_quota")
         assert "budget 'key alice'" in error["message"]
-        assert "It begins anew at" in error["message"]
+        assert "It resets at" in error["message"]
         served = sum(answer.status_code == 200 for answer in answers)
         assert len(home.upstream.requests) == served >= 1
         assert home.ask(other).status_code == 200
