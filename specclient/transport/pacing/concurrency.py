@@ -53,9 +53,7 @@ class ConcurrencyLimit:
         self._most = most
         self._enough = 0.0  # a learned limit is dropped when it reaches this value
         self._lowered_at = float("-inf")
-        self._waiters: OrderedDict[QueueWaiter, None] = (
-            OrderedDict()
-        )  # ordered, with fast removal
+        self._waiters: OrderedDict[QueueWaiter, None] = OrderedDict()  # ordered, with fast removal
         self._lock = threading.Lock()
 
     @property
