@@ -8,7 +8,7 @@ from specclient import tokens
 from specclient.client.core import ClientCore
 from specclient.errors import BudgetExceededError, ConfigurationError, OpenAIError
 from specclient.providers.endpoint import Endpoint
-from specclient.routing.learn.estimator import COMPLETION_TOKENS
+from specclient.routing.learn.ledger_forecast import COMPLETION_TOKENS
 from specclient.routing.router import AUTO
 from specclient.types.call import Call
 from specclient.types.request import Request

@@ -14,7 +14,8 @@ from typing import Any, Literal, overload
 
 from pydantic_core import to_json
 
-from specclient.types.route import Decision
+from specclient.types.criterion import COST, LATENCY, QUALITY, TTFT
+from specclient.types.route import Candidate, Decision
 from specclient.types.usage import NANO, Cost, Speculation
 
 __all__ = [
@@ -40,6 +41,8 @@ _MAX_COUNT = 10**12
 _MAX_NANO = 9 * 10**14
 #: Candidates of a routing decision that are stored with the call.
 _CANDIDATES = 8
+#: Criteria that need no entry of their own in a decision.
+_SHIPPED_CRITERIA = frozenset({COST.name, LATENCY.name, TTFT.name, QUALITY.name})
 _SPECULATION_COUNTS = ("drafted", "accepted", "steps", "predicted_accepted", "predicted_rejected")
 
 
@@ -146,6 +149,7 @@ def decision_values(route: Decision) -> dict[str, Any]:
                 "verdict": c.verdict,
                 "reason": c.reason,
             }
+            | _added_figures(c)
             for c in route.shortened(_CANDIDATES)
         ],
     }
@@ -154,6 +158,12 @@ def decision_values(route: Decision) -> dict[str, Any]:
         values["minimize"] = minimize if isinstance(minimize, str) else dict(minimize)
         values |= {"task": route.task, "explored": route.explored, "considered": len(route.candidates)}
     return values
+
+
+def _added_figures(candidate: Candidate) -> dict[str, Any]:
+    """Return a candidate's values of the criteria that a program has added; empty without any."""
+    added = {name: value for name, value in candidate.figures.items() if name not in _SHIPPED_CRITERIA}
+    return {"figures": {name: finite(value) for name, value in added.items()}} if added else {}
 
 
 def speculation_values(speculation: Speculation | None) -> dict[str, Any] | None:

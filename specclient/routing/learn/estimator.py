@@ -35,15 +35,7 @@ from specclient.types.server_load import ServerLoad
 if TYPE_CHECKING:
     from specclient.ledger.row import LedgerRow
 
-__all__ = [
-    "COMPLETION_TOKENS",
-    "PRIORS",
-    "Estimator",
-    "LedgerForecast",
-    "RoutePrior",
-    "RouteStatistics",
-    "representative_length",
-]
+__all__ = ["Estimator", "RouteStatistics", "representative_length"]
 
 logger = logging.getLogger("specclient")
 

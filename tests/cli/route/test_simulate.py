@@ -31,7 +31,7 @@ def test_what_is_asked_wrongly_is_said(run, tmp_path: Path) -> None:
         ((), "Give either a TRACE or --world NAME"),
         (("--world", "flat"), "There is no world 'flat'; there are: mixed."),
         ((str(tmp_path / "bad.jsonl"),), "bad.jsonl:1: prompt_tokens is None"),
-        ((str(tmp_path / "bad.jsonl"), "--calls", "200"), "they go with --world"),
+        ((str(tmp_path / "bad.jsonl"), "--calls", "200"), "need --world"),
     ):
         code, _, err = run("route", "simulate", *arguments)
         assert code != 0

@@ -11,6 +11,7 @@ import pytest
 from specclient.client.core import ClientCore
 from specclient.config import Settings
 from specclient.errors import ConfigurationError, NoRouteError
+from specclient.ledger.encoding import decision_values
 from specclient.prices.billing import PriceRates, Quote
 from specclient.routing.choose.decisions import choose
 from specclient.routing.choose.route_options import RouteOption, RouteRequest, Tariff
@@ -221,3 +222,13 @@ def test_a_table_keeps_rows_of_unchanged_estimates(co2):
     estimates[0] = estimate(20.0)
     table.update(list(estimates))
     assert (first.chosen, table.decide(REQUEST).chosen) == ("a/small", "b/big")
+
+
+def test_the_ledger_keeps_its_value(co2):
+    decision = decide(Policy(minimize="co2_g"))
+    kept = decision_values(decision)["candidates"]
+    assert [each["figures"] for each in kept] == [{"co2_g": pytest.approx(g)} for g in (0.2, 0.8, 4)]
+
+
+def test_shipped_criteria_add_nothing_to_the_ledger():
+    assert "figures" not in decision_values(decide(Policy()))["candidates"][0]

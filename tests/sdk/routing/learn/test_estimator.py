@@ -20,16 +20,10 @@ from specclient.routing.choose.decisions import named_decision
 from specclient.routing.learn import estimator as module
 from specclient.routing.learn.answer_length import ASSUMED
 from specclient.routing.learn.call_sample import CallSample
-from specclient.routing.learn.estimator import (
-    COMPLETION_TOKENS,
-    MEMORY,
-    PRIORS,
-    WINDOW,
-    Estimator,
-    LedgerForecast,
-)
-from specclient.routing.learn.ledger_forecast import expected_length
+from specclient.routing.learn.estimator import MEMORY, WINDOW, Estimator
+from specclient.routing.learn.ledger_forecast import COMPLETION_TOKENS, LedgerForecast, expected_length
 from specclient.routing.learn.ledger_forecast import forecast as forecast_of
+from specclient.routing.learn.priors import PRIORS
 from specclient.routing.learn.quantile_sketch import ERROR
 from specclient.types.call import Call
 from specclient.types.route import Candidate, Decision, Policy
