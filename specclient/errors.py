@@ -1,39 +1,39 @@
-"""Turn everything that can go wrong into one tree of exceptions, named as the OpenAI client names them.
+"""The exceptions of the package, in one tree, named as in the OpenAI client.
 
 OpenAIError
 ├── APIError                      message, body, code, param, type
-│   ├── APIConnectionError        no answer, or one that broke off; ``partial`` holds the text so far
+│   ├── APIConnectionError        no response, or it broke off; ``partial`` holds the text so far
 │   │   ├── APITimeoutError
-│   │   │   └── DeadlineExceededError       also a SpecClientError: ``deadline_s`` is over
-│   │   └── CircuitOpenError                also a SpecClientError: not sent, the deployment keeps failing
+│   │   │   └── DeadlineExceededError       also a SpecClientError: ``deadline_s`` has passed
+│   │   └── CircuitOpenError                also a SpecClientError: not sent, as the deployment keeps failing
 │   ├── APIResponseValidationError
 │   └── APIStatusError            status_code, request_id, response
 │       ├── BadRequestError            400
 │       │   └── UnsupportedParameterError   refused before sending
 │       ├── AuthenticationError        401
-│       │   └── OAuthError                  a token was not exchanged
+│       │   └── OAuthError                  a token exchange failed
 │       ├── PermissionDeniedError      403
 │       ├── NotFoundError              404
 │       ├── ConflictError              409
 │       ├── UnprocessableEntityError   422
 │       ├── RateLimitError             429
 │       └── InternalServerError        5xx
-├── LengthFinishReasonError       an answer cut by the length limit, where a parsed one was asked for
-├── ContentFilterFinishReasonError      one withheld by the content filter
-├── SubjectTokenProviderError     the user's own source of tokens failed
-├── WebSocketConnectionClosedError      a socket closed with messages unsent
-├── WebSocketQueueFullError       more unsent messages than the queue holds
-└── SpecClientError               ours, beneath the same root
-    ├── ConfigurationError        also a ValueError: a setting, file or argument that cannot be used
-    ├── BudgetExceededError       the call would cost more than a budget has left
+├── LengthFinishReasonError       an answer to be parsed reached the length limit
+├── ContentFilterFinishReasonError      an answer to be parsed was blocked by the content filter
+├── SubjectTokenProviderError     the user's token provider failed
+├── WebSocketConnectionClosedError      a WebSocket closed before all messages were sent
+├── WebSocketQueueFullError       the queue of unsent messages is full
+└── SpecClientError               errors that only this package has
+    ├── ConfigurationError        also a ValueError: an invalid setting, file or argument
+    ├── BudgetExceededError       the call could cost more than a budget has left
     ├── NoRouteError              no candidate satisfies the policy
     ├── EngineError               the local engine
-    │   ├── CheckpointError       a folder that is no usable checkpoint, or two that do not fit together
-    │   └── ContextOverflowError  more tokens than the context holds
-    └── LedgerError               a ledger that cannot be read
-InvalidWebhookSignatureError      a ValueError, as there
+    │   ├── CheckpointError       a checkpoint cannot be used, or draft and target do not match
+    │   └── ContextOverflowError  prompt and answer exceed the context
+    └── LedgerError               the ledger cannot be opened or read
+InvalidWebhookSignatureError      a ValueError, as in the OpenAI client
 
-Every one can be pickled and copied, whatever its constructor takes.
+All of them can be pickled and copied.
 """
 
 from __future__ import annotations
@@ -61,27 +61,27 @@ def _rebuilt(cls: type[OpenAIError], args: tuple[Any, ...], state: dict[str, Any
 
 
 class OpenAIError(Exception):
-    """The root: catch this to catch everything this package raises on purpose."""
+    """The base class of all exceptions that this package raises on purpose."""
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # An exception's own way calls the class with ``args``, which keyword-only arguments do not survive.
+        # Exception.__reduce__ calls the class with ``args``, which loses keyword-only arguments.
         return _rebuilt, (type(self), self.args, self.__dict__.copy())
 
 
 class SpecClientError(OpenAIError):
-    """What this package adds to the OpenAI client's errors."""
+    """The base class of the errors that the OpenAI client does not have."""
 
 
 class APIError(OpenAIError):
     """A call to a model failed.
 
     Attributes:
-        message: one sentence for a person.
-        body: the decoded error object of the answer, its text, or None without an answer.
-        request: the request as sent, where there was one.
-        code, param, type: the fields of OpenAI's error object, where the body had them.
-        attempts: tries that were made, the first included.
-        partial: the text received before a stream broke off, else None.
+        message: one sentence that describes the failure.
+        body: the decoded error object of the response, or its text; None without a response.
+        request: the request as sent, or None.
+        code, param, type: the fields of OpenAI's error object, if the body has them.
+        attempts: the number of attempts, including the first.
+        partial: the text received before a stream broke off, or None.
     """
 
     message: str
@@ -105,11 +105,11 @@ class APIError(OpenAIError):
 
 
 class APIConnectionError(APIError):
-    """No answer came, or a stream broke off.
+    """There was no response, or a stream broke off.
 
     Attributes:
-        sent: whether the last try may have reached the server, and so may have been billed.
-        closed: whether the client was closed beneath it.
+        sent: whether the last attempt may have reached the server and been billed.
+        closed: whether the client was closed during the call.
     """
 
     sent: bool = True
@@ -123,7 +123,7 @@ class APIConnectionError(APIError):
 
 
 class APITimeoutError(APIConnectionError):
-    """The answer did not come in time."""
+    """The response did not arrive in time."""
 
     def __init__(
         self, request: Any = None, *, message: str = "Request timed out.", partial: str | None = None
@@ -132,18 +132,18 @@ class APITimeoutError(APIConnectionError):
 
 
 class DeadlineExceededError(APITimeoutError, SpecClientError):
-    """All the tries of a call, and the waits between them, took as long as ``deadline_s`` allows.
+    """The attempts of a call and the waits between them reached ``deadline_s``.
 
-    Its cause (``__cause__``) is the last failure, where a try had failed.
+    Its cause (``__cause__``) is the error of the last failed attempt, if there was one.
     """
 
 
 class CircuitOpenError(APIConnectionError, SpecClientError):
-    """A request was not sent: its deployment has failed so often in a row that it is given a rest.
+    """A request was not sent, because its deployment failed repeatedly and its circuit is open.
 
     Attributes:
         deployment: ``provider/model``.
-        retry_after_s: seconds until a request is let through to see whether it works again.
+        retry_after_s: seconds until one request is sent to test the deployment.
     """
 
     sent = False
@@ -155,7 +155,7 @@ class CircuitOpenError(APIConnectionError, SpecClientError):
 
 
 class APIResponseValidationError(APIError):
-    """An answer arrived that is not what the endpoint promises (no JSON, wrong shape)."""
+    """A response is not what the API specifies: invalid JSON, or another structure."""
 
     def __init__(
         self, response: Any = None, body: object | None = None, *, message: str | None = None
@@ -170,12 +170,12 @@ class APIResponseValidationError(APIError):
 
 
 class APIStatusError(APIError):
-    """An answer with a status of 400 or more.
+    """A response with a status of 400 or more.
 
     Attributes:
-        status_code: of the answer; the class's own where a request was refused before it was sent.
+        status_code: the status; that of the class if the request was refused before it was sent.
         request_id: the provider's id of the request (``x-request-id``), or None.
-        response: the answer as the transport received it, or None where none was.
+        response: the response as the transport received it, or None.
     """
 
     status_code: int = 0
@@ -190,62 +190,64 @@ class APIStatusError(APIError):
 
 
 class BadRequestError(APIStatusError):
-    """400: the request cannot be served as it is."""
+    """400: the request is invalid."""
 
     status_code = 400
 
 
 class UnsupportedParameterError(BadRequestError):
-    """A parameter that the chosen endpoint cannot express, refused before sending."""
+    """A parameter is not supported by the chosen endpoint; the request was not sent."""
 
 
 class AuthenticationError(APIStatusError):
-    """401: no key, or a wrong one."""
+    """401: the key is missing or wrong."""
 
     status_code = 401
 
 
 class OAuthError(AuthenticationError):
-    """A token was not exchanged for one of the API's (RFC 6749, section 5.2).
+    """The exchange of a token for one of the API's failed (RFC 6749, section 5.2).
 
     Attributes:
-        error: the error's name there: ``invalid_grant``, ``invalid_subject_token``, …
+        error: the error code of the RFC: ``invalid_grant``, ``invalid_subject_token``, …
     """
 
     def __init__(self, *, response: Any = None, body: object | None = None) -> None:
         fields = body if isinstance(body, Mapping) else {}
-        said = fields.get("error_description")
-        message = said if isinstance(said, str) and said else "OAuth authentication error."
+        description = fields.get("error_description")
+        message = (
+            description if isinstance(description, str) and description else "OAuth authentication error."
+        )
         super().__init__(message, response=response, body=body)
         self.error: str | None = fields.get("error")
 
 
 class PermissionDeniedError(APIStatusError):
-    """403: the key may not do this."""
+    """403: the key lacks the permission."""
 
     status_code = 403
 
 
 class NotFoundError(APIStatusError):
-    """404: no such model or route."""
+    """404: the model or route does not exist."""
 
     status_code = 404
 
 
 class ConflictError(APIStatusError):
-    """409: the resource changed meanwhile."""
+    """409: the resource was changed by another request."""
 
     status_code = 409
 
 
 class UnprocessableEntityError(APIStatusError):
-    """422: understood, and refused."""
+    """422: the request is well formed but cannot be processed."""
 
     status_code = 422
 
 
 class RateLimitError(APIStatusError):
-    """429: too many requests or tokens, or a spent quota (``code == "insufficient_quota"``)."""
+    """429: a rate limit is reached, or the quota is used up (``code == "insufficient_quota"``)."""
 
     status_code = 429
 
@@ -257,10 +259,10 @@ class InternalServerError(APIStatusError):
 
 
 class LengthFinishReasonError(OpenAIError):
-    """An answer that was to be parsed was cut by the length limit.
+    """An answer that should be parsed was cut off by the length limit.
 
     Attributes:
-        completion: the answer as it came; of a stream, without ``usage``.
+        completion: the incomplete answer; without ``usage`` if it was streamed.
     """
 
     def __init__(self, *, completion: Any) -> None:
@@ -270,10 +272,10 @@ class LengthFinishReasonError(OpenAIError):
 
 
 class ContentFilterFinishReasonError(OpenAIError):
-    """An answer that was to be parsed was withheld by the content filter.
+    """An answer that should be parsed was blocked by the content filter.
 
     Attributes:
-        completion: the answer as it came, where it is known.
+        completion: the answer as received, or None.
     """
 
     def __init__(self, *, completion: Any = None) -> None:
@@ -282,14 +284,14 @@ class ContentFilterFinishReasonError(OpenAIError):
 
 
 class InvalidWebhookSignatureError(ValueError):
-    """A webhook's signature is not the one that its body and the secret give."""
+    """The signature of a webhook does not match its body and the secret."""
 
 
 class SubjectTokenProviderError(OpenAIError):
-    """The user's own source of tokens failed.
+    """The user's token provider failed.
 
     Attributes:
-        response: what the source was answered, where it was.
+        response: the response that the provider received, or None.
     """
 
     def __init__(self, message: str, *, response: Any = None) -> None:
@@ -298,11 +300,11 @@ class SubjectTokenProviderError(OpenAIError):
 
 
 class WebSocketConnectionClosedError(OpenAIError):
-    """A socket closed before everything was sent.
+    """A WebSocket closed before all messages were sent.
 
     Attributes:
-        unsent_frames: what was not sent, as it would have been, in order.
-        unsent_messages: the same as text, without what is none.
+        unsent_frames: the unsent frames, in order.
+        unsent_messages: the unsent frames that are text.
     """
 
     def __init__(self, message: str, *, unsent_messages: Sequence[str | bytes]) -> None:
@@ -313,11 +315,11 @@ class WebSocketConnectionClosedError(OpenAIError):
 
 
 class WebSocketQueueFullError(OpenAIError):
-    """More unsent messages than the queue of a socket may hold."""
+    """The queue of unsent messages of a WebSocket is full."""
 
 
 class _HiddenItems(list[Any]):
-    """A list whose repr does not show what is in it: a crash reporter prints an error's attributes."""
+    """A list that hides its items in its repr, because crash reporters print an error's attributes."""
 
     def __repr__(self) -> str:
         return f"[{len(self)} not shown]"
@@ -335,7 +337,7 @@ def _as_text(frame: str | bytes) -> str | None:
 def _request_of(response: Any) -> Any:
     try:
         return response.request
-    except (AttributeError, RuntimeError):  # RuntimeError: httpx, of a response made without one
+    except (AttributeError, RuntimeError):  # RuntimeError: an httpx response that was made without a request
         return None
 
 
@@ -353,7 +355,7 @@ _BY_STATUS: dict[int, type[APIStatusError]] = {
 def status_error(
     status: int, message: str, *, response: Any = None, body: object | None = None
 ) -> APIStatusError:
-    """Return (not raise) the exception a status stands for."""
+    """Return the exception for an HTTP status, without raising it."""
     cls = InternalServerError if status >= 500 else _BY_STATUS.get(status, APIStatusError)
     error = cls(message, response=response, body=body)
     error.status_code = status
@@ -361,17 +363,21 @@ def status_error(
 
 
 class ConfigurationError(SpecClientError, ValueError):
-    """A setting, file or argument that cannot be used; the message names it, and the way out."""
+    """A setting, file or argument is invalid; the message names it and what is allowed."""
 
 
 class BudgetExceededError(SpecClientError):
-    """A call was refused, before it was sent, because it could cost more than a budget has left.
+    """A call was refused before it was sent, because it could cost more than a budget has left.
+
+    All amounts are in US dollars (Decimal), or in tokens (int) if the budget limits tokens.
 
     Attributes:
-        budget: its name; None where the budget has none.
-        limit, spent, reserved: of the budget, the last for calls under way; ``estimate``: what this call may
-            come to at most. All in dollars (Decimal), or all in tokens (int).
-        resets_at: when the budget begins anew; None where it never does.
+        budget: the budget's name, or None.
+        limit: the budget's limit.
+        spent: the amount used by finished calls.
+        reserved: the amount reserved by unfinished calls.
+        estimate: the most that this call could use.
+        resets_at: the start of the budget's next period; None if it has no period.
     """
 
     def __init__(
@@ -398,7 +404,7 @@ class NoRouteError(SpecClientError):
     """No candidate satisfies the policy.
 
     Attributes:
-        decision: every candidate with the reason it was left, where one was made.
+        decision: the decision, with every candidate and the reason why it was refused; or None.
     """
 
     def __init__(self, message: str, *, decision: Any = None) -> None:
@@ -407,16 +413,16 @@ class NoRouteError(SpecClientError):
 
 
 class EngineError(SpecClientError):
-    """The local engine could not do what it was asked."""
+    """The local engine failed, or cannot serve the request."""
 
 
 class CheckpointError(EngineError, ValueError):
-    """A folder that is no usable checkpoint, or a draft that does not fit its target."""
+    """A checkpoint cannot be used, or a draft does not match its target."""
 
 
 class ContextOverflowError(EngineError, ValueError):
-    """Prompt and answer together exceed the model's context."""
+    """Prompt and answer together have more tokens than the model's context."""
 
 
 class LedgerError(SpecClientError):
-    """A ledger that cannot be opened or read."""
+    """The ledger cannot be opened or read."""

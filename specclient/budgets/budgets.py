@@ -182,7 +182,7 @@ class Budgets:
     def _accounts(self, tables: BudgetTransaction, now: datetime) -> Iterable[BudgetAccount]:
         for budget in self.budgets:
             own = account_at(budget, "", now)
-            if budget.parted:
+            if budget.per_subject:
                 for subject in tables.subjects(own) or [""]:
                     yield account_at(budget, subject, now)
             else:

@@ -26,7 +26,7 @@ def announce_thresholds(reached: Sequence[ThresholdReached]) -> None:
             _subject_note(account),
             percent,
             _limit_text(account),
-            budget.told(spent),
+            budget.format_amount(spent),
             "" if at is None else f"; it resets at {at:%Y-%m-%d %H:%M} UTC",
         )
         if budget.notify is None:
@@ -58,12 +58,12 @@ def refusal_error(status: BudgetStatus, route: str, bound: CallBound) -> BudgetE
         why = f"the cost of this call of {route} is unknown"
     else:
         ways = [*(["set max_tokens, or a lower one"] if bound.completion else []), *ways]
-        why = f"this call of {route} may take {budget.told(bound.amount_for(budget))}{_assumption(bound)}"
+        why = f"this call of {route} may take {budget.format_amount(bound.amount_for(budget))}{_assumption(bound)}"
     when = "It never resets" if at is None else f"It resets at {at:%Y-%m-%d %H:%M} UTC"
     text = (
         f"budget {budget.name!r}{_subject_note(account)} refuses a call, which was not sent: its limit is "
-        f"{_limit_text(account)}, spent {budget.told(status.spent)}, reserved for open calls "
-        f"{budget.told(status.reserved)}; {why}. {when}. To go on: {', or '.join(ways)}."
+        f"{_limit_text(account)}, spent {budget.format_amount(status.spent)}, reserved for open calls "
+        f"{budget.format_amount(status.reserved)}; {why}. {when}. To go on: {', or '.join(ways)}."
     )
     return BudgetExceededError(
         text,
@@ -94,7 +94,7 @@ def ledger_failure(held: Sequence[BudgetAccount], error: LedgerError) -> LedgerE
 def _limit_text(account: BudgetAccount) -> str:
     budget = account.budget
     span = {"total": "in all", "day": f"for {account.period}", "month": f"for {account.period}"}
-    return f"{budget.told(budget.limit)} {span[budget.period]}"
+    return f"{budget.format_amount(budget.limit)} {span[budget.period]}"
 
 
 def _subject_note(account: BudgetAccount) -> str:

@@ -1,4 +1,4 @@
-"""Turn the keywords of a call into a frozen Request, refusing those that no endpoint knows."""
+"""The base class of resources, and the conversion of keyword arguments into requests."""
 
 from __future__ import annotations
 
@@ -23,45 +23,44 @@ _NO_OPTIONS = PerCallOptions()
 
 
 class SyncRunner(Protocol):
-    """How synchronous resources reach the event loop; :mod:`specclient.client.sync_client` has the one that
-    is used."""
+    """Runs coroutines for synchronous resources; implemented by :class:`specclient.client.bridge.Bridge`."""
 
     def run(self, function: Callable[P, Awaitable[T]], /, *args: P.args, **kwargs: P.kwargs) -> T:
-        """Call, wait, and return the result or raise its exception."""
+        """Call a coroutine function and return its result."""
         ...
 
     def stream(
         self, function: Callable[P, Awaitable[AsyncStream[T]]], /, *args: P.args, **kwargs: P.kwargs
     ) -> Stream[T]:
-        """Call, and hand the chunks of the resulting stream across."""
+        """Call a coroutine function that returns a stream; return it as a synchronous stream."""
         ...
 
 
 class ResourceCaller(Protocol):
-    """How a resource reaches the pipeline; the form of what comes back is the caller's business.
+    """Serves the requests of a resource.
 
-    An asynchronous caller returns awaitables, a synchronous one results; each gives results parsed, raw
-    (``with_raw_response``) or as bodies yet to be read (``with_streaming_response``).
+    An asynchronous caller returns awaitables, a synchronous one results. Results are parsed, raw responses
+    (``with_raw_response``), or responses with an unread body (``with_streaming_response``).
     """
 
     def call(self, request: Request, into: Callable[[Any], Any] | None = None) -> Any:
-        """Serve a request; ``into`` turns the parsed result, or the stream of it, into what is returned."""
+        """Serve a request; ``into`` converts the parsed result or the stream before it is returned."""
         ...
 
     def page(self, request: Request) -> Any:
-        """Serve a request that lists."""
+        """Serve a request for a list; return its first page."""
         ...
 
     def raw(self) -> Self:
-        """Return the caller whose results are raw responses."""
+        """Return a caller whose results are raw responses."""
         ...
 
     def streaming(self) -> Self:
-        """Return the caller whose results are responses with the body unread."""
+        """Return a caller whose results are responses with an unread body."""
         ...
 
     def view(self, resource: Any) -> Any:
-        """Return a resource as :meth:`streaming` callers show it: each method opens a context."""
+        """Return a view of a resource of a :meth:`streaming` caller; its methods return context managers."""
         ...
 
 
@@ -82,12 +81,12 @@ class Resource:
 
     @cached_property
     def with_raw_response(self) -> Any:
-        """The same methods, returning the HTTP response: ``.headers``, ``.status_code``, ``.parse()``."""
+        """The same methods, which return the HTTP response: ``.headers``, ``.status_code``, ``.parse()``."""
         return type(self)(self.caller.raw())
 
     @cached_property
     def with_streaming_response(self) -> Any:
-        """The same methods, as contexts of a response whose body is read when it is asked for."""
+        """The same methods, which return context managers of a response with an unread body."""
         streaming = self.caller.streaming()
         return streaming.view(type(self)(streaming))
 
@@ -99,19 +98,20 @@ def build_request(
     path_params: Mapping[str, str] | None = None,
     provider: str | None = None,
 ) -> Request:
-    """Return the request that keywords stand for.
+    """Return the request for the keyword arguments of a call.
 
     Args:
-        given: every keyword of the call; values that are not given are dropped.
+        method: the method that is called.
+        given: all keyword arguments of the call; ``NOT_GIVEN`` and ``omit`` are dropped.
         path_params: the values of the placeholders in the method's path.
-        provider: whose endpoint a method without a model goes to; None for the default one.
+        provider: the provider that serves a method without a model; None for the default provider.
 
     Raises:
-        TypeError: for an unknown keyword or a model that is no name, as the OpenAI client does.
+        TypeError: a keyword is unknown, or the model is not a name, as in the OpenAI client.
     """
     params: dict[str, Any] = {}
     ours: dict[str, Any] = {}
-    # The table's rows list the API's own parameters alone, and those win: ``session`` of live and realtime.
+    # A parameter of the API wins over our option of the same name: ``session`` of live and realtime.
     options_of = _OURS if method.params >= _OURS else _OURS - method.params
     for name, value in given.items():
         if isinstance(value, NotGiven | Omit):
@@ -119,7 +119,7 @@ def build_request(
         if name in options_of:
             ours[name] = value
         elif name in method.params or name in ("model", "stream"):
-            params[name] = _plain(value)
+            params[name] = _as_json_value(value)
         else:
             raise TypeError(
                 f"{method.name.rpartition('.')[2]}() got an unexpected keyword argument {name!r}; "
@@ -128,9 +128,9 @@ def build_request(
     model = ""
     if method.metered and "model" in params:
         model = _checked_model(params.pop("model"))
-    options = _options(ours) if ours else _NO_OPTIONS
+    options = _per_call_options(ours) if ours else _NO_OPTIONS
     if model and "model" in options.body:
-        model, options = _named_in_body(options)
+        model, options = _model_of_extra_body(options)
     stream = bool(params.pop("stream", False)) if method.event_type is not None else False
     return Request(
         method,
@@ -151,13 +151,13 @@ def _checked_model(model: Any) -> str:
     return model
 
 
-def _named_in_body(options: PerCallOptions) -> tuple[str, PerCallOptions]:
-    """Return the model that ``extra_body`` names, which is the one that works and is paid for."""
+def _model_of_extra_body(options: PerCallOptions) -> tuple[str, PerCallOptions]:
+    """Return the model in ``extra_body``, which overrides the argument, and the options without it."""
     rest = {name: value for name, value in options.body.items() if name != "model"}
     return _checked_model(options.body["model"]), replace(options, body=rest)
 
 
-def _options(ours: Mapping[str, Any]) -> PerCallOptions:
+def _per_call_options(ours: Mapping[str, Any]) -> PerCallOptions:
     headers = ours.get("extra_headers") or {}
     if key := ours.get("idempotency_key"):
         headers = {"idempotency-key": key, **headers}
@@ -174,13 +174,13 @@ def _options(ours: Mapping[str, Any]) -> PerCallOptions:
 
 
 def timeout_of(given: Mapping[str, Any]) -> Any:
-    """Return the ``timeout`` of a call: None where it is not given, infinity where it is None: no limit."""
+    """Return the ``timeout`` option: None if it is not given, infinity (no limit) if it is None."""
     timeout = given.get("timeout")
     return math.inf if timeout is None and "timeout" in given else timeout
 
 
-def _plain(value: Any) -> Any:
-    """Make a list of an iterable that JSON cannot hold (``messages`` may be any iterable)."""
+def _as_json_value(value: Any) -> Any:
+    """Return an iterable, such as ``messages`` may be, as a list, which JSON can represent."""
     if isinstance(value, str | bytes | list | Mapping | BaseModel) or not isinstance(value, Iterable):
         return value
     return value if hasattr(value, "read") else list(value)

@@ -1,4 +1,4 @@
-"""Turn a resource's request into its result: parsed, raw or unread, for clients of both kinds."""
+"""Callers: serve the requests of resources, and return results parsed, raw, or unread."""
 
 from __future__ import annotations
 
@@ -36,23 +36,23 @@ class AsyncCaller:
 
     @property
     def webhook_secret(self) -> str | None:
-        """What the client's webhooks are signed with."""
+        """The secret that the client's webhooks are signed with."""
         return self._secret()
 
     async def call(self, request: Request, into: ResultConverter = None) -> Any:
         check_asyncio()
         if self._form == "unread":
             body = await self._pipeline.stream_bytes(request)
-            return _unparsed().unread(request, body, into, is_async=True)
+            return _response_forms().unread(request, body, into, is_async=True)
         if request.stream:
             stream = await self._pipeline.stream(request)
         elif self._form == "raw":
-            return _unparsed().raw(request, await self._pipeline.execute(request), into)
+            return _response_forms().raw(request, await self._pipeline.execute(request), into)
         else:
             value = await self._pipeline.call(request)
             return value if into is None else into(value)
         if self._form == "raw":
-            return _unparsed().raw_stream(stream, into)
+            return _response_forms().raw_stream(stream, into)
         return stream if into is None else into(stream)
 
     def page(self, request: Request) -> Any:
@@ -65,7 +65,7 @@ class AsyncCaller:
         return type(self)(self._pipeline, "unread", secret=self._secret)
 
     def view(self, resource: Any) -> Any:
-        return _unparsed().StreamingResponseView(resource, _unparsed().AsyncResponseContext)
+        return _response_forms().StreamingResponseView(resource, _response_forms().AsyncResponseContext)
 
 
 class SyncCaller:
@@ -86,23 +86,23 @@ class SyncCaller:
 
     @property
     def webhook_secret(self) -> str | None:
-        """What the client's webhooks are signed with."""
+        """The secret that the client's webhooks are signed with."""
         return self._secret()
 
     def call(self, request: Request, into: ResultConverter = None) -> Any:
         self._pipeline.warm_up(request)
         if self._form == "unread":
             body = self._runner.stream(self._pipeline.stream_bytes, request)
-            return _unparsed().unread(request, body, into, is_async=False)
+            return _response_forms().unread(request, body, into, is_async=False)
         if request.stream:
             stream = self._runner.stream(self._pipeline.stream, request)
         elif self._form == "raw":
-            return _unparsed().raw(request, self._runner.run(self._pipeline.execute, request), into)
+            return _response_forms().raw(request, self._runner.run(self._pipeline.execute, request), into)
         else:
             value = self._runner.run(self._pipeline.call, request)
             return value if into is None else into(value)
         if self._form == "raw":
-            return _unparsed().raw_stream(stream, into)
+            return _response_forms().raw_stream(stream, into)
         return stream if into is None else into(stream)
 
     def page(self, request: Request) -> Any:
@@ -115,10 +115,10 @@ class SyncCaller:
         return type(self)(self._pipeline, self._runner, "unread", secret=self._secret)
 
     def view(self, resource: Any) -> Any:
-        return _unparsed().StreamingResponseView(resource, _unparsed().SyncResponseContext)
+        return _response_forms().StreamingResponseView(resource, _response_forms().SyncResponseContext)
 
 
-def _unparsed() -> ModuleType:
-    """Return what serves raw and unread answers; few programs ask for them."""
+def _response_forms() -> ModuleType:
+    """Return the module for raw and unread responses, which few programs use."""
     with import_lock:
         return importlib.import_module("specclient.resources.response_forms")

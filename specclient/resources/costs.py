@@ -1,6 +1,6 @@
-"""Turn ``client.costs`` into what the ledger has to tell: reports, and what speculation saved.
+"""``client.costs``: reports from the ledger, and the savings by speculation.
 
-Not a resource of OpenAI's: nothing is sent.
+It is not a resource of the OpenAI API and sends no requests.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Costs:
     """``client.costs`` of a synchronous client.
 
     Args:
-        ledger: gives what is read, when it is.
+        ledger: returns the ledger; called for each report.
     """
 
     def __init__(self, ledger: Callable[[], Ledger]) -> None:
@@ -42,20 +42,20 @@ class Costs:
         model: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> CostReport:
-        """Sum up the calls in the ledger, those of other programs included.
+        """Return sums over the calls in the ledger, including those of other programs.
 
         Args:
-            by: group names of :data:`specclient.reports.report.GROUPS`, or ``tag:NAME``; also as one string,
-                separated by commas.
-            since, until: only calls that started in ``[since, until)``: a time, or text such as ``7d``,
+            by: names of :data:`specclient.reports.report.GROUPS`, or ``tag:NAME``; a list, or one string with
+                commas.
+            since, until: only calls that started in ``[since, until)``: a datetime or a text such as ``7d``,
                 ``24h``, ``2026-01-31`` (UTC).
-            provider: only calls that this endpoint served.
-            model: only calls of this model, named with its provider or without.
-            tags: only calls that carry all of these.
+            provider: only calls served by this provider.
+            model: only calls of this model, with or without its provider.
+            tags: only calls with all these tags.
 
         Raises:
-            ConfigurationError: a name or a time that is none, with what is allowed.
-            LedgerError: the ledger cannot be read; names it and the way out.
+            ConfigurationError: a name or a time is invalid; the message says what is allowed.
+            LedgerError: the ledger cannot be read.
         """
         names = tuple(name.strip() for name in by.split(",")) if isinstance(by, str) else tuple(by)
         where = _where(since, until, provider, model, tags)
@@ -71,12 +71,12 @@ class Costs:
         model: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> tuple[Saving, ...]:
-        """Compare the calls that speculated with their targets alone; see :mod:`specclient.reports.savings`.
+        """Compare speculative calls with their targets alone; see :mod:`specclient.reports.savings`.
 
-        Reads every row of the span, which takes about a second for every 20,000.
+        Reads every row of the time span: about 20,000 rows per second.
 
         Args:
-            by: ``pair`` or ``strategy``; the rest as in :meth:`report`.
+            by: ``pair`` or ``strategy``; the other arguments as in :meth:`report`.
 
         Raises:
             ConfigurationError, LedgerError: as in :meth:`report`.
@@ -86,7 +86,7 @@ class Costs:
 
 
 class AsyncCosts:
-    """``client.costs`` of an asynchronous client; reads in a thread. See :class:`Costs`."""
+    """``client.costs`` of an asynchronous client; reads the ledger in a thread. See :class:`Costs`."""
 
     def __init__(self, ledger: Callable[[], Ledger]) -> None:
         self._costs = Costs(ledger)
@@ -101,7 +101,7 @@ class AsyncCosts:
         model: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> CostReport:
-        """Sum up the calls in the ledger; see :meth:`Costs.report`."""
+        """Return sums over the calls in the ledger; see :meth:`Costs.report`."""
         return await run_in_thread(
             lambda: self._costs.report(
                 by, since=since, until=until, provider=provider, model=model, tags=tags
@@ -118,7 +118,7 @@ class AsyncCosts:
         model: str | None = None,
         tags: Mapping[str, str] | None = None,
     ) -> tuple[Saving, ...]:
-        """Compare the calls that speculated with their targets alone; see :meth:`Costs.savings`."""
+        """Compare speculative calls with their targets alone; see :meth:`Costs.savings`."""
         return await run_in_thread(
             lambda: self._costs.savings(
                 by, since=since, until=until, provider=provider, model=model, tags=tags

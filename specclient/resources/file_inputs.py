@@ -1,4 +1,4 @@
-"""Turn the files of a call that are given as paths into their contents, before anything is sent."""
+"""Reads files that a call's arguments give as paths, before the request is sent."""
 
 from __future__ import annotations
 
@@ -11,29 +11,31 @@ from specclient.runtime.forks import import_lock
 
 
 def file_from_path(path: str | os.PathLike[str]) -> tuple[str, bytes]:
-    """Return a file as a call takes it: its name and its content.
+    """Return a file as an argument of a call: its name and its content.
 
     Raises:
-        OSError: for a file that cannot be read.
+        OSError: the file cannot be read.
     """
     return Path(path).name, Path(path).read_bytes()
 
 
 def read_files(given: Mapping[str, Any], files: Collection[str]) -> dict[str, Any]:
-    """Return a call's keywords with the paths among its files read.
+    """Return a call's arguments with the files at paths read.
 
     Args:
-        files: the keywords that hold files: a path becomes its name and its bytes, everything else stays.
+        given: the arguments by name.
+        files: the names of the arguments that hold files. A path becomes a file name and bytes; other values
+            are unchanged.
 
     Raises:
-        OSError: for a file that cannot be read.
+        OSError: a file cannot be read.
     """
     wanted = {path: Path(path).read_bytes() for path in _paths(given, files)}
     return _with_contents(given, files, wanted)
 
 
 async def aread_files(given: Mapping[str, Any], files: Collection[str]) -> dict[str, Any]:
-    """Return what :func:`read_files` does, reading without blocking the event loop."""
+    """Return the result of :func:`read_files`, without blocking the event loop."""
     with import_lock:
         import anyio  # noqa: PLC0415 - only for files
 
@@ -50,7 +52,7 @@ def _each(value: Any) -> list[Any]:
 
 
 def _path_in(file: Any) -> Any:
-    """Return the path that a file is given as, by itself or beside a name; None where it is open already."""
+    """Return the path of a file that is given as a path or as (name, path, …); else None."""
     content = file[1] if isinstance(file, tuple) and len(file) > 1 else file
     return content if isinstance(content, os.PathLike) else None
 

@@ -1,4 +1,4 @@
-"""Turn what a request brought into its raw form: the whole answer with its HTTP, or a body still unread."""
+"""The results of ``with_raw_response`` (raw) and ``with_streaming_response`` (an unread body)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ResultConverter = Callable[[Any], Any] | None
 
 
 def raw(request: Request, exchange: CallResult, into: ResultConverter) -> RawResponse[Any]:
-    """Return a whole answer as a raw response."""
+    """Return the raw response of a call without streaming."""
     wire = exchange.reply
 
     def parse(to: Any) -> Any:
@@ -27,7 +27,7 @@ def raw(request: Request, exchange: CallResult, into: ResultConverter) -> RawRes
         value = exchange.unwrap()
         return value if into is None else into(value)
 
-    if wire is None:  # an engine in this process, which speaks no HTTP
+    if wire is None:  # an engine in this process: no HTTP response
         content = exchange.value.model_dump_json().encode()
         return RawResponse(None, content, parse)
     content = wire.content
@@ -35,14 +35,14 @@ def raw(request: Request, exchange: CallResult, into: ResultConverter) -> RawRes
 
 
 def raw_stream(stream: Any, into: ResultConverter) -> RawResponse[Any]:
-    """Return a stream as a raw response."""
+    """Return the raw response of a streamed call."""
     return RawResponse(stream.response, None, lambda _: stream if into is None else into(stream))
 
 
 def unread(
     request: Request, body: Any, into: ResultConverter, *, is_async: bool
 ) -> AsyncStreamedResponse | StreamedResponse:
-    """Return a body as a response to be read as it comes."""
+    """Return a response with an unread body."""
     if is_async:
         return AsyncStreamedResponse(body, *_readers(request, body, into, _decoded_async))
     return StreamedResponse(body, *_readers(request, body, into, _decoded_sync))
@@ -51,7 +51,7 @@ def unread(
 def _readers(
     request: Request, body: Any, into: ResultConverter, decoded: Callable[[Request, Any], Any]
 ) -> tuple[Callable[[bytes, Any], Any], Callable[[Any], Any] | None]:
-    """Return how a body is parsed once it has been read, and how a streamed call's is as it comes."""
+    """Return the parser of a complete body, and for streamed calls the function that makes the stream."""
 
     def parse(content: bytes, to: Any) -> Any:
         value = decode_body(body.dialect, request, content, to=to)
@@ -87,7 +87,7 @@ def _decoded_sync(request: Request, body: Stream[bytes]) -> Stream[Any]:
 
 
 class _DecodingSource:
-    """The source of a synchronous stream whose body passes by as bytes."""
+    """The source of a synchronous stream that decodes the bytes of a body."""
 
     def __init__(self, request: Request, body: Stream[bytes]) -> None:
         self._body = body
@@ -116,7 +116,7 @@ class _DecodingSource:
         self._body.close()
 
     def cancel_nowait(self) -> None:
-        """Nothing to do: the body's own stream sees to itself."""
+        """Do nothing: the stream of the body cancels itself."""
 
 
 class StreamingResponseView:

@@ -1,4 +1,4 @@
-"""Turn a call's arguments into a mapping by name, and a row into a signature and a docstring."""
+"""Argument binding, signatures and docstrings of the methods in the endpoint table."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any, Final
 from specclient.resources.table.rows import Row
 from specclient.types.params import NOT_GIVEN, CallOptions
 
-#: What every method takes; ``inspect.signature`` shows them in this order.
+#: Keyword arguments of every method, in the order of its signature.
 _EVERY_CALL: Final = ("extra_headers", "extra_query", "extra_body", "timeout")
 _OURS: Final = tuple(name for name in CallOptions.__annotations__ if name not in _EVERY_CALL)
 _DEPRECATED_FRAMES = 3  # from the warning up to the user's call
@@ -20,7 +20,7 @@ def bind_arguments(row: Row, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -
     """Return a call's arguments by name.
 
     Raises:
-        TypeError: for one too many or too few, worded as Python does.
+        TypeError: an argument is missing or extra; the message is Python's.
     """
     if row.deprecated:
         warnings.warn(row.deprecated, DeprecationWarning, stacklevel=_DEPRECATED_FRAMES)
@@ -61,7 +61,7 @@ def _counted(names: list[str]) -> str:
 
 
 def signature_of(row: Row) -> inspect.Signature:
-    """Return what ``inspect.signature`` shows of the method a row is."""
+    """Return the signature of the method that a row describes."""
 
     def keyword(name: str, default: Any) -> inspect.Parameter:
         return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Any)
@@ -80,7 +80,7 @@ def signature_of(row: Row) -> inspect.Signature:
 
 
 def doc_of(row: Row) -> str:
-    """Return the docstring of the method a row is."""
+    """Return the docstring of the method that a row describes."""
     gives = f"{row.page}[{row.gives}]" if row.page else row.gives or "None"
     lines = [f"``{row.verb} {row.path}``; returns ``{gives}``."]
     if row.event:

@@ -1,4 +1,4 @@
-"""Turn rows of the table into resource classes, whose methods turn a call's arguments into requests."""
+"""Resource classes made from the endpoint table."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from specclient.types.request import Request
 
 
 def table_resource(name: str, *, is_async: bool) -> type[Resource]:
-    """Return the class of a resource that the table tells whole.
+    """Return the class of a resource whose methods all come from the table.
 
     Args:
-        name: where it is on a client: ``vector_stores.files``.
+        name: the resource's name on a client: ``vector_stores.files``.
         is_async: whether its methods are coroutines.
 
     Raises:
-        KeyError: where the table has nothing below that name.
+        KeyError: the table has no such resource.
     """
     return _resource(name, is_async)
 
@@ -35,7 +35,8 @@ def sibling_of(resource: Resource, name: str) -> Any:
     """Return another resource of the same client.
 
     Args:
-        name: where it is on a client: ``files``.
+        resource: a resource of the client.
+        name: the other resource's name on the client: ``files``.
     """
     return _resource(name, resource.is_async)(resource.caller)
 
@@ -51,13 +52,13 @@ def _resource(name: str, is_async: bool) -> type[Resource]:
 
 
 def with_table_methods(name: str, *, is_async: bool) -> Callable[[type[Resource]], type[Resource]]:
-    """Return a class decorator that adds what the table, and :mod:`behaviours`, have for a resource.
+    """Return a class decorator that adds a resource's methods from the table and from ``composite_methods``.
 
-    What the class has already stays: so a hand-shaped resource takes the rest of its methods from here.
+    Attributes that the class defines itself are kept.
 
     Args:
-        name: where the resource is on a client: ``chat.completions``.
-        is_async: whether the class is that of an asynchronous client.
+        name: the resource's name on a client: ``chat.completions``.
+        is_async: whether the methods are coroutines.
     """
 
     def add(cls: type[Resource]) -> type[Resource]:
@@ -95,7 +96,7 @@ def _child(name: str, is_async: bool) -> functools.cached_property[Resource]:
 
 
 def _method(row: Row, is_async: bool) -> Any:
-    """Return the function that a row is as a method of a resource."""
+    """Return the method that a row of the table describes."""
     method: Any
     if row.page:
 
@@ -128,10 +129,14 @@ def _binary(reply: Any) -> HttpxBinaryResponseContent:
 
 
 def request_of(row: Row, given: dict[str, Any]) -> Request:
-    """Return the request that a call's arguments, by name, stand for.
+    """Return the request for a call's arguments.
+
+    Args:
+        row: the method's row in the table.
+        given: the arguments by name.
 
     Raises:
-        ValueError: for an argument of the path that is empty, or would lead out of it.
+        ValueError: a path argument is empty or a dot segment.
     """
     places = {name: given.pop(name) for name in row.places}
     for name, value in places.items():
@@ -180,7 +185,7 @@ def _gives(row: Row, given: Mapping[str, Any]) -> str:
 
 
 def _renamed(value: Any, renames: Mapping[str, str]) -> Any:
-    """Return a value with the keys of the mappings in it renamed."""
+    """Return a JSON value with the keys of its mappings renamed."""
     if isinstance(value, Mapping):
         return {renames.get(key, key): _renamed(inner, renames) for key, inner in value.items()}
     return [_renamed(inner, renames) for inner in value] if isinstance(value, list) else value

@@ -1,1 +1,1 @@
-"""What every room stands on: forks, event loops, folders, logs."""
+"""Utilities used by all other packages: forks, event loops, folders, logging."""

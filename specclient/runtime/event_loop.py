@@ -1,6 +1,6 @@
-"""Turn what asyncio leaves open into small tools: a loop that must run, work in a thread, a shield.
+"""asyncio helpers: a check for a running loop, work in a thread, and a shield from cancellation.
 
-anyio has them, too, and comes in (1.5 MB) where a program has it already, or does what is rarer.
+anyio has similar helpers but takes 1.5 MB; we import it for less common operations only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 
 def check_asyncio() -> None:
-    """Raise SpecClientError where no asyncio event loop runs: under trio, mostly."""
+    """Raise SpecClientError if no asyncio event loop is running, for example under trio."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:
@@ -37,10 +37,10 @@ def check_asyncio() -> None:
 
 
 async def run_in_thread(work: Callable[[], T]) -> T:
-    """Return what ``work`` returns, in a thread that ends with it, with the caller's context variables.
+    """Run ``work`` in a new thread, with the caller's context variables, and return its result.
 
-    Not one of the loop's own: all of those may be waiting for the call that this is a part of. A caller that
-    is cancelled leaves at once; the work goes on to its end.
+    The threads of the loop's executor are not used, because all of them may wait for this call. If the caller
+    is cancelled, it continues at once; the work runs to its end.
     """
     result: Future[T] = Future()
     run = (result, contextvars.copy_context(), work)
@@ -49,7 +49,7 @@ async def run_in_thread(work: Callable[[], T]) -> T:
     try:
         return await waiting
     finally:
-        del result, waiting, run  # they hold the error whose traceback holds this frame: a circle
+        del result, waiting, run  # a reference cycle: the error's traceback refers to this frame
 
 
 def _run(result: Future[T], context: contextvars.Context, work: Callable[[], T]) -> None:
@@ -63,10 +63,10 @@ def _run(result: Future[T], context: contextvars.Context, work: Callable[[], T])
 
 
 def cancel_shield() -> AbstractContextManager[object]:
-    """Return a context into which no cancel scope of anyio's around it reaches.
+    """Return a context manager that shields its body from surrounding anyio cancel scopes.
 
-    asyncio's own cancellation is raised once, and whoever catches it may wait again; that of a scope is
-    raised again at every wait. Where anyio is not loaded, there is no scope.
+    asyncio raises a cancellation once; after catching it, a task can wait again. A cancelled anyio scope
+    raises at every wait. If anyio is not imported, there is no scope.
     """
     with import_lock:  # the first scope imports more of it
         scope = getattr(sys.modules.get("anyio"), "CancelScope", None)

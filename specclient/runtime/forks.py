@@ -1,7 +1,7 @@
-"""Turn a fork into a fresh start, in the child, for whatever cannot be used there as it was.
+"""Resets objects in forked child processes.
 
-A child has one thread. A lock that another thread held stays locked in it for ever, those of the import
-system among them, and whoever waits for another thread waits for ever.
+A child has one thread. A lock that another thread held during the fork, such as an import lock, is never
+released in the child, and a wait for another thread never ends.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Protocol
 
 
 class SupportsForkReset(Protocol):
-    """What must not be used in a child as the parent left it."""
+    """An object with state that a forked child must not use."""
 
     def reset_after_fork(self) -> None:
-        """Replace locks, and forget what only the parent's threads could bring to an end."""
+        """Replace locks, and forget work that only the parent's threads can finish."""
         ...
 
 
-#: Held while another thread than the one that forks may be importing something of ours; a fork waits for it.
+#: Held during imports at run time; a fork waits for it, so that no import lock is held in the child.
 import_lock = threading.RLock()
 
 _live: weakref.WeakSet[SupportsForkReset] = weakref.WeakSet()

@@ -1,4 +1,4 @@
-"""A sequence whose items are made when somebody reads them."""
+"""A sequence that makes its items when they are read."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ T = TypeVar("T")
 
 
 class LazySequence(Sequence[T], Generic[T]):
-    """So many items, each made once, when it is first read; equal to, and pickled as, their tuple.
+    """A sequence that makes each item once, on first access. It equals, and is pickled as, its tuple.
 
     Args:
-        count: how many.
-        make: makes one by its index.
+        count: the number of items.
+        make: returns the item of an index.
     """
 
     __slots__ = ("_count", "_made", "_make")

@@ -1,8 +1,8 @@
-"""What an in-process engine must offer to be routed to like a provider; found by entry point.
+"""The interface of engines that run in this process and serve requests like a provider.
 
-A distribution names a factory under the entry-point group ``specclient.backends``. The key is the
-provider's name (``local``), the factory takes the table of that name from the configuration and
-returns a :class:`Backend`; neither may load weights until a call needs them.
+A distribution registers a factory in the entry-point group ``specclient.backends``, under the name of the
+provider (``local``). The factory takes the configuration table of that name and returns a :class:`Backend`.
+Neither may load weights before a call needs them.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ ENTRY_POINT_GROUP = "specclient.backends"
 
 @dataclass(frozen=True, slots=True)
 class BackendModel:
-    """One model a backend can serve.
+    """One model that a backend serves.
 
     Attributes:
         id: the name after ``provider/``.
-        target: what runs; ``draft``: what proposes, None for plain decoding.
+        target: the target's checkpoint; ``draft``: the draft's checkpoint, None for plain decoding.
         method: how drafts are made (``plain``, ``draft``, …).
-        context: tokens of prompt and answer together.
-        options: how else it is loaded than by default (its type, device, quantisation, …).
+        context: the maximum of tokens of prompt and answer together.
+        options: load options that differ from the defaults (dtype, device, quantization, …).
     """
 
     id: str
@@ -41,12 +41,12 @@ class BackendModel:
 
 @dataclass(frozen=True, slots=True)
 class EngineTelemetry:
-    """What an engine measured of one answer.
+    """An engine's measurements of one answer.
 
     Attributes:
         speculation: see :class:`specclient.types.usage.Speculation`.
-        engine_s: seconds of engine time spent on it (prefill included, queueing not).
-        pair: what ran, as ``target+draft``, or the target by itself where no model drafted.
+        engine_s: seconds of engine time, including prefill, without queueing.
+        pair: the checkpoints as ``target+draft``, or the target alone if no model drafted.
     """
 
     speculation: Speculation | None = None
@@ -59,54 +59,54 @@ BackendChunk = ChatCompletionChunk | Completion
 
 
 class Backend(Protocol):
-    """An engine behind the request pipeline."""
+    """An engine that serves requests of the pipeline."""
 
     def models(self) -> Sequence[BackendModel]:
-        """List what can be served; cheap, imports no weights and no torch."""
+        """Return the models that can be served, without loading weights or importing torch."""
         ...
 
     async def complete(self, request: Request, model: str) -> tuple[BackendResponse, EngineTelemetry]:
-        """Serve a request whole; ``model`` is a :attr:`BackendModel.id`.
+        """Serve a request without streaming; ``model`` is a :attr:`BackendModel.id`.
 
         Raises:
-            NotFoundError, BadRequestError, EngineError: naming the value and what is allowed.
+            NotFoundError, BadRequestError, EngineError: the message names the value and what is allowed.
         """
         ...
 
     def stream(self, request: Request, model: str) -> AsyncGenerator[BackendChunk | EngineTelemetry, None]:
-        """Serve a request in chunks, the last one with ``usage``, then one :class:`EngineTelemetry`.
+        """Yield the chunks of an answer, the last one with ``usage``, then one :class:`EngineTelemetry`.
 
-        Closing the iterator early stops the work at once.
+        Closing the generator stops the work at once.
         """
         ...
 
     async def aclose(self) -> None:
-        """Free what is held; safe to call twice."""
+        """Unload the models; may be called twice."""
         ...
 
 
 @runtime_checkable
 class SupportsTokenCount(Protocol):
-    """What a backend may offer beside: how long a prompt is for its models."""
+    """Optional interface of a backend: counts the tokens of prompts."""
 
     def count(self, request: Request, model: str) -> int | None:
-        """Return the tokens of a request's prompt by the model's own tokenizer; loads no weights.
+        """Return the number of prompt tokens by the model's own tokenizer, without loading weights.
 
-        None where the tokenizer is not on this machine, or the request is one that it cannot lay out.
+        None if the tokenizer is not on this machine, or the chat template does not support the request.
 
         Raises:
-            NotFoundError: for a model that is not known.
+            NotFoundError: the model is unknown.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class EngineState:
-    """How an engine fares whose model is loaded.
+    """The state of an engine whose model is loaded.
 
     Attributes:
-        name: of the model it serves, a :attr:`BackendModel.id`.
-        unfinished: requests it holds, running and waiting.
+        name: the model that it serves, a :attr:`BackendModel.id`.
+        unfinished: the number of running and waiting requests.
         busy_s: seconds its models have worked so far.
     """
 
@@ -117,10 +117,10 @@ class EngineState:
 
 @runtime_checkable
 class SupportsEngineState(Protocol):
-    """What a backend may offer beside: which of its models are loaded, and how they fare."""
+    """Optional interface of a backend: the state of its loaded models."""
 
     def state(self) -> Sequence[EngineState]:
-        """Return the state of each engine that is loaded; waits for nothing."""
+        """Return the state of each loaded engine, without blocking."""
         ...
 
 

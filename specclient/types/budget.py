@@ -1,4 +1,4 @@
-"""A limit on what calls may cost or use, which calls it counts, and the word that it is being reached."""
+"""Budgets: limits on the cost or tokens of calls, and the notices that they are nearly used up."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ BudgetPeriod = Literal["total", "day", "month"]
 BudgetMode = Literal["hard", "soft"]
 UnpricedRule = Literal["allow", "refuse"]
 
-#: Per cent of a limit at which there is word of it.
+#: The percentages of a limit at which ``notify`` is called.
 THRESHOLDS = (50, 80, 100)
-#: What a database counts nano-dollars up to, with room to spare.
+#: 64-bit integers of the database hold this many nano-dollars, with room to spare.
 _MOST_USD = Decimal(10) ** 9
 _MOST_TOKENS = 10**18
 _WORDS: Mapping[str, tuple[str, ...]] = {
@@ -30,11 +30,11 @@ _WORDS: Mapping[str, tuple[str, ...]] = {
 
 
 class BudgetScope(NamedTuple):
-    """What of a call decides which budgets count it.
+    """The properties of a call that determine which budgets count it.
 
     Attributes:
-        provider: the endpoint that serves it.
-        models: the names that its model goes by: the route, and as it is sent.
+        provider: the provider that serves the call.
+        models: the names of its model: the route, and the name that is sent.
         tags, session: as the caller gave them.
     """
 
@@ -46,25 +46,25 @@ class BudgetScope(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What calls may cost, or use, in a period. Those are counted that fit everything that is given.
+    """A limit on the cost or the tokens of calls in a period. It counts the calls that match all its filters.
 
     Attributes:
-        name: what it is known by; whatever shares a ledger and a budget's name shares the budget.
-        usd: the limit in US dollars; ``tokens``: in tokens of prompt and answer. One of the two.
-        period: ``day`` and ``month`` are of UTC; ``total`` never ends.
-        provider: only calls that this endpoint serves.
-        model: only calls of this route (``openai/gpt-4.1``) or model (``gpt-4.1``), or of all that begin
-            with what stands before a ``*`` (``openai/gpt-4.1*``).
-        tag: only calls with this label, ``name=value``; with ``name=*`` each value has the limit to itself.
-        session: only calls of this ``session``; with ``*`` each session has the limit to itself.
-        mode: ``hard`` refuses a call that may not fit, before it is sent; ``soft`` only tells.
-        unpriced: what a limit in dollars does about a model without a price: ``allow`` counts its calls as
-            nothing, with a warning, ``refuse`` refuses them where the budget is hard.
-        notify: called with a :class:`BudgetNotice`, once each time that 50, 80 and 100 % are reached, by the
-            one process whose call reached it; in a thread, and before that call returns.
+        name: the budget's name. Clients with the same ledger and the same budget name share the budget.
+        usd: the limit in US dollars; ``tokens``: the limit in tokens of prompt and answer. Give one of them.
+        period: ``day``, ``month`` (both in UTC), or ``total``, which never ends.
+        provider: count only calls served by this provider.
+        model: count only calls of this route (``openai/gpt-4.1``) or model (``gpt-4.1``); a ``*`` at the end
+            matches any ending (``openai/gpt-4.1*``).
+        tag: count only calls with this tag, ``name=value``; for ``name=*``, each value has its own limit.
+        session: count only calls of this session; for ``*``, each session has its own limit.
+        mode: ``hard`` refuses a call that could exceed the limit, before it is sent; ``soft`` only notifies.
+        unpriced: how a limit in dollars treats models without a price: ``allow`` counts their calls as 0 and
+            warns; ``refuse`` refuses them if the mode is ``hard``.
+        notify: called with a :class:`BudgetNotice` once when 50, 80 and 100 % are reached, in the process
+            whose call reached it, in a thread, before the call returns.
 
     Raises:
-        ConfigurationError: for any other value, named with what is allowed.
+        ConfigurationError: a value is invalid; the message names it and what is allowed.
     """
 
     name: str
@@ -120,12 +120,12 @@ class Budget:
         return int(Decimal(str(self.usd)) * NANO) if self.tokens is None else self.tokens
 
     @property
-    def parted(self) -> bool:
-        """Whether each value of a label, or each session, has the limit to itself."""
+    def per_subject(self) -> bool:
+        """Whether each value of a tag, or each session, has its own limit."""
         return self.session == "*" or (self.tag is not None and self.tag.endswith("=*"))
 
     def subject(self, scope: BudgetScope) -> str | None:
-        """Return whose limit a call counts against: empty for the budget's one; None where it does not."""
+        """Return the key of the limit that counts a call: empty for a single limit; None if none does."""
         if self.provider is not None and self.provider != scope.provider:
             return None
         if self.model is not None and not any(map(self._fits, scope.models)):
@@ -147,27 +147,28 @@ class Budget:
         assert self.model is not None
         return model.startswith(self.model[:-1]) if self.model.endswith("*") else model == self.model
 
-    def told(self, amount: int) -> str:
-        """Return an amount of what the limit is in, for a person."""
+    def format_amount(self, amount: int) -> str:
+        """Return an amount in the budget's unit as text: ``$5.00`` or ``1,000 tokens``."""
         return f"{amount:,} tokens" if self.usd is None else exact_dollars(amount)
 
 
 def exact_dollars(nano: int) -> str:
-    """Return nano-dollars as exact dollars, with two decimals at least: ``$5.00``, ``$0.00000025``."""
+    """Return nano-dollars as exact dollars with at least two decimals: ``$5.00``, ``$0.00000025``."""
     whole, part = divmod(abs(nano), 10**9)
     return f"{'-' if nano < 0 else ''}${whole:,}.{f'{part:09}'.rstrip('0'):0<2}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetNotice:
-    """The word that so much of a budget is used.
+    """The notice that a part of a budget is used.
 
     Attributes:
+        budget: the budget.
         percent: 50, 80 or 100.
-        spent, limit: dollars, or tokens, as the budget counts.
-        subject: whose limit it is, where each value or session has one; else empty.
+        spent, limit: in US dollars or tokens, as the budget counts.
+        subject: the tag value or session, if each has its own limit; else empty.
         period: ``total``, the day (``2026-01-31``) or the month (``2026-01``).
-        resets_at: when the next period begins; None for ``total``.
+        resets_at: the start of the next period; None for ``total``.
     """
 
     budget: Budget

@@ -1,4 +1,4 @@
-"""The record of one call: what was asked, chosen, served, used, paid and waited for."""
+"""The record of one call: request, route, usage, cost and timings."""
 
 from __future__ import annotations
 
@@ -20,32 +20,34 @@ CallPurpose = Literal["call", "draft", "verify", "retry", "hedge", "failover"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One call, as observers (ledger, estimates) and ``meta`` read it. Holds no prompt, reply or key.
+    """The record of one call, for ``meta``, the ledger and the estimates. It holds no prompt, answer or key.
+
+    A call may consist of several subcalls: strategies, failover and hedging make them.
 
     Attributes:
-        id: ours, unique.
-        started_at: UTC.
-        model: as asked for; ``served_model``: as the answer names it.
-        status: ``open`` while a stream runs; ``cancelled`` when the caller left early.
-        error: class name of the failure; ``http_status``: its status, where it had one.
-        attempts: tries it took, the first included.
-        ttft_s: seconds to the first text, None if none came; ``latency_s``: seconds in all.
-        engine_s: seconds the local engine worked on it, None for hosted calls.
-        request_id: the provider's.
-        parent: of a part of a call that a strategy played in several, or that was routed and came to several:
-            the ``id`` of the whole.
-        strategy: how speculation was played from this side, where the caller asked for it: the kind of
-            :class:`specclient.types.strategy.Strategy` that it came to.
-        strategy_reason: why that kind, and what became of it, in words.
-        parts: of a call that came to several: every call that was made for it, each recorded by itself.
-            Usage and cost of the whole are their sums; the whole is recorded by them alone.
-        purpose: what it was made for: ``call`` where it is the caller's own, ``failover`` where it stands in
-            for one that failed or goes on where one broke off, ``hedge`` where it set out beside a slow one.
-        pair: the routes of target and draft where both are known, as ``target+draft``; of the engine in this
-            process, its checkpoints, the target's by itself where no model drafted.
-        metadata: the request's, as OpenAI defines it: short strings, chosen by the caller.
-        session: what the caller counts this call to, where it said so.
-        lost: tries before the last that were sent, and that no answer came to: they may have been billed.
+        id: our unique id.
+        started_at: the start, in UTC.
+        operation: the method's name in the ledger: ``chat``, ``completion``, …
+        model: the model that was requested; ``served_model``: the model that the response names.
+        route: the destination, and why it was chosen.
+        status: ``open`` while a stream runs; ``cancelled`` if the caller stopped early.
+        error: the class name of the exception; ``http_status``: the status of the response.
+        attempts: the number of attempts, including the first.
+        ttft_s: seconds to the first text, None without text; ``latency_s``: seconds in total.
+        engine_s: seconds the local engine worked on it; None for hosted calls.
+        request_id: the provider's id of the request.
+        parent: for a subcall, the ``id`` of the call that it belongs to.
+        strategy: the kind of :class:`specclient.types.strategy.Strategy` that was used, if one was requested.
+        strategy_reason: why that kind was used, and its outcome, in words.
+        parts: the subcalls, each recorded on its own. Usage and cost of the call are their sums; a call with
+            subcalls has no record of its own in the ledger.
+        purpose: why it was made: ``call``, the caller's own; ``failover``, in place of a failed call or to
+            continue one that broke off; ``hedge``, beside a slow one; ``draft``, ``verify`` and ``retry``.
+        pair: the routes of target and draft as ``target+draft``, if both are known. For the engine in this
+            process, the checkpoints; the target's alone if no model drafted.
+        metadata: the request's ``metadata``, as OpenAI defines it.
+        session: the session that the caller named.
+        lost: failed attempts before the last that were sent without a response; they may have been billed.
     """
 
     id: str
@@ -79,26 +81,26 @@ class Call:
 
     @property
     def provider(self) -> str:
-        """The endpoint that served it."""
+        """The provider that served the call."""
         return self.route.provider
 
     @property
     def serving_s(self) -> float:
-        """Seconds of work on it: the engine's own where known, without loading and queueing, else all."""
+        """Seconds of work: the engine's, without loading and queueing, if known; else ``latency_s``."""
         return self.latency_s if self.engine_s is None else self.engine_s
 
 
 class MeteredModel(WireModel):  # noqa: PLW1641  # no pydantic model has a hash
-    """A wire object that carries the record of its call as ``meta``: not on the wire, not in a dump."""
+    """A response object with the record of its call as ``meta``, which is not part of its JSON."""
 
     _meta: Call | None = PrivateAttr(default=None)
 
     @property
     def meta(self) -> Call:
-        """The record of the call that brought this object: ``cost``, ``speculation``, ``route``, timings.
+        """The record of the call that returned this object: ``cost``, ``speculation``, ``route``, timings.
 
         Raises:
-            AttributeError: on an object that no call of this client brought.
+            AttributeError: the object was not returned by a call.
         """
         if self._meta is None:
             raise AttributeError("this object was not returned by a specclient call, so it has no meta")
@@ -109,7 +111,7 @@ class MeteredModel(WireModel):  # noqa: PLW1641  # no pydantic model has a hash
         self._meta = call
 
     def __eq__(self, other: object) -> bool:
-        """Tell whether both say the same, whichever calls brought them."""
+        """Return whether type and fields are equal; the calls that returned the objects may differ."""
         if not isinstance(other, MeteredModel):
             return NotImplemented
         names = type(self).model_fields

@@ -1,4 +1,4 @@
-"""What an endpoint exposes of speculation, in one vocabulary: facts of a preset, or found by a probe."""
+"""The speculation features of an endpoint, known from a preset or found by a probe."""
 
 from __future__ import annotations
 
@@ -6,40 +6,41 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal
 
-#: How an endpoint is told to continue a partial assistant turn: it simply stands last (``assistant``), is
-#: marked ``prefix: true`` (``prefix``), or ``continue_final_message`` is set; ``completions`` where only
-#: plain completions continue a text.
+#: How a request makes an endpoint continue a partial assistant turn: it is the last message (``assistant``);
+#: it is marked ``prefix: true`` (``prefix``); ``continue_final_message`` is set; or only the completions API
+#: continues a text (``completions``).
 Prefill = Literal["assistant", "prefix", "continue_final_message", "completions"]
 
-#: How the log-probabilities of prompt tokens are asked for: vLLM's ``prompt_logprobs``, SGLang's
+#: How a request gets the log-probabilities of prompt tokens: vLLM's ``prompt_logprobs``, SGLang's
 #: ``/generate``, TGI's ``/generate``, Fireworks' ``echo_last``, or ``echo`` with ``logprobs``.
 Verification = Literal["prompt_logprobs", "sglang", "tgi", "echo_last", "echo"]
 
-#: When a stream tells its usage: where ``stream_options.include_usage`` asks for it, or by itself.
+#: When a stream includes its usage: on request by ``stream_options.include_usage``, or always.
 StreamedUsage = Literal["asked", "unasked"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Capabilities:
-    """What an endpoint takes and tells. ``None`` means unknown: a probe can find out. ``False`` means no.
+    """The features of an endpoint. ``None`` means unknown (a probe can find out), ``False`` unsupported.
 
     Attributes:
-        prediction: whether ``prediction`` is honoured.
-        prediction_models: beginnings of the names of the models that honour it; empty for all.
-        prediction_conflicts: parameters refused beside ``prediction``.
-        rejected_billed: whether the tokens of a prediction that are rejected are billed.
-        speculation: whether ``speculation`` (text or token ids) is taken.
-        draft_model: whether a request may name the ``draft_model``.
-        draft_length: the field of the body that sets how many tokens are drafted, dotted where nested.
-        telemetry: telemetry formats of its answers, see :mod:`specclient.telemetry.formats`; empty for none.
-        telemetry_flags: fields of the body that make it tell; sent by us only where it accepts them.
+        prediction: whether ``prediction`` is supported.
+        prediction_models: name prefixes of the models that support it; empty for all.
+        prediction_conflicts: parameters that are refused together with ``prediction``.
+        rejected_billed: whether rejected prediction tokens are billed.
+        speculation: whether ``speculation`` (text or token ids) is supported.
+        draft_model: whether a request may set ``draft_model``.
+        draft_length: the body field that sets the number of drafted tokens; dotted if nested.
+        telemetry: the telemetry formats of its responses, see :mod:`specclient.telemetry.formats`; empty for
+            none.
+        telemetry_flags: body fields that enable telemetry; sent only if the endpoint accepts them.
         prefill: see :data:`Prefill`.
         verification: see :data:`Verification`.
         streamed_usage: see :data:`StreamedUsage`.
-        strict: whether unknown fields of a body are refused.
+        strict: whether unknown body fields are refused.
     """
 
-    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}  # where a file gives them
+    __pydantic_config__: ClassVar[Mapping[str, Any]] = {"extra": "forbid"}  # when read from a file
 
     prediction: bool | None = None
     prediction_models: tuple[str, ...] = ()

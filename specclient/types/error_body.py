@@ -1,4 +1,4 @@
-"""Turn the decoded body of a failure, in any vendor's shape, into its message, type, code and parameter."""
+"""Reads the message, type, code and parameter of an error response, in the formats of all vendors."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class ErrorBody:
-    """What an endpoint says went wrong.
+    """The content of an error response.
 
     Attributes:
-        message: its own words for people, None where it gives none.
-        type, code, param: the fields of OpenAI's error object, from wherever the vendor keeps them.
-        body: the error object itself: the inner ``error`` where there is one, else the body as it came.
+        message: the endpoint's message, or None.
+        type, code, param: the fields of OpenAI's error object, from the corresponding fields of the vendor.
+        body: the inner ``error`` object, or the complete body if there is none.
     """
 
     message: str | None
@@ -24,9 +24,9 @@ class ErrorBody:
 
 
 def parse_error_body(body: object) -> ErrorBody:
-    """Read the error object out of a decoded body; anything unknown becomes a Fault without fields.
+    """Return the error object of a decoded body; of an unknown format, one without fields.
 
-    Understood: OpenAI, Anthropic and vLLM ``{"error": {…}}``, Gemini's ``{"error": {…, "status"}}`` (also
+    Known formats: OpenAI, Anthropic and vLLM ``{"error": {…}}``, Gemini's ``{"error": {…, "status"}}`` (also
     wrapped in a list, as its OpenAI endpoint sends it), the flat object of SGLang and TensorRT-LLM,
     ``{"error": "text", "error_type"}`` of TGI and mlx-lm, and ``{"detail": …}`` of Mistral and FastAPI.
     """
@@ -53,5 +53,5 @@ def _text(value: object) -> str | None:
 
 
 def _words(value: object) -> str | None:
-    """Return a sentence; no list of validation errors, which quote the input."""
+    """Return a text; None for a list of validation errors, which quote the input."""
     return value if isinstance(value, str) and value else None

@@ -1,4 +1,4 @@
-"""The rows of the methods that have a resource of their own shape: chat, completions, responses, …"""
+"""The API methods that run a model: chat, completions, embeddings, moderations and responses."""
 
 from __future__ import annotations
 

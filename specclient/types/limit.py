@@ -1,4 +1,4 @@
-"""What a user may know or want of a deployment: how much it takes, and when it is given a rest."""
+"""Rate limits and circuit rules of deployments, as configured by the user."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from specclient.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeploymentLimit:
-    """What a deployment takes; None where only its own headers tell.
+    """The rate limits of a deployment; a limit of None follows from the deployment's response headers only.
 
     Attributes:
-        requests_per_minute, tokens_per_minute: refilled steadily; tokens are those of prompt and answer.
-        concurrent: requests under way at once, a stream until its reader leaves.
+        requests_per_minute, tokens_per_minute: refilled continuously; tokens of prompt and answer.
+        concurrent: simultaneous requests; a stream counts until it is closed.
 
     Raises:
-        ConfigurationError: for a limit that is not above 0.
+        ConfigurationError: a limit is not above 0.
     """
 
     requests_per_minute: float | None = None
@@ -31,15 +31,16 @@ class DeploymentLimit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CircuitRule:
-    """When a deployment that keeps failing is left alone.
+    """When the circuit of a failing deployment opens, so that no requests are sent to it.
 
     Attributes:
-        failures: tries that must have failed in a row; those under way together count once.
-        lasting_s: seconds for which it must have failed, so that a blip opens nothing.
-        rest_s: the longest rest, in seconds; a rest is as long as the failing has lasted, up to this.
+        failures: the number of consecutive failed attempts; simultaneous ones count once.
+        lasting_s: the least duration of the failure in seconds, so that short ones are ignored.
+        rest_s: the longest time in seconds that the circuit stays open. It stays open for as long as the
+            failure has lasted, up to this limit.
 
     Raises:
-        ConfigurationError: for a number out of range.
+        ConfigurationError: a number is out of range.
     """
 
     failures: int = 5

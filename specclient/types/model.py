@@ -1,4 +1,4 @@
-"""A model as ``models.list`` reports it, and what the API says of one deleted."""
+"""A model in ``models.list``, and the result of deleting a model."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class Model(WireModel):
 
 
 class ModelDeleted(WireModel):
-    """That a model of one's own has been deleted."""
+    """The result of deleting a fine-tuned model."""
 
     id: str
     deleted: bool

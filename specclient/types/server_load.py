@@ -1,4 +1,4 @@
-"""How busy what serves a model is, as it tells, and how an engine in this process tells it."""
+"""The load of servers and engines, as they report it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ __all__ = ["ServerLoad", "SupportsLoad"]
 
 @dataclass(frozen=True, slots=True)
 class ServerLoad:
-    """How busy a place is. ``None`` means unknown, never zero.
+    """The load of a destination. ``None`` means unknown, never zero.
 
     Attributes:
-        running: requests that are being answered; ``waiting``: that stand in line.
-        slots: requests that it answers at a time.
-        cache_use: share of its key-value cache that is taken, from 0 to 1.
-        acceptance_rate: of drafted tokens, over all its requests of late.
-        tokens_per_verification: likewise, the target's own token included.
+        running: the number of requests being served; ``waiting``: the number of queued requests.
+        slots: the maximum of requests served at a time.
+        cache_use: the used share of the KV cache, from 0 to 1.
+        acceptance_rate: accepted / drafted tokens over its recent requests.
+        tokens_per_verification: over its recent requests, including the target's own token.
     """
 
     running: float = 0.0
@@ -29,7 +29,7 @@ class ServerLoad:
 
     @property
     def utilisation(self) -> float | None:
-        """Return the share of what it can do that it does, from 0 to 1: 1 where requests stand in line."""
+        """The used share of the capacity, from 0 to 1; 1 if requests are queued, None if unknown."""
         if self.waiting >= 1:
             return 1.0
         if not self.running:
@@ -41,12 +41,12 @@ class ServerLoad:
 
 @runtime_checkable
 class SupportsLoad(Protocol):
-    """What a backend may offer beside: how busy it is."""
+    """Optional interface of a backend: the load of its engines."""
 
     def busy(self, model: str) -> ServerLoad | None:
-        """Return how busy a model of its own is; at once, None where it is not loaded.
+        """Return the load of a model without blocking; None if it is not loaded.
 
         Raises:
-            NotFoundError: for a model that is not known.
+            NotFoundError: the model is unknown.
         """
         ...

@@ -1,4 +1,4 @@
-"""Turn an object of one of several types into that one, by what a field of it says."""
+"""Unions of models that a literal field tells apart."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from specclient.types.open import OpenObject
 
 @dataclass(frozen=True, slots=True)
 class TaggedUnion:
-    """Marks a union whose members' literal ``field`` tells them apart: ``Annotated[A | B, OneOf("type")]``.
+    """Marks a union whose members differ by a literal field: ``Annotated[A | B, TaggedUnion("type")]``.
 
-    A mapping that another word stands in becomes an :class:`OpenObject`; one without any, the first member.
-    Members that have no such field (a plain ``str``, say) are tried after those that have.
+    A mapping with an unknown tag becomes an :class:`OpenObject`; one without a tag, the first member.
+    Members without the field, such as ``str``, are tried after the others.
     """
 
     field: str
@@ -53,7 +53,7 @@ class TaggedUnion:
 
 
 def _words(member: Any, field: str) -> list[str]:
-    """Return what ``field`` may say in objects of this type, nothing for types without it."""
+    """Return the literal values of a type's field; empty if it has no such field."""
     if not (isinstance(member, type) and issubclass(member, WireModel)):
         return []
     info = member.model_fields.get(field)

@@ -1,4 +1,4 @@
-"""What a call consumed: tokens by kind, what speculation did, and what it cost."""
+"""The consumption of a call: tokens by kind, speculation, and cost."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ NANO = Decimal(10) ** 9
 
 @dataclass(frozen=True, slots=True)
 class ReportedCharge:
-    """What an answer says that its vendor charges for it.
+    """A charge that a response reports.
 
     Attributes:
-        field: of the usage that says it: vendors differ, and the same name need not mean the same.
-        dollars: US dollars, as they are told.
+        field: the field of ``usage`` with the charge. Vendors use one name with different meanings.
+        dollars: US dollars, as reported.
     """
 
     field: str
@@ -37,22 +37,22 @@ class ReportedCharge:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens of one call, in one vocabulary for all providers. ``None`` means unknown, never zero.
+    """The tokens of one call, with the same names for all providers. ``None`` means unknown, never zero.
 
     Attributes:
-        prompt: all prompt tokens, those read from a cache included.
-        completion: all generated tokens that are billed: visible, reasoning and rejected prediction.
+        prompt: all prompt tokens, including those read from a cache.
+        completion: all generated tokens that are billed: visible, reasoning, and rejected prediction tokens.
         cached: the part of ``prompt`` read from a cache.
-        cache_write: the part of ``prompt`` written to a cache; ``cache_write_1h``: the part of that which is
-            kept for an hour, and costs more (Anthropic, "Prompt caching").
+        cache_write: the part of ``prompt`` written to a cache; ``cache_write_1h``: the part of
+            ``cache_write`` that is kept for an hour at a higher price (Anthropic, "Prompt caching").
         reasoning: the part of ``completion`` that was reasoning.
-        accepted_prediction, rejected_prediction: of a ``prediction`` sent with the request. The
-            rejected ones are inside ``completion`` (OpenAI, "Predicted Outputs").
-        audio_prompt, image_prompt: the parts of ``prompt`` that were sound and images, which some models
-            charge otherwise than text; ``audio_completion``, ``image_completion``: of ``completion``.
-        searches: of the web, which the model asked the vendor for.
-        estimated: the counts are ours, not the provider's.
-        charges: what the answer says that it costs, in each of the fields that say so.
+        accepted_prediction, rejected_prediction: tokens of the request's ``prediction``. Rejected ones are
+            part of ``completion`` (OpenAI, "Predicted Outputs").
+        audio_prompt, image_prompt: the parts of ``prompt`` that are audio and images, which some models price
+            differently from text; ``audio_completion``, ``image_completion``: the same of ``completion``.
+        searches: the number of web searches that the vendor ran for the model.
+        estimated: whether the counts are our estimate, not the provider's.
+        charges: the charges that the response reports.
     """
 
     prompt: int | None = None
@@ -74,23 +74,23 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Speculation:
-    """What speculative decoding did for one answer. ``None`` means unknown, never zero.
+    """Figures of speculative decoding for one answer. ``None`` means unknown, never zero.
 
     Attributes:
         method: how drafts were made (``draft``, ``plain``, ``prediction``, …).
         drafted: draft tokens verified by the target.
-        accepted: those of them that the target kept.
+        accepted: draft tokens accepted by the target.
         steps: verification passes of the target.
         acceptance_rate: accepted / drafted.
-        mean_accepted_length: tokens won by one verification, the target's own token included:
+        mean_accepted_length: tokens per verification, including the target's own token:
             1 + accepted / steps.
-        per_position: for draft position i, the share of rounds which drafted that far whose token i
-            (and so all before it) was kept.
-        accepted_per_position: for each draft position, how often its token was kept.
-        predicted_accepted, predicted_rejected: tokens of a user's ``prediction``; another quantity
-            than draft-model tokens, so kept apart.
-        source: where the figures come from: ``engine``, ``metrics delta`` (all that a server did in the
-            meantime), or the dialects of its answer that told them (``vllm``, ``openai``, …).
+        per_position: for each draft position, the share of the rounds that drafted this far in which its
+            token, and so all tokens before it, was accepted.
+        accepted_per_position: for each draft position, the number of accepted tokens.
+        predicted_accepted, predicted_rejected: tokens of the request's ``prediction``, which are not counted
+            as draft-model tokens.
+        source: the source of the figures: ``engine``, ``metrics delta`` (all activity of a server during the
+            call), or the telemetry dialects of the response (``vllm``, ``openai``, …).
     """
 
     method: str | None = None
@@ -108,16 +108,16 @@ class Speculation:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What one call cost, in US dollars.
+    """The cost of one call in US dollars.
 
     Attributes:
-        total: exact; ``None`` where no price is known (an unpriced call is not a free one).
+        total: the exact sum; ``None`` if no price is known (an unpriced call is not free).
         by_kind: ``input``, ``cached_input``, ``cache_write``, ``cache_write_1h``, ``output``,
-            ``reasoning``, ``audio_input``, ``image_input``, ``audio_output``, ``image_output`` (where they
-            have a price of their own), ``rejected_prediction``, ``request``, ``web_search``, ``engine``,
-            ``electricity``, or ``reported`` for a sum the vendor tells: they sum to ``total``.
-        source: where the price comes from, in words.
-        estimated: the price or the token counts behind it are our estimate.
+            ``reasoning``, ``audio_input``, ``image_input``, ``audio_output``, ``image_output`` (if they
+            have their own price), ``rejected_prediction``, ``request``, ``web_search``, ``engine``,
+            ``electricity``, or ``reported`` for a sum that the vendor reports. They sum to ``total``.
+        source: the source of the price, in words.
+        estimated: whether the price or the token counts are our estimate.
     """
 
     total: Decimal | None = None
@@ -127,5 +127,5 @@ class Cost:
 
     @property
     def nano(self) -> int | None:
-        """``total`` in whole nano-dollars, as the ledger keeps it."""
+        """``total`` in whole nano-dollars, as stored in the ledger."""
         return None if self.total is None else int((self.total * NANO).to_integral_value())
