@@ -58,7 +58,8 @@ def refusal_error(status: BudgetStatus, route: str, bound: CallBound) -> BudgetE
         why = f"the cost of this call of {route} is unknown"
     else:
         ways = [*(["set max_tokens, or a lower one"] if bound.completion else []), *ways]
-        why = f"this call of {route} may take {budget.format_amount(bound.amount_for(budget))}{_assumption(bound)}"
+        most = budget.format_amount(bound.amount_for(budget))
+        why = f"this call of {route} may take {most}{_assumption(bound)}"
     when = "It never resets" if at is None else f"It resets at {at:%Y-%m-%d %H:%M} UTC"
     text = (
         f"budget {budget.name!r}{_subject_note(account)} refuses a call, which was not sent: its limit is "
