@@ -164,7 +164,7 @@ def _words(ground: World | Trace, found: Comparison) -> list[str]:
         + (
             "the cheapest fixed route that keeps them."
             if fixed.over <= 0.02
-            else "the fixed route that keeps them most often: none keeps them as asked."
+            else "the fixed route that keeps them most often: none keeps them as required."
         ),
         f"{mine.violations:.1%} of its calls missed a limit; {allowed:.0%} were allowed to.",
     ]

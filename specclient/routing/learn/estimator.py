@@ -96,7 +96,7 @@ class Estimator:
         self._over: dict[PromptTask | None, PredictionErrors] = {}
         self._margins: OrderedDict[Policy, AdaptivePercentile] = OrderedDict()
         self._loads: dict[str, tuple[float, ServerLoad]] = {}
-        self._fresh: deque[Call] = deque(maxlen=PENDING)  # finished, and not asked about since
+        self._fresh: deque[Call] = deque(maxlen=PENDING)  # finished, not learned from yet
         self._known_ids: frozenset[str] = frozenset()
         self._views: dict[_EstimateKey, dict[str, RouteEstimate]] = {}
         self._kept = 0

@@ -24,8 +24,8 @@ class PredictionErrors:
         peers: the errors of all tasks, this one included.
 
     Attributes:
-        tokens: of the answer; ``first``: seconds to the first token; ``duration``: seconds in all, beside
-            those expected of an answer of that length.
+        tokens: of the answer; ``first``: seconds to the first token; ``duration``: seconds to the end,
+            relative to those predicted for an answer of the same length.
     """
 
     __slots__ = ("_peers", "duration", "first", "tokens")

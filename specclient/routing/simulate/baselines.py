@@ -138,9 +138,11 @@ class GroundTruth:
         self, call: SimulatedCall, free: RateLimitWait, percentile: float | None = None
     ) -> list[RouteTruth]:
         """Return the routes below their rate limit: those that keep the limits by score, then the others."""
-        asked = self.percentile if percentile is None else percentile
+        required = self.percentile if percentile is None else percentile
         able = [judged for judged in self.all(call) if not free(judged.route)] or list(self.all(call))
-        return sorted(able, key=lambda j: (0, j.score, -j.kept) if j.kept >= asked else (1, -j.kept, j.score))
+        return sorted(
+            able, key=lambda j: (0, j.score, -j.kept) if j.kept >= required else (1, -j.kept, j.score)
+        )
 
     def _judge(self, call: SimulatedCall, route: str) -> RouteTruth:
         tokens = self._ground.expected_tokens(call)

@@ -122,13 +122,13 @@ class CallKind:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorldSpec:
-    """A world: who serves, what is asked, for how long.
+    """The specification of a world: its hosts, its kinds of calls, and its duration.
 
     Attributes:
-        calls: of a run; ``per_minute``: how many come on the whole.
-        day_s: seconds of its day: a real one, told faster, so that a run sees all of its hours.
+        calls: the number of calls of a run; ``per_minute``: their mean rate.
+        day_s: seconds of a simulated day, shorter than a real one, so that a run covers all of its hours.
         burst: coefficient of variation of the gaps between calls; 1 is Poisson.
-        drift: how far speeds wander in an hour, as a standard deviation of their logarithm.
+        drift: the change of speeds in an hour, as a standard deviation of their logarithm.
     """
 
     name: str

@@ -14,12 +14,12 @@ from specclient.types.route import PromptTask
 
 __all__ = ["ChangeRecovery", "ReplaySummary", "best_fixed", "find_recoveries", "summarize"]
 
-#: Calls looked at before and after a change, to see whether it moved the best choice; and after each call, to
-#: see whether good choices are back.
+#: Calls before and after a change that show whether it moved the best choice, and calls that show whether
+#: good choices are back.
 _AROUND, _SPAN = 50, 20
 _MOVED, _BACK = 0.1, 0.1
 
-#: Calls after a change that are looked at ten by ten, beside those that come as long after it again.
+#: Calls after a change whose choices are compared, in groups of ten, to the later ones.
 _FIRST, _TEN = 50, 10
 
 
