@@ -1,4 +1,4 @@
-"""Turn presets, configuration, environment and a client's own options into its endpoints by name."""
+"""A client's endpoints by name, from presets, configuration, environment and its options."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ def endpoints(
     headers: Mapping[str, str | None] | None = None,
     query: Mapping[str, Any] | None = None,
 ) -> dict[str, Endpoint]:
-    """Return every endpoint a client can send to.
+    """Return all endpoints of a client, by name.
 
-    A preset takes its key from the environment; a ``[providers.NAME]`` table changes it, or defines a
-    provider of the user's own; ``providers`` stand over the tables; the keyword arguments from ``api_key`` on
-    are for the default provider alone.
+    The keys of presets come from the environment. A ``[providers.NAME]`` table changes a preset or defines a
+    new provider, and ``providers`` override the tables. The keyword arguments from ``api_key`` on apply to
+    the default provider only.
 
     Raises:
-        ConfigurationError: for a URL or key that cannot be used, a provider without a URL, or a default
-            provider that does not exist.
+        ConfigurationError: a URL or key is invalid, a provider has no URL, or the default provider does not
+            exist.
     """
     known = _presets(env)
     for name, table in settings.providers.items():
@@ -52,7 +52,7 @@ def endpoints(
     if base_url is not None:
         endpoint = with_base_url(endpoint, base_url)
     key, key_source = endpoint.key, endpoint.key_source
-    if api_key is not None:  # an empty one is none, whatever the environment holds
+    if api_key is not None:  # an empty key means none, even if the environment has one
         key_source = api_key if callable(api_key) else None
         key = SecretStr(api_key) if isinstance(api_key, str) and api_key else None
     known[default] = replace(
@@ -67,15 +67,15 @@ def endpoints(
     )
     if settings.drop_params if drop_params is None else drop_params:
         known = {name: replace(each, drop_params=True) for name, each in known.items()}
-    if found := read_probes(env):
+    if probes := read_probes(env):
         for name, each in known.items():
-            if models := found.get(key_of(each.base_url)):
+            if models := probes.get(key_of(each.base_url)):
                 known[name] = replace(each, probed=models)
     return known
 
 
 def _presets(env: Mapping[str, str]) -> dict[str, Endpoint]:
-    """Return the endpoint of every preset, with what the environment says of it."""
+    """Return the endpoints of all presets, with keys and URLs from the environment."""
     known = dict(bare_endpoints())
     for name, row in PRESETS.items():
         if (key := row.key_in(env)) is not None:
@@ -96,9 +96,10 @@ def _presets(env: Mapping[str, str]) -> dict[str, Endpoint]:
 
 
 def _placed(endpoint: Endpoint, address: str, path: str) -> Endpoint:
-    """Return an endpoint at the address of a resource, with or without the path of the API in it.
+    """Return an endpoint at the address of a resource, which may or may not end with the API's path.
 
-    An address that is none is told by the first call that needs it: other providers' calls do not.
+    An invalid address is ignored here. The first call to this provider reports it, so that calls to other
+    providers work.
     """
     try:
         address = checked_base_url(address).rstrip("/")
@@ -110,9 +111,9 @@ def _placed(endpoint: Endpoint, address: str, path: str) -> Endpoint:
 def _of_table(
     name: str, table: ProviderSettings, known: Endpoint | None, settings: Settings, env: Mapping[str, str]
 ) -> Endpoint:
-    """Return the endpoint of a ``[providers.NAME]`` table; an error names the file, too."""
+    """Return the endpoint of a ``[providers.NAME]`` table. Errors name the configuration file."""
     try:
-        said = Provider(
+        provider = Provider(
             name=name,
             base_url=table.base_url,
             dialect=table.dialect,
@@ -125,12 +126,12 @@ def _of_table(
             metrics=table.metrics,
             capabilities=table.capabilities,
         )
-        return said.endpoint(known, env)
+        return provider.endpoint(known, env)
     except ConfigurationError as error:
         raise ConfigurationError(f"{settings.source}: {error}" if settings.source else str(error)) from None
 
 
 def _headers_in(text: str) -> dict[str, str]:
-    """Return the headers of ``OPENAI_CUSTOM_HEADERS``: one a line, name and value parted by a colon."""
+    """Return the headers in ``OPENAI_CUSTOM_HEADERS``: one per line, as ``name: value``."""
     lines = (line.partition(":") for line in text.split("\n"))
     return {name.strip(): value.strip() for name, colon, value in lines if colon and name.strip()}

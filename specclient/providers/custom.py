@@ -1,4 +1,4 @@
-"""Turn what a user says of a provider into a checked row: one of their own, or changes to a known one."""
+"""User-defined providers, and changes to known ones."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, section 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provider:
-    """A provider of one's own, or changes to a known one: ``OpenAI(providers=[Provider(…)])``.
+    """A user-defined provider, or changes to a known one: ``OpenAI(providers=[Provider(…)])``.
 
-    Its models are used as ``NAME/MODEL``. The same can stand in ``specclient.toml`` under
-    ``[providers.NAME]``. Whatever is None stays as it is known: by the name, or else by the URL of a known
-    provider.
+    Its models are used as ``NAME/MODEL``. The table ``[providers.NAME]`` in ``specclient.toml`` has the same
+    options. An option that is None keeps the value of the known provider with this name or URL.
 
     Attributes:
         name: the part of a model's name before ``/``.
-        base_url: where it is; needed for a name that is not known.
-        dialect: the language it speaks, see :data:`specclient.providers.DIALECTS`.
-        key: or a function that returns one and is asked before each try.
-        key_env: environment variable that holds the key, or several in order; requests then need one.
-        key_header: the header that carries the key: by itself, or as a bearer token in ``authorization``.
-            The dialect's own by default.
-        headers: sent with every request; None leaves one out.
-        stream_usage: whether it takes ``stream_options.include_usage``.
-        price_provider: the vendor whose prices hold there, an id of genai-prices; ``*`` prices calls by
-            the name of their model, whoever's it is.
-        metrics: reads its Prometheus counters before and after each call, for what its answers do not tell
-            of speculation: True at ``/metrics`` beside ``/v1``, or their URL; the key goes to the provider's
-            own server alone. They count all that the server does, so they tell of one call where it is the
-            only one; each reading is one more request. Where ``auto`` may choose it, how busy it is is read
-            there too, now and then and beside the calls; of the known servers that is done in any case.
-        capabilities: what it exposes of speculation; what is not said in them stays as it is known.
+        base_url: its URL; required for an unknown name.
+        dialect: the wire dialect, one of :data:`specclient.providers.DIALECTS`.
+        key: the API key, or a function that returns it and is called before each HTTP attempt.
+        key_env: the environment variable that holds the key, or several in order. Requests then need a key.
+        key_header: the header of the key: a bearer token in ``authorization``, the bare key in any other.
+            Defaults to the dialect's header.
+        headers: sent with every request; None omits a header.
+        stream_usage: whether ``stream_options.include_usage`` is supported.
+        price_provider: the vendor whose prices apply, an id of genai-prices; ``*`` looks prices up by the
+            model's name, whoever its vendor is.
+        metrics: whether its Prometheus counters are read before and after each call, for figures of
+            speculation that its responses lack: True for ``/metrics`` beside ``/v1``, or their URL. The key
+            is sent only to the provider's own server. The counters cover all requests of the server, so
+            they describe a call only if it runs alone; each reading is one more request. If ``auto`` may
+            choose the provider, its load is read there periodically, too, independently of calls; for known
+            servers this is always done.
+        capabilities: its support for speculation; unknown fields keep the known values.
 
     Raises:
-        ConfigurationError: for a value that cannot be used, named with what is allowed.
+        ConfigurationError: a value is invalid. The message names it and what is allowed.
     """
 
     name: str
@@ -86,14 +86,14 @@ class Provider:
         return ConfigurationError(f"provider {self.name!r}: {key} is {value!r}; it must be {allowed}")
 
     def endpoint(self, known: Endpoint | None, env: Mapping[str, str]) -> Endpoint:
-        """Return the endpoint this stands for.
+        """Return the provider's endpoint.
 
         Args:
-            known: the one of the same name, None where there is none.
-            env: where ``key_env`` is looked up.
+            known: the endpoint with the same name, or None.
+            env: the environment with the variables of ``key_env``.
 
         Raises:
-            ConfigurationError: for an unknown name without a URL, or a key that cannot be used.
+            ConfigurationError: an unknown name has no URL, or the key is invalid.
         """
         if known is None:
             if self.base_url is None:
@@ -134,10 +134,9 @@ class Provider:
 def with_base_url(endpoint: Endpoint, base_url: str) -> Endpoint:
     """Return an endpoint at another URL.
 
-    A hosted provider's URL tells whose prices and capabilities hold there, whatever the endpoint is called;
-    any other URL tells nothing, may need no key, and its calls are priced by their model's name. The name of
-    a server of the user's own, or of a provider whose addresses are the user's, tells what stands there
-    wherever it is.
+    The URL of a hosted provider determines prices and capabilities, whatever the endpoint's name. At any
+    other URL they are unknown, a key may not be needed, and calls are priced by their model's name. Self-
+    hosted servers, and providers whose URL the user supplies, are recognized by their name at any URL.
     """
     row = PRESETS.get(endpoint.name)
     owner = preset_for_url(base_url)
@@ -156,19 +155,19 @@ def with_base_url(endpoint: Endpoint, base_url: str) -> Endpoint:
     )
 
 
-def _key(given: str | SecretStr | KeySource | None) -> tuple[SecretStr | None, KeySource | None]:
-    if given is None or given == "":
+def _key(value: str | SecretStr | KeySource | None) -> tuple[SecretStr | None, KeySource | None]:
+    if value is None or value == "":
         return None, None
-    if isinstance(given, str):
-        return SecretStr(given), None
-    return (given, None) if isinstance(given, SecretStr) else (None, given)
+    if isinstance(value, str):
+        return SecretStr(value), None
+    return (value, None) if isinstance(value, SecretStr) else (None, value)
 
 
-def _combined(known: Capabilities, said: Capabilities | None) -> Capabilities:
-    """Return what is known, and over it whatever the user says."""
-    if said is None:
+def _combined(known: Capabilities, changed: Capabilities | None) -> Capabilities:
+    """Return the known capabilities, updated with those that the user has set."""
+    if changed is None:
         return known
-    changes = {each.name: getattr(said, each.name) for each in fields(Capabilities)}
+    changes = {each.name: getattr(changed, each.name) for each in fields(Capabilities)}
     return replace(
         known,
         **{name: value for name, value in changes.items() if value != getattr(UNKNOWN_CAPABILITIES, name)},

@@ -1,4 +1,4 @@
-"""Turn a request and an endpoint into the URL, headers and body of OpenAI's wire form; pure."""
+"""URL, headers and JSON body of requests to OpenAI-compatible endpoints. All functions are pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specclient.types.api_method import ApiMethod
 from specclient.types.params import Omit
 from specclient.version import VERSION
 
-#: Paths that Azure keeps under the deployment's name
+#: Paths below the deployment's name on Azure
 #: (https://learn.microsoft.com/azure/ai-services/openai/reference).
 _DEPLOYED = frozenset(
     {
@@ -31,13 +31,13 @@ _DEPLOYED = frozenset(
         "/images/edits",
     }
 )
-#: What a segment of a path may hold as it is (RFC 3986, section 3.3).
+#: Characters that need no quoting in a path segment (RFC 3986, section 3.3).
 _IN_A_SEGMENT = "!$&'()*+,;=:@"
 _QUERY_VERBS = frozenset({"GET", "HEAD", "DELETE"})
 
 
 def path_of(method: ApiMethod, places: Mapping[str, str], endpoint: Endpoint, model: str) -> str:
-    """Return the path of a call: placeholders filled in, Azure's deployment before it."""
+    """Return the path of a call with its placeholders filled in, and with Azure's deployment prefixed."""
     path = method.path
     if places:
         path = path.format_map(
@@ -50,10 +50,10 @@ def path_of(method: ApiMethod, places: Mapping[str, str], endpoint: Endpoint, mo
 
 
 def url_of(endpoint: Endpoint, path: str, query: Mapping[str, Any]) -> str:
-    """Return the URL of a path: that of the base URL, and its query, are kept.
+    """Return the URL of a path. The path and query of the base URL are kept.
 
     Raises:
-        ConfigurationError: for an endpoint whose address is still to be told.
+        ConfigurationError: the endpoint's base URL contains a placeholder.
     """
     elsewhere = path.startswith(("http://", "https://"))
     if not elsewhere and "{" in endpoint.base_url:
@@ -72,12 +72,12 @@ def _joined(base_url: str, path: str, added: str = "") -> str:
     return urlunsplit((base.scheme, base.netloc, joined, query, ""))
 
 
-#: Most calls go to the same few URLs.
+#: Cached, because most calls go to the same few URLs.
 _joined_once = functools.lru_cache(maxsize=256)(_joined)
 
 
 def parts_of(method: ApiMethod, params: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return what of a call's parameters goes into the query, and what into the body."""
+    """Return the parameters of a call for the query, and those for the body."""
     if method.verb in _QUERY_VERBS:
         return dict(params), {}
     if not method.query:
@@ -89,12 +89,12 @@ def parts_of(method: ApiMethod, params: Mapping[str, Any]) -> tuple[dict[str, An
 def headers_of(
     endpoint: Endpoint, method: ApiMethod, added: Mapping[str, Any], *, json_body: bool
 ) -> dict[str, str]:
-    """Return headers by lower-case name: ours, the method's, the endpoint's, the call's; None takes one out.
+    """Return headers by lower-case name: defaults, then the method's, endpoint's and call's; None omits one.
 
-    JSON is what is asked for, of a stream of events, too: that is what servers are tried with.
+    ``accept`` is JSON for streams of events, too, as the OpenAI client sends it.
 
     Raises:
-        ConfigurationError: for a key that is missing, or a value that cannot be sent.
+        ConfigurationError: the key is missing, or a value cannot be sent.
     """
     headers: dict[str, Any] = {
         "accept": "application/json",
@@ -108,13 +108,13 @@ def headers_of(
         omitted = value is None or isinstance(value, Omit)
         headers[name.lower()] = None if omitted else _checked_header(name, value)
     if not json_body and headers["content-type"] == "multipart/form-data":
-        headers["content-type"] = None  # the boundary is added by whoever writes the body
+        headers["content-type"] = None  # the HTTP library adds the boundary
     _check_credentials(endpoint, method, headers, added)
     return {name: value for name, value in headers.items() if value is not None}
 
 
 def asks_key(endpoint: Endpoint, method: ApiMethod, added: Mapping[str, Any]) -> bool:
-    """Tell whether a function is to be asked for the key: not where the caller has said how to sign."""
+    """Return whether ``key_source`` is called: not if the caller's headers contain the key already."""
     if endpoint.key_source is None or _is_admin(method):
         return False
     return not any(name.lower() == endpoint.key_header for name in (*endpoint.headers, *added))
@@ -156,7 +156,7 @@ def _check_credentials(
     if any(headers.get(name) for name in carriers):
         return
     if any(name.lower() in carriers for name in added):
-        return  # taken out on purpose: the request goes out without
+        return  # removed on purpose: the request is sent without a key
     if admin:
         raise ConfigurationError(
             f"no admin key for provider {endpoint.name!r}: set OPENAI_ADMIN_KEY in the environment, or pass "
@@ -177,7 +177,7 @@ def json_of(body: Any) -> bytes:
     """Return a body as JSON.
 
     Raises:
-        BadRequestError: naming the parameter that has no JSON form, and why.
+        BadRequestError: a parameter has no JSON form. The message names it and the reason.
     """
     try:
         return _to_json(body)
@@ -193,13 +193,13 @@ def json_of(body: Any) -> bytes:
 
 
 def decoded(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters as decoded JSON: a message may be an answer's, an object, or any mapping.
+    """Return parameters as decoded JSON, because messages may be response objects or any mappings.
 
     Raises:
-        BadRequestError: as :func:`json_of`.
+        BadRequestError: see :func:`json_of`.
     """
-    found: dict[str, Any] = json.loads(json_of(params))
-    return found
+    result: dict[str, Any] = json.loads(json_of(params))
+    return result
 
 
 def _to_json(value: Any) -> bytes:
@@ -207,9 +207,9 @@ def _to_json(value: Any) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Return what the JSON encoder takes for ``value``: an answer's message, a mapping, a date, …."""
+    """Return a JSON-serializable form of ``value``: of a response object, a mapping, a date, …."""
     if isinstance(value, pydantic.BaseModel):
-        parsed = getattr(value, "__api_exclude__", None)  # what we have added to an answer
+        parsed = getattr(value, "__api_exclude__", None)  # fields that this package has added to a response
         return value.model_dump(mode="json", by_alias=True, exclude_unset=True, exclude=parsed)
     if isinstance(value, Mapping):
         return dict(value)
@@ -225,7 +225,7 @@ _ENCODER = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(","
 
 def _reason(error: BaseException) -> str:
     if isinstance(error, UnicodeError):
-        return "it holds half of a surrogate pair, which is no character"
+        return "it contains half of a surrogate pair, which is not a character"
     if isinstance(error, ValueError) and "float" in str(error):
         return "NaN and infinity have no JSON form"
     return "it is nested too deeply" if isinstance(error, RecursionError) else str(error)

@@ -18,12 +18,12 @@ from specclient.providers.errors import invalid_response_error
 from specclient.providers.gemini.messages import contents_of
 from specclient.providers.gemini.params import settings_of, with_extra_body
 from specclient.providers.gemini.response import (
-    GeminiStreamReader,
     InvalidGeminiResponseError,
     body_of,
     completion_fields,
     read,
 )
+from specclient.providers.gemini.stream import GeminiStreamReader
 from specclient.providers.gemini.usage import usage_fields
 from specclient.providers.openai.dialect import OpenAIDialect
 from specclient.providers.unsupported import refuse_unsupported
@@ -47,7 +47,7 @@ _COLLECTIONS = frozenset({"models", "tunedModels"})
 
 
 class GeminiDialect:
-    """What Gemini's own API speaks; see :class:`specclient.providers.Dialect`.
+    """The wire dialect of Gemini's own API; see :class:`specclient.providers.Dialect`.
 
     Chats, embeddings and models are translated; calls by path (``client.post(…)``) go, and come back, as they
     are.
@@ -72,7 +72,7 @@ class GeminiDialect:
         if "." not in name:  # a call by path
             return self._plain.encode(request, endpoint, model)
         raise NotFoundError(
-            f"provider {endpoint.name!r} speaks Gemini's own language and serves chat.completions.create, "
+            f"provider {endpoint.name!r} uses Gemini's own API and serves chat.completions.create, "
             f"embeddings.create, models.list and models.retrieve in it, not {name}; use one of them, or send "
             "to any path of its API by client.get() and client.post()"
         )
@@ -99,7 +99,7 @@ class GeminiDialect:
     def _encoded(
         self, request: Request, endpoint: Endpoint, model: str, path: str, body: GeminiFields | None = None
     ) -> WireRequest:
-        """Return a request with this path and body, everything else being as it always is."""
+        """Return the wire request with this path and body, and URL, headers and options as usual."""
         method = ApiMethod(name=request.method.name, verb="GET" if body is None else "POST", path=path)
         translated = replace(
             request,
@@ -114,7 +114,7 @@ class GeminiDialect:
 
 
 def _path_of(model: str) -> str:
-    """Return the path of a model: by its name, or by that with its collection, as ``tunedModels/NAME``."""
+    """Return the path of a model, given by its name or with its collection (``tunedModels/NAME``)."""
     collection, slash, name = model.partition("/")
     if not slash or collection not in _COLLECTIONS:
         collection, name = "models", model
@@ -133,7 +133,7 @@ def _chat_body(request: Request, endpoint: Endpoint, model: str) -> GeminiFields
 
 
 def _embedding_body(request: Request, endpoint: Endpoint, model: str) -> GeminiFields:
-    """Return a batch of one request a text; ``extra_body`` (``taskType``, ``title``) is for each of them."""
+    """Return a batch with one request per text. ``extra_body`` (``taskType``, ``title``) is added to each."""
     params = decoded(request.params)
     refuse_unsupported(request, endpoint, ["user"] if params.get("user") else [])
     texts = params.get("input")
@@ -176,7 +176,7 @@ def _is_vector(values: Any) -> bool:
 
 
 def _models_fields(body: GeminiFields) -> GeminiFields:
-    rows = body.get("models", None if body else [])  # an empty list is left out on the wire
+    rows = body.get("models", None if body else [])  # an empty list is omitted on the wire
     if not isinstance(rows, list):
         raise InvalidGeminiResponseError("it has no models")
     return {"object": "list", "data": [_model_fields(row) for row in rows]}
@@ -198,11 +198,13 @@ _FIELDS_OF: Mapping[str, Callable[[GeminiFields], GeminiFields]] = {
 
 
 def _read(reply: WireResponse, make: Callable[[GeminiFields], T]) -> T:
-    """Return what ``make`` makes of an answer.
+    """Return the result of ``make`` for a response's decoded body.
 
-    Raises, with ``attempts`` noted and without the secrets of the request:
-        APIResponseValidationError: for what is no such answer.
-        APIError: that it is, where it is one.
+    The errors carry ``attempts``, and no secrets of the request.
+
+    Raises:
+        APIResponseValidationError: the response is malformed.
+        APIError: the response is an error.
     """
     failure: APIError
     try:
@@ -216,4 +218,4 @@ def _read(reply: WireResponse, make: Callable[[GeminiFields], T]) -> T:
         failure.attempts = reply.attempts
         raise failure
     finally:
-        del failure  # else its traceback's frame holds it: a circle
+        del failure  # otherwise a reference cycle: its traceback holds this frame

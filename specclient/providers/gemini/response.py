@@ -1,7 +1,7 @@
-"""Turn Gemini's answers, whole or streamed, into the fields of OpenAI's.
+"""Conversion of Gemini responses to the fields of OpenAI's chat completions.
 
-https://ai.google.dev/api/generate-content#generatecontentresponse. What has no field there stays under the
-name Gemini gives it: of a candidate on the choice, of an answer on the completion or chunk.
+https://ai.google.dev/api/generate-content#generatecontentresponse. Fields without a counterpart keep Gemini's
+name: those of a candidate on the choice, those of the response on the completion or chunk.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import pydantic
@@ -23,12 +23,11 @@ from specclient.providers.errors import (
 )
 from specclient.providers.gemini.usage import usage_fields
 from specclient.types.base import WireModel
-from specclient.types.chat import ChatCompletionChunk
 
 W = TypeVar("W", bound=WireModel)
 GeminiResponseFields = dict[str, Any]
 
-#: The reasons why a candidate ended that OpenAI has words for; another keeps its own, in lower case.
+#: OpenAI's finish reasons for Gemini's; a reason not listed is kept, in lower case.
 _FINISHED = {
     "STOP": "stop",
     "MAX_TOKENS": "length",
@@ -64,32 +63,32 @@ _OF_CANDIDATE = frozenset({"content", "finishReason", "index", "logprobsResult"}
 
 
 class InvalidGeminiResponseError(ValueError):
-    """What came is no answer of Gemini's; says where."""
+    """A body is not a Gemini response. The message names the invalid field."""
 
 
 def body_of(content: bytes, status: int | None) -> GeminiResponseFields:
-    """Return a decoded answer.
+    """Decode a response's body.
 
     Raises:
-        APIError: that it is, where it is one; also wrapped in a list.
-        APIResponseValidationError: for anything but an object.
+        APIError: the body is an error object, or a list that contains one.
+        APIResponseValidationError: the body is not a JSON object.
     """
     try:
         body = json.loads(content)
     except (ValueError, RecursionError) as error:
-        raise invalid_response_error(content, status, f"it is no JSON: {type(error).__name__}") from None
+        raise invalid_response_error(content, status, f"it is not JSON: {type(error).__name__}") from None
     inner = body[0] if isinstance(body, list) and body else body
     if isinstance(inner, Mapping) and inner.get("error"):
         raise embedded_error_in(inner)
     if not isinstance(body, dict):
         raise embedded_error_of(content) or invalid_response_error(
-            content, status, f"it is a {type(body).__name__}, and no object"
+            content, status, f"it is a {type(body).__name__}, not an object"
         )
     return body
 
 
 def embedded_error_in(body: Mapping[str, Any]) -> APIError:
-    """Return the error that a body holds, of the class that its code, or the name of it, stands for."""
+    """Return the error in a body. Its class follows from its code, or from its status name."""
     inner = body["error"]
     if isinstance(inner, Mapping) and inner.get("code") is None:
         body = {"error": {**inner, "code": _STATUSES.get(str(inner.get("status")))}}
@@ -97,34 +96,34 @@ def embedded_error_in(body: Mapping[str, Any]) -> APIError:
 
 
 def completion_fields(body: GeminiResponseFields) -> GeminiResponseFields:
-    """Return a whole answer as the fields of a chat completion.
+    """Return the fields of a chat completion from a whole response.
 
     Raises:
-        NoAnswerError: for what has another shape, or no candidate and no reason why.
+        InvalidGeminiResponseError: the response is malformed, or has neither candidates nor a block reason.
     """
-    fields = _common(body)
+    fields = common_fields(body)
     choices = [
-        _choice(candidate, CandidateState(index, fields.get("id", "")), "message")
-        for index, candidate in _candidates(body)
+        choice_of(candidate, CandidateState(index, fields.get("id", "")), "message")
+        for index, candidate in candidates_of(body)
     ]
     if not choices:
-        choices = _withheld(body, "message")
+        choices = blocked_choices(body, "message")
         if not choices:
-            raise InvalidGeminiResponseError("it has no candidates, and no reason why")
+            raise InvalidGeminiResponseError("it has neither candidates nor a block reason")
     usage = usage_fields(body.get("usageMetadata"))
     return {**fields, "object": "chat.completion", "choices": choices, **({"usage": usage} if usage else {})}
 
 
 @dataclass(slots=True)
 class CandidateState:
-    """What has come of one candidate so far.
+    """The state of one candidate while its response is read.
 
     Attributes:
-        index: its place among the candidates.
-        answer: the id of the answer it belongs to.
-        calls: how many functions it has called.
-        signature: the last signature that came with its text.
-        begun, finished: whether anything of it came; whether its end did.
+        index: its index among the candidates.
+        answer: the id of its response.
+        calls: the number of function calls so far.
+        signature: the last signature received with its text.
+        begun, finished: whether a part of it, and whether its end, has been received.
     """
 
     index: int
@@ -135,60 +134,11 @@ class CandidateState:
     finished: bool = False
 
 
-@dataclass(slots=True)
-class GeminiStreamReader:
-    """Reads the events of one stream; each holds what has been added since, and the usage so far.
-
-    The usage is handed out once all candidates have ended, in a chunk of its own after the one that said so.
-    """
-
-    _candidates: dict[int, CandidateState] = field(default_factory=dict)
-    _told: Any = None
-
-    def __call__(self, data: bytes, event: str | None = None) -> list[ChatCompletionChunk] | None:
-        """Return the chunks that an event becomes.
-
-        Raises:
-            APIError: that the event is, where it is one.
-            APIResponseValidationError: for what is no such event.
-        """
-        if data.strip() == b"[DONE]" or event == "ping":  # some gateways send them
-            return None
-        body = body_of(data, None)
-        try:
-            return [read(ChatCompletionChunk, fields) for fields in self._chunks(body)]
-        except InvalidGeminiResponseError as error:
-            reason = str(error)
-        raise invalid_response_error(data, None, reason)
-
-    def _chunks(self, body: GeminiResponseFields) -> list[GeminiResponseFields]:
-        """Return the fields of the chunks that an event becomes."""
-        fields = {**_common(body), "object": "chat.completion.chunk"}
-        choices = [self._added(candidate, index, fields) for index, candidate in _candidates(body)]
-        if not choices and (choices := _withheld(body, "delta")):
-            self._candidates.setdefault(0, CandidateState(0, "")).finished = True
-        self._told = body.get("usageMetadata") or self._told
-        chunks = [{**fields, "choices": choices}] if choices else []
-        if self._candidates and all(known.finished for known in self._candidates.values()):
-            named: GeminiResponseFields = {
-                name: fields[name] for name in ("id", "model", "object") if name in fields
-            }
-            if usage := usage_fields(self._told):
-                chunks.append({**named, "choices": [], "usage": usage})
-        return chunks
-
-    def _added(
-        self, candidate: GeminiResponseFields, index: int, fields: GeminiResponseFields
-    ) -> GeminiResponseFields:
-        known = self._candidates.setdefault(index, CandidateState(index, fields.get("id", "")))
-        return _choice(candidate, known, "delta")
-
-
 def read(kind: type[W], fields: GeminiResponseFields) -> W:
-    """Return fields as a wire object; those of another kind than belongs there are kept as they came.
+    """Return a wire object with the given fields. Values of the wrong type are kept unchanged if optional.
 
     Raises:
-        NoAnswerError: where something vital has another shape.
+        InvalidGeminiResponseError: a required field is malformed.
     """
     try:
         return kind.received(json.dumps(fields).encode())
@@ -197,8 +147,8 @@ def read(kind: type[W], fields: GeminiResponseFields) -> W:
     raise InvalidGeminiResponseError(reason)
 
 
-def _common(body: GeminiResponseFields) -> GeminiResponseFields:
-    """Return what whole answers and chunks have in common."""
+def common_fields(body: GeminiResponseFields) -> GeminiResponseFields:
+    """Return the fields that whole responses and chunks have in common."""
     fields = {name: value for name, value in body.items() if name not in _OF_ANSWER}
     for there, here in (("responseId", "id"), ("modelVersion", "model")):
         if isinstance(body.get(there), str):
@@ -206,52 +156,52 @@ def _common(body: GeminiResponseFields) -> GeminiResponseFields:
     return fields
 
 
-def _candidates(body: GeminiResponseFields) -> list[tuple[int, GeminiResponseFields]]:
-    """Return the candidates with their places; the first one's is left out on the wire, being 0."""
-    found = []
+def candidates_of(body: GeminiResponseFields) -> list[tuple[int, GeminiResponseFields]]:
+    """Return the candidates with their indexes. An index of 0 is omitted on the wire."""
+    indexed = []
     for place, candidate in enumerate(_list_of(body.get("candidates"), "candidates")):
         index = candidate.get("index")
         if not isinstance(index, int) or isinstance(index, bool) or index < 0:
             index = place
-        found.append((index, candidate))
-    return found
+        indexed.append((index, candidate))
+    return indexed
 
 
-def _withheld(body: GeminiResponseFields, holder: str) -> list[GeminiResponseFields]:
-    """Return the choice that stands for a blocked prompt; why it was is told beside it, by promptFeedback."""
+def blocked_choices(body: GeminiResponseFields, holder: str) -> list[GeminiResponseFields]:
+    """Return the choice for a blocked prompt, if it was blocked. ``promptFeedback`` gives details."""
     feedback = body.get("promptFeedback")
     reason = feedback.get("blockReason") if isinstance(feedback, Mapping) else None
     if not reason:
         return []
-    said: GeminiResponseFields = {"role": "assistant", "content": None} if holder == "message" else {}
+    message: GeminiResponseFields = {"role": "assistant", "content": None} if holder == "message" else {}
     return [
-        {"index": 0, "finish_reason": "content_filter", "native_finish_reason": str(reason), holder: said}
+        {"index": 0, "finish_reason": "content_filter", "native_finish_reason": str(reason), holder: message}
     ]
 
 
-def _choice(candidate: GeminiResponseFields, known: CandidateState, holder: str) -> GeminiResponseFields:
-    """Return a candidate, or what a chunk adds to one, as a choice."""
+def choice_of(candidate: GeminiResponseFields, known: CandidateState, holder: str) -> GeminiResponseFields:
+    """Return the choice for a candidate, or for the part of one that a chunk contains."""
     choice = {name: value for name, value in candidate.items() if name not in _OF_CANDIDATE}
     content = candidate.get("content")
     if not isinstance(content, Mapping | None):
         raise InvalidGeminiResponseError(f"a candidate's content is a {type(content).__name__}")
-    said = _said(_list_of((content or {}).get("parts"), "content.parts"), known)
+    message = _message_fields(_list_of((content or {}).get("parts"), "content.parts"), known)
     reason = candidate.get("finishReason")
     if reason is not None:
         known.finished = True
         choice["native_finish_reason"] = reason
         if known.signature is not None:
-            google = said.setdefault("extra_content", {}).setdefault("google", {})
+            google = message.setdefault("extra_content", {}).setdefault("google", {})
             google["thought_signature"] = known.signature
     if holder == "message" or not known.begun:
-        said = {"role": "assistant", "content": None, **said}
-    if holder == "message":  # only the pieces of a stream are numbered
-        for call in said.get("tool_calls", ()):
+        message = {"role": "assistant", "content": None, **message}
+    if holder == "message":  # only tool calls of a stream have an index
+        for call in message.get("tool_calls", ()):
             del call["index"]
     known.begun = True
     if logprobs := _logprobs(candidate.get("logprobsResult")):
         choice["logprobs"] = logprobs
-    return {**choice, "index": known.index, "finish_reason": _finish(reason, known), holder: said}
+    return {**choice, "index": known.index, "finish_reason": _finish(reason, known), holder: message}
 
 
 def _finish(reason: Any, known: CandidateState) -> str | None:
@@ -260,8 +210,8 @@ def _finish(reason: Any, known: CandidateState) -> str | None:
     return None if reason is None else _FINISHED.get(str(reason), str(reason).lower())
 
 
-def _said(parts: list[GeminiResponseFields], known: CandidateState) -> GeminiResponseFields:
-    """Return the parts of a candidate as the fields of a message or delta that they add to."""
+def _message_fields(parts: list[GeminiResponseFields], known: CandidateState) -> GeminiResponseFields:
+    """Return the fields of a message or delta from the parts of a candidate."""
     texts: dict[str, str] = {}
     calls: list[GeminiResponseFields] = []
     images: list[GeminiResponseFields] = []
@@ -273,7 +223,7 @@ def _said(parts: list[GeminiResponseFields], known: CandidateState) -> GeminiRes
             calls.append(_call(part["functionCall"], signature, known))
         elif "text" in part:
             if not isinstance(part["text"], str):
-                raise InvalidGeminiResponseError("a part's text is no text")
+                raise InvalidGeminiResponseError("a part's text is not a string")
             name = "reasoning_content" if part.get("thought") is True else "content"
             texts[name] = texts.get(name, "") + part["text"]
             known.signature = signature or known.signature
@@ -284,13 +234,13 @@ def _said(parts: list[GeminiResponseFields], known: CandidateState) -> GeminiRes
             known.signature = signature or known.signature
         else:
             others.append(part)
-    said: GeminiResponseFields = {name: text for name, text in texts.items() if text}
-    said |= {name: found for name, found in (("tool_calls", calls), ("images", images)) if found}
-    return said | ({"extra_content": {"google": {"parts": others}}} if others else {})
+    fields: GeminiResponseFields = {name: text for name, text in texts.items() if text}
+    fields |= {name: entries for name, entries in (("tool_calls", calls), ("images", images)) if entries}
+    return fields | ({"extra_content": {"google": {"parts": others}}} if others else {})
 
 
 def _call(called: Any, signature: str | None, known: CandidateState) -> GeminiResponseFields:
-    """Return a call of a function; one without an id gets one that the same answer always gets."""
+    """Return a tool call. One without an id gets a deterministic id, the same for the same response."""
     if not isinstance(called, Mapping) or not isinstance(called.get("name"), str):
         raise InvalidGeminiResponseError("a functionCall has no name")
     arguments = json.dumps(called.get("args") or {}, ensure_ascii=False)
@@ -304,7 +254,7 @@ def _call(called: Any, signature: str | None, known: CandidateState) -> GeminiRe
 
 
 def _signed(signature: str | None) -> GeminiResponseFields:
-    """Return a signature where Gemini's OpenAI-compatible endpoint keeps it; it is sent back from there."""
+    """Return a signature in the field of Gemini's OpenAI-compatible endpoint, from which it is sent back."""
     return {} if signature is None else {"extra_content": {"google": {"thought_signature": signature}}}
 
 
@@ -316,7 +266,7 @@ def _image_url(held: Any) -> str | None:
 
 
 def _logprobs(result: Any) -> GeminiResponseFields | None:
-    """Return log probabilities; the likely tokens of a position stand in a list beside the chosen ones."""
+    """Return log probabilities. Gemini lists the top tokens of each position apart from the chosen ones."""
     if not isinstance(result, Mapping):
         return None
     chosen = _list_of(result.get("chosenCandidates"), "logprobsResult.chosenCandidates")
@@ -343,5 +293,5 @@ def _list_of(value: Any, name: str) -> list[GeminiResponseFields]:
     if value is None:
         return []
     if not isinstance(value, list) or not all(isinstance(entry, Mapping) for entry in value):
-        raise InvalidGeminiResponseError(f"{name} is no list of objects")
+        raise InvalidGeminiResponseError(f"{name} is not a list of objects")
     return value

@@ -1,4 +1,4 @@
-"""What an endpoint spells differently or refuses, as data; and a body reshaped by it."""
+"""Differences of endpoints from OpenAI's request bodies, as data, and their application to a body."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Quirks:
-    """How an endpoint's form of OpenAI's chat and completions bodies differs.
+    """Differences of an endpoint from OpenAI's chat and completions bodies.
+
+    A new difference of one provider is a field in its row of ``providers/presets``.
 
     Attributes:
-        renamed: our name of a parameter, and theirs.
-        refused: parameters it has no form of.
+        renamed: the endpoint's name of a parameter, by OpenAI's name.
+        refused: parameters that the endpoint does not support.
         text_prediction: whether ``prediction.content`` must be one string.
-        prefix_path: where answers that continue a ``prefix: true`` message are asked for, below the base URL.
-        beside_prediction: fields sent with a ``prediction``; the caller's own go in among them.
+        prefix_path: the path, below the base URL, for responses that continue a ``prefix: true`` message.
+        beside_prediction: fields sent with a ``prediction``, merged with the caller's.
     """
 
     renamed: Mapping[str, str] = field(default_factory=dict)
@@ -30,43 +32,44 @@ NO_QUIRKS = Quirks()
 
 
 def apply_quirks(given: Mapping[str, Any], own: Mapping[str, Any], quirks: Quirks) -> dict[str, Any]:
-    """Return a body in an endpoint's spelling.
+    """Return a body in the endpoint's form.
 
     Args:
-        given: parameters in OpenAI's spelling.
-        own: what the caller says in the endpoint's own; stands over ``given`` and is left as it is.
+        given: parameters in OpenAI's form.
+        own: parameters in the endpoint's form, from the caller. They override ``given`` and are not changed.
+        quirks: the endpoint's differences.
     """
-    made = {quirks.renamed.get(name, name): value for name, value in given.items()}
-    prediction = made.get("prediction")
+    body = {quirks.renamed.get(name, name): value for name, value in given.items()}
+    prediction = body.get("prediction")
     if quirks.text_prediction and isinstance(prediction, Mapping):
-        made["prediction"] = {**prediction, "content": _text(prediction.get("content"))}
-    made |= own
-    return made if made.get("prediction") is None else with_flags(made, quirks.beside_prediction)
+        body["prediction"] = {**prediction, "content": _text(prediction.get("content"))}
+    body |= own
+    return body if body.get("prediction") is None else with_flags(body, quirks.beside_prediction)
 
 
 def with_flags(body: Mapping[str, Any], flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a body with fields added, or objects filled up; what it says itself stands."""
+    """Return a body with fields added and objects completed. Values in the body take precedence."""
     added: dict[str, Any] = {}
     for name, flag in flags.items():
-        said = body.get(name)
+        value = body.get(name)
         if name not in body:
             added[name] = flag
-        elif isinstance(said, Mapping) and isinstance(flag, Mapping):
-            added[name] = {**flag, **said}
+        elif isinstance(value, Mapping) and isinstance(flag, Mapping):
+            added[name] = {**flag, **value}
     return {**body, **added}
 
 
 def continues_prefix(body: Mapping[str, Any]) -> bool:
-    """Tell whether a body's last message is one to be continued."""
+    """Return whether the response continues the body's last message."""
     messages = body.get("messages")
     last = messages[-1] if isinstance(messages, list) and messages else None
     return isinstance(last, Mapping) and bool(last.get("prefix"))
 
 
 def _text(content: Any) -> Any:
-    """Return text parts as one string; what is none of them as it is, for the endpoint to refuse."""
+    """Return text parts as one string. Other content is returned unchanged, for the endpoint to refuse."""
     if not isinstance(content, list | tuple):
         return content
     texts = [part.get("text") for part in content if isinstance(part, Mapping)]
-    whole = len(texts) == len(content) and all(isinstance(text, str) for text in texts)
-    return "".join(map(str, texts)) if whole else content
+    all_text = len(texts) == len(content) and all(isinstance(text, str) for text in texts)
+    return "".join(map(str, texts)) if all_text else content

@@ -1,4 +1,4 @@
-"""Turn what is known of a provider before its key is into its endpoint: one frozen row each."""
+"""A provider preset: everything known of a provider but its key, as one row of a table."""
 
 from __future__ import annotations
 
@@ -14,40 +14,41 @@ from specclient.providers.endpoint import Endpoint
 from specclient.providers.openai.quirks import NO_QUIRKS, Quirks
 from specclient.types.capabilities import UNKNOWN_CAPABILITIES, Capabilities
 
-#: Forms of rate-limit headers; :mod:`specclient.transport.pacing.limit_headers` reads all of them, whoever
-#: sends them.
+#: Forms of rate-limit headers. :mod:`specclient.transport.pacing.limit_headers` reads all of them from every
+#: provider.
 LimitFormat = Literal[
     "openai",  # x-ratelimit-{limit,remaining,reset}-{requests,tokens}; resets are durations: 6m0s, 12ms
     "azure",  # x-ratelimit-remaining-{requests,tokens}, retry-after-ms
     "anthropic",  # anthropic-ratelimit-{requests,tokens,…}-{limit,remaining,reset}; RFC 3339 instants
     "google",  # no headers; google.rpc.RetryInfo in the body of a 429
-    "groq",  # OpenAI's names; requests count by the day, tokens by the minute
+    "groq",  # OpenAI's names; requests per day, tokens per minute
     "cerebras",  # x-ratelimit-*-{requests-day,tokens-minute}; resets are seconds with a fraction
     "mistral",  # x-ratelimitbysize-{limit,remaining}-{minute,month}; resets are whole seconds
     "fireworks",  # x-ratelimit-{limit,remaining}-tokens-{prompt,cache-adjusted-prompt,generated}
-    "together",  # x-ratelimit-{limit,remaining,reset}, x-tokenlimit-{limit,remaining}; by the second
-    "openrouter",  # X-RateLimit-*, with errors alone
+    "together",  # x-ratelimit-{limit,remaining,reset}, x-tokenlimit-{limit,remaining}; per second
+    "openrouter",  # X-RateLimit-*, in error responses only
     "none",
 ]
 
 
 @dataclass(frozen=True, slots=True)
 class Preset:
-    """What is known of a provider before its key is; a row of the tables, or a user's own.
+    """A row of the tables of providers, or a user's own row.
 
     Attributes:
         name: the part of a model's name before ``/``.
-        base_url: of the API whose language ``dialect`` is; self-hosted servers at their own default port. One
-            with a placeholder in braces must be given: by ``base_url_env``, or in the configuration.
+        base_url: the URL of the API with the wire dialect ``dialect``; for self-hosted servers, with their
+            default port. A placeholder in braces must be replaced, by ``base_url_env`` or configuration.
         key_env: environment variables that may hold the key, in order.
-        dialect: the language it speaks, a key of :data:`DIALECTS`.
-        key_header, price_provider, capabilities, quirks, key_required, stream_usage: as in
+        dialect: the name of the wire dialect, one of :data:`DIALECTS`.
+        key_header, price_provider, capabilities, quirks, key_required, stream_usage: see
             :class:`specclient.providers.Endpoint`.
-        base_url_env: environment variable that may hold the address, to which ``base_url_path`` is added.
-        other_urls: more base URLs of the same vendor, where the same prices and capabilities hold.
+        base_url_env: the environment variable that may hold the address.
+        base_url_path: appended to the address in ``base_url_env``.
+        other_urls: further base URLs of the same vendor, with the same prices and capabilities.
         limits: see :data:`LimitFormat`; None for unknown.
-        title: what the vendor or server is called.
-        note: what the columns of a table do not say.
+        title: the vendor's or server's display name.
+        note: remarks that the columns of the capability table do not show.
     """
 
     name: str
@@ -69,11 +70,11 @@ class Preset:
 
     @property
     def anywhere(self) -> bool:
-        """Whether its URL is the user's to tell: of a server of their own, or of a deployment."""
+        """Whether the user has to supply the URL: of their own server, or of a deployment."""
         return not self.key_required or "{" in self.base_url
 
     def key_in(self, environ: Mapping[str, str]) -> SecretStr | None:
-        """Return the key that the environment holds, None without one."""
+        """Return the key from the environment, or None."""
         return next((SecretStr(environ[name]) for name in self.key_env if environ.get(name)), None)
 
     def endpoint(
@@ -86,10 +87,10 @@ class Preset:
         headers: Mapping[str, str | None] | None = None,
         query: Mapping[str, Any] | None = None,
     ) -> Endpoint:
-        """Return the endpoint, at another ``base_url`` where one is given.
+        """Return the provider's endpoint, at ``base_url`` if given.
 
         Raises:
-            ConfigurationError: for a base URL, key or dialect that cannot be used.
+            ConfigurationError: the base URL, key or dialect is invalid.
         """
         if self.dialect not in DIALECTS:
             raise ConfigurationError(

@@ -1,4 +1,4 @@
-"""Turn a provider's name, or its URL, into what is known of it: the table of all presets."""
+"""The table of all provider presets, by name and by URL."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from specclient.providers.presets.servers import SERVERS
 from specclient.types.capabilities import Capabilities
 
 PRESETS: Mapping[str, Preset] = MappingProxyType({row.name: row for row in (*HOSTED, *SERVERS)})
-"""Every provider known by name."""
+"""All presets by name."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderWithoutEndpoint:
-    """A provider whose endpoints are known to its users alone: what is known of it, and the way out."""
+    """A provider without a common endpoint: its capabilities, and how to configure an endpoint."""
 
     title: str
     capabilities: Capabilities
@@ -37,7 +37,7 @@ WITHOUT_ENDPOINT: Mapping[str, ProviderWithoutEndpoint] = MappingProxyType(
         ),
     }
 )
-"""Providers that have no endpoint known by name, and why."""
+"""Providers without a preset endpoint, and why."""
 
 _BY_URL = {
     url.rstrip("/"): row
@@ -48,10 +48,10 @@ _BY_URL = {
 
 
 def preset(name: str) -> Preset:
-    """Return the row of ``name``.
+    """Return the preset with a name.
 
     Raises:
-        ConfigurationError: for a name that is not in the table, with those that are.
+        ConfigurationError: the name is unknown. The message lists the known names.
     """
     found = PRESETS.get(name)
     if found is not None:
@@ -65,11 +65,11 @@ def preset(name: str) -> Preset:
 
 
 def preset_for_url(base_url: str) -> Preset | None:
-    """Return the hosted provider whose URL this is; what stands at an address of one's own, no URL tells."""
+    """Return the hosted provider with this URL, or None. Servers of the user's own have no known URL."""
     return _BY_URL.get(base_url.rstrip("/"))
 
 
 @functools.cache
 def bare_endpoints() -> Mapping[str, Endpoint]:
-    """Return the endpoint of every preset without a key: made once, for all clients to share."""
+    """Return the endpoints of all presets, without keys. Created once and shared by all clients."""
     return MappingProxyType({name: row.endpoint() for name, row in PRESETS.items()})

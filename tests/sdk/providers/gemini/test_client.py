@@ -177,7 +177,7 @@ async def test_a_blocked_prompt(openai_server: OpenAIServer, client: AsyncOpenAI
 async def test_no_answer_and_no_reason(openai_server: OpenAIServer, client: AsyncOpenAI) -> None:
     nothing = {"candidates": [], "usageMetadata": {"promptTokenCount": 6, "totalTokenCount": 6}}
     openai_server.script(reply(200, nothing), events(b"data: " + json.dumps(nothing).encode() + b"\n\n"))
-    with pytest.raises(APIResponseValidationError, match="no candidates, and no reason why"):
+    with pytest.raises(APIResponseValidationError, match="neither candidates nor a block reason"):
         await client.chat.completions.create(model=MODEL, messages=ASK)
     stream = await client.chat.completions.create(model=MODEL, messages=ASK, stream=True)
     with pytest.raises(APIConnectionError, match="ended before the answer did"):
