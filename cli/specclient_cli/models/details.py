@@ -108,10 +108,10 @@ def probe(state: State, model: str, prefill: bool, as_json: bool) -> None:
     MODEL is PROVIDER/MODEL. This costs what the calls cost: at most 5 requests of about 30 tokens, each of
     which may generate at most 16. They are in the ledger with the tag "probe".
 
-    An answer alone proves nothing, since most servers ignore what they do not know: each claim is held
-    against a second request. "honoured" is proven; "ignored" and "refused" are what they say; of what is
-    "untelemetered", a form is taken, and what became of it is not told. The answer is kept by URL and model,
-    and fills in what is unknown.
+    An answer alone proves nothing, because most servers ignore unknown fields: each finding is confirmed by
+    a second request. "honoured": the server uses the field, as confirmed. "ignored", "refused": it does not.
+    "untelemetered": it uses the field, but does not report the outcome. "unknown": no conclusion. The result
+    is stored by URL and model, and fills in capabilities that are unknown.
 
     \b
     Examples:

@@ -1,4 +1,4 @@
-"""Streams that break off: what goes on behind the text so far, without a seam, and what cannot."""
+"""Streams that break off: which continue on another route, with the text joined, and which cannot."""
 
 from __future__ import annotations
 
@@ -318,11 +318,11 @@ def test_what_is_joined_is_the_answer(
     edges = sorted({min(cut, len(whole)) for cut in cuts} | {0, len(whole)})
     pieces = [whole[a:b] for a, b in pairwise(edges)] or [""]
     first = SimpleNamespace(id="c1", created=1, model="m")
-    seam = StreamSplice(first, given_, may_repeat=True, earlier_usage=[Usage(prompt=1, completion=2)])
+    splice = StreamSplice(first, given_, may_repeat=True, earlier_usage=[Usage(prompt=1, completion=2)])
     chunks = [_chunk(piece) for piece in pieces] + [_chunk("", last=True)]
-    out = [got for chunk in chunks for got in seam.spliced([chunk])]
+    out = [got for chunk in chunks for got in splice.spliced([chunk])]
     assert given_ + "".join(c.choices[0].delta.content or "" for c in out) == answer
-    assert given_ + seam.text == answer
+    assert given_ + splice.text == answer
     assert {c.id for c in out} == {"c1"}
 
 

@@ -58,19 +58,19 @@ def test_a_far_target_and_a_good_draft_make_for_long_drafts() -> None:
     assert best_draft_length(1.0, draft_s=0.0, verify_s=0.2, longest=6) == 6
 
 
-def _gauge(token_s: float, verify_s: float, kept: int, draft_s: float = 0.002) -> DraftLengthController:
-    gauge = DraftLengthController(calibration=(8, verify_s + 7 * token_s))
+def _controller(token_s: float, verify_s: float, kept: int, draft_s: float = 0.002) -> DraftLengthController:
+    controller = DraftLengthController(calibration=(8, verify_s + 7 * token_s))
     for _ in range(12):
-        gauge.note(4, kept, draft_s=4 * draft_s, verify_s=verify_s)
-    return gauge
+        controller.note(4, kept, draft_s=4 * draft_s, verify_s=verify_s)
+    return controller
 
 
 def test_it_gives_up_where_the_target_is_faster_alone_and_only_there() -> None:
-    assert _gauge(token_s=0.05, verify_s=0.06, kept=4).next_length(100) is not None
-    assert _gauge(token_s=0.001, verify_s=0.06, kept=4).next_length(100) is None
-    assert _gauge(token_s=0.05, verify_s=0.06, kept=0).next_length(100) is None
-    assert math.isclose(_gauge(token_s=0.05, verify_s=0.06, kept=4).token_s or 0, 0.05, rel_tol=1e-6)
-    fixed = _gauge(token_s=0.001, verify_s=0.06, kept=0)
+    assert _controller(token_s=0.05, verify_s=0.06, kept=4).next_length(100) is not None
+    assert _controller(token_s=0.001, verify_s=0.06, kept=4).next_length(100) is None
+    assert _controller(token_s=0.05, verify_s=0.06, kept=0).next_length(100) is None
+    assert math.isclose(_controller(token_s=0.05, verify_s=0.06, kept=4).token_s or 0, 0.05, rel_tol=1e-6)
+    fixed = _controller(token_s=0.001, verify_s=0.06, kept=0)
     fixed.fixed = 5
     assert fixed.next_length(100) == 5
     assert fixed.next_length(3) == 2  # with the target's own token, no more than remains
@@ -78,9 +78,9 @@ def test_it_gives_up_where_the_target_is_faster_alone_and_only_there() -> None:
 
 
 def test_it_needs_evidence_before_it_gives_up() -> None:
-    gauge = DraftLengthController(calibration=(8, 0.001))
-    gauge.note(4, 0, draft_s=1.0, verify_s=1.0)
-    assert gauge.next_length(100) == 4
+    controller = DraftLengthController(calibration=(8, 0.001))
+    controller.note(4, 0, draft_s=1.0, verify_s=1.0)
+    assert controller.next_length(100) == 4
     assert DraftLengthController(calibration=(1, 0.1)).token_s is None
     assert target_alone_is_faster(10, 100.0, token_s=0.001, verify_s=0.05)
     assert not target_alone_is_faster(10, 1000.0, token_s=0.01, verify_s=0.05)
@@ -88,10 +88,10 @@ def test_it_needs_evidence_before_it_gives_up() -> None:
 
 @given(st.lists(st.tuples(st.integers(1, 8), st.integers(0, 8)), max_size=20))
 def test_the_record_keeps_its_invariants(rounds: list[tuple[int, int]]) -> None:
-    tally = RoundCounts()
+    counts = RoundCounts()
     for drafted, accepted in rounds:
-        tally.note(drafted, min(drafted, accepted))
-    told = tally.speculation()
+        counts.note(drafted, min(drafted, accepted))
+    told = counts.speculation()
     if not rounds:
         assert (told.drafted, told.acceptance_rate, told.steps) == (None, None, None)
         return
@@ -113,13 +113,13 @@ TEXTS = st.text("abc", max_size=12)
 )
 def test_an_ending_does_not_depend_on_the_pieces(text: str, cuts: list[int], stops: list[str]) -> None:
     def run(pieces: Sequence[str]) -> tuple[str, bool]:
-        ending, out = StopStringMatcher(stops), ""
+        matcher, out = StopStringMatcher(stops), ""
         for piece in pieces:
-            more, stopped = ending.push(piece)
+            more, stopped = matcher.push(piece)
             out += more
             if stopped:
                 return out, True
-        return out + ending.flush(), False
+        return out + matcher.flush(), False
 
     pieces, rest = [], text
     for cut in cuts:
@@ -151,7 +151,7 @@ def _token(number: int, *, strip: bool = False) -> ScoringToken:
     return ScoringToken(number, text.strip() or " " if strip else text)
 
 
-def _speller() -> tuple[RemoteDetokenizer, list[int]]:
+def _detokenizer() -> tuple[RemoteDetokenizer, list[int]]:
     asked: list[int] = []
 
     async def decode(ids: Sequence[int]) -> str:
@@ -165,49 +165,49 @@ def _speller() -> tuple[RemoteDetokenizer, list[int]]:
 async def test_tokens_are_spelled_as_the_whole_is(strip: bool) -> None:
     run = [1, 2, 3, 4, 6, 2, 3, 4, 3, 4, 7, 1]
     for size in range(1, 6):
-        speller, _ = _speller()
+        detokenizer, _ = _detokenizer()
         out = ""
         for at in range(0, len(run), size):
             tokens = [_token(i, strip=strip) for i in run[at : at + size]]
-            taken, text = await speller.append_scored(tokens)
+            taken, text = await detokenizer.append_scored(tokens)
             assert taken == len(tokens)
             out += text
         assert out == _shown(run)
-        assert speller.ids == run
+        assert detokenizer.ids == run
 
 
 async def test_the_token_that_ends_an_answer_is_never_taken_from_scores() -> None:
-    speller, _ = _speller()
-    assert await speller.append_scored([_token(1), _token(2), _token(END)]) == (2, "Hello world")
-    assert await speller.append_scored([_token(END)]) == (0, "")
-    assert await speller.append_scored([ScoringToken(END, "")]) == (0, "")
-    assert await speller.append_scored([_token(1), _token(END), _token(2)]) == (0, "")
-    assert await speller.append_scored([ScoringToken(2, None)]) == (0, "")  # a server that tells no texts
-    assert speller.ids == [1, 2]
+    detokenizer, _ = _detokenizer()
+    assert await detokenizer.append_scored([_token(1), _token(2), _token(END)]) == (2, "Hello world")
+    assert await detokenizer.append_scored([_token(END)]) == (0, "")
+    assert await detokenizer.append_scored([ScoringToken(END, "")]) == (0, "")
+    assert await detokenizer.append_scored([_token(1), _token(END), _token(2)]) == (0, "")
+    assert await detokenizer.append_scored([ScoringToken(2, None)]) == (0, "")  # a server that tells no texts
+    assert detokenizer.ids == [1, 2]
 
 
 async def test_tokens_known_to_be_plain_are_spelled_without_asking() -> None:
-    speller, asked = _speller()
-    speller.learn([_token(1), _token(2)], "Hello world!")
-    assert await speller.append_scored([_token(2), _token(1), _token(2)]) == (3, " worldHello world")
+    detokenizer, asked = _detokenizer()
+    detokenizer.learn([_token(1), _token(2)], "Hello world!")
+    assert await detokenizer.append_scored([_token(2), _token(1), _token(2)]) == (3, " worldHello world")
     assert asked == []
-    speller.learn([_token(6), _token(END)], "!")  # the text does not show the second: nothing is learnt
-    assert await speller.append_scored([_token(6), _token(END)]) == (1, "!")
+    detokenizer.learn([_token(6), _token(END)], "!")  # the text does not show the second: nothing is learnt
+    assert await detokenizer.append_scored([_token(6), _token(END)]) == (1, "!")
     assert asked
 
 
 async def test_half_a_character_is_held_back_until_it_is_whole_or_the_answer_ends() -> None:
-    speller, _ = _speller()
-    assert await speller.append_text([_token(3)], "\ufffd") == ""
-    assert not speller.is_character_complete
-    assert await speller.append_text([_token(4)], "\ufffd") == "é"
-    assert speller.is_character_complete
-    assert await speller.append_text([_token(3)], "\ufffd") == ""
-    assert speller.flush() == "\ufffd"
-    assert speller.flush() == ""
-    speller, _ = _speller()
-    assert await speller.append_text([_token(1), *[_token(3)] * 3], "Hello\ufffd\ufffd\ufffd") == "Hello"
-    assert speller.flush() == "\ufffd\ufffd\ufffd"
+    detokenizer, _ = _detokenizer()
+    assert await detokenizer.append_text([_token(3)], "\ufffd") == ""
+    assert not detokenizer.is_character_complete
+    assert await detokenizer.append_text([_token(4)], "\ufffd") == "é"
+    assert detokenizer.is_character_complete
+    assert await detokenizer.append_text([_token(3)], "\ufffd") == ""
+    assert detokenizer.flush() == "\ufffd"
+    assert detokenizer.flush() == ""
+    detokenizer, _ = _detokenizer()
+    assert await detokenizer.append_text([_token(1), *[_token(3)] * 3], "Hello\ufffd\ufffd\ufffd") == "Hello"
+    assert detokenizer.flush() == "\ufffd\ufffd\ufffd"
 
 
 def _vllm(entries: list[Any], **more: Any) -> Any:
@@ -226,10 +226,13 @@ ASK = ScoringRequest((1, 2), draft=(5, 6))
 
 def test_ranks_are_verdicts_and_equals_are_none() -> None:
     seen = parse_vllm(_vllm([None, _entry((2, 1)), _entry((5, 1)), _entry((6, 2), (8, 1))]), ASK)
-    assert [spot.is_greedy for spot in seen.draft_tokens] == [True, False]
+    assert [scored.is_greedy for scored in seen.draft_tokens] == [True, False]
     assert seen.draft_tokens[1].greedy_token == ScoringToken(8, "t8")
     tied = parse_vllm(_vllm([None, _entry((2, 1)), _entry((5, 1), (7, 1)), _entry((6, 3))]), ASK)
-    assert [(spot.is_greedy, spot.greedy_token) for spot in tied.draft_tokens] == [(None, None), (None, None)]
+    assert [(scored.is_greedy, scored.greedy_token) for scored in tied.draft_tokens] == [
+        (None, None),
+        (None, None),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -259,7 +262,7 @@ def test_sglang_is_read_from_the_end_and_must_tell_of_the_draft() -> None:
     }
     answer = NativeGeneration.construct(text="d", meta_info=meta)
     seen = parse_sglang(answer, ASK)
-    assert [(spot.is_greedy, spot.greedy_token) for spot in seen.draft_tokens] == [
+    assert [(scored.is_greedy, scored.greedy_token) for scored in seen.draft_tokens] == [
         (True, (5, "a")),
         (False, (8, "c")),
     ]

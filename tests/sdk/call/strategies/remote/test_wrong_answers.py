@@ -230,7 +230,7 @@ def test_an_echo_of_more_than_was_sent_says_nothing_of_what_comes_behind_the_dra
     seen = parse_echo(
         _echo([1, 2, 3, 4], [None, -0.01, math.nan, -0.01], 1), ScoringRequest((1, 2), "tt", (3,), "t")
     )
-    assert [spot.is_greedy for spot in seen.draft_tokens] == [None]
+    assert [scored.is_greedy for scored in seen.draft_tokens] == [None]
 
 
 async def test_a_draft_whose_text_is_longer_than_its_tokens(scorer: Scorer, monkeypatch: Any) -> None:
