@@ -114,7 +114,7 @@ def _plans(
         CheckpointError, ConfigurationError: what cannot be planned.
     """
     from specclient_local.loading.engine_loader import DEFAULT_CONTEXT  # noqa: PLC0415 - import torch
-    from specclient_local.loading.memory_plan import free_memory, plans  # noqa: PLC0415
+    from specclient_local.loading.memory_plan import free_memory, memory_plans  # noqa: PLC0415
     from specclient_local.loading.model_loader import read_any_config  # noqa: PLC0415
     from specclient_local.loading.options import EngineOptions  # noqa: PLC0415
 
@@ -124,10 +124,10 @@ def _plans(
     context = min(own, DEFAULT_CONTEXT) if asked.context is None else asked.context
     if context > own:
         raise ConfigurationError(
-            f"context is {context}; allowed is 2 to {own}, the most {target} was made for."
+            f"context is {context}; allowed is 2 to {own}, the longest that {target} supports."
         )
     free = free_memory if memory is None else lambda _: memory
-    found = plans(target, drafts, asked, context, free, heads=_folders(*asked.heads))
+    found = memory_plans(target, drafts, asked, context, free, heads=_folders(*asked.heads))
     if not found:
         raise ConfigurationError(
             f"{target}: transformers runs this model, and only the loaded model tells what its caches take; "

@@ -27,7 +27,7 @@ from specclient_local.engine.answer import (
 )
 from specclient_local.engine.worker import Worker
 from specclient_local.loading.configured_models import resolve_pair_name
-from specclient_local.loading.engine_loader import LoadedEngine, load
+from specclient_local.loading.engine_loader import LoadedEngine, load_engine
 from specclient_local.loading.options import EngineOptions
 from specclient_local.request.params import Method, Parameters, SamplingParams
 from specclient_local.request.validation import check, integer, optional
@@ -157,7 +157,7 @@ class Engine:
             "prefix_cache": prefix_cache,
             "graphs": graphs,
         }
-        return cls(load(model, EngineOptions.read(options)), slots=slots, max_waiting=max_waiting)
+        return cls(load_engine(model, EngineOptions.read(options)), slots=slots, max_waiting=max_waiting)
 
     @property
     def threads(self) -> int:

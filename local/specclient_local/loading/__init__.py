@@ -1,1 +1,1 @@
-"""Load models: from a checkpoint's folder to an engine that decodes, planned for the memory there is."""
+"""Load engines: options, memory plan, models, drafters, and the cost calibration of their passes."""

@@ -1,4 +1,4 @@
-"""Turn loaded models into what their passes cost on this machine, in a second or two whatever their size."""
+"""Calibration: measures the costs of passes on this machine, in one or two seconds for any model size."""
 
 from __future__ import annotations
 
@@ -23,31 +23,33 @@ from specclient_local.request.sequence import RandomStream, Sequence
 from specclient_local.request.token_tree import ROOT, TokenTree
 
 _BATCH = 8
-"""Sequences of the largest batch that is timed; of larger ones the cost is extrapolated."""
+"""Sequences of the largest batch that is timed; costs of larger batches are extrapolated."""
 
 _NEAR = 64
 _FAR = 2048
-"""Positions in the caches at the two places in a context that are timed."""
+"""Cached positions at the two points in the context at which passes are timed."""
 
 _ROUNDS = 12
+"""Rounds timed to measure their overhead beyond their passes."""
+
 _SLOW_S = 0.02
-"""Rounds timed to see what they take beside their passes, and passes so long that it does not matter."""
+"""Seconds of a pass from which that overhead is negligible and not measured."""
 
 _BUDGET_S = 1.0
-"""About how long the target's passes may take in all; a draft's take a fraction."""
+"""Approximate seconds for all timed passes of the target; those of a draft take a fraction of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class TimingPlan:
-    """How closely to measure.
+    """Which passes to time, and how often.
 
     Attributes:
-        rows: of the passes timed for one sequence, ascending.
-        turns: each is timed, after one that only warms up; 0 where that one has to count.
-        full: rows of each sequence in the passes timed for a batch; where there are none, what a batch
-            costs is taken from what rows cost.
+        rows: row counts of the passes timed for one sequence, ascending.
+        turns: repetitions of each, after a warm-up; with 0, the warm-up itself is the measurement.
+        full: rows per sequence of the passes timed for a batch; where empty, the cost of a batch is estimated
+            from the cost of rows.
         far: whether passes far into the context are timed.
-        least_s: of a plain step; a shorter one is not worth so many turns.
+        least_s: shortest plain step, in seconds, for which this plan is used.
     """
 
     rows: tuple[int, ...]
@@ -57,11 +59,11 @@ class TimingPlan:
     least_s: float = 0.0
 
     def fits(self, step: float, batch: int) -> bool:
-        """Return whether it is right for a model by the seconds of a plain step."""
+        """Return whether the plan suits a model whose plain step takes ``step`` seconds."""
         return step >= self.least_s and self.steps(batch) * step <= _BUDGET_S
 
     def steps(self, batch: int) -> float:
-        """Return about how many plain steps that takes, a row beyond the first counting a tenth of one."""
+        """Return the plan's approximate duration in plain steps; each further row counts as 0.1 steps."""
         counts = [*self.rows, *(batch * rows for rows in self.full if batch > 1)]
         return (self.turns + 1) * sum(0.9 + 0.1 * rows for rows in counts)
 
@@ -77,21 +79,21 @@ _PLANS = (
 
 
 class Calibration:
-    """A target's passes, measured when made, and with them what drafts cost beside it.
+    """Measures a target's passes on construction, and the costs of its drafts on request.
 
     Args:
-        target: all of whose slots are free.
-        slots: sequences that may run at once.
-        clock: of passes; by default the processor's own time where one thread computes.
+        target: must have all slots free.
+        slots: number of sequences that may run at once.
+        clock: returns seconds; by default CPU time where one thread computes, else wall-clock time.
 
     Attributes:
-        target: what its passes cost, and drafts that cost nothing.
+        target: costs of rounds whose draft costs nothing.
     """
 
     def __init__(self, target: ModelRunner, slots: int, clock: Callable[[], float] | None = None) -> None:
         self._runner, self._clock = target, clock or _pass_clock(target.device)
         self._batch, self._vocab = min(slots, _BATCH), target.config.vocab_size
-        target.time_passes([(1, 1)], repeats=0, clock=self._clock)  # wakes what computes
+        target.time_passes([(1, 1)], repeats=0, clock=self._clock)  # warm-up
         (step,) = target.time_passes([(1, 1)], repeats=0, clock=self._clock)
         self._plan = next((plan for plan in _PLANS if plan.fits(step, self._batch)), _PLANS[-1])
         near = min(_NEAR, max(0, target.context - _LONGEST))
@@ -108,22 +110,22 @@ class Calibration:
         if far >= 4 * _NEAR and self._plan.far:
             later = self._seconds(1, (1, _LONGEST), far)
             cost = replace(cost, far=self._later(cost, 0.0, tuple(s / self._unit for s in later), far))
-        if step <= _SLOW_S and target.device.type == "cpu":  # else nothing beside passes is worth knowing
-            cost = replace(cost, beside=self._beside(), branching=self._branching())
+        if step <= _SLOW_S and target.device.type == "cpu":  # otherwise the overhead is negligible
+            cost = replace(cost, beside=self._round_overhead(), branching=self._tree_overhead())
         self.target = cost
 
     def draft(self, draft: ModelRunner) -> RoundCosts:
-        """Return what rounds cost with a draft model's steps, all of whose slots are free."""
+        """Return the costs of rounds with a draft model, which must have all slots free."""
         known = self.target
         drafter = DraftModel(draft, self._vocab, share=False)
         alone, steps = self._draft_step(draft, known.context), DEFAULT_DRAFT_LENGTH
         full = self._proposal(drafter, self._batch, chain(steps)) / steps if self._plan.full else 0.0
         most = MAX_DRAFT_LENGTH + 1
-        row, level, drawn = self._beyond(drafter, alone)
+        row, level, drawn = self._tree_costs(drafter, alone)
         cost = replace(
             known,
             draft=alone,
-            # More sequences never cost less: where a measurement says so it is noise.
+            # A batch never costs less than one sequence; a smaller measurement is noise.
             full_draft=max(full, alone + (0.0 if full else (self._batch - 1) * row)),
             row=row,
             level=level,
@@ -137,16 +139,16 @@ class Calibration:
         return replace(cost, far=self._later(cost, later, known.far.verify, known.far.context))
 
     def drafter(self, drafter: Drafter, depth: int) -> RoundCosts:
-        """Return what rounds cost with a drafter that reads the target's own states, all slots free.
+        """Return the costs of rounds with a drafter that reads the target's hidden states.
 
         Args:
-            drafter: of whom whole proposals are timed.
+            drafter: the drafter to time; all slots must be free.
             depth: most levels of its trees.
         """
         known, steps = self.target, min(DEFAULT_DRAFT_LENGTH, depth)
         alone = self._proposal(drafter, 1, chain(steps)) / steps
         full = self._proposal(drafter, self._batch, chain(steps)) / steps
-        row, level, drawn = self._beyond(drafter, alone)
+        row, level, drawn = self._tree_costs(drafter, alone)
         return replace(
             known,
             draft=alone,
@@ -158,12 +160,12 @@ class Calibration:
             full_verify=known.full_verify[: depth + 1],
         )
 
-    def _beyond(self, drafter: Drafter, alone: float) -> tuple[float, float, float]:
-        """Return what rows, levels and drawn guesses add to a drafter's steps; see :class:`RoundCosts`.
+    def _tree_costs(self, drafter: Drafter, alone: float) -> tuple[float, float, float]:
+        """Return the additional costs of a row, a level and a sampled token; see :class:`RoundCosts`.
 
         Args:
-            drafter: all of whose slots are free.
-            alone: what a step of a greedy chain costs.
+            drafter: the drafter to time; all slots must be free.
+            alone: cost of one step of a greedy chain.
         """
         narrow, wide = (self._proposal(drafter, 1, (width, 1)) for width in (2, GROWN_TREE_BREADTH))
         row = max(0.0, wide - narrow) / (GROWN_TREE_BREADTH - 2)
@@ -171,9 +173,9 @@ class Calibration:
         return row, max(0.0, (narrow - row) / 2 - alone), max(0.0, drawn / 2 - alone)
 
     def _proposal(self, drafter: Drafter, batch: int, shape: TreeWidths, temperature: float = 0.0) -> float:
-        """Return what proposals of a shape cost for so many sequences, each after a pass of the target.
+        """Return the cost of proposing trees of a shape for ``batch`` sequences, after a pass of the target.
 
-        Of one that the context has no room for nothing is known, and 0 returned.
+        0 where the context is too short for the shape.
         """
         room = self._runner.context - shape_size(shape) - 1
         if room < 0:
@@ -202,13 +204,13 @@ class Calibration:
             self._runner.truncate(sequence.cache_slot, 0)
         return min(taken[1:] or taken) / self._unit
 
-    def _beside(self) -> float:
-        """Return what a plain round of several requests takes beside its pass, for each of them.
+    def _round_overhead(self) -> float:
+        """Return the cost per request of a plain round beyond its pass.
 
-        Each round is followed by its pass alone, so that what else the machine does disturbs both alike.
+        The same pass is timed alone after each round, so that other load on the machine affects both alike.
         """
         speculator, runner, clock = Speculator(self._runner), self._runner, self._clock
-        speculator.rounds = None  # those of several requests are no single calls
+        speculator.rounds = None  # compiled rounds serve single requests only; measure the general path
         sequence, taken = _request(0, 1), list[float]()
         for _ in range(min(_ROUNDS, runner.context - 1)):
             place, root = runner.length(0), sequence.tokens[-1:]
@@ -220,23 +222,23 @@ class Calibration:
             runner.score_all([SlotInput(0, root)])
             taken.append(ended - begun - (clock() - again))
             if isinstance(won, Exception):
-                break  # whoever asks this model for an answer hears of it
+                break  # a request to this model will raise it
             sequence.take(won.tokens[0])
         runner.truncate(0, 0)
         return max(0.0, statistics.median(taken) / self._unit) if taken else 0.0
 
-    def _branching(self) -> float:
-        """Return what a round that verifies a tree takes beyond one that verifies a chain as large."""
+    def _tree_overhead(self) -> float:
+        """Return the cost of a round that verifies a tree beyond that of a chain of the same size."""
         runner, clock = self._runner, self._clock
         chained, branched = TokenTree.chain([0] * 4), TokenTree.chain([0, 0])
         branched.add(ROOT, 1)
         branched.add(2, 0)
         if runner.context < _NEAR + 2 * shape_size(chain(4)):
             return 0.0
-        given = _ScriptedDrafter()
-        speculator, taken = Speculator(runner, {"draft": given}), list[float]()
+        drafter = _ScriptedDrafter()
+        speculator, taken = Speculator(runner, {"draft": drafter}), list[float]()
         for turn in range(_ROUNDS):
-            given.tree = (chained, branched)[turn % 2]
+            drafter.tree = (chained, branched)[turn % 2]
             sequence = _request(0, 1, method="draft")
             speculator.prefill(sequence)
             begun = clock()
@@ -244,11 +246,14 @@ class Calibration:
             taken.append(clock() - begun)
             speculator.end(sequence)
             runner.truncate(0, 0)
-        apart = [tree - alike for alike, tree in zip(taken[::2], taken[1::2], strict=True)]
-        return max(0.0, statistics.median(apart) / self._unit)
+        differences = [tree - chained_s for chained_s, tree in zip(taken[::2], taken[1::2], strict=True)]
+        return max(0.0, statistics.median(differences) / self._unit)
 
     def _seconds(self, batch: int, rows: Seq[int], at: int) -> list[float]:
-        """Return the seconds of passes over 1, 2, … rows of each; a small context caps the counts."""
+        """Return the seconds of passes over 1, 2, … rows per sequence, interpolated between the timed counts.
+
+        Row counts beyond the context are left out.
+        """
         rows = [r for r in rows if r <= self._runner.context]
         if not rows:
             return []
@@ -259,7 +264,7 @@ class Calibration:
 
     @staticmethod
     def _later(near: RoundCosts, draft: float, verify: tuple[float, ...], context: int) -> RoundCosts:
-        """Return the costs further into the context, where attention, each sequence's own, takes longer."""
+        """Return the costs further into the context, where each sequence's attention takes longer."""
         verify = tuple(max(a, b) for a, b in zip(near.verify, verify, strict=False))
         full = (
             there + near.slots * (later - alone)
@@ -276,10 +281,10 @@ class Calibration:
         )
 
     def _draft_step(self, draft: ModelRunner, at: int) -> float:
-        """Return what a draft step of one sequence costs.
+        """Return the cost of a draft step of one sequence.
 
-        Timed as it will run: after a pass of the target, which has displaced it from the processor's
-        caches.
+        Each measurement follows a pass of the target, as in a round, since that pass evicts the draft's
+        weights from the CPU caches.
         """
         steps = min(DEFAULT_DRAFT_LENGTH, draft.context)
         at = min(at, draft.context - steps)
@@ -298,47 +303,47 @@ class Calibration:
 
 
 class _ScriptedDrafter:
-    """Proposes what it is told to.
+    """Proposes a fixed tree.
 
     Attributes:
-        tree: the proposal.
+        tree: the proposal for every sequence.
     """
 
     tree = TokenTree()
 
     def begin(self, sequence: Sequence) -> bool:  # noqa: ARG002
-        """Return True: there is nothing to prepare."""
+        """Return True; no preparation is needed."""
         return True
 
     def propose(self, sequences: Seq[Sequence], shapes: Seq[DraftShape]) -> list[TokenTree]:  # noqa: ARG002
-        """Return the tree for each."""
+        """Return the tree for each sequence."""
         return [self.tree for _ in sequences]
 
     def commit(self, sequence: Sequence, tree: TokenTree, path: list[int]) -> None:
-        """Learn nothing."""
+        """Do nothing; there is no state."""
 
     def end(self, sequence: Sequence) -> None:
-        """Forget nothing."""
+        """Do nothing; there is no state."""
 
 
 def _request(slot: int, tokens: int, temperature: float = 0.0, method: Method = "plain") -> Sequence:
-    """Return a request that has so many tokens and holds a slot."""
+    """Return a sequence with ``tokens`` tokens that holds a slot."""
     params = SamplingParams(temperature=temperature, method=method, draft_length=MAX_DRAFT_LENGTH)
     number, dice = slot, RandomStream(0)
     return Sequence(number, [0] * tokens, tokens, params, method, _NEAR, frozenset(), dice, slot=slot)
 
 
 def _pass_clock(device: torch.device) -> Callable[[], float]:
-    """Return what passes are timed by: the processor's own time where one thread computes.
+    """Return the clock for passes: CPU time where one thread computes, else wall-clock time.
 
-    A CUDA device is waited for: a pass returns as soon as it is queued there.
+    On a CUDA device the clock synchronizes first, since a pass returns as soon as it is queued.
     """
     if device.type == "cuda":
-        return lambda: _waited(device)
-    fine = time.get_clock_info("thread_time").resolution <= 1e-6
-    return time.thread_time if fine and torch.get_num_threads() == 1 else time.perf_counter
+        return lambda: _synchronized_time(device)
+    precise = time.get_clock_info("thread_time").resolution <= 1e-6
+    return time.thread_time if precise and torch.get_num_threads() == 1 else time.perf_counter
 
 
-def _waited(device: torch.device) -> float:
+def _synchronized_time(device: torch.device) -> float:
     torch.cuda.synchronize(device)
     return time.perf_counter()

@@ -1,4 +1,4 @@
-"""Turn loaded models into drafters by method, and into what each method's rounds cost."""
+"""The drafters of an engine, by method, and the measured costs of their rounds."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ from specclient_local.request.params import Method
 
 @dataclass(frozen=True, slots=True)
 class DrafterSet:
-    """What an engine drafts with.
+    """The drafters of an engine.
 
     Attributes:
-        by_method: the drafters; a prediction's and the look-up's are the speculator's own.
-        costs: of rounds, in plain steps, by method.
-        default: what a request gets that names no method.
+        by_method: the drafters, except those of ``prediction`` and ``ngram``, which the speculator creates.
+        costs: costs of rounds by method, in units of a plain step.
+        default: the method of requests that name none.
     """
 
     by_method: dict[Method, Drafter]
@@ -57,23 +57,24 @@ def build_drafters(
     heads: Seq[Path] = (),
     foreign: Mapping[int, ForeignDraft] | None = None,
 ) -> DrafterSet:
-    """Build every drafter that the models allow, and measure what its rounds cost.
+    """Create a drafter for every method that the models allow, and measure the costs of its rounds.
 
     Args:
-        target: loaded, all slots free.
-        drafts: draft models, in the order in which their guesses are tried.
+        target: the loaded target, with all slots free.
+        drafts: draft models, in the order in which their proposals are tried.
         method: the default method, or ``auto``: that of the heads, else ``draft`` with one draft model,
             ``union`` with several, ``layer_skip`` where layers are named, else ``plain``.
-        slots: requests that run at once.
-        layer_skip: of which of the target's layers to make a draft: the first so many, these, or those that
-            a search finds while requests run (``search``).
-        share: whether prompts share what of their beginnings is in a draft's cache.
-        heads: folders of Medusa and EAGLE heads, whose hidden states the target keeps.
-        foreign: what is to be done about drafts of another vocabulary, by their place in ``drafts``.
+        slots: number of concurrent requests.
+        layer_skip: the target's layers that draft: the number of first layers, a list of layers, or
+            ``search`` to search for them while requests run.
+        share: whether draft models reuse the KV cache of shared prompt prefixes.
+        heads: folders of Medusa and EAGLE heads; the target must keep their hidden states.
+        foreign: how to use drafts with another vocabulary, by their index in ``drafts``.
 
     Raises:
-        ConfigurationError: layers that the target has not, or two heads of one method.
-        CheckpointError: heads that do not fit the target.
+        ConfigurationError: ``layer_skip`` names layers that the target does not have, or two heads have
+            the same method.
+        CheckpointError: heads do not fit the target.
     """
     if method == "plain":
         return DrafterSet({}, {}, "plain")
@@ -81,55 +82,63 @@ def build_drafters(
     calibration = Calibration(target, slots)
     by_method: dict[Method, Drafter] = {}
     costs: dict[Method, RoundCosts] = {"ngram": calibration.target, "prediction": calibration.target}
-    others = foreign or {}
-    models = [drafter_for_model(runner, vocab, others.get(i), share=share) for i, runner in enumerate(drafts)]
-    each = [_priced(calibration.draft(runner), others.get(i)) for i, runner in enumerate(drafts)]
+    foreign = foreign or {}
+    models = [
+        drafter_for_model(runner, vocab, foreign.get(i), share=share) for i, runner in enumerate(drafts)
+    ]
+    model_costs = [
+        _cost_per_target_token(calibration.draft(runner), foreign.get(i)) for i, runner in enumerate(drafts)
+    ]
     if models:
-        by_method["draft"], costs["draft"] = models[0], each[0]
-        # It owns its drafters: their state is by slot, and a slot's request has one method.
+        by_method["draft"], costs["draft"] = models[0], model_costs[0]
+        # "draft" and "union" can share a drafter: its state is per slot, and a slot's request has one method.
         by_method["union"] = UnionDrafter(models, NgramDrafter())
-        costs["union"] = combined_costs(each)
+        costs["union"] = combined_costs(model_costs)
     if layer_skip is not None:
         if not isinstance(target, DecoderRunner):
             raise ConfigurationError(
                 f"layer_skip is {layer_skip!r}, but transformers runs the target; "
-                "only models of the own decoder can skip layers. Leave it out."
+                "only models that the built-in decoder runs can skip layers. Leave it out."
             )
         if isinstance(layer_skip, str):
-            skips: DraftModel = LayerSkipDrafter(target)
+            layer_drafter: DraftModel = LayerSkipDrafter(target)
         else:
             runner = layer_skip_runner(target, kept_layers(layer_skip, target.config.layers), slots)
-            skips = DraftModel(runner, vocab, share=share)
-        by_method["layer_skip"], costs["layer_skip"] = skips, calibration.draft(skips.runner)
+            layer_drafter = DraftModel(runner, vocab, share=share)
+        by_method["layer_skip"] = layer_drafter
+        costs["layer_skip"] = calibration.draft(layer_drafter.runner)
     for folder in heads:
-        own, drafter = drafter_for_heads(target, folder)
-        if own in by_method:
-            raise ConfigurationError(f"heads has two folders of method {own!r}; name one of each at most.")
-        by_method[own], costs[own] = drafter, calibration.drafter(drafter, drafter.depth)
+        heads_method, drafter = drafter_for_heads(target, folder)
+        if heads_method in by_method:
+            raise ConfigurationError(
+                f"heads has two folders of method {heads_method!r}; name at most one per method."
+            )
+        by_method[heads_method] = drafter
+        costs[heads_method] = calibration.drafter(drafter, drafter.depth)
     return DrafterSet(by_method, costs, _default(method, by_method, len(models)))
 
 
 def drafter_for_model(
     runner: ModelRunner, vocab: int, foreign: ForeignDraft | None = None, *, share: bool = True
 ) -> DraftModel | SharedVocabularyDrafter | RetokenisedDrafter:
-    """Return what drafts with a small model.
+    """Return the drafter for a draft model.
 
     Args:
-        runner: the small model.
-        vocab: columns of the target's logits.
-        foreign: what is to be done about its vocabulary; None where it is the target's.
+        runner: the draft model.
+        vocab: number of columns of the target's logits.
+        foreign: how to map its vocabulary to the target's; None where they are the same.
         share: as for :func:`build_drafters`.
     """
     if foreign is None:
         return DraftModel(runner, vocab, share=share)
-    own = DraftModel(runner, runner.config.vocab_size, share=share)
+    drafter = DraftModel(runner, runner.config.vocab_size, share=share)
     if foreign.common is not None:
-        return SharedVocabularyDrafter(own, foreign.common, vocab)
-    return RetokenisedDrafter(own, foreign, vocab)
+        return SharedVocabularyDrafter(drafter, foreign.common, vocab)
+    return RetokenisedDrafter(drafter, foreign, vocab)
 
 
-def _priced(cost: RoundCosts, foreign: ForeignDraft | None) -> RoundCosts:
-    """Return what a draft's rounds cost for each of the target's tokens."""
+def _cost_per_target_token(cost: RoundCosts, foreign: ForeignDraft | None) -> RoundCosts:
+    """Convert a draft's costs from its own tokens to the target's, for a retokenised draft."""
     if foreign is None or foreign.way == "shared":
         return cost
     ratio = foreign.ratio
@@ -138,36 +147,36 @@ def _priced(cost: RoundCosts, foreign: ForeignDraft | None) -> RoundCosts:
 
 
 def drafter_for_heads(target: ModelRunner, folder: Path) -> tuple[Method, MedusaDrafter | EagleDrafter]:
-    """Return what drafts by a folder's heads, and the method it stands for.
+    """Return the method of the heads in a folder, and their drafter.
 
     Raises:
         CheckpointError: see :func:`specclient_local.model.heads.checkpoint.read_heads`.
     """
-    assert isinstance(target, HiddenStateRunner)  # who loads heads loads their target so
-    found = read_heads(folder, target.config, target.decoder.dtype, target.device)
-    if isinstance(found, MedusaCheckpoint):
-        given = found.shape, found.weights, target.shared_weights()
-        compiled = native_medusa(*given, target.decoder.passes)
-        return found.method, MedusaDrafter(target, compiled or MedusaHeads(*given, fast_kernels()))
-    return found.method, EagleDrafter(target, EagleRunner(found.shape, found.weights, target))
+    assert isinstance(target, HiddenStateRunner)  # load_model() makes one wherever heads are loaded
+    checkpoint = read_heads(folder, target.config, target.decoder.dtype, target.device)
+    if isinstance(checkpoint, MedusaCheckpoint):
+        weights = checkpoint.shape, checkpoint.weights, target.shared_weights()
+        compiled = native_medusa(*weights, target.decoder.passes)
+        return checkpoint.method, MedusaDrafter(target, compiled or MedusaHeads(*weights, fast_kernels()))
+    return checkpoint.method, EagleDrafter(target, EagleRunner(checkpoint.shape, checkpoint.weights, target))
 
 
 def layer_skip_runner(target: DecoderRunner, layers: Seq[int], slots: int) -> DecoderRunner:
-    """Return a runner of some of the target's layers: the same weights, a cache of its own."""
+    """Return a runner of some of the target's layers: shared weights, and a KV cache of its own."""
     return DecoderRunner(target.decoder.only(layers), slots, target.context)
 
 
-def kept_layers(asked: int | Seq[int], layers: int) -> tuple[int, ...]:
-    """Return the layers that a draft out of the target's own keeps.
+def kept_layers(layer_skip: int | Seq[int], layers: int) -> tuple[int, ...]:
+    """Return the indices of the target's layers that draft, by the option ``layer_skip``.
 
     Raises:
-        ConfigurationError: none, all, or one that the target has not.
+        ConfigurationError: it names no layer, all layers, or layers that the target does not have.
     """
-    kept = tuple(range(asked)) if isinstance(asked, int) else tuple(asked)
-    rising = list(kept) == sorted(set(kept))
-    if not kept or not rising or kept[0] < 0 or kept[-1] >= layers or len(kept) >= layers:
+    kept = tuple(range(layer_skip)) if isinstance(layer_skip, int) else tuple(layer_skip)
+    ascending = list(kept) == sorted(set(kept))
+    if not kept or not ascending or kept[0] < 0 or kept[-1] >= layers or len(kept) >= layers:
         raise ConfigurationError(
-            f"layer_skip is {asked!r}; allowed is how many of the target's first layers draft, 1 to "
+            f"layer_skip is {layer_skip!r}; allowed is how many of the target's first layers draft, 1 to "
             f"{layers - 1}, or which of its layers 0 to {layers - 1} do, in order and not all."
         )
     return kept
@@ -182,9 +191,9 @@ def _default(method: str, by_method: dict[Method, Drafter], models: int) -> Meth
         return "layer_skip" if "layer_skip" in by_method else "plain"
     if method == "ngram":
         return "ngram"
-    found = next((name for name in by_method if name == method), None)
-    if found is None:
+    available = next((name for name in by_method if name == method), None)
+    if available is None:
         raise ConfigurationError(
             f"method is {method!r}, but heads has none of that kind; there are {', '.join(by_method)}."
         )
-    return found
+    return available

@@ -1,4 +1,4 @@
-"""Turn paths and hub ids into models that fit together, and prompts into requests that fit the models."""
+"""Load a target and its drafts from folders or hub ids, and check that they fit together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from specclient_local.decoding.speculate import Speculator
 from specclient_local.drafting.round_costs import RoundCosts
 from specclient_local.drafting.vocabulary_match import METHOD_DESCRIPTIONS, ForeignDraft, match_vocabularies
 from specclient_local.loading.drafter_set import build_drafters
-from specclient_local.loading.memory_plan import free_memory, plans
+from specclient_local.loading.memory_plan import free_memory, memory_plans
 from specclient_local.loading.model_loader import (
     ModelPlacement,
     load_model,
@@ -36,21 +36,21 @@ from specclient_local.request.params import Method
 _log = logging.getLogger("specclient")
 
 DEFAULT_CONTEXT = 4096
-"""Cap on the context where none is asked for: the cache of a model made for 128k would fill the memory."""
+"""Upper limit of the default context, in tokens: the KV cache of a 128k context would fill the memory."""
 
-_SMALL = 64_000_000
-"""Parameters below which one thread computes."""
+_MAX_SINGLE_THREAD_PARAMETERS = 64_000_000
+"""Models with fewer parameters compute in one thread."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedEngine:
-    """What an engine runs.
+    """The parts of a loaded engine.
 
     Attributes:
-        speculator: the models.
-        requests: what turns prompts into sequences for them.
-        costs: of draft and verification passes, in plain steps, by method.
-        threads: torch threads to compute with.
+        speculator: runs rounds on the target and its drafters.
+        requests: builds sequences from prompts and parameters.
+        costs: costs of draft and verification passes by method, in units of a plain step.
+        threads: number of torch threads to compute with.
     """
 
     speculator: Speculator
@@ -59,26 +59,28 @@ class LoadedEngine:
     threads: int
 
 
-def load(model: str | Path, options: EngineOptions) -> LoadedEngine:
-    """Load a target and, to speculate, its drafts; see :meth:`specclient_local.engine.engine.Engine.load`."""
+def load_engine(model: str | Path, options: EngineOptions) -> LoadedEngine:
+    """Load a target with its drafts; see :meth:`specclient_local.engine.engine.Engine.load`."""
     for device in (options.device, options.draft_device or options.device):
-        resolve_device(device)  # refused before anything is read
+        resolve_device(device)  # rejects an unavailable device before any file is read
     folder = resolve_checkpoint(model)
     placed = ModelPlacement(options.dtype, options.device, options.quantize, options.runner, options.graphs)
     config = read_any_config(folder, placed.runner)
     context = _context(options.context, config.context, folder)
     paths = [resolve_checkpoint(path) for path in (options.draft if options.method != "plain" else ())]
-    headed = [resolve_checkpoint(path) for path in (options.heads if options.method != "plain" else ())]
-    for device, own in plans(folder, paths, options, context, free_memory, heads=headed).items():
-        own.check(device)
+    heads = [resolve_checkpoint(path) for path in (options.heads if options.method != "plain" else ())]
+    for device, plan in memory_plans(folder, paths, options, context, free_memory, heads=heads).items():
+        plan.check(device)
     tokenizer = Tokenizer(folder)
     threads = options.threads or threads_for(config)
-    with computing_with(threads):  # kernels are chosen and passes timed as they will run
-        taps = _taps(headed, folder, placed)
+    with computing_with(threads):  # loading times kernels and passes, so it needs the final thread count
+        taps = _taps(heads, folder, placed)
         target = load_model(folder, placed, slots=options.slots, context=context, taps=taps)
         _check_vocabulary(tokenizer, target, folder)
         drafts = [_load_draft(path, target, options) for path in paths]
-        others = {i: _other(path, tokenizer, target, drafts[i], options) for i, path in enumerate(paths)}
+        foreign = {
+            i: _foreign_draft(path, tokenizer, target, drafts[i], options) for i, path in enumerate(paths)
+        }
         drafters = build_drafters(
             target,
             drafts,
@@ -86,14 +88,13 @@ def load(model: str | Path, options: EngineOptions) -> LoadedEngine:
             slots=options.slots,
             layer_skip=options.layer_skip,
             share=options.prefix_cache,
-            heads=headed,
-            foreign={i: found for i, found in others.items() if found is not None},
+            heads=heads,
+            foreign={i: draft for i, draft in foreign.items() if draft is not None},
         )
-    drafting = drafters.by_method, drafters.costs
     speculator = (
-        DeviceSpeculator(target, *drafting, share=options.prefix_cache)
+        DeviceSpeculator(target, drafters.by_method, drafters.costs, share=options.prefix_cache)
         if isinstance(target, StaticRunner)
-        else Speculator(target, *drafting, share=options.prefix_cache)
+        else Speculator(target, drafters.by_method, drafters.costs, share=options.prefix_cache)
     )
     requests = SequenceBuilder(tokenizer, target.config, context, drafters.default, speculator.methods)
     return LoadedEngine(speculator, requests, drafters.costs, threads)
@@ -101,7 +102,7 @@ def load(model: str | Path, options: EngineOptions) -> LoadedEngine:
 
 @contextmanager
 def computing_with(threads: int) -> Iterator[None]:
-    """Compute with so many torch threads inside the block (the setting is the process's)."""
+    """Set the number of torch threads inside the block; the setting affects the whole process."""
     before = torch.get_num_threads()
     if before != threads:
         torch.set_num_threads(threads)
@@ -112,18 +113,18 @@ def computing_with(threads: int) -> Iterator[None]:
             torch.set_num_threads(before)
 
 
-def _context(asked: int | None, own: int, folder: Path) -> int:
-    if asked is None:
-        return min(own, DEFAULT_CONTEXT)
-    if not 2 <= asked <= own:
+def _context(context: int | None, longest: int, folder: Path) -> int:
+    if context is None:
+        return min(longest, DEFAULT_CONTEXT)
+    if not 2 <= context <= longest:
         raise ConfigurationError(
-            f"context is {asked}; allowed is 2 to {own}, the most {folder} was made for."
+            f"context is {context}; allowed is 2 to {longest}, the longest that {folder} supports."
         )
-    return asked
+    return context
 
 
 def _check_vocabulary(tokenizer: Tokenizer, target: ModelRunner, folder: Path) -> None:
-    """Refuse a tokenizer of another model: one with more tokens, those added to it (a pad) not counted."""
+    """Raise where the tokenizer has more tokens than the model, not counting added tokens (a pad)."""
     if tokenizer.learned > target.config.vocab_size:
         raise CheckpointError(
             f"{folder}: tokenizer.json has {tokenizer.learned} tokens, but the model's vocab_size is "
@@ -131,16 +132,16 @@ def _check_vocabulary(tokenizer: Tokenizer, target: ModelRunner, folder: Path) -
         )
 
 
-def _other(
+def _foreign_draft(
     folder: Path, tokenizer: Tokenizer, target: ModelRunner, draft: ModelRunner, options: EngineOptions
 ) -> ForeignDraft | None:
-    """Return what is to be done about a draft's vocabulary, None where it is the target's.
+    """Return how to use a draft with another vocabulary; None where it has the target's vocabulary.
 
     Raises:
-        CheckpointError: a draft that cannot draft, with what can be done instead.
+        CheckpointError: the draft cannot be used with this target.
     """
-    own = Tokenizer(folder)
-    difference = tokenizer.difference(own)
+    draft_tokenizer = Tokenizer(folder)
+    difference = tokenizer.difference(draft_tokenizer)
     if difference is None:
         return None
     if options.draft_vocabulary == "same":
@@ -149,17 +150,18 @@ def _other(
             f"({difference}, target first). Choose a draft of the same family, or load with "
             "draft_vocabulary='auto'."
         )
-    found = match_vocabularies(tokenizer, own, (target.config, draft.config), options.draft_vocabulary)
+    configs = target.config, draft.config
+    foreign = match_vocabularies(tokenizer, draft_tokenizer, configs, options.draft_vocabulary)
     if options.draft_vocabulary == "auto":
         _log.warning(
             "the draft %s has another vocabulary than the target %s (%s, target first): %s; answers stay "
-            "exact. A draft of the target's family is accepted more.",
+            "exact. A draft of the target's family has a higher acceptance rate.",
             folder,
             tokenizer.folder,
             difference,
-            METHOD_DESCRIPTIONS[found.way],
+            METHOD_DESCRIPTIONS[foreign.way],
         )
-    return found
+    return foreign
 
 
 def _load_draft(folder: Path, target: ModelRunner, options: EngineOptions) -> ModelRunner:
@@ -172,30 +174,30 @@ def _load_draft(folder: Path, target: ModelRunner, options: EngineOptions) -> Mo
         options.graphs,
     )
     if options.runner == "own" and not uses_own_decoder(folder, "auto"):
-        placed = replace(placed, runner="auto")  # the target's runner is the one that was asked for
+        placed = replace(placed, runner="auto")  # the option "runner" requires the decoder of the target only
     context = min(target.context, read_any_config(folder, placed.runner).context)
     return load_model(folder, placed, slots=options.slots, context=context, exact=False)
 
 
 def _taps(heads: Sequence[Path], folder: Path, placed: ModelPlacement) -> tuple[int, ...]:
-    """Return after how many of the target's layers its heads read hidden states, ascending."""
+    """Return the numbers of layers after which the heads read the target's hidden states, ascending."""
     if not heads:
         return ()
     if not uses_own_decoder(folder, placed.runner):
         raise ConfigurationError(
-            f"heads is {str(heads[0])!r}, but transformers runs the target; only models of the own decoder "
-            "keep hidden states for heads. Leave it out."
+            f"heads is {str(heads[0])!r}, but transformers runs the target; only models that the built-in "
+            "decoder runs keep hidden states for heads. Leave it out."
         )
-    from specclient_local.model.heads.checkpoint import required_hidden_layers  # noqa: PLC0415 - for heads alone
+    from specclient_local.model.heads.checkpoint import required_hidden_layers  # noqa: PLC0415 - only heads need it
 
     target = read_config(folder)
     return tuple(sorted({tap for path in heads for tap in required_hidden_layers(path, target)}))
 
 
 def threads_for(config: ModelConfig) -> int:
-    """Return 1 for a small model, else all of torch's threads.
+    """Return the number of threads for a model: 1 for a small one, else torch's current number.
 
-    A small model's pass is too short to share: wherever another process or thread holds a core, the
-    others wait for it at every product, and a pass takes many times as long.
+    A small model's matrix products are too short to divide: where another process or thread occupies a core,
+    all threads wait for the slowest at every product, and a pass takes many times as long.
     """
-    return 1 if config.parameters < _SMALL else torch.get_num_threads()
+    return 1 if config.parameters < _MAX_SINGLE_THREAD_PARAMETERS else torch.get_num_threads()

@@ -1,4 +1,4 @@
-"""Turn models, slots and a context into the bytes they take, and memory into what it has room for."""
+"""Memory plans: the bytes that models, slots and a context need on each device, and what would fit."""
 
 from __future__ import annotations
 
@@ -26,18 +26,19 @@ _GIB = 2**30
 
 @dataclass(frozen=True, slots=True)
 class ModelMemory:
-    """A model as it is to be loaded by the own decoder.
+    """The memory of one model that the built-in decoder runs.
 
     Attributes:
-        name: for errors: ``target``, ``draft``, …
-        config: its shape.
-        dtype: to compute in, and of keys and values.
-        quantize: what projections and head are held in, if not in ``dtype``.
-        copies_head: whether a tied head is held apart from the embedding: laid out anew for a processor.
-        shares_weights: whether they are another's: a draft out of the target's own layers.
-        taps: depths at which hidden states are kept instead, for heads.
-        numbers: in matrices that are not a decoder's.
-        spare: positions behind the context.
+        name: for error messages: ``target``, ``draft``, …
+        config: the model's shape.
+        dtype: data type of computation, and of keys and values.
+        quantize: data type of projections and head where it is not ``dtype``.
+        copies_head: whether a tied head is stored separately from the embedding; the CPU's kernels need
+            another layout.
+        shares_weights: whether it uses another model's weights, as a draft of the target's layers does.
+        taps: number of layers after which hidden states are kept for heads.
+        numbers: number of weights that replaces the decoder's; for heads.
+        spare: positions per slot beyond the context.
     """
 
     name: str
@@ -52,12 +53,12 @@ class ModelMemory:
 
     @property
     def parameters(self) -> int:
-        """Numbers in its matrices."""
+        """Number of weights in its matrices."""
         return self.config.parameters if self.numbers is None else self.numbers
 
     @property
     def weights(self) -> int:
-        """Bytes of its matrices; biases, norms and scales, at most a few percent, are left out."""
+        """Bytes of its matrices; does not include biases, norms and scales, at most a few percent."""
         c = self.config
         if self.shares_weights:
             return 0
@@ -71,13 +72,13 @@ class ModelMemory:
 
     @property
     def kv_per_token(self) -> int:
-        """Bytes of keys and values a position, or of hidden states."""
+        """Bytes of keys and values, or of hidden states, per position."""
         c = self.config
         numbers = 2 * c.layers * c.kv_heads * c.head_dim + self.taps * c.hidden_size
         return numbers * _BITS[self.dtype] // 8
 
     def caches(self, slots: int, context: int) -> int:
-        """Bytes of what so many slots keep: keys and values in whole blocks of positions."""
+        """Bytes of the KV caches or hidden states of ``slots`` slots; KV caches grow in whole blocks."""
         positions = self._positions(context)
         blocks = positions if self.taps else -(-positions // POSITION_BLOCK) * POSITION_BLOCK
         return slots * blocks * self.kv_per_token
@@ -86,7 +87,7 @@ class ModelMemory:
         return min(context, self.config.context) + self.spare
 
     def tables(self, context: int) -> int:
-        """Bytes of masks and rotations, which do not depend on the slots."""
+        """Bytes of attention masks and rotation tables, which do not depend on the number of slots."""
         c, context = self.config, self._positions(context)
         if not c.layers:
             return 0
@@ -102,7 +103,7 @@ class ModelMemory:
 
     @property
     def passes(self) -> int:
-        """Bytes of what the largest pass computes with: a chunk of a prompt, its logits asked for."""
+        """Bytes of the activations of the largest pass: a full prefill chunk with all its logits."""
         c = self.config
         widths = 3 * c.hidden_size + (2 * c.heads + 2 * c.kv_heads) * c.head_dim + 3 * c.intermediate_size
         return MAX_PASS_ROWS * (widths * _BITS[self.dtype] // 8 + 4 * c.vocab_size)
@@ -110,13 +111,13 @@ class ModelMemory:
 
 @dataclass(frozen=True, slots=True)
 class DeviceMemoryPlan:
-    """What models take on one device.
+    """The memory that the models on one device need.
 
     Attributes:
-        models: the target first, where it is there.
-        slots: requests that run at once.
+        models: the target first, if it is on this device.
+        slots: number of concurrent requests.
         context: tokens of prompt and answer together.
-        memory: free bytes of the device; None where it does not tell.
+        memory: free bytes of the device; None where unknown.
     """
 
     models: tuple[ModelMemory, ...]
@@ -131,7 +132,7 @@ class DeviceMemoryPlan:
 
     @property
     def kv_per_token(self) -> int:
-        """Bytes of keys and values a position of one slot, of all models."""
+        """Bytes of keys and values per position of one slot, of all models."""
         return sum(model.kv_per_token for model in self.models)
 
     @property
@@ -141,17 +142,20 @@ class DeviceMemoryPlan:
 
     @property
     def total(self) -> int:
-        """Bytes of everything."""
+        """Bytes of weights, caches, tables and activations together."""
         return self._total(self.slots, self.context)
 
     @property
     def fits(self) -> bool:
-        """Whether there is so much memory; true where that is unknown."""
+        """Whether the total fits in memory; true where the memory is unknown."""
         return self.memory is None or self.total <= self.memory
 
     @property
     def max_context(self) -> int | None:
-        """Longest context for these slots, at most the target's; 0 for none, None where memory is unknown."""
+        """Longest context that fits with these slots, at most the target's.
+
+        0 where none fits; None where the memory is unknown.
+        """
         if self.memory is None:
             return None
         low, high = 0, self.models[0].config.context
@@ -164,25 +168,25 @@ class DeviceMemoryPlan:
 
     @property
     def max_slots(self) -> int | None:
-        """Most slots of this context; 0 for none, None where memory is unknown."""
+        """Number of slots that fit with this context; 0 for none, None where the memory is unknown."""
         if self.memory is None:
             return None
         left = self.memory - self._total(0, self.context)
         return max(0, left // self._caches(1, self.context))
 
     def check(self, device: str) -> None:
-        """Refuse what does not fit.
+        """Check that the models fit in memory.
 
         Raises:
-            ConfigurationError: with what everything takes, and what would fit.
+            ConfigurationError: they do not; names the sizes, and what would fit.
         """
         if self.fits:
             return
         assert self.memory is not None
         weights = ", ".join(f"the {m.name}'s weights {_gib(m.weights)}" for m in self.models if m.weights)
-        room = [f"a context of {self.max_context}" if self.max_context else ""]
-        room += [f"{self.max_slots} slots" if self.max_slots else ""]
-        fitting = " or ".join(filter(None, room))
+        options = [f"a context of {self.max_context}" if self.max_context else ""]
+        options += [f"{self.max_slots} slots" if self.max_slots else ""]
+        fitting = " or ".join(filter(None, options))
         raise ConfigurationError(
             f"{weights}, and keys and values of {self.slots} slots of {self.context} positions take "
             f"{_gib(self.caches)} ({self.kv_per_token} bytes a token); with what passes need that is "
@@ -202,18 +206,17 @@ class DeviceMemoryPlan:
 def compute_and_weight_dtypes(
     dtype: str, quantize: str | None, device: torch.device, graphs: str = "auto"
 ) -> tuple[str, str | None]:
-    """Return the type that a model's sums and caches have, and that of its matrices where it is another.
+    """Return the data type of a model's computation and caches, and that of its matrices if different.
 
     Args:
-        dtype, quantize, graphs: as it is to be loaded; see
-        :meth:`specclient_local.engine.engine.Engine.load`.
-        device: where.
+        dtype, quantize, graphs: see :meth:`specclient_local.engine.engine.Engine.load`.
+        device: where the model runs.
     """
-    wider = computes_in_float32(dtype, str(device), graphs)
-    return ("float32", quantize or dtype) if wider else (dtype, quantize)
+    widened = computes_in_float32(dtype, str(device), graphs)
+    return ("float32", quantize or dtype) if widened else (dtype, quantize)
 
 
-def plans(
+def memory_plans(
     target: Path,
     drafts: Sequence[Path],
     options: EngineOptions,
@@ -222,25 +225,25 @@ def plans(
     *,
     heads: Sequence[Path] = (),
 ) -> dict[str, DeviceMemoryPlan]:
-    """Work out what the models of an engine take, on each device that they are to be loaded on.
+    """Compute the memory that an engine's models need on each device.
 
     Args:
-        target: folder of its checkpoint; the weights are not read.
+        target: the target's checkpoint folder; its weights are not read.
         drafts: folders of the draft models.
-        options: how they are to be loaded.
+        options: how to load them.
         context: tokens of prompt and answer together.
-        free: what a device has; :func:`free_memory` where the models are not loaded yet.
-        heads: folders of heads, of which only ``config.json`` is read.
+        free: returns a device's free bytes; :func:`free_memory` before the models are loaded.
+        heads: folders of heads; only their ``config.json`` is read.
 
     Returns:
-        By the device's name. A device on which transformers runs a model has no plan: only the loaded
-        model tells what its caches take.
+        Plans by device name. A device on which transformers runs a model has no plan, since the size of that
+        model's caches is unknown before it is loaded.
 
     Raises:
         CheckpointError, ConfigurationError: see :meth:`specclient_local.engine.engine.Engine.load`.
     """
-    asked = [(target, "target", options.dtype, options.device, options.quantize)]
-    asked += [
+    loads = [(target, "target", options.dtype, options.device, options.quantize)]
+    loads += [
         (
             folder,
             "draft",
@@ -252,21 +255,24 @@ def plans(
     ]
     by_device: dict[torch.device, list[ModelMemory]] = {}
     unknown: set[torch.device] = set()
-    for folder, name, dtype, device_name, quantize in asked:
+    for folder, name, dtype, device_name, quantize in loads:
         device = resolve_device(device_name)
         config = read_any_config(folder, options.runner)
         if not isinstance(config, DecoderConfig):
             unknown.add(device)
             continue
-        own = by_device.setdefault(device, [])
-        sums, held = compute_and_weight_dtypes(dtype, quantize, device, options.graphs)
-        own.append(ModelMemory(name, config, sums, held, copies_head=device.type == "cpu"))
+        models = by_device.setdefault(device, [])
+        compute_dtype, weight_dtype = compute_and_weight_dtypes(dtype, quantize, device, options.graphs)
+        on_cpu = device.type == "cpu"
+        models.append(ModelMemory(name, config, compute_dtype, weight_dtype, copies_head=on_cpu))
         if name == "target" and heads:
-            own += _heads(heads, own[-1])
+            models += _heads_memory(heads, models[-1])
         if name == "target" and options.layer_skip not in (None, "search"):
             kept = options.layer_skip if isinstance(options.layer_skip, int) else len(options.layer_skip)
-            skipping = replace(config, layers=kept, sliding=config.sliding[:kept])
-            own.append(ModelMemory("layers", skipping, sums, held, shares_weights=True))
+            kept_config = replace(config, layers=kept, sliding=config.sliding[:kept])
+            models.append(
+                ModelMemory("layers", kept_config, compute_dtype, weight_dtype, shares_weights=True)
+            )
     return {
         str(device): DeviceMemoryPlan(tuple(models), options.slots, context, free(device))
         for device, models in by_device.items()
@@ -274,52 +280,52 @@ def plans(
     }
 
 
-def _heads(folders: Sequence[Path], target: ModelMemory) -> list[ModelMemory]:
-    """Return what a target keeps for its heads, hidden states and its last matrix, and what they take."""
+def _heads_memory(folders: Sequence[Path], target: ModelMemory) -> list[ModelMemory]:
+    """Return the memory of heads, and of the hidden states and the output matrix that the target keeps."""
     config = target.config
-    without = replace(config, layers=0, sliding=())
+    no_layers = replace(config, layers=0, sliding=())
     taps = {tap for folder in folders for tap in required_hidden_layers(folder, config)}
     copied = config.vocab_size * config.hidden_size if target.copies_head and not config.tied else 0
-    found = [ModelMemory("hidden states", without, target.dtype, taps=len(taps), numbers=copied)]
+    models = [ModelMemory("hidden states", no_layers, target.dtype, taps=len(taps), numbers=copied)]
     for folder in folders:
         shape = read_heads_shape(folder, config)
         if isinstance(shape, MedusaShape):
-            found.append(ModelMemory("medusa", without, target.dtype, numbers=shape.parameters))
+            models.append(ModelMemory("medusa", no_layers, target.dtype, numbers=shape.parameters))
             continue
         layer = replace(shape.config, layers=1, sliding=(False,), window=None, context=config.context)
-        found.append(
+        models.append(
             ModelMemory("eagle", layer, target.dtype, numbers=shape.parameters, spare=SPARE_POSITIONS)
         )
-    return found
+    return models
 
 
 def free_memory(device: torch.device) -> int | None:
-    """Return the bytes that a device has free now, or None where the system does not tell.
+    """Return a device's free bytes now, or None where they are unknown.
 
-    Of a processor: what the system could give to a new program without swapping, and a control group's
-    limit (cgroup v2) leaves; where it tells neither, all memory of the machine.
+    For a CPU: the smaller of Linux's ``MemAvailable`` and the rest of the control group's limit (cgroup v2);
+    where neither is known, all memory of the machine.
     """
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     if device.type == "mps":
         return torch.mps.recommended_max_memory() - torch.mps.driver_allocated_memory()
-    there = [_available(Path("/proc/meminfo")), _group(_CGROUP)]
-    known = [size for size in there if size is not None]
+    limits = [_system_available(Path("/proc/meminfo")), _cgroup_available(_CGROUP)]
+    known = [size for size in limits if size is not None]
     return min(known) if known else memory(device)
 
 
-def _available(table: Path) -> int | None:
-    """Read ``MemAvailable`` of Linux's table."""
+def _system_available(meminfo: Path) -> int | None:
+    """Return ``MemAvailable`` of Linux's ``/proc/meminfo`` in bytes."""
     try:
-        lines = table.read_text(encoding="ascii").splitlines()
+        lines = meminfo.read_text(encoding="ascii").splitlines()
     except OSError:
         return None
-    found = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
-    return found[0] if found else None
+    available = [int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:")]
+    return available[0] if available else None
 
 
-def _group(folder: Path) -> int | None:
-    """Read what a control group has left; a cache of files counts as free, since it gives way."""
+def _cgroup_available(folder: Path) -> int | None:
+    """Return the rest of a control group's limit in bytes; the page cache counts as free."""
     try:
         limit, used = ((folder / f"memory.{name}").read_text().strip() for name in ("max", "current"))
         files = [

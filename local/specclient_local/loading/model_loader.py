@@ -1,4 +1,4 @@
-"""Turn a checkpoint folder into a runner: the own decoder's where it knows the family, else transformers'."""
+"""Load a checkpoint folder with the built-in decoder, or with transformers for other model families."""
 
 from __future__ import annotations
 
@@ -36,14 +36,17 @@ class ModelPlacement:
 
 
 def uses_own_decoder(folder: Path, runner: str) -> bool:
-    """Return whether the own decoder runs a checkpoint: where it is told to, or ``auto`` and it can."""
+    """Return whether the built-in decoder runs a checkpoint.
+
+    It does with ``runner="own"``, and with ``auto`` where it supports the model family.
+    """
     return runner == "own" or (
         runner == "auto" and read_json(folder / "config.json").get("model_type") in SUPPORTED
     )
 
 
 def read_any_config(folder: Path, runner: str = "auto") -> ModelConfig:
-    """Read what is to be known of a checkpoint before its weights.
+    """Read a checkpoint's configuration, without its weights.
 
     Raises:
         CheckpointError: naming the file, the value and what is supported.
@@ -57,10 +60,10 @@ def read_any_config(folder: Path, runner: str = "auto") -> ModelConfig:
 
 
 def computes_in_float32(dtype: str, device: str, graphs: str) -> bool:
-    """Return whether the own decoder holds matrices in ``dtype``, and everything else in float32.
+    """Return whether the built-in decoder stores matrices in ``dtype`` but computes in float32.
 
-    Compiled passes do, with bfloat16 on a processor: half of the bytes are read from memory, and the sums are
-    those of a float32 model with the same numbers.
+    Compiled passes do so for bfloat16 on a CPU: they read half of the bytes from memory, and their results
+    are those of a float32 model with the same (rounded) weights.
     """
     return dtype == "bfloat16" and device == "cpu" and graphs != "on" and library() is not None
 
@@ -77,21 +80,22 @@ def load_model(
     """Load a checkpoint folder.
 
     Args:
-        folder: with ``config.json`` and safetensors.
-        placed: in which type, where and how.
-        slots: sequences it holds at once.
-        context: positions a slot can hold.
-        exact: whether rows must not depend on their company: a target's must not.
-        taps: after how many layers hidden states are kept for heads, ascending; the own decoder alone can.
+        folder: has ``config.json`` and safetensors files.
+        placed: data type, device and runner.
+        slots: number of sequences that it holds at once.
+        context: positions per slot.
+        exact: whether a row's logits must not depend on the other rows of its pass; required of a target.
+        taps: numbers of layers after which hidden states are kept for heads, ascending; built-in decoder
+            only.
 
     Raises:
-        CheckpointError: naming what is wrong with the folder.
-        ConfigurationError: a device or a quantisation that is not here, or too little memory.
+        CheckpointError: the folder's content is invalid.
+        ConfigurationError: the device or quantization is not available, or the memory is too small.
     """
     device = str(resolve_device(placed.device))
     if placed.graphs == "on" and device.startswith("mps"):
         raise ConfigurationError(
-            f"graphs is 'on', but {device} has no float64, which rounds of static shapes draw with; "
+            f"graphs is 'on', but {device} has no float64, which sampling in static shapes needs; "
             "load with graphs='auto'."
         )
     if uses_own_decoder(folder, placed.runner):

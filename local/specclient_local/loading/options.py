@@ -1,7 +1,7 @@
-"""Turn how a model is to be loaded into a checked, frozen value: drafts, types, devices, sizes.
+"""The validated options for loading an engine: drafts, data types, devices, sizes.
 
-It needs no torch, so that settings are checked before anything heavy is imported; whether a device is
-there is seen at loading.
+This module does not import torch, so that settings are validated before heavy imports. Whether a device is
+available is checked at loading.
 """
 
 from __future__ import annotations
@@ -28,32 +28,32 @@ _DEVICES = ("auto", "cpu", "cuda", "cuda:N", "mps")
 
 @dataclass(frozen=True, slots=True)
 class EngineOptions:
-    """How a target and its drafts are loaded; checked on construction. Equal options make equal engines.
+    """How to load a target and its drafts; validated on construction. Equal options give equal engines.
 
     Attributes:
-        draft: folders or hub ids of smaller models, in the order in which their guesses are tried;
-            :meth:`read` takes one, several or None.
-        heads: folders or hub ids of Medusa and EAGLE heads of the target, one of each at most; :meth:`read`
-            takes one, several or None.
-        method: what requests get that name none; ``auto`` drafts by the heads or the draft if there are any.
-        dtype: to compute in, one of ``config.DTYPES``; ``draft_dtype`` is the target's by default.
+        draft: folders or hub ids of draft models, in the order in which their proposals are tried;
+            :meth:`read` accepts one, several or None.
+        heads: folders or hub ids of Medusa and EAGLE heads of the target, at most one of each; :meth:`read`
+            accepts one, several or None.
+        method: the method of requests that name none; ``auto`` uses the heads or the draft if there are any.
+        dtype: data type of computation, one of ``config.DTYPES``; ``draft_dtype`` is the target's by default.
         device: ``auto`` (the first CUDA device, else the CPU), ``cpu``, ``cuda``, ``cuda:N`` or ``mps``;
             ``draft_device`` is the target's by default.
-        quantize, draft_quantize: weights held as ``int8``, ``int4`` or ``fp8``; None as ``dtype``. A
-            quantised target is a model of its own: answers are exactly its, not the unquantised one's.
-        runner: ``own`` decoder (Llama family), ``hf`` (any causal model that transformers has), or
-            ``auto``: the own where it can.
-        slots: requests that run at once.
-        context: tokens of prompt and answer together; None is the model's own, at most 4096.
-        threads: torch threads while the engine works; None is 1 for a small model, else torch's.
-        layer_skip: how many of the target's own first layers draft, which of its layers do, or ``search``:
-            those that are found to suit the requests while they run.
-        draft_vocabulary: what is done about a draft of another vocabulary: ``shared`` holds it to the tokens
-            that both have, ``retokenised`` encodes its text by the target's tokenizer, ``auto`` chooses, and
-            ``same`` refuses it. Exact in each case.
-        prefix_cache: whether a request takes what it can of its prompt from the caches of others.
-        graphs: whether the own decoder's passes have static shapes, and on CUDA devices are recorded once and
-            replayed: ``on``, ``off``, or ``auto``: on CUDA devices.
+        quantize, draft_quantize: weights stored as ``int8``, ``int4`` or ``fp8``; None stores them as
+            ``dtype``. Answers with a quantized target are exactly those of the quantized model.
+        runner: ``own`` (the built-in decoder, Llama family), ``hf`` (any causal model of transformers), or
+            ``auto``: the built-in decoder where it supports the model.
+        slots: number of concurrent requests.
+        context: tokens of prompt and answer together; None is the model's own limit, at most 4096.
+        threads: torch threads while the engine computes; None is 1 for a small model, else torch's.
+        layer_skip: the target's layers that draft: the number of first layers, a list of layers, or
+            ``search`` to search for the best layers while requests run.
+        draft_vocabulary: how to use a draft with another vocabulary: ``shared`` restricts it to the common
+            tokens, ``retokenised`` encodes its text with the target's tokenizer, ``auto`` chooses, and
+            ``same`` rejects it. Answers are exact in each case.
+        prefix_cache: whether requests reuse the KV cache of shared prompt prefixes.
+        graphs: whether the built-in decoder's passes have static shapes, which CUDA graphs record and replay:
+            ``on``, ``off``, or ``auto`` (on CUDA devices only).
 
     Raises:
         ConfigurationError: naming the value and what is allowed.
@@ -79,16 +79,16 @@ class EngineOptions:
 
     @classmethod
     def read(cls, settings: Mapping[str, Any]) -> EngineOptions:
-        """Check settings from a caller or a configuration file.
+        """Create options from a caller's keyword arguments or a configuration file.
 
         Raises:
-            ConfigurationError: as the class, and for a name that is none of its fields.
+            ConfigurationError: an unknown name, or an invalid value.
         """
         known = cls.__slots__
         unknown = [name for name in settings if name not in known]
         if unknown:
             raise ConfigurationError(
-                f"{unknown[0]!r} is no option of a model; allowed are {', '.join(known)}."
+                f"{unknown[0]!r} is not an option of a model; allowed are {', '.join(known)}."
             )
         layers = settings.get("layer_skip")
         layers = tuple(layers) if isinstance(layers, list) else layers
@@ -103,11 +103,11 @@ class EngineOptions:
                 value = getattr(self, name)
                 if not usable(value):
                     raise ConfigurationError(f"{name} is {value!r}; allowed {allowed}.")
-        lone = [name for name in _OF_DRAFTS if getattr(self, name) is not None and not self.draft]
-        if lone:
-            value = getattr(self, lone[0])
+        unused = [name for name in _DRAFT_OPTIONS if getattr(self, name) is not None and not self.draft]
+        if unused:
+            value = getattr(self, unused[0])
             raise ConfigurationError(
-                f"{lone[0]} is {value!r}, but there is no draft; name one or leave it out."
+                f"{unused[0]} is {value!r}, but there is no draft; name one or leave it out."
             )
         missing = None
         if self.method in ("draft", "union") and not self.draft:
@@ -117,23 +117,21 @@ class EngineOptions:
         if self.method in ("medusa", "eagle") and not self.heads:
             missing = "heads is None; name a folder or hub id of the target's heads"
         if self.heads and self.graphs == "on":
-            raise ConfigurationError(
-                "graphs is 'on' beside heads, whose passes are not recorded; leave it out."
-            )
+            raise ConfigurationError("graphs is 'on', but CUDA graphs do not support heads; leave it out.")
         if missing is not None:
             raise ConfigurationError(f"method is {self.method!r}, but {missing}, or use 'plain'.")
 
 
-_OF_DRAFTS = ("draft_dtype", "draft_device", "draft_quantize")
+_DRAFT_OPTIONS = ("draft_dtype", "draft_device", "draft_quantize")
 
 
 def _paths(name: str, given: object) -> tuple[str, ...]:
-    """Turn one path, several or None into as many strings."""
-    several = [] if given is None else given if isinstance(given, list | tuple) else [given]
-    for path in several:
+    """Return one path, several or None as a tuple of strings."""
+    paths = [] if given is None else given if isinstance(given, list | tuple) else [given]
+    for path in paths:
         if not isinstance(path, str | os.PathLike) or not str(path):
-            raise ConfigurationError(f"{name} is {given!r}; it names a folder or hub id, or several.")
-    return tuple(map(str, several))
+            raise ConfigurationError(f"{name} is {given!r}; it must be a folder or hub id, or several.")
+    return tuple(map(str, paths))
 
 
 def _one_of(values: Sequence[str]) -> ValueCheck:

@@ -12,10 +12,10 @@ from specclient_local.loading.drafter_set import drafter_for_heads
 from specclient_local.loading.memory_plan import (
     DeviceMemoryPlan,
     ModelMemory,
-    _available,
-    _group,
+    _cgroup_available,
+    _system_available,
     free_memory,
-    plans,
+    memory_plans,
 )
 from specclient_local.loading.model_loader import ModelPlacement, load_model
 from specclient_local.loading.options import EngineOptions
@@ -63,7 +63,7 @@ def test_the_plan_is_what_a_loaded_model_holds(checkpoint, tied, dtype):
     folder = checkpoint(hidden_size=128, intermediate_size=512, tie_word_embeddings=tied, vocab_size=640)
     runner = load_model(folder, ModelPlacement(dtype, "cpu"), slots=3, context=100)
     options = EngineOptions(dtype=dtype, device="cpu", slots=3)
-    (model,) = plans(folder, [], options, 100, lambda device: None)["cpu"].models
+    (model,) = memory_plans(folder, [], options, 100, lambda device: None)["cpu"].models
     assert model.caches(3, 100) == runner.cache.rows.nbytes
     assert model.tables(100) == runner.causal.nbytes + runner.decoder.turns(slice(None)).nbytes
     if runner.decoder.exact_rows:
@@ -109,7 +109,7 @@ def test_what_does_not_fit_is_refused_with_all_its_figures(llama):
 def test_each_device_has_a_plan_of_its_own(checkpoint):
     folder, draft = checkpoint(), checkpoint(num_hidden_layers=1)
     options = EngineOptions(draft=(str(draft),), layer_skip=1, device="cpu", slots=2)
-    both = plans(folder, [draft], options, 64, lambda device: None)
+    both = memory_plans(folder, [draft], options, 64, lambda device: None)
     assert [model.name for model in both["cpu"].models] == ["target", "layers", "draft"]
     assert both["cpu"].weights == sum(ModelMemory("x", read_config(f)).weights for f in (folder, draft))
 
@@ -119,9 +119,9 @@ def test_heads_take_what_loaded_ones_hold(checkpoint, tmp_path, kind):
     """The numbers of the matrices in their file, the head's own cache, the hidden states kept for it."""
     folder = checkpoint(**tiny_heads.TARGET, max_position_embeddings=256)
     heads = getattr(tiny_heads, kind)(tmp_path, **({"own_width": 24} if kind.startswith("spec") else {}))
-    plan = plans(folder, [], EngineOptions(slots=3, device="cpu"), 100, lambda device: None, heads=[heads])[
-        "cpu"
-    ]
+    plan = memory_plans(
+        folder, [], EngineOptions(slots=3, device="cpu"), 100, lambda device: None, heads=[heads]
+    )["cpu"]
     target, states, own = plan.models
     runner = load_model(
         folder,
@@ -145,7 +145,7 @@ def test_heads_take_what_loaded_ones_hold(checkpoint, tmp_path, kind):
         eagle = drafter.runner
         assert own.caches(3, 100) == eagle.cache.rows.nbytes
         assert own.tables(100) == eagle.causal.nbytes + eagle.context * own.config.head_dim * 4
-    without = plans(folder, [], EngineOptions(slots=3, device="cpu"), 100, lambda device: None)["cpu"]
+    without = memory_plans(folder, [], EngineOptions(slots=3, device="cpu"), 100, lambda device: None)["cpu"]
     assert plan.total > without.total + own.weights + states.caches(3, 100)
 
 
@@ -158,12 +158,12 @@ def test_a_loading_that_does_not_fit_names_the_free_memory(checkpoint, monkeypat
 
 def test_free_memory_is_the_least_that_any_source_tells(tmp_path):
     (tmp_path / "meminfo").write_text("MemTotal: 9 kB\nMemFree: 1 kB\nMemAvailable:      5 kB\n")
-    assert _available(tmp_path / "meminfo") == 5 * 1024
-    assert _available(tmp_path / "none") is None
-    assert _group(tmp_path) is None
+    assert _system_available(tmp_path / "meminfo") == 5 * 1024
+    assert _system_available(tmp_path / "none") is None
+    assert _cgroup_available(tmp_path) is None
     for name, text in (("max", "1000\n"), ("current", "700\n"), ("stat", "anon 1\nfile 200\n")):
         (tmp_path / f"memory.{name}").write_text(text)
-    assert _group(tmp_path) == 500
+    assert _cgroup_available(tmp_path) == 500
     (tmp_path / "memory.max").write_text("max\n")
-    assert _group(tmp_path) is None
+    assert _cgroup_available(tmp_path) is None
     assert free_memory(CPU) > 2**20

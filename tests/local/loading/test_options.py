@@ -37,7 +37,7 @@ from specclient.errors import ConfigurationError
         ({"slots": True}, "slots is True"),
         ({"context": 1}, "context is 1; allowed is None, or an integer of at least 2"),
         ({"threads": 0}, "threads is 0"),
-        ({"methd": "plain"}, "'methd' is no option of a model; allowed are draft, method, dtype"),
+        ({"methd": "plain"}, "'methd' is not an option of a model; allowed are draft, method, dtype"),
     ],
 )
 def test_an_unusable_setting_is_named_with_what_is_allowed(settings, message):
