@@ -18,7 +18,7 @@ from specclient.errors import ConfigurationError
         ({"method": "magic"}, "method is 'magic'; allowed are auto, plain, draft, ngram"),
         ({"method": "prediction"}, "method is 'prediction'; allowed are auto, plain"),
         ({"method": "draft"}, "'draft', but draft is None"),
-        ({"draft": 3}, "draft is 3; it names a folder"),
+        ({"draft": 3}, "draft is 3; it must be a folder"),
         ({"draft": ["a", ""]}, r"draft is \['a', ''\]"),
         ({"dtype": "fp32"}, "dtype is 'fp32'; allowed are float32, bfloat16, float16"),
         ({"dtype": None}, "dtype is None"),
