@@ -1,1 +1,1 @@
-"""Cost reports: figures of the ledger by group, as text, JSON, CSV or an HTML page."""
+"""Reports of the ledger: totals, tables, exports, savings, and an HTML page."""

@@ -1,4 +1,4 @@
-"""Turn rows of the ledger into lines of CSV or JSON, one at a time, for other programs."""
+"""Export of rows of the ledger as lines of CSV or JSON, one at a time."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _NAMES = (*LedgerRow.__slots__, "cost")
 
 
 def json_row(row: LedgerRow) -> dict[str, Any]:
-    """Return a row as values that JSON can hold: times in UTC, ``cost`` as exact dollars in text."""
+    """Return a row as values for JSON: times in UTC, and ``cost`` as exact dollars in text."""
     values = {name: getattr(row, name) for name in LedgerRow.__slots__}
     cost = row.cost
     return {**values, "started_at": timestamp(row.started_at), "cost": None if cost is None else f"{cost:f}"}
 
 
 def export_lines(rows: Iterable[LedgerRow], form: ExportFormat) -> Iterator[str]:
-    """Yield the lines of an export, each with its end; CSV opens with a line of names.
+    """Yield the lines of an export, each with a line break; CSV starts with a header.
 
     In CSV an unknown value is empty, and a mapping is JSON.
     """

@@ -1,4 +1,4 @@
-"""Turn the names that a report is grouped by into what they read of a row."""
+"""Group names of reports, and the values they read from a row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specclient.ledger.row import LedgerRow
 
 __all__ = ["GROUPS", "TIME_GROUPS", "GroupReader", "group_readers"]
 
-#: What a group is called by of a row; "" where the row has none.
+#: Reads the group's value from a row; "" if the row has none.
 GroupReader = Callable[[LedgerRow], str]
 
 
@@ -23,12 +23,12 @@ def _in_utc(form: str) -> GroupReader:
     return key
 
 
-#: Names of spans of time, the finest first, with what they are written as; all in UTC.
+#: Spans of time, the shortest first, with their formats; all in UTC.
 TIME_GROUPS: Mapping[str, str] = MappingProxyType(
     {"hour": "%Y-%m-%d %H:00", "day": "%Y-%m-%d", "month": "%Y-%m"}
 )
 
-#: Names to group by, beside ``tag:NAME``.
+#: Group names, in addition to ``tag:NAME``.
 GROUPS: Mapping[str, GroupReader] = MappingProxyType(
     {
         "provider": lambda row: row.provider,
@@ -52,17 +52,17 @@ _TAG = "tag:"
 
 
 def group_readers(by: Sequence[str]) -> list[GroupReader]:
-    """Return what each name reads of a row.
+    """Return the reader for each group name.
 
     Raises:
-        ConfigurationError: a name that there is none of, with those there are; or one given twice.
+        ConfigurationError: an unknown name, the message lists the known ones; or the same name twice.
     """
     if twice := next((name for i, name in enumerate(by) if name in by[:i]), None):
         raise ConfigurationError(f"cannot group by {twice!r} twice; leave one out")
-    return [_key(name) for name in by]
+    return [_group_reader(name) for name in by]
 
 
-def _key(name: str) -> GroupReader:
+def _group_reader(name: str) -> GroupReader:
     if name.startswith(_TAG) and len(name) > len(_TAG):
         tag = name.removeprefix(_TAG)
         return lambda row: row.tags.get(tag, "")

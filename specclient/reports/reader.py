@@ -1,7 +1,7 @@
-"""Turn what a ledger holds into reports: from its rows, or, where those are many, from its roll-up.
+"""Reports of a ledger, read from its rows, or from its sums by hour if there are many rows.
 
-The rows know everything, and the roll-up is quick: it holds exact sums by hour, and latencies by class. A
-report that the roll-up can make is made of it once there are more calls than :data:`MAX_ROWS_READ`.
+Rows have all details. Sums by hour are fast to read: they hold exact sums, and latencies as a histogram. A
+report that needs no more is read from them once there are more calls than :data:`MAX_ROWS_READ`.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from specclient.reports.savings import Saving, SavingsBy, savings
 
 __all__ = ["MAX_ROWS_READ", "CallFilter", "LedgerReader", "ReportSet", "matching_rows", "read_reports"]
 
-#: Calls up to which every row is read: for percentiles that are exact, and for what speculation saved.
+#: Largest number of calls of which every row is read, for exact percentiles and the savings of speculation.
 MAX_ROWS_READ = 20_000
 
 
 class LedgerReader(Protocol):
-    """What a :class:`specclient.ledger.ledger.Ledger` is read by."""
+    """The methods for reading of :class:`specclient.ledger.ledger.Ledger`."""
 
     def iterate(self, since: datetime | None = None, until: datetime | None = None) -> Iterator[LedgerRow]:
         """Yield the rows of a span of time, oldest first, in bounded memory."""
@@ -34,19 +34,19 @@ class LedgerReader(Protocol):
     def rollup(
         self, since: datetime | None = None, until: datetime | None = None, by: Sequence[str] = ()
     ) -> list[CallTotals]:
-        """Return the sums of a span of time, by group."""
+        """Return the totals of a span of time, by group."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallFilter:
-    """Which calls are meant.
+    """Selects calls; all conditions must hold.
 
     Attributes:
-        since, until: started in ``[since, until)``; None has no bound.
-        provider: the endpoint that served them.
-        model: the name asked for, with its provider or without, or the route taken.
-        tags: carried by them, all of these.
+        since, until: the call started in ``[since, until)``; None is no bound.
+        provider: the endpoint that served the call.
+        model: the requested model or the chosen route, with or without the provider.
+        tags: tags that the call has, with these values.
     """
 
     since: datetime | None = None
@@ -57,11 +57,11 @@ class CallFilter:
 
     @property
     def narrowed(self) -> bool:
-        """Whether some calls may be left out."""
+        """Whether there is any condition."""
         return bool(self.since or self.until or self.provider or self.model or self.tags)
 
-    def takes(self, provider: str, model: str, route: str) -> bool:
-        """Tell whether calls of this provider, model and route are among them."""
+    def matches(self, provider: str, model: str, route: str) -> bool:
+        """Return whether calls of this provider, model and route are selected."""
         wanted = self.model
         names = (model, route, model.partition("/")[2], route.partition("/")[2])
         return (wanted is None or wanted in names) and self.provider in (None, provider)
@@ -69,12 +69,12 @@ class CallFilter:
 
 @dataclass(frozen=True, slots=True)
 class ReportSet:
-    """What was read at once.
+    """Reports of the same calls.
 
     Attributes:
-        reports: one for each of the groupings.
-        savings: None where the calls are too many to look at one by one.
-        calls: how many there are.
+        reports: one per grouping.
+        savings: None if there are too many calls to read one by one.
+        calls: number of calls.
     """
 
     reports: tuple[CostReport, ...]
@@ -83,9 +83,9 @@ class ReportSet:
 
 
 def matching_rows(rows: Iterable[LedgerRow], where: CallFilter) -> Iterator[LedgerRow]:
-    """Yield the rows that are meant; their time is not looked at."""
+    """Yield the rows that a filter selects; its times are not checked."""
     for row in rows:
-        if where.takes(row.provider, row.model, row.route) and all(
+        if where.matches(row.provider, row.model, row.route) and all(
             row.tags.get(name) == value for name, value in where.tags.items()
         ):
             yield row
@@ -99,15 +99,16 @@ def read_reports(
     by: SavingsBy = "pair",
     most_read: int = MAX_ROWS_READ,
 ) -> ReportSet:
-    """Read reports of the same calls in different groupings, and what speculation saved.
+    """Read reports of the same calls in different groupings, and the savings of speculation.
 
     Args:
         groupings: group names of each report, see :data:`specclient.reports.report.GROUPS`.
-        by: of the savings.
+        where: selects the calls.
+        by: the grouping of the savings.
         most_read: see :data:`MAX_ROWS_READ`.
 
     Raises:
-        ConfigurationError: an unknown group name, with those there are.
+        ConfigurationError: an unknown group name; the message lists the known ones.
         LedgerError: the ledger cannot be read.
     """
     for names in groupings:
@@ -118,33 +119,33 @@ def read_reports(
     if covered and calls > most_read:
         reports = (first, *(by_hour.report(names)[1] for names in groupings[1:]))
         return ReportSet(reports, None, first.total.calls)
-    tallies = [ReportBuilder(names) for names in groupings]
+    builders = [ReportBuilder(names) for names in groupings]
     kept: list[LedgerRow] | None = [] if calls <= most_read else None
     counted = 0
     for row in matching_rows(ledger.iterate(where.since, where.until), where):
         counted += 1
-        for tally in tallies:
-            tally.add_row(row)
+        for builder in builders:
+            builder.add_row(row)
         if kept is not None:
             kept.append(row)
     saved = None if kept is None else savings(kept, by)
-    return ReportSet(tuple(tally.report() for tally in tallies), saved, counted)
+    return ReportSet(tuple(builder.report() for builder in builders), saved, counted)
 
 
 @dataclass(frozen=True, slots=True)
 class _RollupReports:
-    """Makes reports of the roll-up, grouped more finely where calls are to be left out."""
+    """Makes reports from sums by hour, grouped more finely if a filter must be applied."""
 
     ledger: LedgerReader
     where: CallFilter
 
     def report(self, names: Sequence[str]) -> tuple[int, CostReport]:
-        """Return how many calls there are in the span of time, and a report of those that are meant."""
+        """Return the number of calls in the span of time, and a report of those that the filter selects."""
         where, wide = self.where, len(names)
         narrowing = () if where.provider is None and where.model is None else ("provider", "model", "route")
-        tally, calls = ReportBuilder(names), 0
-        for sums in self.ledger.rollup(where.since, where.until, by=(*names, *narrowing)):
-            calls += sums.calls
-            if not narrowing or where.takes(*sums.group[wide:]):
-                tally.add_totals(sums.group[:wide], sums)
-        return calls, tally.report(rounded=True)
+        builder, calls = ReportBuilder(names), 0
+        for totals in self.ledger.rollup(where.since, where.until, by=(*names, *narrowing)):
+            calls += totals.calls
+            if not narrowing or where.matches(*totals.group[wide:]):
+                builder.add_totals(totals.group[:wide], totals)
+        return calls, builder.report(rounded=True)

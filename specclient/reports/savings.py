@@ -1,7 +1,7 @@
-"""Turn the rows of speculated calls into what speculation saved: measured against the target alone.
+"""Savings of speculation: the cost and time of speculated calls, compared with the target alone.
 
-What the target would have cost and taken alone was not measured, so each such figure rests on an assumption,
-which stands beside it. Where nothing supports a figure it is None, and the assumption says what is missing.
+The cost and time of the target alone were not measured, so each estimate comes with its assumption. If
+nothing supports an estimate it is None, and the assumption says what is missing.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ __all__ = ["Saving", "savings"]
 
 SavingsBy = Literal["pair", "strategy"]
 
-#: Calls without speculation that a route must have answered before its speed alone counts as known.
+#: Number of calls without speculation after which a route's own speed counts as known.
 MIN_BASELINE_CALLS = 3
 
-#: Strategies that are played in calls of their own; ``direct`` sends the request as it is.
-_PLAYED = frozenset({"prediction", "prefill", "remote"})
-#: Kinds of cost that rise with the engine's seconds.
+#: Strategies that make several calls for one; ``direct`` sends the request unchanged.
+_MULTI_CALL_STRATEGIES = frozenset({"prediction", "prefill", "remote"})
+#: Kinds of cost that are proportional to the engine's seconds.
 _TIMED = frozenset({"engine", "electricity"})
 
 _SAME_ANSWER = "same tokens at the price charged, without the rejected prediction"
@@ -37,16 +37,16 @@ _NO_HISTORY = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Saving:
-    """What speculation did to the calls of one group.
+    """The savings of speculation in the calls of one group.
 
     Attributes:
-        group: the pair as ``target+draft``, the target's route where no draft's is known, or the strategy.
-        calls: speculated calls; one that was played in parts counts once.
+        group: the pair as ``target+draft``, the target's route if no draft's is known, or the strategy.
+        calls: speculated calls; one that was made in several parts counts once.
         acceptance_rate, mean_accepted_length: over the calls that know them.
-        cost_calls: those of the calls whose cost can be compared; ``cost_nano`` is what they cost, and
-            ``alone_nano`` what the target alone would have, under ``cost_assumption``.
-        latency_calls, latency_s, alone_s, latency_assumption: the same of their seconds.
-        estimated: a price or a token count behind ``cost_nano`` is an estimate.
+        cost_calls: the calls whose cost can be compared; ``cost_nano`` is their cost, and ``alone_nano`` the
+            cost of the target alone, under ``cost_assumption``.
+        latency_calls, latency_s, alone_s, latency_assumption: the same for their seconds.
+        estimated: whether a price or token count behind ``cost_nano`` is an estimate.
     """
 
     group: str
@@ -65,23 +65,23 @@ class Saving:
 
     @property
     def saved(self) -> Decimal | None:
-        """Dollars saved; below zero where speculation cost more than it saved."""
+        """Dollars saved; negative if speculation cost more than it saved."""
         if self.cost_nano is None or self.alone_nano is None:
             return None
         return Decimal(self.alone_nano - self.cost_nano).scaleb(-9)
 
     @property
     def saved_s(self) -> float | None:
-        """Seconds saved over all of ``latency_calls``."""
+        """Seconds saved in total by the ``latency_calls``."""
         return None if self.latency_s is None or self.alone_s is None else self.alone_s - self.latency_s
 
     @property
     def speedup(self) -> float | None:
-        """How many times as long the target alone would have taken."""
+        """The time of the target alone, divided by the time with speculation."""
         return self.alone_s / self.latency_s if self.alone_s is not None and self.latency_s else None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the figures as values that JSON can hold; dollars exact, as text."""
+        """Return the fields as values for JSON; dollars are exact, as text."""
         figures: dict[str, Any] = {name: getattr(self, name) for name in self.__slots__}
         saved = self.saved
         return {
@@ -93,54 +93,53 @@ class Saving:
 
 
 def savings(rows: Iterable[LedgerRow], by: SavingsBy = "pair") -> tuple[Saving, ...]:
-    """Compare speculated calls with their targets alone, the dearest group first.
+    """Compare speculated calls with the target alone; the most expensive group comes first.
 
-    Hosted: a call with a prediction costs what it did, less the rejected tokens; its seconds are compared
-    with the median seconds per token of the same route's own calls without speculation, of which at least
-    :data:`MIN_BASELINE_CALLS` must be among the rows. In the engine: the same, by any route of the same
-    target, or else,
-    from its own passes, the most that it can have saved.
+    Hosted models: without its prediction, a call would have cost the same less the rejected tokens. Its time
+    is compared with the median seconds per token of the same route's calls without speculation, of which the
+    rows must have at least :data:`MIN_BASELINE_CALLS`. Models of the engine: the same, with any route of the
+    same target; otherwise the largest possible saving is computed from the call's own passes.
 
     Args:
-        rows: speculated calls and others; those others are the targets' history.
-        by: what to group by.
+        rows: speculated calls, and the other calls, which give the speed of the targets alone.
+        by: the grouping.
 
     Raises:
-        ConfigurationError: another name than ``pair`` or ``strategy``.
+        ConfigurationError: ``by`` is neither ``pair`` nor ``strategy``.
     """
     if by not in ("pair", "strategy"):
         raise ConfigurationError(f"cannot group savings by {by!r}; use 'pair' or 'strategy'")
     history: dict[str, list[float]] = {}
-    played: dict[str, list[LedgerRow]] = {}
+    parts_of_calls: dict[str, list[LedgerRow]] = {}
     for row in rows:
-        if row.parent is not None and row.strategy in _PLAYED:
-            played.setdefault(row.parent, []).append(row)
+        if row.parent is not None and row.strategy in _MULTI_CALL_STRATEGIES:
+            parts_of_calls.setdefault(row.parent, []).append(row)
         elif _speculated(row):
-            played[row.id] = [row]
+            parts_of_calls[row.id] = [row]
         elif row.status == "ok" and row.completion_tokens and _serving_s(row) > 0:
-            for name in {row.route, row.pair or row.route}:  # an engine's target has more routes than one
+            for name in {row.route, row.pair or row.route}:  # a target of the engine may have several routes
                 history.setdefault(name, []).append(_serving_s(row) / row.completion_tokens)
     speeds = {
         route: (median(each), len(each)) for route, each in history.items() if len(each) >= MIN_BASELINE_CALLS
     }
     groups: dict[str, _SavingsBuilder] = {}
-    for parts in played.values():
+    for parts in parts_of_calls.values():
         call = _SpeculatedCall.of(parts)
         name = call.pair if by == "pair" else call.kind
         groups.setdefault(name, _SavingsBuilder()).add(call, speeds)
-    found = [group.saving(name) for name, group in groups.items()]
-    return tuple(sorted(found, key=lambda each: (-(each.cost_nano or 0), each.group)))
+    results = [group.saving(name) for name, group in groups.items()]
+    return tuple(sorted(results, key=lambda each: (-(each.cost_nano or 0), each.group)))
 
 
 def _speculated(row: LedgerRow) -> bool:
-    """Tell whether drafts of any kind were verified for this call, as far as its answer tells."""
-    told = row.speculation or {}
+    """Return whether drafts of any kind were verified for this call, as far as its response says."""
+    speculation = row.speculation or {}
     return bool(
         row.drafted
         or row.predicted_accepted
         or row.predicted_rejected
-        or told.get("acceptance_rate")
-        or (told.get("mean_accepted_length") or 1) > 1
+        or speculation.get("acceptance_rate")
+        or (speculation.get("mean_accepted_length") or 1) > 1
     )
 
 
@@ -150,7 +149,7 @@ def _serving_s(row: LedgerRow) -> float:
 
 @dataclass(frozen=True, slots=True)
 class _SpeculatedCall:
-    """One speculated call: the row of the target that answered it, and those of what else it took."""
+    """One speculated call: the row of the target's answer, and all rows of the call."""
 
     rows: Sequence[LedgerRow]
     answer: LedgerRow
@@ -167,7 +166,7 @@ class _SpeculatedCall:
         draft = next((row.route for row in rows if row.route != answer.route), None)
         if pair is None:
             pair = answer.route if draft is None else f"{answer.route}+{draft}"
-        kind = answer.strategy if answer.strategy in _PLAYED else answer.method
+        kind = answer.strategy if answer.strategy in _MULTI_CALL_STRATEGIES else answer.method
         return cls(rows, answer, pair, kind or "the server's own")
 
     @property
@@ -185,20 +184,20 @@ class _SpeculatedCall:
 
     @property
     def unknown_answer(self) -> str | None:
-        """What keeps the target's own answer from being known by its row; None where it is."""
+        """Why the target's answer is not known from its row; None if it is known."""
         row = self.answer
         if any(each.status != "ok" for each in self.rows):
-            return "not compared: did not end well"
+            return "not compared: it failed or was cancelled"
         strategy = row.strategy if row.parent is not None else None
         if strategy in ("prefill", "remote"):
-            return f"the parts of {strategy} do not tell how long the answer was"
+            return f"the parts of {strategy} do not say how long the answer was"
         if len([each for each in self.rows if each.route == row.route]) > 1 and len(self.rows) > 1:
-            return "the target was asked more than once"
+            return "the target was called more than once"
         return None if row.completion_tokens else "its tokens are unknown"
 
     @property
     def tokens(self) -> int:
-        """Tokens of the answer; those rejected are billed within ``completion_tokens`` by some vendors."""
+        """Tokens of the answer. Some vendors include rejected tokens in ``completion_tokens``."""
         billed = self.answer.predicted_rejected or 0 if _billed_rejected(self.answer) else 0
         return max((self.answer.completion_tokens or 0) - billed, 0)
 
@@ -262,17 +261,17 @@ class _SavingsBuilder:
             cost_calls=self.cost_calls,
             cost_nano=self.cost_nano if costs else None,
             alone_nano=self.alone_nano if costs else None,
-            cost_assumption=_words(self.on_cost, self.without_cost),
+            cost_assumption=_assumption_text(self.on_cost, self.without_cost),
             latency_calls=self.latency_calls,
             latency_s=self.latency_s if times else None,
             alone_s=self.alone_s if times else None,
-            latency_assumption=_words(self.on_latency, self.without_latency),
+            latency_assumption=_assumption_text(self.on_latency, self.without_latency),
             estimated=self.estimated,
         )
 
 
 def _alone_s(call: _SpeculatedCall, speeds: dict[str, tuple[float, int]]) -> tuple[float | None, str]:
-    """Return the seconds that the target alone would have taken, and by what assumption, or why not."""
+    """Return the seconds of the target alone with the assumption, or None with the reason."""
     if (unknown := call.unknown_answer) is not None:
         return None, unknown
     row = call.answer
@@ -293,14 +292,14 @@ def _alone_s(call: _SpeculatedCall, speeds: dict[str, tuple[float, int]]) -> tup
 
 
 def _alone_nano(call: _SpeculatedCall, ratio: float | None) -> tuple[int | None, str]:
-    """Return the nano-dollars that the target alone would have cost, and by what assumption, or why not."""
+    """Return the nano-dollars of the target alone with the assumption, or None with the reason."""
     row, kinds = call.answer, call.answer.cost_by_kind
     if call.cost_nano is None or row.cost_nano is None:
         return None, "its cost is unknown"
     if (unknown := call.unknown_answer) is not None:
         return None, unknown
     if "reported" in kinds and row.predicted_rejected:
-        return None, "the provider tells one sum, which holds the rejected tokens"
+        return None, "the provider reports one sum, which includes the rejected tokens"
     timed = sum(nano for kind, nano in kinds.items() if kind in _TIMED)
     alone = row.cost_nano - kinds.get("rejected_prediction", 0)
     if timed:
@@ -314,7 +313,7 @@ def _count(reasons: dict[str, int], why: str) -> None:
     reasons[why] = reasons.get(why, 0) + 1
 
 
-def _words(grounds: dict[str, int], lacking: dict[str, int]) -> str:
-    """Return the grounds of a figure, then for how many calls there are none, and why."""
+def _assumption_text(grounds: dict[str, int], lacking: dict[str, int]) -> str:
+    """Return the assumptions of an estimate, then how many calls have none, and why."""
     missing = [f"{count} without: {why}" if grounds else why for why, count in lacking.items()]
     return "; ".join([*grounds, *missing])

@@ -34,10 +34,10 @@ _CENT = Decimal("0.01")
 
 
 def format_dollars(dollars: Decimal, *, estimated: bool = False) -> str:
-    """Return dollars as people read them: to the cent from one dollar on, below to three digits.
+    """Return dollars as text: to the cent from one dollar on, below that to three significant digits.
 
     Args:
-        estimated: marks them with a ``~``.
+        estimated: whether to mark them with a ``~``.
     """
     size = abs(dollars)
     text = f"{size.quantize(_CENT):,f}" if size >= 1 else _digits(size)
@@ -45,13 +45,13 @@ def format_dollars(dollars: Decimal, *, estimated: bool = False) -> str:
 
 
 def format_seconds(duration: float, *, rounded: bool = False) -> str:
-    """Return a duration to three digits; ``rounded`` marks it with an ``≈``."""
+    """Return a duration in seconds to three significant digits; ``rounded`` marks it with an ``≈``."""
     sign = "−" if duration < 0 else ""
     return f"{'≈' if rounded else ''}{sign}{_digits(Decimal(repr(abs(duration))))} s"
 
 
 def format_percent(part: float) -> str:
-    """Return a part of a whole in percent."""
+    """Return a ratio in percent."""
     return f"{part:.1%}" if 0 < part < 0.01 or 0.99 < part < 1 else f"{part:.0%}"
 
 
@@ -122,10 +122,10 @@ def visible_columns(report: CostReport) -> list[ReportColumn]:
 
 @dataclass(frozen=True, slots=True)
 class ReportCells:
-    """A report as text, a cell a column.
+    """A report as text, one cell per column.
 
     Attributes:
-        unpriced: of the calls that have no known cost, which the lines count, too; None without any.
+        unpriced: a line for the calls of unknown cost, which the other lines include; None without any.
     """
 
     titles: list[str]
@@ -135,7 +135,7 @@ class ReportCells:
 
     @classmethod
     def of(cls, report: CostReport) -> ReportCells:
-        """Return the cells of the columns that have something to tell."""
+        """Return the cells of the visible columns."""
         columns = visible_columns(report)
 
         def texts(line: CallTotals) -> list[str]:
@@ -156,27 +156,27 @@ class ReportCells:
 
 
 def notes(report: CostReport) -> list[str]:
-    """Return what the marks of a report mean, those that it has."""
-    total, said = report.total, []
+    """Return explanations of the marks in a report."""
+    total, lines = report.total, list[str]()
     if total.estimated:
-        said.append("~ rests on an assumed price or an estimated token count")
+        lines.append("~ based on an assumed price or an estimated token count")
     if report.rounded:
-        said.append("≈ read from sums by hour: up to a fifth beside the truth")
+        lines.append("≈ read from sums by hour: up to a fifth off the exact value")
     if total.unpriced:
         calls = "1 call has" if total.unpriced == 1 else f"{total.unpriced:,} calls have"
-        said.append(
+        lines.append(
             f"{calls} no known price and {'is' if total.unpriced == 1 else 'are'} not in the sum; "
             'set [prices."PROVIDER/MODEL"] in specclient.toml'
         )
         if total.unanswered:
-            them = "it" if total.unanswered == total.unpriced == 1 else f"{total.unanswered:,} of them"
-            said.append(f"{them} got no answer: whether it was billed is not known")
+            unanswered = "it" if total.unanswered == total.unpriced == 1 else f"{total.unanswered:,} of them"
+            lines.append(f"{unanswered} got no response: whether it was billed is not known")
     if total.parts:
-        said.append(
-            f"{total.parts:,} of the calls are parts of others: rounds of a strategy, or tries without an "
-            "answer; each is counted and billed once"
+        lines.append(
+            f"{total.parts:,} of the calls are parts of others: rounds of a strategy, or attempts without a "
+            "response; each is counted and billed once"
         )
-    return said
+    return lines
 
 
 SAVINGS_TITLES = ("calls", "saved", "speedup", "cost", "cost alone", "time", "time alone", "accepted")
@@ -187,7 +187,7 @@ def _known(value: float | None, form: Callable[[float], str]) -> str:
 
 
 def saving_cells(saving: Saving) -> list[str]:
-    """Return what speculation saved one group as text, under :data:`SAVINGS_TITLES`."""
+    """Return the savings of one group as text: its name, and a cell for each of :data:`SAVINGS_TITLES`."""
 
     def dollars(nano: int | None) -> str:
         known = None if nano is None else Decimal(nano).scaleb(-9)
@@ -208,16 +208,16 @@ def saving_cells(saving: Saving) -> list[str]:
 
 
 def saving_notes(saving: Saving) -> list[str]:
-    """Return what the figures of one group rest on, or what is missing for them."""
-    said = {"cost": saving.cost_assumption, "time": saving.latency_assumption}
-    return [f"{name}: {text}" for name, text in said.items() if text]
+    """Return the assumptions behind the savings of one group, or what is missing for an estimate."""
+    assumptions = {"cost": saving.cost_assumption, "time": saving.latency_assumption}
+    return [f"{name}: {text}" for name, text in assumptions.items() if text]
 
 
 def markdown(report: CostReport, savings: Iterable[Saving] = (), *, by: str = "pair") -> str:
-    """Return a report as Markdown: tables, then what their marks mean.
+    """Return a report as Markdown: tables, then explanations of their marks.
 
     Args:
-        by: what the savings are grouped by.
+        by: the grouping of the savings.
     """
     table = ReportCells.of(report)
     total = [f"**{_escaped(cell)}**" if cell else "" for cell in table.total]
@@ -245,6 +245,6 @@ def _row(row: Sequence[str]) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Return text that Markdown shows as it is, in one cell."""
+    """Return text escaped for one cell of a Markdown table."""
     plain = text.replace("\\", "\\\\").replace("|", "\\|").replace("\n", " ").replace("\r", " ")
     return plain.replace("<", "&lt;").replace(">", "&gt;")

@@ -106,7 +106,7 @@ def test_rows_and_roll_up_agree_to_the_nano_dollar(calls, by, since, until, prov
 def _meant(call: dict, where: CallFilter) -> bool:
     at, route = call["started_at"], call["route"]
     in_time = (where.since is None or at >= where.since) and (where.until is None or at < where.until)
-    return in_time and where.takes(route.partition("/")[0], route, route)
+    return in_time and where.matches(route.partition("/")[0], route, route)
 
 
 def _close(true: float | None, rounded: float | None) -> None:

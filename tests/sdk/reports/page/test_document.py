@@ -128,7 +128,7 @@ def test_the_page_holds_the_reports_exact_figures(ledger):
     agrees(document, ledger)
     assert "1 call has no known price" in document.text
     assert re.search(r"unpriced\s*unknown", document.text), "a line of their own"
-    assert "~ rests on" in document.text
+    assert "~ based on" in document.text
     assert "75%" in document.text, "the acceptance of the pair"
     assert "openai/gpt-4.1" in document.text
     assert "What speculation saved" in document.text
