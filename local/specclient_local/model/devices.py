@@ -1,4 +1,4 @@
-"""Turn a device's name into the device, or into the error that lists those there are."""
+"""Resolves the name of a device."""
 
 from __future__ import annotations
 

@@ -1,9 +1,10 @@
-"""Turn the rows of a pass into logits by torch: for whatever device and type a model has.
+"""Forward passes by PyTorch, for every device and dtype.
 
-Rows are computed independently of how many go through at once: each projection by a kernel that has shown
-it (``linear``), and attention over few rows as a batch of single rows over whole blocks of the cache. A row
-then has, bit for bit, the logits it would have alone. All but the projections runs on one thread then: which
-thread gets a row would change its last bits.
+Rows are computed independently of the number of rows in the pass: projections by a kernel that has been
+tested for it (see ``linear_kernels``), and attention over few rows as a batch of single rows over whole
+blocks of the cache. A row then has the same logits, bit for bit, as it would have alone. Everything but the
+projections runs on one thread in that case, because the thread that computes a row would change its last
+bits.
 """
 
 from __future__ import annotations
@@ -36,17 +37,17 @@ class EagerLayer:
 
 
 class EagerPasses:
-    """A model's weights in kernels, and its passes.
+    """A model's kernels, and its passes.
 
     Args:
-        config: its shape.
-        weights: as loaded.
-        turns: ``[C, 1, D / 2]`` complex64, the rotations of all positions.
-        exact: whether rows must not depend on their company; see :class:`KernelChooser`.
-        most: rows of the largest pass that several requests share.
+        config: its configuration.
+        weights: its weights.
+        turns: ``[C, 1, D / 2]`` complex64, rotary embeddings of all positions.
+        exact: whether rows must not depend on other rows of the pass; see :class:`KernelChooser`.
+        most: maximum rows of a pass that several requests share.
 
     Attributes:
-        kernels: which kernel each shape of weight got.
+        kernels: name of the chosen kernel by weight shape.
     """
 
     exact_rows = False
@@ -65,7 +66,7 @@ class EagerPasses:
         self.kernels = choose.chosen
 
     def only(self, config: DecoderConfig, layers: Sequence[int]) -> EagerPasses:
-        """Return passes through some of the layers, over the same weights."""
+        """Return passes through some of the layers, which share the weights."""
         other = copy.copy(self)
         other._config, other._layers = config, [self._layers[i] for i in layers]
         return other
@@ -78,7 +79,7 @@ class EagerPasses:
         wanted: Sequence[int] | None,
         taps: HiddenStateTaps | None = None,
     ) -> Tensor:
-        """Do as :meth:`specclient_local.model.decoder.TransformerDecoder.forward`."""
+        """Run one pass; see :meth:`specclient_local.model.decoder.TransformerDecoder.forward`."""
         device = self._embedding.device
         turns = self._turns[torch.tensor(positions, device=device)]
         return self._forward(torch.tensor(ids, device=device), turns, spans, wanted, taps)
@@ -91,7 +92,7 @@ class EagerPasses:
         wanted: Sequence[int] | None,
         taps: HiddenStateTaps | None,
     ) -> Tensor:
-        """Run a pass; all but its projections on one thread where rows must not depend on their company."""
+        """Run a pass; everything but projections on one thread if rows must not depend on each other."""
         threads = torch.get_num_threads()
         if (
             not self._exact
@@ -146,7 +147,7 @@ class EagerPasses:
         return project(self._head, self._norm(x)) if len(x) else x.new_empty(0, c.vocab_size)
 
     def _rotate(self, qk: Tensor, norm: Tensor | None, turns: Tensor) -> None:
-        """Normalise (where the model does) and turn queries and keys in place; ``[N, H + KV, D]``."""
+        """Normalise (if the model does) and rotate queries and keys ``[N, H + KV, D]`` in place."""
         turned = qk.float()
         if norm is not None:
             turned = F.rms_norm(turned, (self._config.head_dim,), None, self._config.norm_eps) * norm
@@ -158,21 +159,21 @@ class EagerPasses:
 
 
 def store_and_attend(config: DecoderConfig, qkv: Tensor, kv: Tensor, span: PassSpan, mask: Tensor) -> Tensor:
-    """Keep a request's keys and values, and attend over its first L positions; ``[N, H D]``.
+    """Store a request's keys and values, and attend over its first L positions; return ``[N, H D]``.
 
     Args:
-        config: whose heads they are.
+        config: the model's configuration.
         qkv: ``[N, H + 2 KV, D]``.
-        kv: its cache of this layer, ``[2 KV, capacity, D]``.
-        span: where its rows go.
-        mask: ``[N, L]`` what they see in this layer.
+        kv: the request's cache of this layer, ``[2 KV, capacity, D]``.
+        span: the request's rows.
+        mask: ``[N, L]`` additive mask for this layer.
     """
     heads, groups = config.heads, config.kv_heads
     rows, dim, length = qkv.shape[0], qkv.shape[2], mask.shape[1]
     kv[:, span.start : span.start + rows].copy_(qkv[:, heads:].transpose(0, 1))
     q, keys, values = qkv[:, :heads], kv[:groups, :length], kv[groups:, :length]
     if rows <= MAX_ROWS_PER_REQUEST:
-        # The query heads that share a key head stand as its rows, the N rows as the batch.
+        # The N rows are the batch, and the query heads that share a key head are its rows.
         out = F.scaled_dot_product_attention(
             q.reshape(rows, groups, heads // groups, dim),
             keys.expand(rows, -1, -1, -1),
@@ -187,10 +188,10 @@ def store_and_attend(config: DecoderConfig, qkv: Tensor, kv: Tensor, span: PassS
 
 
 def norm_kernel(weight: Tensor, eps: float) -> LinearKernel:
-    """Return the RMS norm over ``weight``'s size.
+    """Return the RMS norm with a weight.
 
-    In float32 by way of the Euclidean norm, √(‖x‖² + n·eps): half the calls of the library's composite
-    on a CPU. In half precision by the library, which accumulates in float32.
+    In float32 on the CPU it uses the Euclidean norm, √(‖x‖² + n·eps), with half the calls of PyTorch's
+    composite. Otherwise PyTorch's own, which accumulates in float32.
     """
     size = len(weight)
     if weight.dtype != torch.float32 or weight.device.type != "cpu":
@@ -205,7 +206,7 @@ def norm_kernel(weight: Tensor, eps: float) -> LinearKernel:
 
 
 def _keep(taps: HiddenStateTaps, layers: int, x: Tensor) -> None:
-    """Keep hidden states ``[N, hidden]`` if they are wanted after so many layers."""
+    """Store hidden states ``[N, hidden]`` if those after ``layers`` layers are wanted."""
     for i, wanted in enumerate(taps.layers):
         if wanted == layers:
             taps.rows[:, i] = x

@@ -1,10 +1,10 @@
-"""Turn logits into the probabilities a request samples from: temperature, top-k, top-p, min-p, typical-p.
+"""Sampling transforms: logits to the distribution from which a request samples.
 
-They apply in this order, that of ``transformers``, each to what the one before it has left over,
-renormalised. One transform makes the target's p and the draft's q: then the acceptance test compares
-like with like, and the answer is distributed as the target's transformed logits say. Probabilities
-are float64: the residual (p − q)+ of two close distributions is a difference of nearly equal numbers,
-which in float32 keeps too few digits for its normalisation.
+Temperature, top-k, top-p, min-p and typical-p apply in this order, that of ``transformers``, each to what the
+one before has kept, renormalised. The same transform gives the target's p and the draft's q, so the
+acceptance test compares like with like, and answers have the distribution of the target's transformed logits.
+Probabilities are float64: the residual (p − q)+ of two close distributions is a difference of nearly equal
+numbers, of which float32 keeps too few digits.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from specclient_local.request.sequence import EMPTY_CONSTRAINT_MESSAGE, NO_TOKEN
 from specclient_local.request.token_tree import Distribution
 
 NOT_FINITE = "the model's logits are not finite; load with float32 or bfloat16."
-"""What a request hears whose logits are."""
+"""Message of the error for logits that are NaN or infinite."""
 
 
 def distributions(logits: Tensor, params: SamplingParams) -> list[Distribution]:
-    """Turn one request's logits ``[N, V]`` into N distributions on the host; see :func:`all_distributions`.
+    """Return the N distributions of one request's logits ``[N, V]``; see :func:`all_distributions`.
 
     Raises:
-        EngineError: a row's largest logit is NaN or infinite, as after an overflow in float16, or the
-            request's rules leave no token in it.
+        EngineError: a row's largest logit is NaN or infinite (as after a float16 overflow), or the request's
+            logits processor allows no token.
     """
     found = all_distributions([logits], [params])[0]
     if isinstance(found, EngineError):
@@ -41,15 +41,17 @@ def distributions(logits: Tensor, params: SamplingParams) -> list[Distribution]:
 def all_distributions(
     logits: Sequence[Tensor], params: Sequence[SamplingParams], *, guessed: bool = False
 ) -> list[list[Distribution] | EngineError]:
-    """Turn several requests' logits, each ``[N, V]``, into distributions, or into what is wrong with them.
+    """Return the distributions of several requests' logits, or the error of each request that has one.
 
-    At temperature 0 each is the one-hot of the largest logit (the first of equal ones): the limit of
-    the softmax as the temperature falls. The largest of all requests' rows are found at once.
+    At temperature 0 a distribution is the one-hot of the largest logit, of equal ones the first: the limit of
+    the softmax. The argmax of all rows is computed in one call.
 
     Args:
-        guessed: whether a request's rows after its first stand below guesses, and so may never be reached:
-            one in which its rules leave no token is then ``NO_TOKEN``, wrong only if something is drawn
-            from it.
+        logits: ``[N, V]`` per request.
+        params: per request.
+        guessed: whether a request's rows after the first are below drafted tokens and may never be reached.
+            Such a row in which no token is allowed is ``NO_TOKEN``, an error only if a token is drawn from
+            it.
     """
     best, values = _largest(logits)
     out: list[list[Distribution] | EngineError] = []
@@ -65,7 +67,7 @@ def all_distributions(
 def _drawn_from(
     logits: Tensor, best: list[int], largest: list[float], params: SamplingParams
 ) -> list[Distribution]:
-    """Turn logits ``[N, V]`` into distributions, given each row's first largest and its value."""
+    """Return the distributions of logits ``[N, V]``, given each row's argmax and largest logit."""
     rows: list[Distribution] = [*best]
     if params.temperature > 0.0:
         rows = list(probabilities(logits, params).cpu().numpy())
@@ -73,7 +75,7 @@ def _drawn_from(
 
 
 def greedy_tokens(logits: Tensor) -> list[int]:
-    """Return the token of each row's largest logit, the first of equal ones; ``[N, V]`` to ``[N]``.
+    """Return the argmax of each row of ``[N, V]``, of equal logits the first: ``[N]``.
 
     Raises:
         EngineError: a row's largest logit is NaN or infinite.
@@ -86,7 +88,9 @@ def greedy_tokens(logits: Tensor) -> list[int]:
 
 
 def _largest(logits: Sequence[Tensor]) -> tuple[list[int], list[float]]:
-    """Return each row's largest logit's token, and that logit; NaN is larger than any number."""
+    """Return each row's argmax and largest logit. Of equal logits the first; NaN is larger than any
+    number.
+    """
     found = native_argmax(logits)
     if found is not None:
         return found
@@ -96,11 +100,11 @@ def _largest(logits: Sequence[Tensor]) -> tuple[list[int], list[float]]:
 
 
 def logits_error(largest: Sequence[float], *, guessed: bool) -> EngineError | None:
-    """Return what is wrong with rows whose largest logits are these, if anything is.
+    """Return the error for rows with these largest logits, or None.
 
     Args:
-        largest: of each row.
-        guessed: as for :func:`all_distributions`.
+        largest: the largest logit of each row.
+        guessed: see :func:`all_distributions`.
     """
     if all(map(math.isfinite, largest)):
         return None
@@ -110,7 +114,7 @@ def logits_error(largest: Sequence[float], *, guessed: bool) -> EngineError | No
 
 
 def to_float64(logits: Tensor) -> Tensor:
-    """Return logits in float64; an MPS device has none, so from there on the host."""
+    """Return logits in float64, on the CPU if they are on an MPS device, which has no float64."""
     return (logits.cpu() if logits.device.type == "mps" else logits).double()
 
 
@@ -123,7 +127,7 @@ def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:
     Returns:
         ``[N, V]`` float64. Tokens that tie with the last one kept by top-k or typical-p stay too.
     """
-    # The largest is subtracted first: a tiny temperature then gives -inf, never inf - inf.
+    # The largest logit is subtracted first, so that a tiny temperature gives -inf and never inf - inf.
     scaled = to_float64(logits)
     scaled = (scaled - scaled.amax(dim=-1, keepdim=True)) / params.temperature
     if 0 < params.top_k < scaled.shape[-1]:
@@ -138,10 +142,12 @@ def probabilities(logits: Tensor, params: SamplingParams) -> Tensor:
 
 
 def _nucleus(p: Tensor, top_p: float) -> Tensor:
-    """Keep the fewest most likely tokens that reach ``top_p`` together (arXiv 1904.09751)."""
+    """Keep the fewest most likely tokens that together reach ``top_p`` (nucleus sampling, arXiv
+    1904.09751).
+    """
     kept = torch.zeros_like(p)
-    # Tokens less likely than (1 - top_p) / V hold less than 1 - top_p all together: what comes before
-    # them reaches top_p. Sorting the others is far cheaper; half the bound leaves room for rounding.
+    # All tokens less likely than (1 - top_p) / V together have less than 1 - top_p, so the others reach
+    # top_p. Sorting only the others is far cheaper; half of the bound leaves room for rounding.
     least = 0.5 * (1.0 - top_p) / p.shape[-1]
     for row, out in zip(p, kept, strict=True):
         index = (row >= least).nonzero().squeeze(-1)

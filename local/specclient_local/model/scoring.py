@@ -1,4 +1,4 @@
-"""Turn logits into how likely given tokens were: their log-probabilities, ranks and alternatives."""
+"""Scores of given tokens: log-probabilities, ranks and alternatives."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from specclient_local.model.sampling import greedy_tokens
 from specclient_local.request.sequence import TokenScore
 
 _ROWS = 32
-"""Rows turned at once; bounds the memory beside the logits themselves."""
+"""Rows processed at once; bounds the additional memory."""
 
 
 @torch.inference_mode()
@@ -54,7 +54,7 @@ def _scores(logits: Tensor, tokens: Sequence[int], top: int) -> list[TokenScore]
 
 
 def _alternatives(logprobs: Tensor, best: Tensor, top: int) -> list[tuple[tuple[int, float], ...]]:
-    """Return each row's ``top`` likeliest tokens, equal ones by id; the first is the greedy choice."""
+    """Return each row's ``top`` most likely tokens, equal ones in order of id; the first is the argmax."""
     if top == 1:  # of equal ones ``topk`` takes any
         ids, values = best[:, None], logprobs.gather(-1, best[:, None])
     else:

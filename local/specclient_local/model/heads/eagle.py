@@ -1,12 +1,13 @@
-"""Turn tokens and a target's hidden states into guesses at the next ones by one layer: an EAGLE head.
+"""EAGLE heads: the hidden state after a token from its embedding and the target's hidden state before it.
 
-EAGLE (arXiv 2401.15077 §3.2): a row is the embedding of a token beside the target's last hidden state one
-place before it; one decoder layer turns it into the hidden state at the token's own place, from which the
-target's head reads what follows. EAGLE-3 (arXiv 2503.01840 §3.1): hidden states of three depths are fused
-into the first one, and a head of its own covers the likeliest part of the vocabulary.
+EAGLE (arXiv 2401.15077 §3.2): a row combines the embedding of a token with the target's last hidden state one
+position before it. One decoder layer computes from it the hidden state at the token's own position, from
+which the target's output head predicts the next token. EAGLE-3 (arXiv 2503.01840 §3.1) fuses hidden states of
+three depths into the first one, and has an output head of its own over the most likely part of the
+vocabulary.
 
-Training shares this code with drafting where that is not compiled (``native``); they differ in where a row's
-keys and values are (``attend``) and in what multiplies matrices (``HeadKernels``).
+Training and drafting (where it is not compiled, see ``native``) share this code. They differ in where keys
+and values are kept (``attend``) and in the linear kernels (``HeadKernels``).
 """
 
 from __future__ import annotations
@@ -22,17 +23,17 @@ from specclient_local.model.heads.kernels import HeadKernels
 from specclient_local.model.heads.target_weights import SharedTargetWeights
 
 AttentionFunction = Callable[[Tensor], Tensor]
-"""Rows' queries, keys and values, turned, ``[..., H + 2 KV, D]``, to what they attend to, ``[..., H D]``."""
+"""Maps rotated queries, keys and values ``[..., H + 2 KV, D]`` to attention outputs ``[..., H D]``."""
 
 
 class EagleHead:
     """An EAGLE head as a function of rows.
 
     Args:
-        shape: what it is like.
+        shape: its shape.
         weights: its parameters.
-        lent: what the target lends.
-        kernels: what computes with them.
+        lent: the target's shared weights.
+        kernels: the kernels to compute with.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class EagleHead:
         self._head = k.linear(lent.head if w.head is None else w.head, None)
 
     def read(self, features: Tensor) -> Tensor:
-        """Turn the target's hidden states ``[..., depths, target_hidden]`` into its own, ``[..., width]``."""
+        """Return the head's states ``[..., width]`` from hidden states ``[..., depths, target_hidden]``."""
         if self.shape.kind == "eagle":
             return self._last_norm(features[..., 0, :])
         if self.shape.fc_norm:
@@ -73,12 +74,12 @@ class EagleHead:
 
         Args:
             ids: ``[...]`` tokens.
-            states: ``[..., width]`` hidden states one place before each.
-            turned: ``[..., 1, D / 2]`` complex, their rotations.
-            attend: see ``AttentionFunction``.
+            states: ``[..., width]`` hidden states one position before each token.
+            turned: ``[..., 1, D / 2]`` complex, rotary embeddings of the positions.
+            attend: attention over the cache; see ``AttentionFunction``.
 
         Returns:
-            ``[..., width]`` the hidden states at their places, before any norm.
+            ``[..., width]`` hidden states at the tokens' positions, before any norm.
         """
         c = self.shape.config
         tokens = self.embedding[ids]
@@ -96,11 +97,11 @@ class EagleHead:
         return x + self._down(F.silu(gate) * up)
 
     def fed(self, hidden: Tensor) -> Tensor:
-        """Return the states that the next step is fed, of what :meth:`step` gave."""
+        """Return the states that the next step reads, from the output of :meth:`step`."""
         return self._norm(hidden) if self._norm is not None and self.shape.norm_output else hidden
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """Return the logits after each row: ``[..., draft_vocab]``, or of the target's tokens (``eagle``)."""
+        """Return logits after each row: ``[..., draft_vocab]``, or ``[..., V]`` for ``eagle``."""
         return self._head(hidden if self._norm is None else self._norm(hidden))
 
     def _rotated(self, qk: Tensor, turned: Tensor) -> Tensor:

@@ -1,4 +1,6 @@
-"""Turn an EAGLE head into passes over caches of its own: compiled where its target's are, else by torch."""
+"""Runs an EAGLE head over KV caches of its own: by compiled passes if its target has them, else by
+PyTorch.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +25,15 @@ from specclient_local.model.pass_spans import HiddenStateTaps, PassSpan
 from specclient_local.model.rope import turns
 
 SPARE_POSITIONS = 64
-"""Positions behind the target's context: a tree's nodes stand in the cache while it grows."""
+"""Additional positions beyond the target's context, for a tree's nodes while it grows."""
 
 
 class EaglePasses:
-    """An EAGLE head's passes by torch, over caches of its own, for a :class:`DecoderRunner`.
+    """An EAGLE head's passes by PyTorch, for a :class:`DecoderRunner`.
 
     Attributes:
-        given: ``[N, width]`` states of the rows of the next pass.
-        hidden: ``[wanted, width]`` states that the last one gave, as the next one is fed them.
+        given: ``[N, width]`` input states of the next pass.
+        hidden: ``[wanted, width]`` output states of the last pass, as the next pass reads them.
     """
 
     exact_rows = False
@@ -47,9 +49,9 @@ class EaglePasses:
         positions: Sequence[int],
         spans: Sequence[PassSpan],
         wanted: Sequence[int] | None,
-        taps: HiddenStateTaps | None = None,  # noqa: ARG002 - nobody drafts from a draft
+        taps: HiddenStateTaps | None = None,  # noqa: ARG002 - no head drafts from a draft
     ) -> Tensor:
-        """Do as :meth:`specclient_local.model.decoder.TransformerDecoder.forward`."""
+        """Run one pass; see :meth:`specclient_local.model.decoder.TransformerDecoder.forward`."""
         device, config = self._table.device, self._head.shape.config
 
         def attend(qkv: Tensor) -> Tensor:
@@ -70,12 +72,12 @@ class EaglePasses:
 
 
 class EagleDecoder(TransformerDecoder):
-    """What a :class:`DecoderRunner` knows of an EAGLE head: one layer, which sees all before it.
+    """An EAGLE head as the decoder of a :class:`DecoderRunner`: one layer without a sliding window.
 
     Args:
-        head: as a function of rows.
-        target: whose head it may read with, in passes compiled for it where the target's are.
-        context: positions it must serve.
+        head: the head.
+        target: the target, whose output head and compiled passes it may use.
+        context: number of positions.
     """
 
     passes: EaglePasses | NativeEagle
@@ -91,9 +93,9 @@ class EagleRunner(DecoderRunner):
     """An EAGLE head with caches for as many slots as its target has.
 
     Args:
-        shape: what it is like.
+        shape: its shape.
         weights: its parameters.
-        target: whose hidden states it reads.
+        target: the runner whose hidden states it reads.
     """
 
     decoder: EagleDecoder
@@ -102,15 +104,15 @@ class EagleRunner(DecoderRunner):
         lent, context = target.shared_weights(), target.context + SPARE_POSITIONS
         self.head = EagleHead(shape, weights, lent, fast_kernels())
         super().__init__(EagleDecoder(self.head, target.decoder, context), target.slots, context)
-        if self.decoder.can_draft_chain:  # what is compiled has a copy
+        if self.decoder.can_draft_chain:  # compiled passes have their own copy
             self.head = EagleHead(shape, weights.reading(), lent, fast_kernels())
 
     def step(self, parts: Sequence[SlotInput], states: Sequence[Tensor]) -> tuple[list[Tensor], list[Tensor]]:
-        """Append each part's rows, whose states are given; return logits and states after the wanted ones.
+        """Append each input's rows; return logits and states after the wanted rows.
 
         Args:
-            parts: in one pass, a chunk of rows each at most.
-            states: ``[rows, width]`` of each.
+            parts: inputs of one pass, at most ``MAX_PASS_ROWS`` rows each.
+            states: ``[rows, width]`` input states of each.
         """
         passes = self.decoder.passes
         passes.given = states[0] if len(states) == 1 else torch.cat(list(states))
@@ -121,21 +123,23 @@ class EagleRunner(DecoderRunner):
         return logits, list(torch.split(passes.hidden, counts))
 
     def extend(self, slot: int, tokens: Sequence[int], states: Tensor) -> None:
-        """Append tokens whose states are given, a chunk at most, without logits."""
+        """Append up to ``MAX_PASS_ROWS`` tokens with their states, without logits."""
         self.decoder.passes.given = states
         self._forward([SlotInput(slot, tokens)], unread=True)
 
     def follow(self, slot: int, tokens: Sequence[int], states: Tensor, steps: int) -> list[int]:
-        """Append tokens whose states are given and all but the last of the likeliest ones after them.
+        """Append tokens with their states, and draft the ``steps`` most likely tokens after them.
+
+        The slot then holds the tokens and all drafted ones but the last.
 
         Args:
-            slot: whose cache; its decoder must be one that ``can_draft_chain``.
-            tokens: a chunk at most.
+            slot: the slot; the decoder must satisfy ``can_draft_chain``.
+            tokens: ``[N]``, at most ``MAX_PASS_ROWS``.
             states: ``[N, width]``.
-            steps: how many to find.
+            steps: number of tokens to draft.
 
         Returns:
-            the target's ids of those tokens; fewer where logits were not finite.
+            The target's ids of the drafted tokens; fewer if logits were not finite.
         """
         self.decoder.passes.given = states
         found = self.draft_chain(slot, tokens, steps, self.config.vocab_size)

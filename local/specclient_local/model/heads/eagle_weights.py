@@ -12,18 +12,19 @@ from specclient_local.model.config import DecoderConfig
 
 @dataclass(frozen=True, slots=True)
 class EagleShape:
-    """What an EAGLE head is like.
+    """The shape of an EAGLE head.
 
     Attributes:
-        kind: ``eagle`` reads the target's last hidden state and head, ``eagle3`` fuses several depths.
-        config: of its layer; ``vocab_size`` is the target's.
+        kind: ``eagle`` reads the target's last hidden state and output head; ``eagle3`` fuses hidden states
+            of several depths.
+        config: configuration of its layer; ``vocab_size`` is the target's.
         target_hidden: width of the target's hidden states.
-        taps: after how many of the target's layers hidden states are read; None for the last (``eagle``), or
-            for those that everyone takes, see :meth:`tapped`.
-        draft_vocab: tokens that its own head covers (``eagle3``).
-        norm_before_residual: whether the residual is what ``hidden_norm`` gives.
-        norm_output: whether the next step is fed what the last norm gives.
-        norm_before_fc: whether fused states are normalised together; ``fc_norm`` one by one.
+        taps: after how many of the target's layers hidden states are read; None for the default, see
+            :meth:`tapped`.
+        draft_vocab: number of tokens in its own output head (``eagle3``).
+        norm_before_residual: whether the residual is the output of ``hidden_norm`` instead of its input.
+        norm_output: whether the next step reads the output of the last norm.
+        norm_before_fc: whether the fused states are normalised together; ``fc_norm``: one by one.
     """
 
     kind: Literal["eagle", "eagle3"]
@@ -38,12 +39,14 @@ class EagleShape:
 
     @property
     def width(self) -> int:
-        """Numbers of a hidden state of its own."""
+        """Width of its own hidden states."""
         return self.config.hidden_size
 
     @property
     def parameters(self) -> int:
-        """Numbers in its matrices; an embedding of its own counts where its width tells of one."""
+        """Number of elements of its matrices. It has an embedding of its own if its width differs from
+        the target's.
+        """
         c, three = self.config, self.kind == "eagle3"
         attention = c.head_dim * (c.heads + 2 * c.kv_heads) * (2 if three else 1) + c.head_dim * c.heads
         seen = self.depths * self.target_hidden if three else 2 * self.width
@@ -52,13 +55,14 @@ class EagleShape:
 
     @property
     def depths(self) -> int:
-        """How many of the target's depths it reads."""
+        """Number of the target's depths that it reads."""
         return 1 if self.kind == "eagle" else 3 if self.taps is None else len(self.taps)
 
     def tapped(self, layers: int) -> tuple[int, ...]:
-        """Return the depths read of a target of so many layers.
+        """Return the depths to read of a target with ``layers`` layers.
 
-        EAGLE-3 heads that name none were trained on those of the reference (SafeAILab/EAGLE; vLLM likewise).
+        EAGLE-3 heads that name none use those of the reference implementation (SafeAILab/EAGLE; vLLM as
+        well).
         """
         if self.kind == "eagle":
             return (layers,)
@@ -67,16 +71,17 @@ class EagleShape:
 
 @dataclass(slots=True)
 class EagleWeights:
-    """Its parameters, fused as a decoder's are: see :class:`specclient_local.model.weights.LayerWeights`.
+    """The parameters of an EAGLE head, fused as in :class:`specclient_local.model.weights.LayerWeights`.
 
     Attributes:
-        fc: ``[width, 2 width]`` of token and state (``eagle``), or ``[width, depths * target_hidden]``.
-        qkv: ``[(H + 2 KV) D, width]``, or for ``eagle3`` ``[…, 2 width]``: token beside state.
-        token_norm, state_norm: of the two (``eagle3``).
-        norm, head: last norm, and ``[draft_vocab, width]`` (``eagle3``).
-        ids: ``[draft_vocab]`` the target's ids of the draft's; None where they are the same.
-        embedding: ``[V, width]`` where it is not the target's.
-        fc_norms: over the fused states, one for all or one for each.
+        fc: ``[width, 2 width]`` over token and state (``eagle``), or ``[width, depths * target_hidden]``
+            (``eagle3``).
+        qkv: ``[(H + 2 KV) D, width]``, or ``[…, 2 width]`` over token and state (``eagle3``).
+        token_norm, state_norm: norms of token and state (``eagle3``).
+        norm, head: last norm, and output head ``[draft_vocab, width]`` (``eagle3``).
+        ids: ``[draft_vocab]`` the target's id of each of the head's tokens; None if they are equal.
+        embedding: ``[V, width]`` if it is not the target's.
+        fc_norms: norms of the fused states, one for all or one for each.
     """
 
     fc: Tensor
@@ -98,7 +103,7 @@ class EagleWeights:
     fc_norms: tuple[Tensor, ...] = ()
 
     def reading(self) -> EagleWeights:
-        """Return what :meth:`EagleHead.read` needs of them, the large rest empty."""
+        """Return the parameters that :meth:`EagleHead.read` needs; the large others are empty."""
         none = self.fc.new_empty(0)
         fc = self.fc if self.token_norm is not None else none
         head = None if self.head is None else none

@@ -15,7 +15,12 @@ from specclient_local.model.native.matmul import native_matmul
 
 @dataclass(frozen=True, slots=True)
 class HeadKernels:
-    """What multiplies and normalises; gradients flow through the defaults."""
+    """The functions that build a head's linear layers and norms. The defaults are differentiable.
+
+    Attributes:
+        linear: builds a linear layer from weight and bias.
+        norm: builds an RMS norm from weight and epsilon.
+    """
 
     linear: Callable[[Tensor, Tensor | None], LinearKernel] = plain_kernel
     norm: Callable[[Tensor, float], LinearKernel] = lambda weight, eps: (
@@ -24,9 +29,10 @@ class HeadKernels:
 
 
 def fast_kernels() -> HeadKernels:
-    """Return what computes fastest here; rows may depend on their company, as a draft's may.
+    """Return the fastest kernels on this machine. A row's bits may depend on the batch, which is fine for
+    drafts.
 
-    A matrix is laid out when it is first multiplied with: most of a compiled head's never are.
+    A matrix is packed when it is first used: most matrices of a compiled head never are.
     """
     choose = KernelChooser(exact=False)
 

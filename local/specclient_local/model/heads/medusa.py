@@ -1,7 +1,7 @@
-"""Turn a target's last hidden state into guesses at several next tokens at once: Medusa heads.
+"""Medusa heads: logits of several future tokens at once from the target's last hidden state.
 
-Medusa (arXiv 2401.10774 §2.1.1): head k turns the hidden state at a place, through residual blocks, into
-logits of the token k + 2 places on; the token right after it is the target's own.
+Medusa (arXiv 2401.10774 §2.1.1): head k computes from the hidden state at a position, through residual
+blocks, the logits of the token k + 2 positions later. The target itself predicts the next token.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ class MedusaHeads:
     """Medusa heads as a function of hidden states.
 
     Args:
-        shape: what they are like.
+        shape: their shape.
         weights: their parameters.
-        lent: what the target lends.
-        kernels: what computes with them.
+        lent: the target's shared weights.
+        kernels: the kernels to compute with.
     """
 
     def __init__(
@@ -44,17 +44,17 @@ class MedusaHeads:
         self._own = own
 
     def read(self, features: Tensor) -> Tensor:
-        """Turn hidden states ``[..., 1, hidden]``, of the target's last layer, into what its head reads."""
+        """Return the input of the heads from the last layer's hidden states ``[..., 1, hidden]``."""
         return self._last_norm(features[..., 0, :])
 
     def state(self, head: int, states: Tensor) -> Tensor:
-        """Return what a head makes of states, ``[..., hidden]``, for tokens to be read from."""
+        """Return one head's state ``[..., hidden]`` from states ``[..., hidden]``, before its output head."""
         for block in self._blocks[head]:
             states = states + F.silu(block(states))
         return states
 
     def logits(self, states: Tensor, heads: int) -> Tensor:
-        """Return what the first heads say after states ``[..., hidden]``: ``[..., heads, V]``."""
+        """Return the first ``heads`` heads' logits after states ``[..., hidden]``: ``[..., heads, V]``."""
         rows = [self.state(head, states) for head in range(heads)]
         if self._shared is None:
             return torch.stack([head(x) for head, x in zip(self._own, rows, strict=False)], dim=-2)

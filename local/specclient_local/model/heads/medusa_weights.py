@@ -9,14 +9,14 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class MedusaShape:
-    """What a set of Medusa heads is like.
+    """The shape of a set of Medusa heads.
 
     Attributes:
-        heads: how many.
-        blocks: residual blocks of each.
+        heads: number of heads.
+        blocks: number of residual blocks of each.
         hidden: width of the target's hidden states.
-        vocab: the target's tokens.
-        shares_head: whether all read tokens by the target's own head instead of one each.
+        vocab: number of the target's tokens.
+        shares_head: whether all heads use the target's output head instead of one each.
     """
 
     heads: int
@@ -27,18 +27,18 @@ class MedusaShape:
 
     @property
     def parameters(self) -> int:
-        """Numbers in their matrices."""
+        """Number of elements of their matrices."""
         own = 0 if self.shares_head else self.vocab
         return self.heads * self.hidden * (self.blocks * self.hidden + own)
 
 
 @dataclass(slots=True)
 class MedusaWeights:
-    """Their parameters.
+    """The parameters of a set of Medusa heads.
 
     Attributes:
         blocks: ``[heads][blocks]`` weight ``[hidden, hidden]`` and bias ``[hidden]``.
-        heads: ``[V, hidden]`` of each; none where they share the target's.
+        heads: output head ``[V, hidden]`` of each; empty if they share the target's.
     """
 
     blocks: list[list[tuple[Tensor, Tensor]]]

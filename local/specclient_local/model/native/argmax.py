@@ -1,4 +1,4 @@
-"""Turn the logits of a batch into each row's likeliest token by one call of the compiled library."""
+"""Argmax of a batch's logits by one compiled call."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from specclient_local.model.native.build import library
 
 
 def native_argmax(logits: Sequence[Tensor]) -> tuple[list[int], list[float]] | None:
-    """Return each row's largest number's place, the first of equal ones, and that number; NaN is larger.
+    """Return each row's argmax and largest logit. Of equal logits the first; NaN is larger than any number.
 
     Args:
-        logits: matrices ``[N, V]`` of one width, on one device; each has its own N.
+        logits: matrices ``[N, V]`` of one width on one device; each has its own N.
 
     Returns:
-        None where they are not float32 on a processor, or nothing compiles.
+        The two lists over all rows, or None if the logits are not float32 on the CPU or nothing compiles.
     """
     if logits[0].device.type != "cpu":
         return None
-    told: list[int] = []
+    table: list[int] = []
     rows = 0
     for matrix in logits:
         count, stride = matrix.shape[0], matrix.stride()
         if matrix.dtype != torch.float32 or stride[1] != 1:
             return None
-        told += matrix.data_ptr(), count, stride[0]
+        table += matrix.data_ptr(), count, stride[0]
         rows += count
-    largest = _compiled()
-    if largest is None:
+    argmax = _compiled()
+    if argmax is None:
         return None
-    matrices, places, values = (c_int64 * len(told))(*told), (c_int64 * rows)(), (c_float * rows)()
-    largest(addressof(matrices), len(logits), logits[0].shape[1], addressof(places), addressof(values))
-    return places[:], values[:]
+    matrices, indices, values = (c_int64 * len(table))(*table), (c_int64 * rows)(), (c_float * rows)()
+    argmax(addressof(matrices), len(logits), logits[0].shape[1], addressof(indices), addressof(values))
+    return indices[:], values[:]
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Turn the C sources beside this file into a loaded library, compiled once for this processor."""
+"""Compiles the C sources next to this file once per processor, and loads the library."""
 
 from __future__ import annotations
 
@@ -18,20 +18,22 @@ _LOG = logging.getLogger("specclient")
 _SOURCES = ("matmul.h", "row_ops.h", "thread_team.h", "forward_pass.h", "entry_points.c")
 _LIBRARY = ("-shared", "-fPIC", "-pthread")
 _FLAGS = ("-std=gnu11", "-O3", "-ffp-contract=fast", "-fno-math-errno", "-fno-ivopts", *_LIBRARY)
-"""Without ``-fno-ivopts`` gcc reads each weight from memory once a row, where 2 to 4 rows share it."""
+"""Without ``-fno-ivopts``, gcc reads each weight from memory once per row instead of once for 2 to 4 rows."""
 
 _TUNED = ("-march=native", "-mcpu=native", "")
-"""What compilers call the machine's own processor; the last one is any of its kind."""
+"""Flags for the machine's own processor, tried in order; the empty one compiles for any of its
+architecture.
+"""
 
 _SECONDS = 120.0
 
 
 @cache
 def library() -> ctypes.CDLL | None:
-    """Return the compiled passes; None where there is no C compiler, or ``SPECCLIENT_NATIVE`` is ``off``.
+    """Return the compiled library; None if there is no C compiler, or if ``SPECCLIENT_NATIVE`` is ``off``.
 
-    The library is kept in the user's cache folder, under a name made of everything that went into it. Where
-    nothing can be kept or run there, each process compiles its own and leaves nothing behind.
+    The library is cached in the user's cache folder under a name that depends on sources, flags and
+    processor. If the folder cannot be used, each process compiles its own copy and leaves nothing behind.
     """
     if os.environ.get("SPECCLIENT_NATIVE", "").lower() in ("off", "0", "false"):
         return None
@@ -43,7 +45,7 @@ def library() -> ctypes.CDLL | None:
         kept = _kept()
         if kept is not None:
             return _loaded(compiler, kept)
-        # Once loaded, it needs its file no more; a network's file system may keep that until it is closed.
+        # A loaded library does not need its file; network file systems may delete it only when it is closed.
         with tempfile.TemporaryDirectory(prefix="specclient-native-", ignore_cleanup_errors=True) as own:
             return _loaded(compiler, Path(own))
     except (OSError, subprocess.SubprocessError) as error:
@@ -53,7 +55,7 @@ def library() -> ctypes.CDLL | None:
 
 
 def _compiler() -> list[str] | None:
-    """Return the command of the compiler: ``CC``, else the first there is."""
+    """Return the compiler's command: ``CC``, else the first of cc, gcc and clang that exists."""
     named = shlex.split(os.environ.get("CC", ""))
     if named and shutil.which(named[0]):
         return named
@@ -61,17 +63,17 @@ def _compiler() -> list[str] | None:
 
 
 def _loaded(compiler: list[str], folder: Path) -> ctypes.CDLL:
-    """Return the library that a folder holds, or is given."""
+    """Load the library from a folder, compiling it there first if necessary."""
     path = _built(compiler, folder)
     try:
         return ctypes.CDLL(str(path))
-    except OSError:  # cut short, or not of this system
+    except OSError:  # truncated, or built for another system
         path.unlink()
         return ctypes.CDLL(str(_built(compiler, folder)))
 
 
 def _built(compiler: list[str], folder: Path) -> Path:
-    """Return the library's path in a folder, compiled unless it is there."""
+    """Return the library's path in a folder; compile it if it is not there."""
     beside = Path(__file__).parent
     made_of = [(beside / name).read_text(encoding="utf-8") for name in _SOURCES]
     made_of += [*compiler, *_FLAGS, platform.machine(), _processor()]
@@ -81,12 +83,12 @@ def _built(compiler: list[str], folder: Path) -> Path:
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         new = Path(scratch) / path.name
         _compile(compiler, beside / "entry_points.c", new)
-        new.replace(path)  # whole or not at all, however many processes do this at once
+        new.replace(path)  # atomic, even if several processes compile at once
     return path
 
 
 def _compile(compiler: list[str], source: Path, target: Path) -> None:
-    """Compile for this very processor where the compiler knows how."""
+    """Compile for this machine's processor if the compiler supports that."""
     for tuned in _TUNED:
         command = [
             *compiler,
@@ -107,9 +109,9 @@ def _compile(compiler: list[str], source: Path, target: Path) -> None:
 
 
 def _kept() -> Path | None:
-    """Return the user's cache folder; None where it cannot be written, run from, or trusted.
+    """Return the user's cache folder; None if it cannot be written or executed from, or is not private.
 
-    What lies there is loaded into the process, so nobody else may write to it.
+    The library is loaded into the process, so nobody else may be able to write to the folder.
     """
     from platformdirs import user_cache_path  # noqa: PLC0415 - where an engine is loaded alone
 
@@ -125,7 +127,7 @@ def _kept() -> Path | None:
 
 
 def _processor() -> str:
-    """Return what tells this processor from others that share the user's folder."""
+    """Return a description of the processor, because machines of different kinds may share the folder."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:

@@ -1,4 +1,4 @@
-"""Turn an EAGLE head's tokens and states into one call of the compiled library: a pass, or a whole chain."""
+"""An EAGLE head by compiled code: one call for a pass, or for a whole chain."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from specclient_local.model.pass_spans import PassSpan
 
 
 class NativeEagle(NativePasses):
-    """An EAGLE head's weights in panels, and its passes; in float32 on a processor.
+    """Packed weights of an EAGLE head, and its passes; float32 on the CPU.
 
     Args:
-        config: of its layer.
-        head: whose parameters are copied, but for the embedding.
-        turns: ``[C, 1, D / 2]`` complex64, the rotations of all positions.
-        target: lends its head where there is no own one.
+        config: configuration of its layer.
+        head: the head. Its parameters are copied, except the embedding.
+        turns: ``[C, 1, D / 2]`` complex64, rotary embeddings of all positions.
+        target: the target's passes, whose output head is used if the head has none.
         run: the compiled library.
 
     Attributes:
-        given: ``[N, width]`` states of the rows of the next pass.
-        hidden: ``[wanted, width]`` states that the last one gave, as the next one is fed them.
+        given: ``[N, width]`` input states of the next pass.
+        hidden: ``[wanted, width]`` output states of the last pass, as the next pass reads them.
     """
 
     def __init__(
@@ -36,12 +36,12 @@ class NativeEagle(NativePasses):
     ) -> None:
         w, shape = head.weights, head.shape
         self.given = self.hidden = torch.empty(0)
-        self._target = target  # where the head that it lends lies
+        self._target = target  # keeps the shared output head alive
         joined = [] if w.state_norm is not None else [w.fc]
         own = [] if w.head is None else [w.head]
-        self._begin(config, turns, run, [w.qkv, w.o, w.gate_up, w.down, *joined, *own])
+        self.bind_library(config, turns, run, [w.qkv, w.o, w.gate_up, w.down, *joined, *own])
         panels = self._panels
-        layer = self._layer(w)
+        layer = self.pack_layer(w)
         fusion = FusionStruct(
             panels.maybe(w.token_norm),
             panels.maybe(w.state_norm),
@@ -50,9 +50,9 @@ class NativeEagle(NativePasses):
             shape.norm_output and w.norm is not None,
         )
         read = target.head if w.head is None else panels.linear(w.head, None)
-        self._end(head.embedding, w.norm, read, [layer], fusion=fusion, vocab_ids=w.ids)
+        self.build_model(head.embedding, w.norm, read, [layer], fusion=fusion, vocab_ids=w.ids)
 
-    def _pass(
+    def set_up_pass(
         self,
         ids: Sequence[int],
         positions: Sequence[int],
@@ -62,18 +62,19 @@ class NativeEagle(NativePasses):
         *,
         further: int = 0,
     ) -> PassStruct:
-        """Lay out a pass with the states that it is given, and those that it gives."""
-        told = super()._pass(ids, positions, spans, wanted, logits, further=further)
-        if self.given.shape != (len(ids), self._config.hidden_size):  # the library reads them unchecked
-            raise ValueError(f"states of shape {list(self.given.shape)} are given to {len(ids)} rows")
+        """Set up a pass with its input and output states."""
+        table = super().set_up_pass(ids, positions, spans, wanted, logits, further=further)
+        wanted_shape = [len(ids), self._config.hidden_size]
+        if list(self.given.shape) != wanted_shape:  # the compiled code reads them unchecked
+            raise ValueError(f"states have shape {list(self.given.shape)}; allowed is {wanted_shape}")
         self.given = self.given.contiguous()
-        self.hidden = self.given.new_empty(told.wanted, self._config.hidden_size)
-        told.given, told.states = self.given.data_ptr(), self.hidden.data_ptr()
-        return told
+        self.hidden = self.given.new_empty(table.wanted, self._config.hidden_size)
+        table.given, table.states = self.given.data_ptr(), self.hidden.data_ptr()
+        return table
 
 
 def native_eagle(config: DecoderConfig, head: EagleHead, turns: Tensor, target: object) -> NativeEagle | None:
-    """Return compiled passes for an EAGLE head; None where its target's are not.
+    """Return compiled passes for an EAGLE head, or None if its target's passes are not compiled.
 
     Args:
         config, head, turns: see :class:`NativeEagle`.

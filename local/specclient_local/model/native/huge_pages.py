@@ -1,4 +1,4 @@
-"""Turn a number of bytes into memory of large pages, where the system has them."""
+"""Memory in huge pages, where the system has them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Turn a matrix into panels, and rows times it into one call of the compiled library: heads draft with it."""
+"""A packed matrix as a linear kernel, for draft heads."""
 
 from __future__ import annotations
 

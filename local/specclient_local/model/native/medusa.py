@@ -1,4 +1,4 @@
-"""Turn hidden states into what a target's Medusa heads say after them by one call of the compiled library."""
+"""Medusa heads by compiled code: one call for all heads."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from specclient_local.model.native.structs import LinearStruct, MedusaStruct
 
 
 class NativeMedusa:
-    """Medusa heads' weights in panels; see :class:`specclient_local.model.heads.medusa.MedusaHeads`.
+    """Packed weights of Medusa heads; see :class:`specclient_local.model.heads.medusa.MedusaHeads`.
 
     Args:
-        shape: what they are like.
-        weights: float32 on a processor; their numbers are copied.
-        lent: of what the target lends, its last norm.
-        target: lends its head where there are no own ones.
+        shape: their shape.
+        weights: their parameters, float32 on the CPU; copied.
+        lent: the target's shared weights, of which the last norm is used.
+        target: the target's passes, whose output head is used if the heads have none.
         run: the compiled library.
     """
 
@@ -39,7 +39,7 @@ class NativeMedusa:
         self._run = run.specclient_medusa
         self._run.argtypes = [POINTER(MedusaStruct)]
         self._run.restype = None
-        self._target = target  # where the head that it lends lies
+        self._target = target  # keeps the shared output head alive
         blocks = [pair for head in weights.blocks for pair in head]
         panels = self._panels = PackedWeights([*(matrix for matrix, _ in blocks), *weights.heads])
         self._blocks = (LinearStruct * len(blocks))(*(panels.linear(*pair) for pair in blocks))
@@ -57,27 +57,29 @@ class NativeMedusa:
         self._products += self._own[0].outputs * self._own[0].inputs
 
     def read(self, features: Tensor) -> Tensor:
-        """Turn hidden states ``[..., 1, hidden]`` into what :meth:`logits` reads, which normalises them."""
+        """Return hidden states ``[..., 1, hidden]`` as :meth:`logits` reads them; it applies the norm
+        itself.
+        """
         return features[..., 0, :]
 
     def logits(self, states: Tensor, heads: int) -> Tensor:
-        """Return what the first heads say after states ``[..., hidden]``: ``[..., heads, V]``."""
+        """Return the first ``heads`` heads' logits after states ``[..., hidden]``: ``[..., heads, V]``."""
         states = states.contiguous()
         hidden, rows = states.shape[-1], states.numel() // states.shape[-1]
         logits = states.new_empty(*states.shape[:-1], heads, self._own[0].outputs)
         x, h = states.new_empty(2, rows * heads * hidden).unbind()
-        told, shared = self._table, rows * heads * self._products >= MIN_PARALLEL_PRODUCTS
-        told.heads, told.rows, told.threads = heads, rows, torch.get_num_threads() if shared else 1
-        told.given, told.x, told.h = states.data_ptr(), x.data_ptr(), h.data_ptr()
-        told.logits = logits.data_ptr()
-        self._run(byref(told))
+        table, shared = self._table, rows * heads * self._products >= MIN_PARALLEL_PRODUCTS
+        table.heads, table.rows, table.threads = heads, rows, torch.get_num_threads() if shared else 1
+        table.given, table.x, table.h = states.data_ptr(), x.data_ptr(), h.data_ptr()
+        table.logits = logits.data_ptr()
+        self._run(byref(table))
         return logits
 
 
 def native_medusa(
     shape: MedusaShape, weights: MedusaWeights, lent: SharedTargetWeights, target: object
 ) -> NativeMedusa | None:
-    """Return compiled Medusa heads; None where their target's passes are not.
+    """Return compiled Medusa heads, or None if the target's passes are not compiled.
 
     Args:
         shape, weights, lent: see :class:`NativeMedusa`.

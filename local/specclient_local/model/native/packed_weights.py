@@ -1,4 +1,4 @@
-"""Turn a model's matrices into panels side by side in memory, where the compiled library reads them."""
+"""Packs matrices into the panels that compiled code reads, side by side in memory."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _WIDTH = 16
 _GROUP = 4 * _WIDTH
 
 GATES_PER_GROUP = 2 * _WIDTH
-"""Gates of a group, which stand in it beside what they let through."""
+"""Gate outputs per group; as many ``up`` outputs follow them in the group."""
 
 _LINE = 64
 """Bytes of a cache line."""
 
 _KINDS = {torch.float32: 0, torch.int8: 1, torch.bfloat16: 2}
-"""What the library calls the types that it multiplies with; sums are in float32 with each."""
+"""Element types by their number in ``matmul.h``; sums are float32 for each."""
 
 
 RowArrangement = Callable[[Tensor], Tensor]

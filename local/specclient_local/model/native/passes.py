@@ -1,4 +1,4 @@
-"""Turn a model's weights into panels, and the rows of a pass into one call of the compiled library."""
+"""Forward passes by compiled code: packed weights, and one call per pass."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from specclient_local.model.pass_spans import HiddenStateTaps, PassSpan
 from specclient_local.model.weights import DecoderWeights, LayerWeights
 
 MIN_PARALLEL_PRODUCTS = 4_000_000
-"""Products of a pass from which on threads share it. What is done in a tenth of a millisecond is not worth
-calling other threads, and meeting them a dozen times."""
+"""Minimum products (rows times weights) of a pass for which several threads are used. A pass of a tenth of a
+millisecond does not pay for waking threads and a dozen barriers."""
 
 MIN_PARALLEL_PRODUCTS_AWAKE = 500_000
-"""The same where they have been called already: in the passes of a chain, or before a target's."""
+"""The same if the threads are awake already: in the passes of a chain, or before a target's pass."""
 
 _QUERIES = 4
 _SMALLEST = 16
-"""Rows that the scratch memory begins with; it doubles as it grows."""
+"""Initial rows of the scratch memory, which grows by doubling."""
 
 
 def _matrices(weights: DecoderWeights) -> list[Tensor]:
@@ -42,14 +42,14 @@ def _matrices(weights: DecoderWeights) -> list[Tensor]:
 
 
 class NativePasses:
-    """A model's weights in panels, and its passes; in float32 on a processor.
+    """A model's packed weights, and its passes; float32 on the CPU.
 
-    Every row has the same bits in a pass of any size, whatever the threads.
+    Every row has the same bits in a pass of any size, on any number of threads.
 
     Args:
-        config: its shape.
-        weights: as loaded; their numbers are copied, but for the embedding.
-        turns: ``[C, 1, D / 2]`` complex64, the rotations of all positions.
+        config: its configuration.
+        weights: its weights; copied, except the embedding.
+        turns: ``[C, 1, D / 2]`` complex64, rotary embeddings of all positions.
         run: the compiled library.
     """
 
@@ -59,10 +59,10 @@ class NativePasses:
     def __init__(
         self, config: DecoderConfig, weights: DecoderWeights, turns: Tensor, run: ctypes.CDLL
     ) -> None:
-        self._begin(config, turns, run, _matrices(weights))
+        self.bind_library(config, turns, run, _matrices(weights))
         pairs = zip(weights.layers, config.sliding, strict=True)
         layers = [
-            self._layer(
+            self.pack_layer(
                 layer,
                 sliding=sliding,
                 input_norm=layer.input_norm,
@@ -71,12 +71,14 @@ class NativePasses:
             )
             for layer, sliding in pairs
         ]
-        self._end(weights.embedding, weights.norm, self._panels.linear(weights.head, None), layers)
+        self.build_model(weights.embedding, weights.norm, self._panels.linear(weights.head, None), layers)
 
-    def _begin(
+    def bind_library(
         self, config: DecoderConfig, turns: Tensor, run: ctypes.CDLL, matrices: Sequence[Tensor]
     ) -> None:
-        """Make room for matrices."""
+        """Bind the library's functions, and allocate memory for packed matrices. First step of
+        construction.
+        """
         self._config = config
         self._run = run.specclient_pass
         self._run.argtypes = [POINTER(PassStruct)]
@@ -87,7 +89,7 @@ class NativePasses:
         self._panels = PackedWeights(matrices)
         self._turns = self._panels.pointer(turns)
 
-    def _end(
+    def build_model(
         self,
         embedding: Tensor,
         norm: Tensor | None,
@@ -97,7 +99,7 @@ class NativePasses:
         fusion: FusionStruct | None = None,
         vocab_ids: Tensor | None = None,
     ) -> None:
-        """Put a model together of what lies there."""
+        """Set up the ``ModelStruct`` of packed layers. Last step of construction."""
         c = self._config
         self._layers = (LayerStruct * len(layers))(*layers)
         self._model = ModelStruct(
@@ -119,12 +121,12 @@ class NativePasses:
 
     @property
     def head(self) -> LinearStruct:
-        """Its last matrix, which heads share; it lies there as long as the passes do."""
+        """The packed output head, which draft heads may share; valid as long as the passes exist."""
         found: LinearStruct = self._model.head
         return found
 
     def only(self, config: DecoderConfig, layers: Sequence[int]) -> NativePasses:
-        """Return passes through some of the layers, over the same weights."""
+        """Return passes through some of the layers, which share the weights."""
         other = object.__new__(NativePasses)
         other._config, other._panels, other._turns = config, self._panels, self._turns
         other._run, other._guess = self._run, self._guess
@@ -142,26 +144,26 @@ class NativePasses:
         wanted: Sequence[int] | None,
         taps: HiddenStateTaps | None = None,
     ) -> Tensor:
-        """Do as :meth:`specclient_local.model.decoder.TransformerDecoder.forward`."""
+        """Run one pass; see :meth:`specclient_local.model.decoder.TransformerDecoder.forward`."""
         logits = torch.empty(len(ids) if wanted is None else len(wanted), self.head.outputs)
-        told = self._pass(ids, positions, spans, wanted, logits)
+        table = self.set_up_pass(ids, positions, spans, wanted, logits)
         if taps is not None:
             tapped = (c_int64 * len(taps.layers))(*taps.layers)
-            told.taps, told.tapped, told.features = len(tapped), addressof(tapped), taps.rows.data_ptr()
-        self._run(told)
+            table.taps, table.tapped, table.features = len(tapped), addressof(tapped), taps.rows.data_ptr()
+        self._run(table)
         return logits
 
     def draft_chain(
         self, ids: Sequence[int], positions: Sequence[int], span: PassSpan, steps: int, vocab: int
     ) -> list[int]:
-        """Do as :meth:`specclient_local.model.decoder.TransformerDecoder.draft_chain`."""
+        """Draft a chain; see :meth:`specclient_local.model.decoder.TransformerDecoder.draft_chain`."""
         logits = torch.empty(self.head.outputs)
         found = (c_int64 * steps)()
         vocab = min(vocab, self.head.outputs)
-        first = self._pass(ids, positions, [span], [len(ids) - 1], logits, further=steps)
+        first = self.set_up_pass(ids, positions, [span], [len(ids) - 1], logits, further=steps)
         return found[: self._guess(first, steps, vocab, found)]
 
-    def _pass(
+    def set_up_pass(
         self,
         ids: Sequence[int],
         positions: Sequence[int],
@@ -171,7 +173,7 @@ class NativePasses:
         *,
         further: int = 0,
     ) -> PassStruct:
-        """Lay out a pass for the library; what it points to stays until the next one."""
+        """Set up the ``PassStruct`` of a pass; the memory to which it points is valid until the next one."""
         rows = len(ids)
         table = PassStruct()
         longest = max(span.mask.shape[1] for span in spans) + further
@@ -182,9 +184,9 @@ class NativePasses:
         self.fill(table)
         numbers = (c_int64 * (2 * rows + len(wanted or ())))(*ids, *positions, *(wanted or ()))
         where = addressof(numbers)
-        told = (SpanStruct * len(spans))(*(self._span(span) for span in spans))
-        self._told = (numbers, told, [span.cache for span in spans])
-        table.spans, table.span = len(spans), addressof(told)
+        span_structs = (SpanStruct * len(spans))(*(self._span(span) for span in spans))
+        self._pass_memory = (numbers, span_structs, [span.cache for span in spans])
+        table.spans, table.span = len(spans), addressof(span_structs)
         table.wanted = rows if wanted is None else len(wanted)
         table.capacity = spans[0].cache[0].shape[1]
         table.ids, table.positions = where, where + 8 * rows
@@ -193,12 +195,12 @@ class NativePasses:
         return table
 
     def room(self, rows: int, longest: int, least: int = MIN_PARALLEL_PRODUCTS) -> int:
-        """Have scratch memory for a pass, and return how many threads share it.
+        """Ensure scratch memory for a pass, and return the number of threads to use.
 
         Args:
-            rows: how many it has.
-            longest: positions that any of them sees, now or in the passes that follow at once.
-            least: products from which on threads share it.
+            rows: number of rows.
+            longest: maximum number of visible positions, in this pass and those that follow in the same call.
+            least: minimum products for which several threads are used.
         """
         threads = torch.get_num_threads() if rows * self._products >= least else 1
         if rows > self._rows or threads * longest > self._reach:
@@ -206,12 +208,12 @@ class NativePasses:
         return threads
 
     def fill(self, table: PassStruct) -> None:
-        """Say in a pass's table what holds for all of them, as long as ``scratch`` is the same."""
+        """Set the fields that are equal for all passes as long as ``scratch`` does not change."""
         table.model, table.turns = self._shape, self._turns
         table.x, table.h, table.qkv, table.attended, table.gated, table.scores = self.scratch
 
     def _make_room(self, rows: int, reach: int) -> None:
-        """Have scratch memory for so many rows, and for so many positions of all threads together."""
+        """Allocate scratch memory for ``rows`` rows, and for ``reach`` positions of all threads together."""
         c = self._config
         self._products = c.parameters
         self._rows = 1 << (rows - 1).bit_length()
@@ -239,7 +241,7 @@ class NativePasses:
             addressof(span.cache.addresses),
         )
 
-    def _layer(
+    def pack_layer(
         self,
         w: LayerWeights | EagleWeights,
         *,
@@ -248,8 +250,8 @@ class NativePasses:
         gate_up_bias: Tensor | None = None,
         down_bias: Tensor | None = None,
     ) -> LayerStruct:
-        """Lay a layer's matrices out."""
-        panels = self._panels  # in the order in which a pass reads them
+        """Pack a layer's matrices."""
+        panels = self._panels  # packed in the order in which a pass reads them
         qkv, o = panels.linear(w.qkv, w.qkv_bias), panels.linear(w.o, w.o_bias)
         gate_up = panels.linear(w.gate_up, gate_up_bias, arranged=interleave_gates)
         down = panels.linear(w.down, down_bias, inputs=gate_up.outputs // 2)
@@ -258,9 +260,9 @@ class NativePasses:
 
 
 def native_passes(config: DecoderConfig, weights: DecoderWeights, turns: Tensor) -> NativePasses | None:
-    """Return compiled passes for a model; None where it is not float32 on a CPU or nothing compiles.
+    """Return compiled passes for a model, or None if it is not float32 on the CPU or nothing compiles.
 
-    Its matrices may be in bfloat16 or quantised to int8.
+    Its matrices may be in bfloat16, or quantised to int8.
     """
     if weights.embedding.dtype != torch.float32 or not all(
         map(can_be_packed, (weights.embedding, *_matrices(weights)))

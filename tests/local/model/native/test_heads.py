@@ -163,7 +163,7 @@ def test_a_chain_ends_where_a_heads_numbers_are_not_finite(pair):
 def test_states_of_other_rows_are_refused(pair):
     """Compiled code would read on behind them."""
     ours, _ = pair
-    with pytest.raises(ValueError, match=r"states of shape \[2, \d+\] are given to 3 rows"):
+    with pytest.raises(ValueError, match=r"states have shape \[2, \d+\]; allowed is \[3, \d+\]"):
         ours.extend(0, [1, 2, 3], states(ours, 2))
 
 
