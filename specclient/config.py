@@ -1,7 +1,7 @@
-"""Turn arguments, environment, ``specclient.toml`` and defaults, in that order, into one Settings.
+"""The settings: arguments, the environment, ``specclient.toml`` and defaults, in this order of precedence.
 
-The file is looked for at ``$SPECCLIENT_CONFIG``, else ``./specclient.toml``, else in the user's
-configuration folder. Nothing is read at import; :func:`load` reads once, when a client is made.
+The file is ``$SPECCLIENT_CONFIG``, else ``./specclient.toml``, else ``specclient.toml`` in the user's
+configuration folder. Nothing is read at import; :func:`load` reads the file when a client is made.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from specclient.types.strategy import Strategy
 
 FILE_NAME = "specclient.toml"
 
-#: Dollars an hour for the machine the local engine runs on, until the user says otherwise: the order of
-#: a two-core cloud instance on demand. Costs computed from it are marked as estimates.
+#: The default of ``device_cost_per_hour`` in US dollars: about the price of a two-core cloud instance on
+#: demand. Costs computed from it are marked as estimates.
 DEFAULT_DEVICE_COST_PER_HOUR = Decimal("0.10")
 
-#: The ``price_provider`` of an endpoint whose vendor is not known: calls are priced by their model's name.
+#: The ``price_provider`` of an endpoint of an unknown vendor: calls are priced by the model's name alone.
 ANY_VENDOR: Final = "*"
 
 _CIRCUIT = CircuitRule()
@@ -43,7 +43,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class _SettingsTable(pydantic.BaseModel):
-    # Built when there is something to check: a program without a file pays nothing for it.
+    # Validators are built on first use, so that a program without a file does not build them.
     model_config = pydantic.ConfigDict(extra="forbid", frozen=True, defer_build=True)
 
 
@@ -64,14 +64,14 @@ class ProviderSettings(_SettingsTable):
 
 
 class PriceSettings(_SettingsTable):
-    """A ``[prices."provider/model"]`` table; ``provider/*`` stands for all its models without one.
+    """A ``[prices."provider/model"]`` table; ``provider/*`` applies to its models without one.
 
     Attributes:
         input, output, cached_input, cache_write, cache_write_1h, reasoning, rejected_prediction: US dollars
-            per million tokens. A part without a price of its own costs what its whole does: the cached and
-            written as ``input``, reasoning and a prediction's rejected tokens as ``output``.
-        per_call: US dollars.
-        per_gpu_second: US dollars for each second that an engine, or else a server, worked on a call.
+            per million tokens. Without their own price, cached and written tokens cost as ``input``, and
+            reasoning and rejected prediction tokens as ``output``.
+        per_call: US dollars per call.
+        per_gpu_second: US dollars per second that an engine, or else a server, worked on a call.
     """
 
     input: Price | None = None
@@ -86,7 +86,7 @@ class PriceSettings(_SettingsTable):
 
     @pydantic.model_validator(mode="after")
     def _whole(self) -> Self:
-        """Refuse a table that leaves open what a part of a call costs."""
+        """Refuse a table that has no price for a part of a call."""
         given = self.model_fields_set
         missing = [name for name in ("input", "output") if name not in given]
         if missing == ["input", "output"] and given & {"per_call", "per_gpu_second"} == given and given:
@@ -105,9 +105,8 @@ class PairSettings(_SettingsTable):
     """A ``[pairs.NAME]`` table: the models of :func:`specclient.speculative_decode`, ``provider/model``.
 
     Attributes:
-        acceptance: measured share of drafted tokens that the target keeps: one, or by task. The router begins
-            with it where it would else assume one.
-        cost_ratio: measured seconds of a drafted token for each of a pass of the target.
+        acceptance: the measured acceptance rate, one number or one per task; the router's initial value.
+        cost_ratio: measured seconds per drafted token / seconds per forward pass of the target.
     """
 
     draft: Annotated[str, Field(min_length=1)]
@@ -119,7 +118,7 @@ class PairSettings(_SettingsTable):
 class LocalModelSettings(_SettingsTable):
     """A ``[local.models.NAME]`` table: a checkpoint folder or hub id, its draft, and how it is loaded.
 
-    Further settings (``device``, ``quantize``, …) are the engine's, which checks them.
+    The engine checks the other settings (``device``, ``quantize``, …).
     """
 
     model_config = pydantic.ConfigDict(extra="allow")
@@ -134,8 +133,9 @@ class LocalSettings(_SettingsTable):
     """The ``[local]`` table: the engine in this process.
 
     Attributes:
-        device_cost_per_hour: US dollars for an hour of the machine, without its electricity.
-        watts: what it draws while it works; with ``electricity_cost_per_kwh``, in US dollars.
+        device_cost_per_hour: US dollars per hour of the machine, without electricity.
+        watts: the power that the machine draws while it works.
+        electricity_cost_per_kwh: US dollars per kWh; given together with ``watts``.
     """
 
     device_cost_per_hour: Price | None = None
@@ -147,7 +147,7 @@ class LocalSettings(_SettingsTable):
 
     @pydantic.model_validator(mode="after")
     def _both(self) -> Self:
-        """Refuse one of two numbers that only together are a price."""
+        """Refuse ``watts`` without ``electricity_cost_per_kwh``, and the reverse."""
         if (self.watts is None) != (self.electricity_cost_per_kwh is None):
             missing = "watts" if self.watts is None else "electricity_cost_per_kwh"
             raise PydanticCustomError(
@@ -249,7 +249,7 @@ class ServerSettings(_SettingsTable):
     """The ``[server]`` table: ``specclient serve``.
 
     Attributes:
-        redis_url: of a Redis server in which workers share what keys use of their limits.
+        redis_url: the URL of a Redis server in which workers share the usage of key limits.
     """
 
     redis_url: SecretStr | None = None  # may hold a password
@@ -259,20 +259,20 @@ class Settings(_SettingsTable):
     """Everything that can be set.
 
     Attributes:
-        default_provider: whose a bare model name is.
-        default_model: used by the command line where no model is named.
-        candidates: routes that ``auto`` chooses among.
-        drop_params: whether parameters that an endpoint cannot express are left out instead of refused.
-        ledger: database URL or file path, ``off``, or None for the user's data folder.
-        ledger_durability: ``batch``: rows are written within half a second, and no call waits for it;
+        default_provider: the provider of model names without a provider.
+        default_model: the model of commands that name none.
+        candidates: the routes that ``auto`` chooses from.
+        drop_params: whether parameters that an endpoint does not support are dropped instead of refused.
+        ledger: a database URL or file path, ``off``, or None for a file in the user's data folder.
+        ledger_durability: ``batch``: rows are written within half a second, and calls do not wait for it;
             ``sync``: a call returns when its row is on the disk.
-        connections: the most that a client may hold at once; further requests wait for one.
-        limits: what deployments take, by ``provider/model``; their own headers add to it.
-        circuit: when a deployment that keeps failing is given a rest; False for never.
-        quality: how good models are, from 0 to 1, by route or its beginning; goes before the shipped tiers.
-        budgets: what calls may cost or use, by name.
-        server: of ``specclient serve``.
-        source: the file that was read, None if none was.
+        connections: the maximum of open connections of a client; further requests wait.
+        limits: rate limits of deployments, by ``provider/model``, in addition to their response headers.
+        circuit: when the circuit of a failing deployment opens; False for never.
+        quality: the quality of models, from 0 to 1, by route or prefix; overrides the built-in tiers.
+        budgets: limits on the cost or tokens of calls, by name.
+        server: the settings of ``specclient serve``.
+        source: the file that was read, or None.
     """
 
     default_provider: str = "openai"
@@ -303,7 +303,7 @@ class Settings(_SettingsTable):
     @pydantic.field_validator("prices", mode="after")
     @classmethod
     def _routes(cls, prices: dict[str, PriceSettings]) -> dict[str, PriceSettings]:
-        """Refuse a table that no call would ever find."""
+        """Refuse a price table whose route cannot match any call."""
         for route in prices:
             provider, slash, model = route.partition("/")
             if not (provider and slash and model) or "*" in provider or "*" in model.removesuffix("*"):
@@ -425,7 +425,7 @@ def _read(source: Path) -> dict[str, Any]:
 
 
 def _explain(error: pydantic.ValidationError, source: Path | None) -> str:
-    """Name the first wrong setting, its value and what is allowed; never show what may be a key."""
+    """Return a message with the first invalid setting, its value unless secret, and what is allowed."""
     first = error.errors(include_url=False)[0]
     where = ".".join(str(part) for part in first["loc"])
     place = source or "settings"
@@ -446,6 +446,6 @@ def _explain(error: pydantic.ValidationError, source: Path | None) -> str:
     return f"{place}: {where}{value}: {first['msg']}{more}"
 
 
-#: Tables and settings whose values are never quoted back: keys and passwords stand in them.
+#: Tables and settings whose values are never quoted in errors, because they may hold keys and passwords.
 _MAY_HOLD_KEYS = ("providers", "ledger", "server")
 _HOLD_NO_KEYS = {"dialect", "api_key_env", "key_header", "stream_usage", "price_provider", "capabilities"}

@@ -1,4 +1,4 @@
-"""Turn the names of methods that are more than one call into what they do; each is written once."""
+"""The methods of resources that make more than one call, each written once for both clients."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ from specclient.types.request import Request
 
 @dataclass(frozen=True, slots=True)
 class CompositeMethod:
-    """A method that is more than one call.
+    """A method that makes more than one call.
 
     Attributes:
-        module, function: where it is written, below ``specclient.resources``.
-        kind: ``flow``: a generator of steps (:mod:`.flows`); ``plain``: the same function for both clients;
+        module, function: its implementation, relative to ``specclient.resources``.
+        kind: ``flow``: a generator of steps (:mod:`.step_methods`); ``plain``: one function for both clients;
             ``stream``: opens a stream for an Assistants handler.
-        like: the row whose arguments it takes too.
-        adds, drops: arguments it takes beside those of the row, or not.
+        like: the name of the method in the table whose arguments it takes.
+        adds, drops: arguments that it takes in addition, or does not take.
     """
 
     module: str

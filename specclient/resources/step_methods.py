@@ -1,4 +1,4 @@
-"""Turn a behaviour written once, as a generator of steps, into a plain or an asynchronous method."""
+"""Methods written once as generators of steps, which run synchronously or asynchronously."""
 
 from __future__ import annotations
 
@@ -14,35 +14,35 @@ from typing import Any
 from specclient.runtime.event_loop import run_in_thread
 from specclient.runtime.forks import import_lock
 
-#: What a behaviour yields: the result of a call (of an asynchronous client: what gives it when awaited), or
-#: one of the steps below. It is sent what the step gave.
+#: A generator that yields results of calls (awaitables, for an asynchronous client) or the steps below, and
+#: is sent the result of each step.
 Steps = Generator[Any, Any, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class SleepStep:
-    """Wait that many seconds."""
+    """Wait for some seconds."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class BlockingStep:
-    """Do what may block: asynchronously, in a thread."""
+    """Call a function that may block; asynchronous methods call it in a thread."""
 
     work: Callable[[], Any]
 
 
 @dataclass(frozen=True, slots=True)
 class ConcurrentStep:
-    """Make several calls at the same time, ``limit`` at most; gives their results in order."""
+    """Make calls concurrently, at most ``limit`` at a time; the result is the list of their results."""
 
     calls: Sequence[Callable[[], Any]]
     limit: int
 
 
 def method_from_steps(flow: Callable[..., Steps], *, is_async: bool) -> Callable[..., Any]:
-    """Return a behaviour as a method of a resource.
+    """Return a generator function of steps as a method of a resource.
 
     Args:
         flow: takes the resource and the method's arguments.
@@ -65,7 +65,7 @@ def method_from_steps(flow: Callable[..., Steps], *, is_async: bool) -> Callable
 
 
 def run_steps(steps: Steps) -> Any:
-    """Take the steps one after the other, and return what they end with; what one raises, they are told."""
+    """Run the steps in order and return the generator's result; exceptions of a step are thrown into it."""
     given: Any = None
     failure: BaseException | None = None
     while True:
@@ -89,7 +89,7 @@ def run_steps(steps: Steps) -> Any:
 
 
 async def run_steps_async(steps: Steps) -> Any:
-    """Take the steps one after the other without blocking the event loop; see :func:`run_steps`."""
+    """Run the steps in order without blocking the event loop; see :func:`run_steps`."""
     given: Any = None
     failure: BaseException | None = None
     while True:
@@ -107,7 +107,7 @@ async def run_steps_async(steps: Steps) -> Any:
                 given = await _together(step)
             else:
                 given = await step if inspect.isawaitable(step) else step
-        except BaseException as error:  # noqa: BLE001  # the behaviour decides, and raises what it does not handle
+        except BaseException as error:  # noqa: BLE001  # thrown into the generator, which may handle it
             failure = error
 
 
@@ -123,7 +123,7 @@ async def _together(step: ConcurrentStep) -> list[Any]:
         async with slots:
             try:
                 results[index] = await call()
-            except Exception as error:  # noqa: BLE001  # raised below, and not as a group
+            except Exception as error:  # noqa: BLE001  # raised below, instead of an exception group
                 failures.append(error)
                 scope.cancel()
 

@@ -1,4 +1,4 @@
-"""The common ground of wire objects: pydantic models that keep the unknown and forgive the odd."""
+"""The base class of API objects: pydantic models that keep unknown fields and tolerate malformed values."""
 
 from __future__ import annotations
 
@@ -17,40 +17,39 @@ from specclient.types.odd import keep_odd
 T = TypeVar("T")
 
 if TYPE_CHECKING:
-    # What the API promises, and what a type checker should hold users' code to.
+    # The types that the API documents, for type checkers.
     LenientInt = int
     LenientText = str
     LenientJsonText = str
     Lenient = Annotated[T, "may come in another shape"]
 else:
-    _LEFT = Field(union_mode="left_to_right")  # the right-hand type is only tried where the left one fails
+    _LEFT = Field(union_mode="left_to_right")  # try the right-hand type only if the left one fails
 
-    #: A number of seconds; some servers send fractions, which are cut off.
+    #: A whole number, such as seconds; the fractions that some servers send are cut off.
     LenientInt = Annotated[
         int | Annotated[float, Field(allow_inf_nan=False), AfterValidator(int)],
         _LEFT,
     ]
-    #: Text; some servers (Mistral's reasoning models) send a list of parts, which is kept as it came.
+    #: Text; the list of parts that some servers send (Mistral's reasoning models) is kept unchanged.
     LenientText = Annotated[str | list[Any], _LEFT]
-    #: JSON as text; some servers send the object itself, which becomes text.
+    #: JSON as text; an object, which some servers send, is converted to text.
     LenientJsonText = Annotated[str | Annotated[dict[str, Any], AfterValidator(json.dumps)], _LEFT]
-    #: An object nobody's answer hangs on; one of another shape is kept as it came.
+    #: An optional object; malformed values are kept unchanged.
     Lenient = Annotated[T | Any, _LEFT]
 
 
 class WireModel(pydantic.BaseModel):
-    """An object as it came over the wire.
+    """An object of the API.
 
-    Unknown fields are kept (``model_extra``, and in every dump), a missing one is its default or else
-    ``None``, and a text that should be one of a few may be another. Schemas are built on first use, so
-    importing the package stays cheap.
+    Unknown fields are kept in ``model_extra`` and in every dump. A missing field has its default value, or
+    ``None``. A literal text field accepts any text. Schemas are built on first use, to keep imports fast.
     """
 
     model_config = pydantic.ConfigDict(
         extra="allow", defer_build=True, protected_namespaces=(), coerce_numbers_to_str=True
     )
 
-    #: The fields, as paths, that an answer is read by: what has another shape there is refused.
+    #: Required fields, as paths: a malformed value there is an error.
     vital: ClassVar[frozenset[tuple[str, ...]]] = frozenset()
 
     if TYPE_CHECKING:
@@ -69,15 +68,14 @@ class WireModel(pydantic.BaseModel):
 
     @classmethod
     def received(cls, content: bytes) -> Self:
-        """Return the object that ``content`` is as JSON.
+        """Return the object in a JSON text.
 
-        A null where a value belongs counts as left out, and what is of another kind than belongs there is
-        kept as it came. Both are only looked for where validation fails, so an answer in order costs
-        nothing more.
+        A null in place of a value counts as missing, and a value of another type is kept unchanged. Both are
+        handled only if validation fails, so that valid responses cost no extra time.
 
         Raises:
-            pydantic.ValidationError: for what is no such object, and where something vital has another
-                shape. It quotes its input, which may hold secrets.
+            pydantic.ValidationError: the text is not such an object, or a required field is malformed. The
+                error quotes its input, which may hold secrets.
         """
         if not cls.__pydantic_complete__:
             with import_lock:
@@ -89,10 +87,10 @@ class WireModel(pydantic.BaseModel):
 
     @classmethod
     def construct(cls, _fields_set: set[str] | None = None, **values: Any) -> Self:
-        """Return an object of these fields, nested mappings becoming objects; odd values are kept.
+        """Return an object with these fields. Nested mappings become objects; malformed values are kept.
 
         Raises:
-            pydantic.ValidationError: where something vital has another shape.
+            pydantic.ValidationError: a required field is malformed.
         """
         try:
             made = cls.model_validate(values)
@@ -102,7 +100,7 @@ class WireModel(pydantic.BaseModel):
             made.__pydantic_fields_set__.update(_fields_set)
         return made
 
-    if not TYPE_CHECKING:  # the signatures differ in what they promise, not in what they take
+    if not TYPE_CHECKING:  # the signatures differ in their types only
         model_construct = construct
 
     def to_dict(
@@ -115,15 +113,15 @@ class WireModel(pydantic.BaseModel):
         exclude_none: bool = False,
         warnings: bool = True,
     ) -> dict[str, Any]:
-        """Return the fields that were in the answer.
+        """Return the fields that the response contains.
 
         Args:
-            mode: ``json`` for values that JSON has only.
-            use_api_names: keys as on the wire, not as the attributes are called.
-            exclude_unset: without the fields that the answer did not have.
-            exclude_defaults: without those that have their default value.
-            exclude_none: without those that are ``None``.
-            warnings: whether a value of an unexpected type is warned of.
+            mode: ``json`` for JSON types only.
+            use_api_names: whether keys are the names of the API instead of the attributes.
+            exclude_unset: omit the fields that the response does not contain.
+            exclude_defaults: omit the fields with their default value.
+            exclude_none: omit the fields that are ``None``.
+            warnings: whether to warn of values of unexpected types.
         """
         return self.model_dump(
             mode=mode,
@@ -159,9 +157,9 @@ class WireModel(pydantic.BaseModel):
 
 
 def read_as(kind: Any) -> Callable[[bytes], Any]:
-    """Return what turns JSON into an object of ``kind``, which may be a union; odd values are kept.
+    """Return a function that parses JSON as a type, which may be a union; malformed values are kept.
 
-    The function raises ``pydantic.ValidationError`` for what is no such object.
+    The function raises ``pydantic.ValidationError`` if the JSON is not of that type.
     """
     adapter = pydantic.TypeAdapter(kind)
 
@@ -175,7 +173,7 @@ def read_as(kind: Any) -> Callable[[bytes], Any]:
 
 
 def _copied(value: Any) -> Any:
-    """Return a copy of nested mappings and lists, which may be changed."""
+    """Return a mutable copy of nested mappings and lists."""
     if isinstance(value, Mapping):
         return {key: _copied(entry) for key, entry in value.items()}
     if isinstance(value, list):
@@ -184,10 +182,10 @@ def _copied(value: Any) -> Any:
 
 
 def _forgive(schema: Any) -> None:
-    """Loosen a model's schema, in place: no field is required, and any text may stand for a literal one.
+    """Relax a model's schema, in place: no field is required, and literal fields accept any text.
 
-    The annotations say what the API promises; servers of other makers, and later versions, send other
-    words and leave fields out.
+    The annotations state what the API documents. Other servers and later versions omit fields and send other
+    values.
     """
     if isinstance(schema, list | tuple):
         for part in schema:
