@@ -1,4 +1,4 @@
-"""Turn capabilities into the words of a table, and the presets into the README's: ``python -m`` prints it."""
+"""The table of providers and their capabilities in Markdown. Run with ``python -m`` to print it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from specclient.types.capabilities import Capabilities
 
 UNKNOWN, NO = "unknown", "no"
 
-#: What the columns of the table are called, by what :func:`words` calls them.
+#: The titles of the table's columns, by the keys of :func:`words`.
 COLUMNS: Mapping[str, str] = {
     "spec_in": "In a request",
     "spec_out": "In an answer",
@@ -21,7 +21,7 @@ COLUMNS: Mapping[str, str] = {
 
 
 def words(known: Capabilities) -> dict[str, str]:
-    """Return what is known by the columns of :data:`COLUMNS`: names of fields, ``no`` or ``unknown``."""
+    """Return the cells of the columns in :data:`COLUMNS`: names of fields, ``no`` or ``unknown``."""
     return {
         "spec_in": ", ".join(_fields(known)) or (UNKNOWN if known.prediction is None else NO),
         "spec_out": UNKNOWN if known.telemetry is None else ", ".join(known.telemetry) or NO,
@@ -34,7 +34,7 @@ def words(known: Capabilities) -> dict[str, str]:
 
 
 def _fields(known: Capabilities) -> Iterator[str]:
-    """Yield the fields of a request by which speculation is steered."""
+    """Yield the request fields that control speculation."""
     if known.prediction:
         yield "prediction"
     if known.speculation:
@@ -50,7 +50,7 @@ def _word(value: str | bool | None) -> str:
 
 
 def markdown() -> str:
-    """Return the README's table of providers, with notes beneath it."""
+    """Return the table of providers, followed by notes."""
     head = ("Provider", "Name", "Dialect", *COLUMNS.values())
     rows = [
         (

@@ -1,4 +1,4 @@
-"""Turn an error that came under a status of success, in a body or as an event, into an exception."""
+"""Errors that arrive with a success status, in a body or as an event."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from specclient.types.error_body import parse_error_body
 
 _EXCERPT = 200
 
-# What an error that arrives under status 200 would have had as status, by its type or code: OpenAI's,
-# Anthropic's ("Errors"), and those of servers that write them otherwise.
+# The HTTP status that an error with status 200 would have had, by its type or code: those of OpenAI, of
+# Anthropic ("Errors"), and of servers with other names.
 _STATUS_OF_FAULT = {
     "invalid_request_error": 400,
     "BadRequestError": 400,
@@ -39,13 +39,13 @@ _STATUS_OF_FAULT = {
 
 
 def first_invalid_field(error: pydantic.ValidationError) -> str:
-    """Return the first place that is wrong, and how; quotes nothing of the input."""
+    """Return the first invalid field and the reason. Quotes nothing of the input."""
     first = error.errors(include_url=False, include_input=False)[0]
     return f"{'.'.join(map(str, first['loc'])) or 'body'}: {first['msg']}"
 
 
 def invalid_response_error(content: bytes, status: int | None, reason: object) -> APIResponseValidationError:
-    """Return the error for an answer that is not what the endpoint promises, with its beginning."""
+    """Return the error for a malformed response. The message quotes its beginning."""
     text = content.decode("utf-8", "replace")[:_EXCERPT]
     error = APIResponseValidationError(
         body=text, message=f"The answer is not what the endpoint promises ({reason}). It begins: {text!r}"
@@ -55,14 +55,14 @@ def invalid_response_error(content: bytes, status: int | None, reason: object) -
 
 
 def raise_embedded_error(answer: pydantic.BaseModel) -> None:
-    """Raise the error that some gateways put beside the fields of an otherwise well-formed answer."""
+    """Raise the error that some gateways add to an otherwise well-formed response, if any."""
     extra = answer.model_extra
     if extra and extra.get("error"):
         raise error_from(extra)
 
 
 def embedded_error_of(content: bytes) -> APIError | None:
-    """Return the error that ``content`` is, None where it is none."""
+    """Return the error in a body, or None if the body is not an error."""
     try:
         body = json.loads(content)
     except (ValueError, RecursionError):
@@ -76,7 +76,7 @@ def embedded_error_of(content: bytes) -> APIError | None:
 
 
 def error_from(body: object) -> APIError:
-    """Return the exception that a decoded error object stands for, of the class its status or type names."""
+    """Return the exception for a decoded error object. Its class follows from its status or type."""
     fault = parse_error_body(body)
     message = fault.message or f"An error without a message: {fault.body}"
     code = int(fault.code) if fault.code is not None and fault.code.isdigit() else 0

@@ -1,4 +1,4 @@
-"""Turn nested parameters into a query string, and files with their fields into a form's parts; pure."""
+"""Query strings from nested parameters, and multipart forms from fields and files. Pure functions."""
 
 from __future__ import annotations
 
@@ -9,39 +9,39 @@ from urllib.parse import urlencode
 
 import pydantic
 
-#: One part of a form: its field's name, and its content or (name, content, type, headers).
+#: A file part of a form: the field's name, and the content or ``(name, content, type, headers)``.
 FormPart = tuple[str, Any]
 
 
 class FileParts(list[FormPart]):
-    """The file parts of a form. True even where empty: a form without a file is sent as multipart too."""
+    """The file parts of a form. Always true, because a form without files is sent as multipart, too."""
 
     def __bool__(self) -> bool:
         return True
 
 
 def pairs(params: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Return parameters flattened as OpenAI's servers read them: ``a[b]=1``, ``c[]=2&c[]=3``, no None."""
+    """Return parameters flattened as in OpenAI's API: ``a[b]=1``, ``c[]=2&c[]=3``; None is omitted."""
     return [pair for name, value in params.items() for pair in _flatten(name, value)]
 
 
 def query_text(params: Mapping[str, Any]) -> str:
-    """Return parameters as the text after a URL's ``?``; see :func:`pairs`."""
+    """Return parameters as a URL's query string; see :func:`pairs`."""
     return urlencode(pairs(params))
 
 
 def multipart(
     body: Mapping[str, Any], files: Collection[str]
 ) -> tuple[dict[str, str | list[str]], FileParts]:
-    """Return a body as the ``data`` and ``files`` arguments of httpx's own encoder.
+    """Return a body as the ``data`` and ``files`` arguments of httpx.
 
     Args:
         body: the parameters by name.
-        files: those of them that hold files: each bytes, an open binary file, a ``(name, content[, type[,
+        files: the names of those that hold files: bytes, an open binary file, a ``(name, content[, type[,
             headers]])`` tuple, or a list of these.
 
     Raises:
-        RuntimeError: for a file that is none of these.
+        RuntimeError: a file is none of these.
     """
     parts = FileParts()
     for name in body:
@@ -64,7 +64,7 @@ def _parts(name: str, value: Any) -> Iterator[FormPart]:
     for content in value if many else [value]:
         key = f"{name}[]" if many else name
         if not isinstance(content, bytes | io.IOBase | tuple):
-            raise RuntimeError(  # noqa: TRY004  # what the OpenAI client raises
+            raise RuntimeError(  # noqa: TRY004 - as the OpenAI client does
                 f"Expected entry at `{key}` to be bytes, an io.IOBase instance, PathLike or a tuple but "
                 f"received {type(content)} instead; open the file, or give its path as a pathlib.Path"
             )

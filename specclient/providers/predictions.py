@@ -29,13 +29,13 @@ _WAYS_OUT = {"max_completion_tokens": "pass max_tokens in its place"}
 
 
 def conflicting_params(request: Request, names: Iterable[str]) -> list[str]:
-    """Return which of these parameters a request gives, ``extra_body`` included, unless as their defaults."""
+    """Return those of ``names`` that a request, or its ``extra_body``, sets to non-default values."""
     given = {**request.params, **request.options.body}
     return [name for name in names if _conflicts(name, given.get(name))]
 
 
 def refusal(where: str, found: list[str]) -> UnsupportedParameterError:
-    """Return the error for a prediction that stands beside what ``where`` refuses with one."""
+    """Return the error for a prediction together with parameters that ``where`` refuses beside one."""
     out = "; ".join(_WAYS_OUT[name] for name in found if name in _WAYS_OUT)
     error = UnsupportedParameterError(
         f"{where} refuses 'prediction' together with {', '.join(map(repr, found))}: "
@@ -47,12 +47,12 @@ def refusal(where: str, found: list[str]) -> UnsupportedParameterError:
 
 
 def checked_prediction_body(body: Mapping[str, Any], request: Request, endpoint: Endpoint) -> dict[str, Any]:
-    """Return a body whose prediction its endpoint is not known to refuse.
+    """Return a body without a prediction that the endpoint is known to refuse.
 
-    Where parameters may be dropped, it is the prediction that is: it changes no answer.
+    If parameters may be dropped, the prediction is dropped, because it does not change the response.
 
     Raises:
-        UnsupportedParameterError: naming the provider and what cannot be sent together.
+        UnsupportedParameterError: names the provider and the parameters that cannot be combined.
     """
     known = endpoint.capabilities
     if known.prediction is False:
@@ -66,6 +66,6 @@ def checked_prediction_body(body: Mapping[str, Any], request: Request, endpoint:
 
 
 def _conflicts(name: str, value: Any) -> bool:
-    """Tell whether a parameter asks for what is refused: of penalties, those above 0 alone are."""
+    """Return whether a parameter conflicts with a prediction. Penalties conflict only above 0."""
     lowered = name in _PENALTIES and isinstance(value, int | float) and value <= 0
     return not lowered and is_requested(name, value)

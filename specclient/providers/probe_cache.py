@@ -1,7 +1,7 @@
-"""Turn what probes have found into a small JSON file of the user's, and back into capabilities.
+"""The results of probes, saved in a JSON file of the user and read back as capabilities.
 
-The file is ``$SPECCLIENT_PROBES`` (``off`` for none), else ``probes.json`` in the user's data folder. It
-holds URLs, names of models and outcomes; never a key, a prompt or an answer.
+The file is ``$SPECCLIENT_PROBES`` (``off`` for none), otherwise ``probes.json`` in the user's data folder. It
+contains URLs, model names and outcomes, but no keys, prompts or responses.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if sys.platform != "win32":
 
 OFF = "off"
 
-#: By :func:`key_of` the base URL, then by model.
+#: Capabilities by :func:`key_of` the base URL, then by model.
 ProbedCapabilities = Mapping[str, Mapping[str, Capabilities]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeRecord:
-    """One probe's answer, as it is kept.
+    """The saved result of one probe.
 
     Attributes:
-        at: when it was made, with its time zone.
-        outcomes: what became of each thing that was tried, in words.
-        capabilities: what is known by it: of :class:`Capabilities`, the fields it found.
+        at: its time, with the time zone.
+        outcomes: the outcome of each check, as text.
+        capabilities: the fields of :class:`Capabilities` that it found.
     """
 
     at: datetime
@@ -46,7 +46,7 @@ class ProbeRecord:
 
 
 def probe_file(env: Mapping[str, str]) -> Path | None:
-    """Return where answers are kept, None for nowhere."""
+    """Return the path of the file, or None if results are not saved."""
     named = env.get("SPECCLIENT_PROBES")
     if named:
         return None if named.strip().lower() == OFF else Path(named).expanduser()
@@ -54,7 +54,7 @@ def probe_file(env: Mapping[str, str]) -> Path | None:
 
 
 def read_probes(env: Mapping[str, str]) -> ProbedCapabilities:
-    """Return what probes have found; nothing where there is no file, or none that can be read."""
+    """Return all probed capabilities; empty if the file is missing or unreadable."""
     path = probe_file(env)
     if path is None:
         return {}
@@ -66,17 +66,17 @@ def read_probes(env: Mapping[str, str]) -> ProbedCapabilities:
 
 
 def read_probe(env: Mapping[str, str], base_url: str, model: str) -> ProbeRecord | None:
-    """Return the remembered answer about one model, None where there is none."""
+    """Return the saved result of one model, or None."""
     path = probe_file(env)
     row = _rows(path).get(key_of(base_url), {}).get(model) if path else None
     return None if row is None else _probed(row)
 
 
 def write_probe(env: Mapping[str, str], base_url: str, model: str, found: ProbeRecord) -> Path | None:
-    """Keep an answer in place of any before it; returns the file, None where none is kept.
+    """Save a result, replacing an earlier one. Returns the file's path, or None if results are not saved.
 
     Raises:
-        ConfigurationError: a file that cannot be written.
+        ConfigurationError: the file cannot be written.
     """
     path = probe_file(env)
     if path is None:
@@ -96,12 +96,12 @@ def write_probe(env: Mapping[str, str], base_url: str, model: str, found: ProbeR
 
 
 def key_of(base_url: str) -> str:
-    """Return what answers about an endpoint are kept by: its URL without a query, which may hold a key."""
+    """Return the key of an endpoint in the file: its URL without the query, which may contain a secret."""
     return base_url.partition("?")[0].rstrip("/")
 
 
 def _rows(path: Path) -> Mapping[str, Mapping[str, Any]]:
-    """Return the file's rows, leaving out what is none."""
+    """Return the file's valid rows."""
     try:
         read = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -113,7 +113,7 @@ def _rows(path: Path) -> Mapping[str, Mapping[str, Any]]:
 
 @functools.lru_cache(maxsize=4)
 def _capabilities(path: Path, _modified: int, _size: int) -> ProbedCapabilities:
-    """Return the file's capabilities; read anew when it has changed."""
+    """Return the file's capabilities. Modification time and size are part of the cache key."""
     return {
         url: {model: _read(probed.capabilities) for model, row in models.items() if (probed := _probed(row))}
         for url, models in _rows(path).items()
@@ -121,7 +121,7 @@ def _capabilities(path: Path, _modified: int, _size: int) -> ProbedCapabilities:
 
 
 def _probed(row: Any) -> ProbeRecord | None:
-    """Return a row of the file, None for what is none."""
+    """Return a row of the file as a record, or None if it is invalid."""
     with suppress(TypeError, ValueError, KeyError):
         at = datetime.fromisoformat(row["at"])
         outcomes = {str(name): str(outcome) for name, outcome in row["outcomes"].items()}
@@ -130,7 +130,7 @@ def _probed(row: Any) -> ProbeRecord | None:
 
 
 def _read(said: Mapping[str, Any]) -> Capabilities:
-    """Return the capabilities that a row tells; a value of the wrong kind tells nothing."""
+    """Return the capabilities in a row; unknown ones if a value has the wrong type."""
     import pydantic  # noqa: PLC0415
 
     with suppress(pydantic.ValidationError):
@@ -140,13 +140,13 @@ def _read(said: Mapping[str, Any]) -> Capabilities:
 
 @contextmanager
 def _alone_in(user_folder: Path) -> Iterator[None]:
-    """Hold off whoever else keeps an answer in this folder, where the system can: none is to be lost."""
+    """Lock the folder against other writers, if the system supports it, so that no result is lost."""
     if sys.platform == "win32":
         yield
         return
     handle = os.open(user_folder, os.O_RDONLY)
     try:
-        with suppress(OSError):  # a folder on a network's disk may know no locks
+        with suppress(OSError):  # network file systems may not support locks
             fcntl.flock(handle, fcntl.LOCK_EX)
         yield
     finally:

@@ -1,4 +1,4 @@
-"""Turn what an endpoint cannot express into an error that names it, or into nothing where that is wanted."""
+"""Parameters that an endpoint does not support: refused with an error, or dropped if that is set."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from specclient.errors import UnsupportedParameterError
 from specclient.providers.endpoint import Endpoint
 from specclient.types.request import Request
 
-#: Values that ask for what happens anyway.
+#: Default values, which request nothing.
 _USUAL: Mapping[str, Any] = {
     "frequency_penalty": 0,
     "logprobs": False,
@@ -25,27 +25,29 @@ _MEANT_EMPTY = "web_search_options"
 
 
 def is_requested(name: str, value: Any) -> bool:
-    """Tell whether a parameter asks for anything: not as null, as its default, or as an empty collection."""
+    """Return whether a parameter has an effect: it is not null, its default, or an empty collection."""
     if value is None or (name in _USUAL and value == _USUAL[name]):
         return False
     return value not in ([], {}) or name == _MEANT_EMPTY
 
 
 def drops(request: Request, endpoint: Endpoint) -> bool:
-    """Tell whether what ``endpoint`` cannot express is left out: the call's own word, else the endpoint's."""
+    """Return whether unsupported parameters are dropped, by the call's option or else the endpoint's."""
     chosen = request.options.drop_params
     return endpoint.drop_params if chosen is None else chosen
 
 
 def refuse_unsupported(request: Request, endpoint: Endpoint, names: Iterable[str], *, why: str = "") -> None:
-    """Refuse the parameters of these names; do nothing where they are to be dropped, or where there are none.
+    """Raise an error for unsupported parameters, unless they are dropped or there are none.
 
     Args:
-        names: as the caller wrote them.
-        why: what the caller can do instead, or what is wrong with the values; a clause without a full stop.
+        request: the request, with its option ``drop_params``.
+        endpoint: the endpoint that does not support them.
+        names: the parameters as the caller wrote them.
+        why: an alternative, or what is wrong with the values; a clause without a full stop.
 
     Raises:
-        UnsupportedParameterError: naming the provider, the parameters and the way out.
+        UnsupportedParameterError: names the provider, the parameters and how to proceed.
     """
     names = list(names)
     if not names or drops(request, endpoint):

@@ -1,4 +1,4 @@
-"""Turn a chat's parameters of the wrong kind into errors that name them, before they are translated."""
+"""Type checks of a chat's parameters, before a dialect translates them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _WORDS: Mapping[type, str] = {
     str: "text",
 }
 
-#: What each parameter that dialects look into may be, as decoded JSON.
+#: The allowed JSON types of the parameters that dialects read.
 _KINDS: Mapping[str, tuple[type, ...]] = {
     "max_completion_tokens": (int,),
     "max_tokens": (int,),
@@ -39,7 +39,7 @@ def checked_params(params: dict[str, Any]) -> dict[str, Any]:
     """Return decoded parameters without those that are null.
 
     Raises:
-        BadRequestError: for one of another kind than it can be, named.
+        BadRequestError: a parameter has the wrong type. The message names it.
     """
     given = {name: value for name, value in params.items() if value is not None}
     for name, kinds in _KINDS.items():
@@ -49,10 +49,15 @@ def checked_params(params: dict[str, Any]) -> dict[str, Any]:
 
 
 def expect_kind(value: Any, where: str, *kinds: type) -> None:
-    """Refuse a decoded value that is of none of these kinds; to JSON, true and false are no numbers.
+    """Check the type of a decoded JSON value. As in JSON, true and false are not numbers.
+
+    Args:
+        value: the value.
+        where: its name in the error message.
+        kinds: the allowed types.
 
     Raises:
-        BadRequestError: naming ``where`` it stands, and what it must be.
+        BadRequestError: the type is not allowed.
     """
     if type(value) not in kinds:
         allowed = " or ".join(_WORDS[kind] for kind in kinds)

@@ -1,4 +1,4 @@
-"""Turn chats into requests of Anthropic's Messages API, and its answers, events and errors into our objects.
+"""The wire dialect of Anthropic's Messages API.
 
 https://platform.claude.com/docs/en/api/messages
 """
@@ -42,7 +42,7 @@ _MODELS = ("models.list", "models.retrieve")
 
 
 class AnthropicDialect:
-    """What Anthropic's API speaks; see :class:`specclient.providers.Dialect`.
+    """The wire dialect of Anthropic's API; see :class:`specclient.providers.Dialect`.
 
     It serves chats and lists models. A call by path (``client.post("/messages/count_tokens", …)``) goes out
     as it is, and what comes back is not translated.

@@ -80,7 +80,7 @@ class AnthropicStreamReader:
             body = json.loads(data)
             kind = body.get("type") or event
             if kind == "message":
-                raise invalid_response_error(data, None, "a whole answer where a stream was asked for")
+                raise invalid_response_error(data, None, "a whole response where a stream was requested")
             if kind != "error" and not (kind is None and body.get("error")):
                 read = _READERS.get(kind) if isinstance(kind, str) else None
                 return None if read is None else read(self, body)

@@ -1,4 +1,4 @@
-"""Turn requests into OpenAI's wire form, and its answers, chunks and errors into our objects."""
+"""The wire dialect of OpenAI's API: encodes requests, and decodes responses, chunks and errors."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ from specclient.types.wire import WireRequest, WireResponse
 
 _Wire = TypeVar("_Wire", bound=WireModel)
 
-#: Answers and chunks whose parts are looked at: a gateway's error may hide among them.
+#: Responses and chunks that may contain a gateway's error.
 _COMPLETIONS = (ChatCompletion, ChatCompletionChunk, Completion)
 _NO_MODELS = ApiMethod(name="models.list", verb="GET", path="/models")
 
 
 class OpenAIDialect:
-    """What OpenAI's API and its many imitations speak; see :class:`specclient.providers.Dialect`."""
+    """The dialect of OpenAI and compatible servers; see :class:`specclient.providers.Dialect`."""
 
     def encode(self, request: Request, endpoint: Endpoint, model: str) -> WireRequest:
         method, options = request.method, request.options
@@ -111,7 +111,7 @@ class OpenAIDialect:
         return functools.partial(self.decode_event, method)
 
     def decode_event(self, method: ApiMethod, data: bytes, event: str | None = None) -> Any:
-        """Return one event as what the method's events are; no event of OpenAI's rests on those before it."""
+        """Decode one event. OpenAI's events do not depend on earlier ones."""
         if (event is not None and event == "ping") or (data[:1] != b"{" and data.strip() == b"[DONE]"):
             return None
         if method.event_type is ChatCompletionChunk or method.event_type is Completion:
@@ -144,28 +144,28 @@ class OpenAIDialect:
 
 
 def usage_requested(request: Request) -> bool:
-    """Tell whether the caller asked for the usage chunk of a stream.
+    """Return whether the caller has requested the usage chunk of a stream.
 
-    ``encode`` asks for it wherever the endpoint allows, since it is what a call is accounted by. A caller who
-    did not must not be handed the chunk without choices that then ends the stream.
+    ``encode`` always requests it if the endpoint supports it, for the call's record. Callers who have not
+    requested it must not get the chunk without choices at the end of the stream.
     """
     options = request.options.body.get("stream_options", request.params.get("stream_options"))
     return isinstance(options, Mapping) and bool(options.get("include_usage"))
 
 
 def _shaped(body: dict[str, Any], request: Request, endpoint: Endpoint) -> dict[str, Any]:
-    """Return a body with what a stream needs and what the caller adds."""
+    """Return a body with the fields of a stream, and with the caller's extra fields."""
     if body.get("prediction") is not None:
         body = predictions.checked_prediction_body(body, request, endpoint)
     asks_usage = request.operation in ("chat", "completion")
     if request.stream:
-        if request.method.params:  # a call by path says it itself
+        if request.method.params:  # in a call by path, the caller sets it
             body["stream"] = True
         if asks_usage and not endpoint.stream_usage and (options := body.pop("stream_options", None)):
             rest = {name: value for name, value in options.items() if name != "include_usage"}
             body = {**body, "stream_options": rest} if rest else body
     body = {**body, **request.options.body}
-    if request.stream and asks_usage and endpoint.stream_usage:  # whatever the caller's own options drop
+    if request.stream and asks_usage and endpoint.stream_usage:  # even if the caller's options omit it
         body["stream_options"] = {**(body.get("stream_options") or {}), "include_usage": True}
     return body
 
@@ -173,9 +173,9 @@ def _shaped(body: dict[str, Any], request: Request, endpoint: Endpoint) -> dict[
 def _as_taken(
     path: str, body: dict[str, Any], request: Request, endpoint: Endpoint
 ) -> tuple[str, dict[str, Any]]:
-    """Return path and body in the endpoint's own spelling, with what makes it tell of speculation.
+    """Return path and body in the endpoint's form, with flags that request speculation telemetry.
 
-    What the caller says in ``extra_body`` is meant for this endpoint, and goes out as it is.
+    Fields in ``extra_body`` are meant for this endpoint and are not changed.
     """
     quirks, own = endpoint.quirks, request.options.body
     if request.operation not in ("chat", "completion") or not request.method.params:
@@ -190,14 +190,14 @@ def _as_taken(
 
 
 def _fresh_key(endpoint: Endpoint) -> Callable[[], Awaitable[Mapping[str, str]]]:
-    """Return what asks for a key and gives the headers that carry it."""
+    """Return a function that calls ``key_source`` and returns the key's headers."""
 
     async def headers() -> dict[str, str]:
         source = endpoint.key_source
         assert source is not None
         if inspect.iscoroutinefunction(source):
             key: Any = await source()
-        else:  # in a thread: it may read a file or ask a server
+        else:  # in a thread, because it may block
             with import_lock:
                 import anyio.to_thread  # noqa: PLC0415 - only for such functions
 
@@ -217,7 +217,7 @@ def _fresh_key(endpoint: Endpoint) -> Callable[[], Awaitable[Mapping[str, str]]]
 
 
 def _plain_answer(gives: Any, reply: WireResponse) -> Any:
-    """Return an answer that is no object of the API's: bytes, text, decoded JSON, or the user's own type."""
+    """Return a response that is not an API object: bytes, text, decoded JSON, or the user's own type."""
     if gives is bytes:
         return reply
     if gives is str:
@@ -236,7 +236,7 @@ def _plain_answer(gives: Any, reply: WireResponse) -> Any:
 
 
 def _parsed_as(kind: Any, content: bytes) -> Any:
-    """Return JSON as any type that pydantic knows; as it is where the type does not matter."""
+    """Validate JSON as any type that pydantic supports, or decode it if the type is not specific."""
     if isinstance(kind, type) and issubclass(kind, WireModel):
         return kind.received(content)
     if kind in (object, dict, list, Any):
@@ -245,7 +245,7 @@ def _parsed_as(kind: Any, content: bytes) -> Any:
 
 
 def _chunk(cls: type[_Wire], data: bytes, event: str | None) -> _Wire:
-    """Return one piece of a streamed completion."""
+    """Decode one chunk of a streamed completion."""
     if event == "error":
         raise embedded_error_of(data) or invalid_response_error(data, None, "an error without a message")
     chunk: Any = _parse(cls, data, None)
@@ -254,13 +254,13 @@ def _chunk(cls: type[_Wire], data: bytes, event: str | None) -> _Wire:
     if not chunk.choices:
         _check_choiceless(chunk, data)
     elif (extra := chunk.choices[0].__pydantic_extra__) and "message" in extra:
-        raise invalid_response_error(data, None, "a whole answer where a stream was asked for")
+        raise invalid_response_error(data, None, "a whole response where a stream was requested")
     found: _Wire = chunk
     return found
 
 
 def _event(method: ApiMethod, data: bytes, event: str | None) -> Any:
-    """Return one event of any other stream; Assistants' events get their name beside their data."""
+    """Decode one event of any other stream. Events of the Assistants API include their type."""
     if b'"error"' in data or event == "error":
         _raise_error_event(data, event)
     if event is not None and event.startswith("thread."):
@@ -278,7 +278,7 @@ def _event(method: ApiMethod, data: bytes, event: str | None) -> Any:
 
 
 def _raise_error_event(data: bytes, event: str | None) -> None:
-    """Raise the error that an event is; one with a type of its own (``responses``) is like any other."""
+    """Raise the error in an event, if it is one. Typed error events (``responses``) are returned instead."""
     try:
         body = json.loads(data)
     except (ValueError, RecursionError):
@@ -293,19 +293,19 @@ def _parse(cls: type[_Wire], content: bytes, status: int | None) -> _Wire:
     try:
         return cls.received(content)
     except pydantic.ValidationError as error:
-        reason = first_invalid_field(error.with_traceback(None))  # its frames hold it: a circle
-    # Out here, so that no traceback or crash report leads on to pydantic's error, which quotes its input.
+        reason = first_invalid_field(error.with_traceback(None))  # its frames hold it: a reference cycle
+    # Raised here, so that no traceback or crash report refers to pydantic's error, which quotes its input.
     raise embedded_error_of(content) or invalid_response_error(content, status, reason)
 
 
 def _finish(error: APIError, reply: WireResponse) -> None:
-    """Take what must not be shown out of an error about ``reply``, and note how many tries it took."""
+    """Remove secrets from an error, and set its number of HTTP attempts."""
     reply.secrets().clean(error)
     error.attempts = reply.attempts
 
 
 def _check_choiceless(chunk: Any, data: bytes) -> None:
-    """Raise for an event without choices that is neither a usage chunk nor any other part of an answer."""
+    """Raise an error for a chunk without choices that is not a usage chunk either."""
     if "choices" not in chunk.model_fields_set and (fault := embedded_error_of(data)):
         raise fault
     if not chunk.model_fields_set - (chunk.model_extra or {}).keys():

@@ -91,7 +91,7 @@ async def test_a_whole_answer_where_a_stream_was_asked_for_is_told(openai_server
     openai_server.script(_whole("text.json"))
     async with _client(openai_server) as client:
         stream = await client.chat.completions.create(model=MODEL, messages=ASK, stream=True)
-        with pytest.raises(APIResponseValidationError, match="a whole answer where a stream was asked for"):
+        with pytest.raises(APIResponseValidationError, match="a whole response where a stream was requested"):
             [chunk async for chunk in stream]
 
 
