@@ -1,15 +1,18 @@
 # Two commands for a newcomer: `make demo` and `make test`. Both make .venv first, once.
 PYTHON ?= python3
 VENV := .venv
+# What is installed into it; `test` is what the SDK's and the CLI's tests need, without torch.
+EXTRAS := dev
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test quick check format sync-openai docs soak compat wheel-check bundled-pair bundled-heads help
+.PHONY: demo test coverage quick check format sync-openai docs soak compat wheel-check bundled-pair bundled-heads help
 
 help:
 	@echo "make demo          plain and speculative decoding side by side, routing, and what it cost"
 	@echo "make test          linters, type checks and the whole test suite"
-	@echo "make quick         a test or two of every room, in under a minute"
+	@echo "make quick         a fast test module of every room, in under a minute"
+	@echo "make coverage      the test suite, counting lines"
 	@echo "make check         linters and type checks alone"
 	@echo "make format        let ruff rewrite what it can"
 	@echo "make sync-openai   write OpenAI's names, types and endpoints anew, from the installed openai package"
@@ -24,8 +27,8 @@ $(READY): pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(0 if v >= (3, 11) else f"Python 3.11 or newer is needed; {sys.executable} is {v.major}.{v.minor}. Try: make PYTHON=python3.11 $(MAKECMDGOALS)")'
 	$(PYTHON) -m venv $(VENV)
 	# torch first and by its exact pin: whatever else asks for it then takes the one that is there.
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(if $(findstring dev,$(EXTRAS)),$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^torch==' constraints.txt)")
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[$(EXTRAS)]'
 	@touch $@
 
 demo: $(READY)
@@ -46,10 +49,33 @@ sync-openai: $(READY)
 	$(BIN)/python tools/sync_openai.py
 	git --no-pager diff --stat -- specclient/openai_api specclient/types
 
-# One thread a worker: workers with two threads each would fight over two cores. Three of them, since tests that
-# start programs wait for those.
+# One torch thread for each worker, because two cores are enough for two of them. A third worker uses the time in
+# which others wait for the programs that they start.
 test: check
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 -m "not soak"
+
+# Counting lines takes a third more time, so it is a run of its own.
+coverage: $(READY)
 	OMP_NUM_THREADS=1 $(BIN)/pytest -n 3 -m "not soak" --cov --cov-report=term
+
+# A fast test module of every room; tests/test_house.py checks that none is left out. Without torch, as in an
+# environment for another Python version, the engine's are left out.
+QUICK_SDK := $(addprefix tests/sdk/, \
+  test_config.py test_errors.py batch/test_lines.py budgets/test_bounds.py call/test_stream.py \
+  client/test_shared_state.py draft_target/test_result.py ledger/test_rollup.py prices/test_catalogue.py \
+  providers/test_usage.py reports/test_savings.py resources/test_paging.py routing/choose/test_decisions.py \
+  routing/learn/test_quantile_sketch.py routing/simulate/test_trace.py runtime/test_folders.py \
+  serving/test_connection.py serving/keys/test_key.py structured/test_schema.py telemetry/test_prometheus.py \
+  tokens/test_images.py transport/test_retry.py types/test_base.py)
+QUICK_CLI := tests/cli/test_main.py tests/cli/cost/test_budget.py
+QUICK_LOCAL := $(addprefix tests/local/, \
+  api/test_stream_merging.py decoding/test_verify.py drafting/test_ngram.py engine/test_scheduler.py \
+  export/test_export.py loading/test_options.py measure/test_timed_runs.py model/test_sampling.py \
+  request/test_token_tree.py training/test_losses.py)
+quick: $(READY)
+	$(BIN)/ruff check --quiet
+	OMP_NUM_THREADS=1 $(BIN)/pytest -n 2 -q -m "not soak" $(QUICK_SDK) $(QUICK_CLI) \
+	  $$($(BIN)/python -c 'import torch' 2> /dev/null && echo tests/test_house.py $(QUICK_LOCAL))
 
 docs: $(READY)
 	$(BIN)/mkdocs build --strict --quiet

@@ -91,3 +91,15 @@ def test_tests_mirror_the_source() -> None:
             continue
         source = ROOT / MIRRORED[folder.parts[0]] / Path(*folder.parts[1:])
         assert (source / "__init__.py").exists(), f"{path} is the test of no package: {source} is not there"
+
+
+def test_quick_touches_every_room() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    quick = makefile[makefile.index("QUICK_SDK :=") : makefile.index("quick: ")]
+    rooms = {path.parent.name for path in (ROOT / "tests" / "sdk").glob("*/test_*.py")}
+    rooms |= {path.parent.name for path in (ROOT / "tests" / "local").glob("*/test_*.py")}
+    rooms -= {Path(folder).name for folder in ACROSS}
+    named = set(re.findall(r"(\w+)/", quick))
+    assert rooms <= named
+    for path in re.findall(r"[\w/]+test_\w+\.py", quick):
+        assert list((ROOT / "tests").rglob(path.removeprefix("tests/"))), path
