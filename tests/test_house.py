@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ast
+import collections
 import re
 import subprocess
 import sys
 from pathlib import Path
 
+import grimp
 import pytest
 from paths import ROOT
 
@@ -103,3 +105,34 @@ def test_quick_touches_every_room() -> None:
     assert rooms <= named
     for path in re.findall(r"[\w/]+test_\w+\.py", quick):
         assert list((ROOT / "tests").rglob(path.removeprefix("tests/"))), path
+
+
+#: Folders with classes that repeat names of the openai package's, which repeats some itself.
+OPENAI_NAMES = ("specclient/types/", "specclient/resources/", "specclient/structured/", "specclient/lib/")
+
+
+def test_a_class_name_has_one_meaning() -> None:
+    homes = collections.defaultdict(list)
+    for path in SOURCES:
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef):
+                homes[node.name].append(path.relative_to(ROOT).as_posix())
+    twice = {name: paths for name, paths in homes.items() if len(paths) > 1}
+    ours = {
+        name: paths
+        for name, paths in twice.items()
+        if not all(path.startswith(OPENAI_NAMES) for path in paths)
+    }
+    assert not ours
+
+
+@pytest.mark.parametrize("package", ["specclient", "specclient_local", "specclient_cli"])
+def test_no_module_imports_itself_by_way_of_others(package: str) -> None:
+    """Imports inside functions and for type checkers count too."""
+    graph = grimp.build_graph(package, cache_dir=None)
+    imports = {
+        module: graph.find_modules_directly_imported_by(module) & graph.modules for module in graph.modules
+    }
+    while leaves := {module for module, found in imports.items() if not found}:
+        imports = {module: found - leaves for module, found in imports.items() if module not in leaves}
+    assert not imports, "these modules are in a cycle, or import one that is"
