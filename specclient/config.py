@@ -22,9 +22,9 @@ from specclient.errors import ConfigurationError
 from specclient.runtime.folders import user_folder
 from specclient.types.budget import Budget
 from specclient.types.capabilities import Capabilities
-from specclient.types.criterion import CRITERIA
+from specclient.types.criterion import CRITERIA, PromptTask
 from specclient.types.limit import CircuitRule, DeploymentLimit
-from specclient.types.route import EXPLORED_SHARE, Policy, PromptTask
+from specclient.types.route import EXPLORED_SHARE, Policy
 from specclient.types.strategy import Strategy
 
 FILE_NAME = "specclient.toml"

@@ -24,9 +24,9 @@ from specclient.routing.learn.adaptive_percentile import AdaptivePercentile
 from specclient.routing.learn.estimator import Estimator, representative_length
 from specclient.routing.learn.prompt_scale import PromptTokenScale
 from specclient.routing.learn.route_estimate import AnswerLength
-from specclient.types.criterion import CRITERIA
+from specclient.types.criterion import CRITERIA, PromptTask
 from specclient.types.request import Request
-from specclient.types.route import Decision, Policy, PromptTask
+from specclient.types.route import Decision, Policy
 
 AUTO = "auto"
 _ANSWERED = frozenset({"chat", "completion", "response"})

@@ -22,13 +22,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from decimal import Decimal
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from specclient.errors import ConfigurationError
 from specclient.runtime.number_format import format_number
-
-if TYPE_CHECKING:
-    from specclient.types.route import PromptTask
 
 __all__ = [
     "COST",
@@ -37,13 +34,18 @@ __all__ = [
     "QUALITY",
     "TTFT",
     "Bound",
+    "CandidateCall",
     "CriteriaList",
     "Criterion",
-    "RoutedCall",
+    "PromptTask",
 ]
 
 
-class RoutedCall(NamedTuple):
+#: The kind of a prompt, by which answer lengths, speeds and acceptance rates differ.
+PromptTask = Literal["chat", "code", "document", "long_context"]
+
+
+class CandidateCall(NamedTuple):
     """One call on one route, as predicted or as simulated: the argument of a criterion's functions.
 
     Attributes:
@@ -95,7 +97,7 @@ class Bound:
 
     field: str
     at_most: bool = True
-    predict: Callable[[RoutedCall], float | Decimal | None] | None = None
+    predict: Callable[[CandidateCall], float | Decimal | None] | None = None
     unknown: Literal["refuse", "rank_last", "ignore"] = "refuse"
     greatest: float = float("inf")
     positive: bool = False
@@ -133,10 +135,10 @@ class Criterion:
 
     name: str
     unit: str
-    predict: Callable[[RoutedCall], float | None]
+    predict: Callable[[CandidateCall], float | None]
     bounds: tuple[Bound, ...] = ()
     explain: Callable[[float], str] | None = None
-    simulate: Callable[[RoutedCall], float | None] | None = None
+    simulate: Callable[[CandidateCall], float | None] | None = None
     per_attempt: bool = False
     learned: bool = True
     weighable: bool = True
@@ -160,7 +162,7 @@ class Criterion:
             return self.explain(value)
         return f"{format_number(value)} {self.unit}".rstrip()
 
-    def simulated(self, call: RoutedCall) -> float | None:
+    def simulated(self, call: CandidateCall) -> float | None:
         """Return the value of a simulated call, None where unknown."""
         return (self.simulate or self.predict)(call)
 

@@ -11,10 +11,9 @@ from typing import Any, Literal, get_args
 from specclient.errors import ConfigurationError
 from specclient.runtime.frozen_dict import FrozenDict
 from specclient.runtime.lazy_sequence import LazySequence
-from specclient.types.criterion import CRITERIA
+from specclient.types.criterion import CRITERIA, PromptTask
 from specclient.types.strategy import Strategy, StrategyKind
 
-PromptTask = Literal["chat", "code", "document", "long_context"]
 CandidateVerdict = Literal["chosen", "left", "refused", "unavailable"]
 
 #: The share of routed calls that may be hedged with ``hedge=True``.

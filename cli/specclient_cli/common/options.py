@@ -15,8 +15,8 @@ from click.shell_completion import CompletionItem
 from specclient.config import Settings
 from specclient.errors import ConfigurationError
 from specclient.providers import PRESETS
-from specclient.types.criterion import CRITERIA
-from specclient.types.route import Policy, PromptTask
+from specclient.types.criterion import CRITERIA, PromptTask
+from specclient.types.route import Policy
 from specclient_cli.common.state import known_settings
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 from specclient.routing.choose.quality_tiers import tier_of
 from specclient.routing.learn.priors import ACCEPTANCE
-from specclient.types.route import PromptTask
+from specclient.types.criterion import PromptTask
 
 __all__ = ["CLIENT_SIDE_PAIRS", "KNOWN_PAIRS", "DraftPairFacts", "pair_facts", "with_measurements"]
 

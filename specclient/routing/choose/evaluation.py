@@ -17,7 +17,7 @@ from specclient.routing.choose.route_options import (
     predict_call,
 )
 from specclient.routing.learn.route_estimate import RouteEstimate
-from specclient.types.criterion import RoutedCall
+from specclient.types.criterion import CandidateCall
 from specclient.types.route import Alternative, CandidateVerdict, ConstraintViolation, Policy
 
 __all__ = ["CandidateEvaluation", "DecisionSnapshot", "LazyAlternatives", "RankKey"]
@@ -42,7 +42,7 @@ class CandidateEvaluation:
 
     excluded: tuple[CandidateVerdict, str] | None
     broken: tuple[ConstraintViolation, ...]
-    call: RoutedCall
+    call: CandidateCall
     rank: RankKey
     score: float
     tie_breaker: float
@@ -85,7 +85,7 @@ class DecisionSnapshot:
             known = self._evaluations[index] = self._evaluate(index)
         return known
 
-    def prediction(self, index: int) -> RoutedCall:
+    def prediction(self, index: int) -> CandidateCall:
         """Return the predicted call on an option; ``exact_cost_usd`` is None."""
         return predict_call(self.options[index], self.estimates[index], self.request, self.drafting[index])
 
@@ -223,7 +223,7 @@ class LazyAlternatives(Sequence[Alternative]):
         return tuple, (self._read(),)
 
 
-def _hopeful(call: RoutedCall, times: float, *, priced: bool) -> RoutedCall:
+def _hopeful(call: CandidateCall, times: float, *, priced: bool) -> CandidateCall:
     """Return a prediction as it could well turn out: so many times faster, in no time where nothing is known.
 
     Args:

@@ -17,7 +17,7 @@ from specclient.routing.choose.route_options import option_depth
 from specclient.routing.learn.route_estimate import RouteEstimate
 from specclient.runtime.lazy_sequence import LazySequence
 from specclient.runtime.number_format import format_number, plain_decimal
-from specclient.types.criterion import RoutedCall
+from specclient.types.criterion import CandidateCall
 from specclient.types.route import Candidate, CandidateVerdict, ConstraintViolation, Decision
 
 __all__ = ["ChoiceCause", "decision_for", "no_route_error"]
@@ -177,7 +177,7 @@ def _left_reason(snapshot: DecisionSnapshot, index: int, chosen: int | None) -> 
     return f"{text}{times}"
 
 
-def _prediction(terms: PolicyTerms, call: RoutedCall, estimate: RouteEstimate) -> str:
+def _prediction(terms: PolicyTerms, call: CandidateCall, estimate: RouteEstimate) -> str:
     """Return the predicted values and the evidence behind them."""
     texts, known = [], False
     for criterion in terms.explained:

@@ -17,7 +17,8 @@ from specclient.routing.choose.quality_tiers import tier_of
 from specclient.routing.choose.route_options import ClientSideDraft, RouteOption, Tariff
 from specclient.routing.destinations import Destination, DestinationRegistry
 from specclient.routing.learn.prompt_scale import PromptTokenScale
-from specclient.types.route import Policy, PromptTask
+from specclient.types.criterion import PromptTask
+from specclient.types.route import Policy
 from specclient.types.strategy import Strategy
 
 __all__ = ["OptionCatalogue"]

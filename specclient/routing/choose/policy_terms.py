@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from specclient.errors import ConfigurationError
 from specclient.runtime.frozen_dict import FrozenDict
-from specclient.types.criterion import COST, CRITERIA, LATENCY, Bound, Criterion, RoutedCall
+from specclient.types.criterion import COST, CRITERIA, LATENCY, Bound, CandidateCall, Criterion
 from specclient.types.route import ConstraintViolation, Policy
 
 __all__ = ["LimitedBound", "PolicyTerms", "policy_terms"]
@@ -46,11 +46,11 @@ class LimitedBound(NamedTuple):
             criterion, bound, value, Decimal(str(limit)), sign, sign * value - slack, sign * value + slack
         )
 
-    def value(self, call: RoutedCall) -> float | Decimal | None:
+    def value(self, call: CandidateCall) -> float | Decimal | None:
         """Return the value of a call that must keep the limit, None where unknown."""
         return (self.bound.predict or self.criterion.predict)(call)
 
-    def violation(self, call: RoutedCall) -> ConstraintViolation | None:
+    def violation(self, call: CandidateCall) -> ConstraintViolation | None:
         """Return how a call breaks the limit, None if it keeps it or its value is unknown but tolerated."""
         value = self.value(call)
         if value is None:
@@ -90,11 +90,11 @@ class PolicyTerms:
         """The names of the weighed criteria, for reasons."""
         return " and ".join(criterion.title for criterion, _ in self.weights)
 
-    def figures(self, call: RoutedCall) -> Mapping[str, float | None]:
+    def figures(self, call: CandidateCall) -> Mapping[str, float | None]:
         """Return the predicted value of every criterion, by its name."""
         return FrozenDict({each.name: each.predict(call) for each in self.criteria})
 
-    def score(self, call: RoutedCall, attempts: float) -> tuple[float, bool]:
+    def score(self, call: CandidateCall, attempts: float) -> tuple[float, bool]:
         """Return the quantity to minimize, as far as it is known, and whether all of it is.
 
         Args:
@@ -109,11 +109,11 @@ class PolicyTerms:
                 total += weight * value * attempts if criterion.per_attempt else weight * value
         return total, complete
 
-    def violations(self, call: RoutedCall) -> tuple[ConstraintViolation, ...]:
+    def violations(self, call: CandidateCall) -> tuple[ConstraintViolation, ...]:
         """Return the limits that a call is not expected to keep."""
         return tuple(found for each in self.bounds if (found := each.violation(call)) is not None)
 
-    def unproven(self, call: RoutedCall) -> bool:
+    def unproven(self, call: CandidateCall) -> bool:
         """Return whether a limit that ranks unknown values last has one here."""
         return any(each.bound.unknown == "rank_last" and each.value(call) is None for each in self.bounds)
 

@@ -10,8 +10,7 @@ from specclient.prices.billing import Quote, total_of
 from specclient.routing.choose.token_sum import TokenSum
 from specclient.routing.learn.draft_depth import best_depth, expected_tokens
 from specclient.routing.learn.route_estimate import AnswerLength, RouteEstimate
-from specclient.types.criterion import RoutedCall
-from specclient.types.route import PromptTask
+from specclient.types.criterion import CandidateCall, PromptTask
 from specclient.types.strategy import Strategy
 
 __all__ = [
@@ -148,7 +147,7 @@ class RouteRequest(NamedTuple):
 
 def predict_call(
     option: RouteOption, estimate: RouteEstimate, request: RouteRequest, drafting: RouteEstimate | None = None
-) -> RoutedCall:
+) -> CandidateCall:
     """Predict a call on an option.
 
     Args:
@@ -170,7 +169,7 @@ def predict_call(
         cost = tariff.call + tariff.prompt * option.scale * request.prompt_tokens + tariff.output * n
         cost += tariff.second * (work_s or 0.0)
     ttft_limit_s = estimate.ttft_limit_s  # None: no call has shown a time to the first token
-    return RoutedCall(
+    return CandidateCall(
         option.route,
         request.task,
         option.local,
@@ -200,7 +199,7 @@ def _predict_drafted(
     target: RouteEstimate,
     request: RouteRequest,
     draft: RouteEstimate,
-) -> RoutedCall:
+) -> CandidateCall:
     """Predict a call with a client-side draft: the whole answer drafted once, or round after round."""
     n, p = request.length.middle, request.prompt_tokens * option.scale
     acceptance = option.accepted(request.task) or 0.0
@@ -222,7 +221,7 @@ def _predict_drafted(
         cost = (draft_tariff.call + target_tariff.call) * rounds
         cost += (draft_tariff.prompt + target_tariff.prompt) * sent
         cost += draft_tariff.output * drafted + target_tariff.output * generated
-    call = RoutedCall(
+    call = CandidateCall(
         option.route,
         request.task,
         option.local,
@@ -251,7 +250,7 @@ def _predict_drafted(
 
 def token_sums(
     option: RouteOption, estimate: RouteEstimate, task: PromptTask, *, hopeful: bool = False
-) -> RoutedCall:
+) -> CandidateCall:
     """Return a prediction as sums in tokens, for options without a client-side draft.
 
     Args:
@@ -285,7 +284,7 @@ def token_sums(
         ttft_limit_s,
         option.quality,
     )
-    return RoutedCall._make(values)
+    return CandidateCall._make(values)
 
 
 def _needs_seconds(option: RouteOption, estimate: RouteEstimate) -> bool:

@@ -19,7 +19,8 @@ from specclient.routing.choose.policy_terms import PolicyTerms, policy_terms
 from specclient.routing.choose.route_options import RouteOption, RouteRequest, predict_call, token_sums
 from specclient.routing.choose.token_sum import as_token_sum
 from specclient.routing.learn.route_estimate import AnswerLength, RouteEstimate
-from specclient.types.route import Decision, Policy, PromptTask
+from specclient.types.criterion import PromptTask
+from specclient.types.route import Decision, Policy
 
 __all__ = ["ScoreTable"]
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from specclient.types.criterion import PromptTask
 from specclient.types.request import Request
-from specclient.types.route import PromptTask
 
 __all__ = ["BYTES_PER_TOKEN", "PromptSummary", "classify_task", "summarize_prompt"]
 

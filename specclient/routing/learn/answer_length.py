@@ -8,7 +8,7 @@ from functools import cache
 
 from specclient.routing.learn.quantile_sketch import QuantileSketch, quantiles
 from specclient.routing.learn.route_estimate import AnswerLength
-from specclient.types.route import PromptTask
+from specclient.types.criterion import PromptTask
 
 __all__ = ["ASSUMED", "AnswerLengths", "cap_length"]
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, get_args
 
 from specclient.types.call import Call
-from specclient.types.route import Policy, PromptTask
+from specclient.types.criterion import PromptTask
+from specclient.types.route import Policy
 
 if TYPE_CHECKING:
     from specclient.ledger.row import LedgerRow

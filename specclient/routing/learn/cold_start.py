@@ -9,7 +9,7 @@ from specclient.routing.learn.draft_depth import best_depth
 from specclient.routing.learn.priors import ACCEPTANCE, RoutePrior
 from specclient.routing.learn.quantile_sketch import QuantileSketch, quantiles
 from specclient.routing.learn.route_estimate import HEDGE_PERCENTILE, RouteEstimate
-from specclient.types.route import PromptTask
+from specclient.types.criterion import PromptTask
 from specclient.types.server_load import ServerLoad
 
 __all__ = ["cold_start_estimate", "default_spread", "estimate_depth", "queue_wait_s"]

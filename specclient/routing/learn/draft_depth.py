@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from specclient.types.route import PromptTask
+from specclient.types.criterion import PromptTask
 from specclient.types.server_load import ServerLoad
 
 __all__ = [

@@ -29,7 +29,8 @@ from specclient.routing.learn.route_model import RouteModel
 from specclient.routing.learn.task_statistics import PredictionErrors
 from specclient.runtime.forks import register_fork_reset
 from specclient.types.call import Call
-from specclient.types.route import Policy, PromptTask
+from specclient.types.criterion import PromptTask
+from specclient.types.route import Policy
 from specclient.types.server_load import ServerLoad
 
 if TYPE_CHECKING:

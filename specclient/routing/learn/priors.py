@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from specclient.types.route import PromptTask
+from specclient.types.criterion import PromptTask
 
 __all__ = ["ACCEPTANCE", "PRIORS", "RoutePrior"]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specclient.types.route import PromptTask
+from specclient.types.criterion import PromptTask
 
 __all__ = ["HEDGE_PERCENTILE", "AnswerLength", "RouteEstimate", "RouteStatistics"]
 

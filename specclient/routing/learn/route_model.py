@@ -34,7 +34,7 @@ from specclient.routing.learn.task_statistics import (
     PredictionErrors,
     TaskStatistics,
 )
-from specclient.types.route import PromptTask
+from specclient.types.criterion import PromptTask
 from specclient.types.server_load import ServerLoad
 
 __all__ = ["RouteModel"]

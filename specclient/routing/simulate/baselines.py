@@ -10,7 +10,7 @@ from typing import Protocol
 from specclient.routing.choose.policy_terms import policy_terms
 from specclient.routing.learn.call_sample import CallSample
 from specclient.routing.simulate.scenario import SUMMARIZED, Scenario, SimulatedCall, simulated_call
-from specclient.types.criterion import COST, RoutedCall
+from specclient.types.criterion import COST, CandidateCall
 from specclient.types.route import Policy
 
 __all__ = [
@@ -125,12 +125,12 @@ class GroundTruth:
             found = self._seen[call.index] = tuple(self._judge(call, route) for route in self.routes)
         return found
 
-    def score(self, call: RoutedCall) -> float:
+    def score(self, call: CandidateCall) -> float:
         """Return the quantity that the policy minimizes, for a simulated call; unknown values count as 0."""
         weights = self._terms.weights
         return sum(weight * (criterion.simulated(call) or 0.0) for criterion, weight in weights)
 
-    def keeps_added_limits(self, call: RoutedCall) -> bool:
+    def keeps_added_limits(self, call: CandidateCall) -> bool:
         """Return whether a simulated call keeps the policy's limits on criteria that are not shipped ones."""
         return all(each.violation(call) is None for each in self._limits)
 

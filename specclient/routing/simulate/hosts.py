@@ -30,7 +30,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from specclient.types.route import PromptTask
+from specclient.types.criterion import PromptTask
 
 __all__ = [
     "ACCEPTANCE_BY_TASK",

@@ -20,8 +20,8 @@ from specclient.routing.learn.call_sample import CallSample
 from specclient.routing.learn.estimator import Estimator, representative_length
 from specclient.routing.simulate.baselines import RateLimitWait
 from specclient.routing.simulate.scenario import SUMMARIZED, Scenario, SimulatedCall, simulated_call
-from specclient.types.criterion import COST
-from specclient.types.route import Policy, PromptTask
+from specclient.types.criterion import COST, PromptTask
+from specclient.types.route import Policy
 
 __all__ = ["PolicySelector", "permitted_routes", "policy_for_call"]
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 from specclient.routing.simulate.baselines import GroundTruth
 from specclient.routing.simulate.replay import ReplayedCall, ReplayResult
 from specclient.routing.simulate.scenario import SUMMARIZED, RouteChange, Scenario
-from specclient.types.criterion import CRITERIA
-from specclient.types.route import PromptTask
+from specclient.types.criterion import CRITERIA, PromptTask
 
 __all__ = ["ChangeRecovery", "ReplaySummary", "best_fixed", "find_recoveries", "summarize"]
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from specclient.types.criterion import COST, LATENCY, QUALITY, TTFT, RoutedCall
-from specclient.types.route import Policy, PromptTask
+from specclient.types.criterion import COST, LATENCY, QUALITY, TTFT, CandidateCall, PromptTask
+from specclient.types.route import Policy
 
 __all__ = [
     "SUMMARIZED",
@@ -141,7 +141,7 @@ def simulated_call(
     *,
     latency_s: float,
     ttft_s: float | None = None,
-) -> RoutedCall:
+) -> CandidateCall:
     """Return a call on a route in the form that criteria take.
 
     Args:
@@ -149,7 +149,7 @@ def simulated_call(
         latency_s, ttft_s: seconds to the whole answer and to the first token, true or expected.
     """
     rates = scenario.rates.get(route)
-    return RoutedCall(
+    return CandidateCall(
         route=route,
         task=call.task,
         local=route.startswith("local/"),

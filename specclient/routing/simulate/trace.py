@@ -26,7 +26,7 @@ from specclient.routing.simulate.scenario import (
     TokenPrices,
 )
 from specclient.routing.simulate.trace_format import TraceCall, TraceOutcome, read_line
-from specclient.types.route import PromptTask
+from specclient.types.criterion import PromptTask
 
 __all__ = ["Trace", "dump_trace", "load_trace"]
 

@@ -25,7 +25,7 @@ from specclient.errors import ConfigurationError
 from specclient.ledger.row import LedgerRow
 from specclient.routing.choose.task_classifier import BYTES_PER_TOKEN, LONG_BYTES
 from specclient.routing.learn.call_sample import CallSample
-from specclient.types.route import PromptTask
+from specclient.types.criterion import PromptTask
 
 __all__ = ["TraceCall", "TraceOutcome", "read_line"]
 

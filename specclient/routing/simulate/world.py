@@ -24,7 +24,7 @@ from specclient.routing.simulate.hosts import (
 )
 from specclient.routing.simulate.noise import LatencyNoise, normal_points
 from specclient.routing.simulate.scenario import RouteChange, SimulatedCall, SimulatedOutcome, TokenPrices
-from specclient.types.route import PromptTask
+from specclient.types.criterion import PromptTask
 
 __all__ = ["WORLDS", "Incident", "World", "crowded_speed", "drafting_speedup"]
 

@@ -12,7 +12,7 @@ import click
 from specclient_local.model.config import DTYPES
 
 from specclient.errors import ConfigurationError
-from specclient.types.route import PromptTask
+from specclient.types.criterion import PromptTask
 from specclient_cli.common import options, render
 from specclient_cli.common.state import State, pass_state
 from specclient_cli.local import engine_options
